@@ -1,0 +1,234 @@
+"""
+The operations on what people edit, as routes and commands call them.
+
+Each checks its input (`limits.py`), compiles what must compile, and saves events as one group of the tenant's log
+(`edits.py`). What it returns is durable. Of two people who edit one thing at once, one is told a conflict.
+
+Who may do it is judged by the caller, by the tenant's access rules, before the call: `Editor.as_of` is the control
+index it was judged by, and a save behind a newer control entry is refused as stale, exactly as a commit is. An operator
+at the machine (`OPERATOR`) has the database anyway and is judged by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from gateway.admin import limits
+from gateway.admin.aggregates import AccessRule, ApiKey, Catalog, Policy
+from gateway.admin.edits import CHANGED, EXISTS, NOT_FOUND, OPERATOR, Editor, Edits, StaleEditError
+from gateway.admin.key_issue import IssuedKey, KeyIssue
+from gateway.control import ControlPlane
+from gateway.errors import BadRequestError, ConflictError, NotFoundError
+from gateway.identity.api_keys import KeyHasher
+from gateway.identity.key_rows import revoke_guard
+from gateway.policy.engine import ACCESS_RULE, POLICY, PolicyEngine
+from ledger.event import derived_group_id
+from ledger.events import AccessRuleCreated, CatalogCreated, Effect, PolicyChanged, PolicyCreated, TenantCreated
+from ledger.log_store import Lend, LogStore
+from ledger.sequence import NO_CONTROL
+
+COMPILE_TIMEOUT_S: Final = 5.0
+FIRST_RULE: Final = "first-key"
+
+
+class Admin:
+    """
+    Edits every tenant's control plane. One per process.
+
+    `lend_appender` lends connections of the appender's role (actors are minted before anything is appended in their
+    name), `catalog_kinds` are the names of the known adapters.
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        control: ControlPlane,
+        engine: PolicyEngine,
+        *,
+        lend_appender: Lend,
+        catalog_kinds: Collection[str],
+        clock: Callable[[], datetime],
+        random: Callable[[int], bytes],
+        hasher: KeyHasher | None = None,
+    ) -> None:
+        self._edits = Edits(store, clock=clock)
+        self._keys = KeyIssue(lend_appender, random=random, hasher=hasher or KeyHasher())
+        self._control = control
+        self._engine = engine
+        self._catalog_kinds = frozenset(catalog_kinds)
+
+    # Policies
+
+    async def create_policy(self, log_id: int, by: Editor, *, policy_id: str, expression: str, message: str) -> Policy:
+        """
+        Put a new policy in force.
+
+        Raises:
+            BadRequestError: if a field is not of its form.
+            PolicyNotCompiledError: if the expression does not compile; says line and column.
+            ConflictError: if there is or was a policy of that id.
+            UnprocessableError: if there are too many.
+            UnavailableError: if nothing could be saved now; `StaleEditError` among them.
+            CommitStateUnknownError: if it may or may not have been saved.
+        """
+        limits.check_id(policy_id)
+        limits.check_text(message, field="message", length_max=limits.MESSAGE_LENGTH_MAX)
+        limits.check_room((await self._control.current(log_id)).policies, "policies")
+        await self._check_expression(expression, kind=POLICY)
+        event = PolicyCreated(id=policy_id, version=1, expression=expression, message=message)
+        await self._edits.create(log_id, by, event)
+        return Policy(id=policy_id, version=1, expression=expression, message=message)
+
+    async def change_policy(
+        self, log_id: int, by: Editor, *, policy_id: str, expression: str, message: str, version: int | None = None
+    ) -> Policy:
+        """
+        Give a policy other contents; with `version`, only if that is the version it has.
+
+        Raises as `create_policy`, and:
+            NotFoundError: if there is none of that id.
+            ConflictError: if it is retired, or was changed by someone else.
+        """
+        limits.check_id(policy_id)
+        limits.check_text(message, field="message", length_max=limits.MESSAGE_LENGTH_MAX)
+        await self._check_expression(expression, kind=POLICY)
+
+        def change(policy: Policy) -> PolicyChanged:
+            if version is not None and policy.version != version:
+                raise ConflictError(
+                    f"policy {policy_id}: expected version {version}, found version {policy.version}", kind=CHANGED
+                )
+            return policy.change(expression=expression, message=message)
+
+        return await self._edits.change(Policy, log_id, by, policy_id, change)
+
+    async def retire_policy(self, log_id: int, by: Editor, *, policy_id: str) -> Policy:
+        """Take a policy out of force. Raises as `change_policy`."""
+        limits.check_id(policy_id)
+        return await self._edits.change(Policy, log_id, by, policy_id, Policy.retire)
+
+    async def list_policies(self, log_id: int) -> tuple[Policy, ...]:
+        """Return the policies in force, oldest first."""
+        return tuple((await self._control.current(log_id)).policies.values())
+
+    async def get_policy(self, log_id: int, *, policy_id: str) -> Policy:
+        """
+        Return a policy in force.
+
+        Raises:
+            NotFoundError: if there is none of that id.
+        """
+        policy = (await self._control.current(log_id)).policies.get(policy_id)
+        if policy is None:
+            raise NotFoundError(f"policy {policy_id!r:.80} does not exist or is retired", kind=NOT_FOUND)
+        return policy
+
+    # Access rules
+
+    async def create_access_rule(
+        self, log_id: int, by: Editor, *, rule_id: str, effect: str, expression: str
+    ) -> AccessRule:
+        """Put a new access rule in force. Raises as `create_policy`."""
+        limits.check_id(rule_id)
+        if effect not in set(Effect):
+            raise BadRequestError(f"expected one of {sorted(Effect)}, found {effect!r:.80}", field="effect")
+        limits.check_room((await self._control.current(log_id)).access_rules, "access rules")
+        await self._check_expression(expression, kind=ACCESS_RULE)
+        rule = AccessRule(id=rule_id, version=1, effect=Effect(effect), expression=expression)
+        event = AccessRuleCreated(id=rule_id, version=1, effect=rule.effect, expression=expression)
+        await self._edits.create(log_id, by, event)
+        return rule
+
+    async def retire_access_rule(self, log_id: int, by: Editor, *, rule_id: str) -> AccessRule:
+        """Take an access rule out of force. Raises as `change_policy`."""
+        limits.check_id(rule_id)
+        return await self._edits.change(AccessRule, log_id, by, rule_id, AccessRule.retire)
+
+    async def list_access_rules(self, log_id: int) -> tuple[AccessRule, ...]:
+        """Return the access rules in force, oldest first."""
+        return tuple((await self._control.current(log_id)).access_rules.values())
+
+    # Catalogs
+
+    async def create_catalog(
+        self, log_id: int, by: Editor, *, alias: str, kind: str, options: Mapping[str, object]
+    ) -> Catalog:
+        """Make a catalog reachable under `alias`. Raises as `create_policy`; `kind` must be a known adapter."""
+        limits.check_id(alias, field="alias")
+        if kind not in self._catalog_kinds:
+            raise BadRequestError(f"expected one of {sorted(self._catalog_kinds)}, found {kind!r:.80}", field="kind")
+        checked = limits.check_options(options)
+        limits.check_room((await self._control.current(log_id)).catalogs, "catalogs")
+        await self._edits.create(log_id, by, CatalogCreated(id=alias, version=1, kind=kind, options=checked))
+        return Catalog(id=alias, version=1, kind=kind, options=checked)
+
+    async def retire_catalog(self, log_id: int, by: Editor, *, alias: str) -> Catalog:
+        """Take an alias away, for ever. Raises as `change_policy`."""
+        limits.check_id(alias, field="alias")
+        return await self._edits.change(Catalog, log_id, by, alias, Catalog.retire)
+
+    async def list_catalogs(self, log_id: int) -> tuple[Catalog, ...]:
+        """Return the catalogs in force, oldest first."""
+        return tuple((await self._control.current(log_id)).catalogs.values())
+
+    # Keys and tenants
+
+    async def create_key(self, log_id: int, by: Editor, *, identity: str, roles: Sequence[str]) -> IssuedKey:
+        """
+        Issue an API key to an identity. Raises as `create_policy`.
+
+        All keys of an identity share its actor, so what permits the actor permits them all.
+        """
+        limits.check_text(identity, field="identity", length_max=limits.IDENTITY_LENGTH_MAX)
+        checked = limits.check_roles(roles)
+        limits.check_room((await self._control.current(log_id)).keys, "keys")
+        issue = await self._keys.mint(log_id, identity=identity, roles=checked)
+        await self._edits.create(log_id, by, issue.event, guard=(issue.guard,))
+        return issue.key
+
+    async def revoke_key(self, log_id: int, by: Editor, *, key_id: str) -> ApiKey:
+        """Take a key out of force, everywhere and at once; its hash is deleted. Raises as `change_policy`."""
+        limits.check_id(key_id)
+        return await self._edits.change(ApiKey, log_id, by, key_id, ApiKey.revoke, guard=(revoke_guard(key_id),))
+
+    async def list_keys(self, log_id: int) -> tuple[ApiKey, ...]:
+        """Return the keys in force, oldest first."""
+        return tuple((await self._control.current(log_id)).keys.values())
+
+    async def found_tenant(
+        self, log_id: int, *, system_log_id: int, tenant: UUID, name: str, identity: str, roles: Sequence[str] = ()
+    ) -> IssuedKey:
+        """
+        Make the first entries of a tenant, whose log is there and empty, and issue its first key to `identity`.
+
+        The system log is told first, under an id derived from the tenant's, so that founding again after a crash in
+        between goes on where it stopped. The tenant's first group holds one access rule, which permits the key's actor
+        everything, and the key; from then on the rules decide.
+
+        Raises as `create_policy`, and:
+            ConflictError: if the tenant is founded already, or known under another name.
+        """
+        limits.check_text(name, field="name", length_max=limits.NAME_LENGTH_MAX)
+        limits.check_text(identity, field="identity", length_max=limits.IDENTITY_LENGTH_MAX)
+        checked = limits.check_roles(roles)
+        told = derived_group_id("tenant.created", {"id": tenant.hex})
+        tenant_created = TenantCreated(id=tenant.hex, version=1, name=name)
+        await self._edits.create(system_log_id, OPERATOR, tenant_created, group_id=told)
+        issue = await self._keys.mint(log_id, identity=identity, roles=checked)
+        permits = f'actor == "{issue.key.actor}"'
+        rule = AccessRuleCreated(id=FIRST_RULE, version=1, effect=Effect.PERMIT, expression=permits)
+        try:
+            await self._edits.create(
+                log_id, replace(OPERATOR, as_of=NO_CONTROL), rule, issue.event, guard=(issue.guard,)
+            )
+        except StaleEditError as error:
+            raise ConflictError(f"tenant {tenant} is founded already", kind=EXISTS) from error
+        return issue.key
+
+    async def _check_expression(self, expression: str, *, kind: str) -> None:
+        limits.check_text(expression, field="expression", length_max=limits.EXPRESSION_LENGTH_MAX)
+        await self._engine.check(expression, timeout_s=COMPILE_TIMEOUT_S, kind=kind)

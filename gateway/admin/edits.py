@@ -1,0 +1,150 @@
+"""
+How an edit is saved: load the aggregate from the log, ask it for the event, save that as one group.
+
+Runs in worker threads, since the eventsourcing library is synchronous. Every refusal of the log becomes one of the
+gateway's answers here, and only here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeVar
+from uuid import UUID
+
+from gateway.admin.aggregates import A, ControlEvent, Created, aggregate_key, evolve, expect, project
+from gateway.control import ControlUnknownError
+from gateway.errors import CommitStateUnknownError, ConflictError, NotFoundError, UnavailableError
+from ledger.changes import Change, key_of
+from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
+from ledger.event import SYSTEM_ACTOR
+from ledger.guards import GuardCall
+from ledger.log_store import LogStore
+from ledger.recorder import (
+    LogApplication,
+    NoSuchAggregateError,
+    StaleSaveError,
+    UnknownEventError,
+    VersionConflictError,
+)
+
+EDITS_MAX: Final = 4
+"""Edits that run at once: each holds a worker thread while the log answers."""
+EXISTS: Final = "AlreadyExistsException"
+CHANGED: Final = "ConcurrentChangeException"
+NOT_FOUND: Final = "NotFoundException"
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Editor:
+    """Who edits (32 hex digits or "system"), and the control index by which that was permitted (None: by nobody)."""
+
+    actor: str
+    as_of: int | None
+
+
+OPERATOR: Final = Editor(actor=SYSTEM_ACTOR, as_of=None)
+"""Whoever works at the machine."""
+
+
+class StaleEditError(UnavailableError):
+    """The rules changed since the edit was permitted: nothing was changed; judge again."""
+
+
+class Edits:
+    """Saves edits of all tenants' logs, a few at a time."""
+
+    def __init__(self, store: LogStore, *, clock: Callable[[], datetime]) -> None:
+        self._store = store
+        self._clock = clock
+        self._turns = asyncio.Semaphore(EDITS_MAX)
+
+    async def create(
+        self,
+        log_id: int,
+        by: Editor,
+        *events: Created,
+        guard: Sequence[GuardCall] = (),
+        group_id: UUID | None = None,
+    ) -> None:
+        """
+        Save the first events of one or more aggregates as one group; with `group_id`, once for ever.
+
+        Raises:
+            ConflictError: if there is or was such an aggregate, or a guard does not hold.
+            StaleEditError: if a newer control entry than `by.as_of` is in the log.
+            UnavailableError: if nothing could be saved.
+            CommitStateUnknownError: if it may or may not have been saved.
+        """
+        changes = [self._change(by, event) for event in events]
+        keys = ", ".join(key_of(event) for event in events)
+
+        def save() -> None:
+            with _as_answers(taken=ConflictError(f"{keys} exists already, or has been retired", kind=EXISTS)):
+                application = LogApplication(self._store, log_id)
+                application.record(*changes, guard=guard, as_of=by.as_of, group_id=group_id)
+
+        await self._in_thread(save)
+
+    async def change(
+        self,
+        cls: type[A],
+        log_id: int,
+        by: Editor,
+        aggregate_id: str,
+        command: Callable[[A], ControlEvent],
+        *,
+        guard: Sequence[GuardCall] = (),
+    ) -> A:
+        """
+        Load an aggregate, save the event that `command` returns for it, and return what it is then.
+
+        Raises:
+            NotFoundError: if there is none of that id.
+            ConflictError: if someone else changed it meanwhile, or what `command` raises.
+            And as `create`.
+        """
+        key = aggregate_key(cls, aggregate_id)
+
+        def save() -> A:
+            with _as_answers(taken=ConflictError(f"{key} was changed by someone else meanwhile", kind=CHANGED)):
+                application = LogApplication(self._store, log_id)
+                before = application.load(key, project(cls))
+                event = command(before)
+                application.record(self._change(by, event), guard=guard, as_of=by.as_of)
+                return expect(cls, evolve(before, event))
+
+        return await self._in_thread(save)
+
+    def _change(self, by: Editor, event: ControlEvent) -> Change:
+        return Change(event=event, actor=by.actor, occurred_at=self._clock())
+
+    async def _in_thread(self, work: Callable[[], R]) -> R:
+        async with self._turns:
+            return await asyncio.to_thread(work)
+
+
+@contextmanager
+def _as_answers(*, taken: ConflictError) -> Iterator[None]:
+    """Turn what the log says into what the gateway answers; `taken` is raised if someone else was first."""
+    try:
+        yield
+    except (VersionConflictError, GroupMismatchError) as error:
+        raise taken from error
+    except StaleSaveError as error:
+        raise StaleEditError(f"nothing was changed: {error}") from error
+    except NoSuchAggregateError as error:
+        raise NotFoundError(str(error), kind=NOT_FOUND) from error
+    except UnknownEventError as error:
+        raise ControlUnknownError(str(error)) from error
+    except (LogUnavailableError, QueueFullError) as error:
+        raise UnavailableError(f"nothing was changed, try again: {error}") from error
+    except OutcomeUnknownError as error:
+        raise CommitStateUnknownError(
+            f"the edit may or may not have happened, look before you repeat it: {error}"
+        ) from error

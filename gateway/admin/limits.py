@@ -1,0 +1,124 @@
+"""
+What the operations of `application.py` accept: one place for every form and every bound, each refused by its field.
+
+The bounds keep a control plane small enough to be folded and judged on every commit; an event of the log is at most
+64,512 bytes, so that anything accepted here also fits there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from gateway.errors import BadRequestError, UnprocessableError
+
+EXPRESSION_LENGTH_MAX: Final = 4_096
+MESSAGE_LENGTH_MAX: Final = 500
+NAME_LENGTH_MAX: Final = 200
+IDENTITY_LENGTH_MAX: Final = 320
+"""The longest mail address."""
+ROLES_MAX: Final = 32
+OPTIONS_MAX: Final = 32
+OPTION_LENGTH_MAX: Final = 400
+IN_FORCE_MAX: Final = 1_000
+"""Things of one kind that a tenant may have in force."""
+
+_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,99}")
+_OPTION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_SECRET_NAME = re.compile(
+    r"(password|passwd|secret|token|credentials?|(secret-access|private|account|api)-key)$", re.IGNORECASE
+)
+_SECRET_REFERENCE = re.compile(r"secret:[a-z0-9][a-z0-9_-]{0,62}")
+_USERINFO = re.compile(r"://[^/?#\s]*@")
+
+
+def check_id(text: object, *, field: str = "id") -> str:
+    """
+    Return `text` if it can be an id: it stands in keys, paths and decisions for ever.
+
+    Raises:
+        BadRequestError: if it is not 1 to 63 of a-z, 0-9, `_` and `-`, beginning with a letter or digit.
+    """
+    if not isinstance(text, str) or not _ID.fullmatch(text):
+        raise BadRequestError(
+            f"expected 1 to 63 of a-z, 0-9, '_' and '-', beginning with a letter or digit, found {text!r:.80}",
+            field=field,
+        )
+    return text
+
+
+def check_text(text: object, *, field: str, length_max: int) -> str:
+    """
+    Return `text` if it has 1 to `length_max` characters and, line breaks and tabs aside, no control characters.
+
+    Raises:
+        BadRequestError: otherwise.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise BadRequestError(f"expected a text that is not empty, found {text!r:.80}", field=field)
+    if len(text) > length_max:
+        raise BadRequestError(f"expected at most {length_max} characters, found {len(text)}", field=field)
+    if found := _CONTROL.search(text):
+        raise BadRequestError(f"expected no control characters, found U+{ord(found[0]):04X}", field=field)
+    return text
+
+
+def check_roles(roles: Iterable[object]) -> tuple[str, ...]:
+    """
+    Return `roles` sorted, each once.
+
+    Raises:
+        BadRequestError: if there are more than 32, or one is not of its form.
+    """
+    names: set[str] = set()
+    if isinstance(roles, str):
+        raise BadRequestError("expected a list of roles, found one text", field="roles")
+    for role in roles:
+        if not isinstance(role, str) or not _ROLE.fullmatch(role):
+            raise BadRequestError(
+                f"expected 1 to 100 of letters, digits and _ . : / @ -, found {role!r:.80}", field="roles"
+            )
+        names.add(role)
+    if len(names) > ROLES_MAX:
+        raise BadRequestError(f"expected at most {ROLES_MAX} roles, found {len(names)}", field="roles")
+    return tuple(sorted(names))
+
+
+def check_options(options: Mapping[str, object]) -> dict[str, str]:
+    """
+    Return a catalog's options. They stand in the log for ever, so no secret may: it is named as `secret:<id>`.
+
+    Raises:
+        BadRequestError: if one is not of its form, or looks like a secret.
+    """
+    if len(options) > OPTIONS_MAX:
+        raise BadRequestError(f"expected at most {OPTIONS_MAX} options, found {len(options)}", field="options")
+    checked: dict[str, str] = {}
+    for name, value in options.items():
+        if not _OPTION_NAME.fullmatch(name):
+            raise BadRequestError(
+                f"expected names of letters, digits, '.', '_' and '-', found {name!r:.80}", field="options"
+            )
+        field = f"options.{name}"
+        if _SECRET_NAME.search(name):
+            # Refused before any message could repeat the value.
+            if not isinstance(value, str) or not _SECRET_REFERENCE.fullmatch(value):
+                raise BadRequestError("expected 'secret:<id>': a secret itself must not stand in the log", field=field)
+        elif isinstance(value, str) and _USERINFO.search(value):
+            raise BadRequestError("expected a URL without user and password, found one with", field=field)
+        checked[name] = check_text(value, field=field, length_max=OPTION_LENGTH_MAX)
+    return checked
+
+
+def check_room(in_force: Collection[object], what: str) -> None:
+    """
+    Check that there may be one more of `what`.
+
+    Raises:
+        UnprocessableError: if there are as many as there may be.
+    """
+    if len(in_force) >= IN_FORCE_MAX:
+        raise UnprocessableError(f"expected at most {IN_FORCE_MAX} {what} in force: retire one first")

@@ -1,0 +1,294 @@
+"""
+What people edit, over HTTP: policies, access rules, catalogs, API keys. Thin: `gateway.admin` has the operations.
+
+Who may edit is judged by the tenant's access rules like everything else: the operation is `UPDATE_REPOSITORY_CONFIG`
+(`READ_REPOSITORY_CONFIG` to list), the path is the kind of thing and its id. An edit is appended with the control index
+it was judged by, so rules that change meanwhile are never judged past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any, Final, TypeVar
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gateway.admin.aggregates import AccessRule, ApiKey, Catalog, Policy
+from gateway.admin.application import Admin
+from gateway.admin.edits import Editor, StaleEditError
+from gateway.commit_flow import STALE_MAX, rules_in_force
+from gateway.errors import BadRequestError, ForbiddenError, UnavailableError
+from gateway.house import House
+from gateway.iceberg_routes import credential
+from gateway.identity import Principal
+from gateway.judgement import Asked, judge_access
+from gateway.policy.variables import CommitView, RequestView
+from gateway.requests import read_body
+from ledger.events import Decided
+
+router = APIRouter(prefix="/v1")
+
+BODY_SIZE_BYTES_MAX: Final = 64 * 1024
+
+
+class _Body(BaseModel):
+    """A body in which nothing may stand that is not known."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class PolicyBody(_Body):
+    """A policy to create; `message` is what a refused client is told."""
+
+    id: str
+    expression: str
+    message: str
+
+
+class PolicyChangeBody(_Body):
+    """Other contents of a policy; with `version`, only if that is the version it has."""
+
+    expression: str
+    message: str
+    version: int | None = None
+
+
+class AccessRuleBody(_Body):
+    """An access rule to create."""
+
+    id: str
+    effect: str
+    expression: str
+
+
+class CatalogBody(_Body):
+    """A catalog to reach under `alias`."""
+
+    alias: str
+    kind: str
+    options: dict[str, str] = Field(default_factory=dict)
+
+
+class KeyBody(_Body):
+    """An API key to issue to `identity`."""
+
+    identity: str
+    roles: list[str] = Field(default_factory=list)
+
+
+B = TypeVar("B", bound=_Body)
+R = TypeVar("R")
+
+
+@router.post("/policies")
+async def create_policy(request: Request) -> Response:
+    """Put a policy in force; one that does not compile is refused with line and column."""
+    body = await _body(request, PolicyBody)
+
+    async def create(admin: Admin, caller: Principal, by: Editor) -> Policy:
+        return await admin.create_policy(
+            caller.log_id, by, policy_id=body.id, expression=body.expression, message=body.message
+        )
+
+    return _created(_policy(await _edit(request, "policy", body.id, create)))
+
+
+@router.get("/policies")
+async def list_policies(request: Request) -> Response:
+    """List the policies in force."""
+    house, caller = await _may_read(request, "policy")
+    return JSONResponse({"policies": [_policy(policy) for policy in await house.admin.list_policies(caller.log_id)]})
+
+
+@router.put("/policies/{policy_id}")
+async def change_policy(request: Request, policy_id: str) -> Response:
+    """Give a policy other contents."""
+    body = await _body(request, PolicyChangeBody)
+
+    async def change(admin: Admin, caller: Principal, by: Editor) -> Policy:
+        return await admin.change_policy(
+            caller.log_id,
+            by,
+            policy_id=policy_id,
+            expression=body.expression,
+            message=body.message,
+            version=body.version,
+        )
+
+    return JSONResponse(_policy(await _edit(request, "policy", policy_id, change)))
+
+
+@router.delete("/policies/{policy_id}")
+async def retire_policy(request: Request, policy_id: str) -> Response:
+    """Take a policy out of force."""
+
+    async def retire(admin: Admin, caller: Principal, by: Editor) -> object:
+        return await admin.retire_policy(caller.log_id, by, policy_id=policy_id)
+
+    await _edit(request, "policy", policy_id, retire)
+    return Response(status_code=204)
+
+
+@router.post("/access-rules")
+async def create_access_rule(request: Request) -> Response:
+    """Put an access rule in force."""
+    body = await _body(request, AccessRuleBody)
+
+    async def create(admin: Admin, caller: Principal, by: Editor) -> AccessRule:
+        return await admin.create_access_rule(
+            caller.log_id, by, rule_id=body.id, effect=body.effect, expression=body.expression
+        )
+
+    return _created(_rule(await _edit(request, "access_rule", body.id, create)))
+
+
+@router.get("/access-rules")
+async def list_access_rules(request: Request) -> Response:
+    """List the access rules in force."""
+    house, caller = await _may_read(request, "access_rule")
+    rules = await house.admin.list_access_rules(caller.log_id)
+    return JSONResponse({"access-rules": [_rule(rule) for rule in rules]})
+
+
+@router.delete("/access-rules/{rule_id}")
+async def retire_access_rule(request: Request, rule_id: str) -> Response:
+    """Take an access rule out of force."""
+
+    async def retire(admin: Admin, caller: Principal, by: Editor) -> object:
+        return await admin.retire_access_rule(caller.log_id, by, rule_id=rule_id)
+
+    await _edit(request, "access_rule", rule_id, retire)
+    return Response(status_code=204)
+
+
+@router.post("/catalogs")
+async def create_catalog(request: Request) -> Response:
+    """Make a catalog reachable under an alias."""
+    body = await _body(request, CatalogBody)
+
+    async def create(admin: Admin, caller: Principal, by: Editor) -> Catalog:
+        return await admin.create_catalog(caller.log_id, by, alias=body.alias, kind=body.kind, options=body.options)
+
+    return _created(_catalog(await _edit(request, "catalog", body.alias, create)))
+
+
+@router.get("/catalogs")
+async def list_catalogs(request: Request) -> Response:
+    """List the catalogs in force."""
+    house, caller = await _may_read(request, "catalog")
+    catalogs = await house.admin.list_catalogs(caller.log_id)
+    return JSONResponse({"catalogs": [_catalog(catalog) for catalog in catalogs]})
+
+
+@router.post("/keys")
+async def create_key(request: Request) -> Response:
+    """Issue an API key; its secret is in this answer and nowhere else."""
+    body = await _body(request, KeyBody)
+
+    async def create(admin: Admin, caller: Principal, by: Editor) -> dict[str, Any]:
+        issued = await admin.create_key(caller.log_id, by, identity=body.identity, roles=body.roles)
+        return {"id": issued.id, "actor": issued.actor, "secret": issued.secret}
+
+    return _created(await _edit(request, "key", "", create))
+
+
+@router.get("/keys")
+async def list_keys(request: Request) -> Response:
+    """List the keys in force; never their secrets."""
+    house, caller = await _may_read(request, "key")
+    return JSONResponse({"keys": [_key(key) for key in await house.admin.list_keys(caller.log_id)]})
+
+
+@router.delete("/keys/{key_id}")
+async def revoke_key(request: Request, key_id: str) -> Response:
+    """Take a key out of force, everywhere and at once."""
+
+    async def revoke(admin: Admin, caller: Principal, by: Editor) -> object:
+        return await admin.revoke_key(caller.log_id, by, key_id=key_id)
+
+    await _edit(request, "key", key_id, revoke)
+    return Response(status_code=204)
+
+
+async def _edit(
+    request: Request, kind: str, thing: str, act: Callable[[Admin, Principal, Editor], Awaitable[R]]
+) -> R:
+    """Permit and do one edit; if the rules changed in between, permit it again."""
+    house: House = request.app.state.house
+    caller = await house.authenticator.authenticate(credential(request))
+    for _ in range(STALE_MAX):
+        as_of = await _permit(house, caller, request, kind=kind, thing=thing, verb="configure")
+        try:
+            return await act(house.admin, caller, Editor(actor=caller.actor, as_of=as_of))
+        except StaleEditError:
+            continue
+    raise UnavailableError("access rules changed too often meanwhile; nothing was changed")
+
+
+async def _may_read(request: Request, kind: str) -> tuple[House, Principal]:
+    house: House = request.app.state.house
+    caller = await house.authenticator.authenticate(credential(request))
+    await _permit(house, caller, request, kind=kind, thing="", verb="inspect")
+    return house, caller
+
+
+async def _permit(
+    house: House, caller: Principal, request: Request, *, kind: str, thing: str, verb: str
+) -> int:
+    """Judge access to a part of the tenant's configuration; returns the control index it was judged by."""
+    state = await rules_in_force(house, caller)
+    operation = f"{kind}.{verb}"
+    asked = Asked(
+        commit=CommitView(catalog="", namespace=(kind,), name=thing, kind=kind, operation=operation),
+        principal=caller,
+        request=RequestView(method=request.method, path=request.url.path),
+    )
+    judgement = await judge_access(house.engine, state, asked, timeout_s=house.policy_timeout_s)
+    if judgement.decision is Decided.APPROVED:
+        return state.as_of
+    if judgement.decision is Decided.UNDECIDABLE:
+        raise UnavailableError(f"access could not be judged: {judgement.message}")
+    await house.refusals.not_permitted(caller.log_id, caller.actor, operation, None, judgement.reason)
+    raise ForbiddenError(judgement.message)
+
+
+async def _body(request: Request, model: type[B]) -> B:
+    length = request.headers.get("content-length", "")
+    data = await read_body(
+        request.stream(),
+        content_length=int(length) if length.isascii() and length.isdigit() else None,
+        size_bytes_max=BODY_SIZE_BYTES_MAX,
+    )
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "body"
+        raise BadRequestError(str(first["msg"]), field=field) from error
+
+
+def _policy(policy: Policy) -> dict[str, Any]:
+    return _shown(asdict(policy))
+
+
+def _rule(rule: AccessRule) -> dict[str, Any]:
+    return _shown(asdict(rule))
+
+
+def _catalog(catalog: Catalog) -> dict[str, Any]:
+    return {"alias": catalog.id, "version": catalog.version, "kind": catalog.kind, "options": dict(catalog.options)}
+
+
+def _key(key: ApiKey) -> dict[str, Any]:
+    return _shown(asdict(key))
+
+
+def _shown(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != "retired"}
+
+
+def _created(body: dict[str, Any]) -> Response:
+    return JSONResponse(body, status_code=201)

@@ -1,0 +1,139 @@
+"""
+The gateway's HTTP face: a FastAPI application over one `House`.
+
+Routes are thin: they take a request apart, call `commit_flow.commit`, `reads` or `admin`, and put the answer together.
+Paths below `/v1/iceberg/` are routed as they were sent, still percent-encoded, since `%2F` in a name is not a separator.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway import admin_routes, iceberg_routes, status_routes
+from gateway.errors import (
+    BadRequestError,
+    CommitStateUnknownError,
+    GatewayError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from gateway.house import House
+from gateway.measures import Measures
+from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError
+
+ICEBERG: Final = b"/v1/iceberg/"
+PATH_LENGTH_MAX: Final = 16 * 1024
+
+_log = logging.getLogger(__name__)
+
+
+def create_app(house: House, *, measures: Measures, metrics: Callable[[], Awaitable[str]], metrics_token: str | None) -> FastAPI:
+    """
+    Return the gateway over `house`.
+
+    `metrics` yields the projections' metrics in Prometheus' text format; `metrics_token` is what a scraper must present
+    (None: only loopback may scrape).
+    """
+    app = FastAPI(title="Lakeproof gateway", docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.house = house
+    app.state.measures = measures
+    app.state.metrics = metrics
+    app.state.metrics_token = metrics_token
+    app.include_router(iceberg_routes.router)
+    app.include_router(admin_routes.router)
+    app.include_router(status_routes.router)
+    app.add_exception_handler(GatewayError, _gateway_error)
+    app.add_exception_handler(LedgerError, _ledger_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unexpected_error)
+    app.add_middleware(RawIcebergPaths)
+    return app
+
+
+class RawIcebergPaths:
+    """
+    Routes Iceberg's paths by their raw bytes; handlers decode each segment by itself.
+
+    A client that percent-encodes the slash of the prefix (`iceberg%2Falias`) reaches the same route.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            raw: bytes = scope.get("raw_path") or scope["path"].encode()
+            if raw[: len(ICEBERG) + 2].lower().startswith(b"/v1/iceberg%2f"):
+                raw = ICEBERG + raw[len(ICEBERG) + 2 :]
+            if raw.startswith(ICEBERG):
+                scope = {**scope, "path": raw.decode("ascii", "replace"), "raw_path": raw}
+            if len(raw) > PATH_LENGTH_MAX:
+                answer = _answer(414, "BadRequestException", f"expected a path of at most {PATH_LENGTH_MAX} bytes")
+                await answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _answer(status: int, kind: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """An error as the Iceberg REST specification has it (IcebergErrorResponse)."""
+    error = {"message": message, "type": kind, "code": status}
+    return JSONResponse({"error": error}, status_code=status, headers=headers)
+
+
+async def _gateway_error(request: Request, error: Exception) -> Response:
+    if not isinstance(error, GatewayError):
+        raise error
+    headers: dict[str, str] = {}
+    if isinstance(error, UnavailableError):
+        headers["Retry-After"] = str(error.retry_after_s)
+    if isinstance(error, UnauthorizedError):
+        headers["WWW-Authenticate"] = "Bearer"
+        house: House = request.app.state.house
+        await house.refusals.unauthenticated(f"{request.method} {_route(request)}")
+    return _answer(error.status, error.kind, str(error), headers)
+
+
+async def _ledger_error(request: Request, error: Exception) -> Response:
+    """An error of the log that no handler has turned into an answer of its own."""
+    if isinstance(error, OutcomeUnknownError):
+        return await _gateway_error(request, CommitStateUnknownError(str(error)))
+    if isinstance(error, LogUnavailableError | QueueFullError):
+        return await _gateway_error(request, UnavailableError(str(error)))
+    _log.error("%s %s: %s", request.method, _route(request), error)
+    return _answer(500, "InternalServerError", f"the log refused: {error}")
+
+
+async def _validation_error(request: Request, error: Exception) -> Response:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path"})
+    return await _gateway_error(request, BadRequestError(first["msg"], field=field or "body"))
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    kinds: dict[int, str] = {404: "NotFoundException", 405: "UnsupportedOperationException"}
+    return _answer(error.status_code, kinds.get(error.status_code, "BadRequestException"), str(error.detail))
+
+
+async def _unexpected_error(request: Request, error: Exception) -> Response:
+    """The last resort: the client learns nothing of the inside, the operator all of it."""
+    _log.error("%s %s failed", request.method, _route(request), exc_info=error)
+    return _answer(500, "InternalServerError", "the gateway failed; its log says why")
+
+
+def _route(request: Request) -> str:
+    """The route's template: bounded in number, where paths are not."""
+    route: Any = request.scope.get("route")
+    return getattr(route, "path", "unrouted")

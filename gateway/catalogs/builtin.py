@@ -1,0 +1,177 @@
+"""
+The built-in catalog: namespaces and table pointers are rows beside the log, metadata files lie in a local warehouse.
+
+A change is a guard: the pointer swaps in the transaction that appends the decision and its outcome, so record and table
+cannot disagree. Existence and pointer are checked inside the guard's SQL (`sql/guards.sql`), whatever was loaded before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+from uuid import uuid4
+
+import orjson
+
+from gateway.catalogs.catalog import Change, Loaded
+from gateway.database import Database
+from gateway.errors import BadRequestError
+from gateway.identifiers import Target
+from gateway.metadata_files import MetadataFiles, Written
+from gateway.mutations import Mutation, Operation
+from ledger.guards import Guard, GuardCall
+from ledger.queries import load_queries
+
+_QUERIES = load_queries("gateway", "catalog.sql")
+GUARDS: Final = tuple(
+    Guard(name=name.replace("_", ".", 1), statements=(statement,))
+    for name, statement in load_queries("gateway", "guards.sql").items()
+)
+
+PAGE_SIZE_MAX: Final = 1_000
+_VERSION = re.compile(r"/(\d{5,})-[^/]*\.metadata\.json$")
+
+
+class BuiltinCatalog:
+    """One alias of one tenant. `reader` is the tenant's database role, `warehouse` the URI its tables live under."""
+
+    def __init__(self, *, alias: str, reader: str, warehouse: str, database: Database, files: MetadataFiles) -> None:
+        self._alias = alias
+        self._reader = reader
+        self._warehouse = warehouse.rstrip("/")
+        self._database = database
+        self._files = files
+
+    async def load(self, target: Target) -> Loaded:
+        """
+        Return the state of `target`, its metadata checked against the digest that was committed.
+
+        Raises:
+            UnavailableError: if the database cannot be reached.
+            MetadataFileError: if the metadata file is gone or is not the one that was committed.
+        """
+        names = {"alias": self._alias, "namespace": list(target.namespace), "name": target.name}
+        async with self._database.as_role(self._reader) as connection:
+            namespace = await (await connection.execute(_QUERIES["namespace_row"], names)).fetchone()
+            pointer = None
+            if namespace is not None and target.name is not None:
+                pointer = await (await connection.execute(_QUERIES["table_pointer"], names)).fetchone()
+        if target.name is None:
+            return Loaded(namespace_exists=namespace is not None, properties=namespace[0] if namespace else None)
+        if pointer is None:
+            return Loaded(namespace_exists=namespace is not None)
+        _, location, digest = pointer
+        metadata = await self._files.read(location, digest=digest)
+        return Loaded(namespace_exists=True, metadata=metadata, metadata_location=location)
+
+    async def list_tables(self, namespace: tuple[str, ...], *, after: str, limit: int) -> list[str] | None:
+        """
+        Return up to `limit` table names after `after`, in order; None if there is no such namespace.
+
+        Raises:
+            UnavailableError: if the database cannot be reached.
+        """
+        names = {"alias": self._alias, "namespace": list(namespace), "after": after, "limit": limit}
+        async with self._database.as_role(self._reader) as connection:
+            if await (await connection.execute(_QUERIES["namespace_row"], names)).fetchone() is None:
+                return None
+            return [row[0] for row in await (await connection.execute(_QUERIES["list_tables"], names)).fetchall()]
+
+    async def list_namespaces(
+        self, parent: tuple[str, ...], *, after: tuple[str, ...], limit: int
+    ) -> list[tuple[str, ...]] | None:
+        """
+        Return up to `limit` namespaces directly below `parent` (empty: the top level); None if there is no parent.
+
+        Raises:
+            UnavailableError: if the database cannot be reached.
+        """
+        bounds = {"alias": self._alias, "parent": list(parent), "after": list(after), "limit": limit}
+        async with self._database.as_role(self._reader) as connection:
+            if parent:
+                names = {"alias": self._alias, "namespace": list(parent)}
+                if await (await connection.execute(_QUERIES["namespace_row"], names)).fetchone() is None:
+                    return None
+            rows = await (await connection.execute(_QUERIES["list_namespaces"], bounds)).fetchall()
+        return [tuple(row[0]) for row in rows]
+
+    def table_location(self, target: Target, table_uuid: str) -> str:
+        """Return `<warehouse>/<namespace>.<table>-<uuid>`: never two tables in one folder, whatever their names."""
+        readable = quote(target.path, safe="")[:100]
+        return f"{self._warehouse}/{readable}-{table_uuid}"
+
+    def check_locations(self, metadata: Mapping[str, Any]) -> None:
+        """
+        Check that the table and its metadata live in this catalog's warehouse: the gateway writes there itself.
+
+        Raises:
+            BadRequestError: if one of them lies elsewhere.
+        """
+        self._check_location(metadata["location"], field="location")
+        self._check_location(_metadata_folder(metadata), field="properties.write.metadata.path")
+
+    def _check_location(self, location: str, *, field: str) -> None:
+        if not location.startswith(f"{self._warehouse}/") or ".." in location.split("/"):
+            raise BadRequestError(f"expected a location below {self._warehouse}/, found {location!r:.200}", field=field)
+
+    async def write(self, loaded: Loaded, change: Change) -> Written | None:
+        """
+        Write the next metadata file, named after the one before it.
+
+        Raises:
+            MetadataFileError: if it cannot be written.
+        """
+        if change.metadata is None:
+            return None
+        match = _VERSION.search(loaded.metadata_location or "")
+        version = int(match[1]) + 1 if match else 0
+        location = f"{_metadata_folder(change.metadata)}/{version:05d}-{uuid4()}.metadata.json"
+        return await self._files.write(location, change.metadata)
+
+    async def discard(self, written: Written) -> None:
+        """
+        Delete the metadata file of a change that is definitely not in the log.
+
+        Raises:
+            MetadataFileError: if it cannot be deleted.
+        """
+        await self._files.delete(written.location)
+
+    def guards(
+        self, mutation: Mutation, loaded: Loaded, change: Change, written: Written | None
+    ) -> tuple[GuardCall, ...]:
+        """Return the guard that swaps what `loaded` saw for what `change` says."""
+        names: dict[str, object] = {"alias": self._alias, "namespace": list(mutation.target.namespace)}
+        if mutation.target.name is None:
+            return (self._namespace_guard(mutation, loaded, change, names),)
+        names |= {"name": mutation.target.name, "base": loaded.metadata_location}
+        if written is None or change.metadata is None:
+            return (GuardCall("table.drop", names),)
+        names |= {"metadata_location": written.location, "metadata_sha256": written.sha256}
+        if loaded.metadata_location is None:
+            return (GuardCall("table.create", names | {"table_uuid": change.metadata["table-uuid"]}),)
+        return (GuardCall("table.swap", names),)
+
+    @staticmethod
+    def _namespace_guard(mutation: Mutation, loaded: Loaded, change: Change, names: dict[str, object]) -> GuardCall:
+        properties = _json(change.properties or {})
+        match mutation.operation:
+            case Operation.NAMESPACE_CREATE:
+                return GuardCall("namespace.create", names | {"properties": properties})
+            case Operation.NAMESPACE_UPDATE:
+                before = _json(loaded.properties or {})
+                return GuardCall("namespace.update", names | {"properties": properties, "before": before})
+            case _:
+                return GuardCall("namespace.drop", names)
+
+
+def _metadata_folder(metadata: Mapping[str, Any]) -> str:
+    """Return where the table's metadata files go (property `write.metadata.path`, else below its location)."""
+    folder = metadata.get("properties", {}).get("write.metadata.path") or f"{metadata['location'].rstrip('/')}/metadata"
+    return str(folder).rstrip("/")
+
+
+def _json(properties: Mapping[str, str]) -> str:
+    return orjson.dumps(dict(properties)).decode()

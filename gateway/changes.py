@@ -1,0 +1,79 @@
+"""
+What a mutation makes of what is there: the target as it would be, or why it cannot be. Pure.
+"""
+
+from __future__ import annotations
+
+from gateway.catalogs.catalog import Catalog, Change, Loaded
+from gateway.errors import ConflictError, NotFoundError
+from gateway.identifiers import Target
+from gateway.metadata import apply_updates, check_requirements, create_updates
+from gateway.mutations import Mutation, Operation
+
+NO_SUCH_NAMESPACE = "NoSuchNamespaceException"
+NO_SUCH_TABLE = "NoSuchTableException"
+
+
+def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, new_uuid: str) -> Change:
+    """
+    Return the target as `mutation` would make it from `loaded`.
+
+    `now_ms` is the time of the change (Unix milliseconds), `new_uuid` the identity of a table that is created.
+
+    Raises:
+        NotFoundError: if the target, or the namespace that would hold it, does not exist.
+        RequirementFailedError: if a requirement does not hold on what is there.
+        ConflictError: if a namespace exists already or is not empty.
+        BadRequestError: if an update cannot be applied, or a location lies outside the warehouse.
+    """
+    match mutation.operation:
+        case Operation.TABLE_CREATE | Operation.TABLE_COMMIT:
+            return _table(mutation, loaded, catalog, now_ms=now_ms, new_uuid=new_uuid)
+        case Operation.TABLE_DROP:
+            if loaded.metadata is None:
+                raise no_such_table(mutation.target)
+            return Change()
+        case Operation.NAMESPACE_CREATE:
+            if loaded.namespace_exists:
+                raise ConflictError(
+                    f"Namespace already exists: {mutation.target.path}", kind="AlreadyExistsException"
+                )
+            return Change(properties=dict(mutation.properties or {}))
+        case Operation.NAMESPACE_UPDATE:
+            if loaded.properties is None:
+                raise no_such_namespace(mutation.target)
+            kept = {name: text for name, text in loaded.properties.items() if name not in mutation.removals}
+            return Change(properties=kept | dict(mutation.properties or {}))
+        case Operation.NAMESPACE_DROP:
+            if not loaded.namespace_exists:
+                raise no_such_namespace(mutation.target)
+            return Change()
+
+
+def _table(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, new_uuid: str) -> Change:
+    if not loaded.namespace_exists:
+        raise no_such_namespace(mutation.target)
+    if loaded.metadata is None and not mutation.creates:
+        raise no_such_table(mutation.target)
+    check_requirements(loaded.metadata, mutation.requirements)
+    updates = mutation.updates
+    if mutation.create is not None:
+        location = mutation.create.get("location") or catalog.table_location(mutation.target, new_uuid)
+        updates = tuple(create_updates(mutation.create, table_uuid=new_uuid, location=location))
+    metadata = apply_updates(loaded.metadata, updates, now_ms=now_ms, base_location=loaded.metadata_location)
+    catalog.check_locations(metadata)
+    return Change(metadata=metadata)
+
+
+def no_such_table(target: Target) -> NotFoundError:
+    """
+    Return the error for a table that does not exist, in the reference's words.
+    """
+    return NotFoundError(f"Table does not exist: {target.path}", kind=NO_SUCH_TABLE)
+
+
+def no_such_namespace(target: Target) -> NotFoundError:
+    """
+    Return the error for a namespace that does not exist, in the reference's words.
+    """
+    return NotFoundError(f"Namespace does not exist: {'.'.join(target.namespace)}", kind=NO_SUCH_NAMESPACE)

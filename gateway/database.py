@@ -1,0 +1,65 @@
+"""
+The gateway's connections to PostgreSQL: one pool, and a role for each use.
+
+A connection logs in as a role that sees nothing and takes the role it works as for one transaction (SET LOCAL ROLE), so
+that nothing of one tenant is left on it for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import psycopg
+from psycopg import AsyncConnection, sql
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from gateway.errors import UnavailableError
+
+CONNECTIONS_MAX: Final = 10
+WAIT_S: Final = 3.0
+STATEMENT_TIMEOUT_S: Final = 10
+
+
+class Database:
+    """A pool of connections; use `as_role` for every read. An async context manager."""
+
+    def __init__(self, dsn: str, *, connections_max: int = CONNECTIONS_MAX) -> None:
+        self._pool = AsyncConnectionPool(
+            dsn,
+            min_size=1,
+            max_size=connections_max,
+            timeout=WAIT_S,
+            open=False,
+            check=AsyncConnectionPool.check_connection,
+            kwargs={"autocommit": True, "connect_timeout": 3, "application_name": "lakeproof gateway"},
+            configure=_configure,
+        )
+
+    async def __aenter__(self) -> Database:
+        await self._pool.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def as_role(self, role: str) -> AsyncIterator[AsyncConnection[Any]]:
+        """
+        Yield a connection that works as `role` in one transaction.
+
+        Raises:
+            UnavailableError: if the database cannot be reached.
+        """
+        try:
+            async with self._pool.connection() as connection, connection.transaction():
+                await connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
+                yield connection
+        except (psycopg.OperationalError, PoolTimeout) as error:
+            raise UnavailableError("the database cannot be reached: nothing was changed, try again") from error
+
+
+async def _configure(connection: AsyncConnection[Any]) -> None:
+    await connection.execute("SELECT set_config('statement_timeout', %s, false)", (f"{STATEMENT_TIMEOUT_S}s",))
+    await connection.execute("SELECT set_config('TimeZone', 'UTC', false)")

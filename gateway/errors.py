@@ -1,0 +1,105 @@
+"""
+Every error the gateway answers with: one root, one class for each thing a client would do differently.
+
+Each class knows its HTTP status and the Iceberg error type that clients map back to an exception of their own
+(`ErrorModel.type` of the Iceberg REST specification). The message is for people: what was expected, what was found.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class GatewayError(Exception):
+    """Anything the gateway refuses or cannot do; carries what the client is told."""
+
+    status: ClassVar[int] = 500
+    kind: str = "InternalServerError"
+
+
+class BadRequestError(GatewayError):
+    """The request is malformed; `field` names the part of it that is."""
+
+    status = 400
+    kind = "BadRequestException"
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field = field
+
+
+class UnauthorizedError(GatewayError):
+    """No credentials, or none that are known and in force."""
+
+    status = 401
+    kind = "NotAuthorizedException"
+
+
+class ForbiddenError(GatewayError):
+    """An access rule or a policy says no; the message is its reason."""
+
+    status = 403
+    kind = "ForbiddenException"
+
+
+class NotFoundError(GatewayError):
+    """The namespace, table or catalog does not exist for this tenant; `kind` says which."""
+
+    status = 404
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class UnsupportedOperationError(GatewayError):
+    """The operation is known to the specification but not offered here."""
+
+    status = 406
+    kind = "UnsupportedOperationException"
+
+
+class ConflictError(GatewayError):
+    """Someone else was first, or the thing exists already; the client reloads and decides."""
+
+    status = 409
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class RequirementFailedError(GatewayError):
+    """A requirement of a commit does not hold; engines refresh and try again on 409."""
+
+    status = 409
+    kind = "CommitFailedException"
+
+
+class TooLargeError(GatewayError):
+    """The body is over its cap; it was not read to its end."""
+
+    status = 413
+    kind = "PayloadTooLargeException"
+
+
+class UnprocessableError(GatewayError):
+    """Well-formed, but what it says cannot be accepted (a policy that does not compile)."""
+
+    status = 422
+    kind = "UnprocessableEntityException"
+
+
+class UnavailableError(GatewayError):
+    """Nothing was changed and trying again may help; always answered with Retry-After."""
+
+    status = 503
+    kind = "ServiceUnavailableException"
+    retry_after_s: ClassVar[int] = 1
+
+
+class CommitStateUnknownError(GatewayError):
+    """The commit may or may not have happened: clients keep their files (500, 502 and 504 say so, 503 does not)."""
+
+    status = 504
+    kind = "CommitStateUnknownException"

@@ -1,0 +1,82 @@
+"""
+What the gateway is made of, in one place: everything that `commit_flow` and the routes use is handed to them from here.
+
+Wired once by the composition root; nothing is a global.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from gateway.admin.application import Admin
+from gateway.catalogs import KINDS, BuiltinCatalog
+from gateway.control import ControlPlane, ControlState
+from gateway.database import Database
+from gateway.errors import NotFoundError
+from gateway.identity import Authenticator
+from gateway.metadata_files import MetadataFiles
+from gateway.policy.engine import PolicyEngine
+from gateway.refusals import Refusals
+from gateway.request_keys import RequestKeys
+from ledger.roles import Roles
+from ledger.sequence import Appended, Group, Stale
+
+
+class Append(Protocol):
+    """How the gateway appends: to one log, one group, durable when it returns (see `ledger.append.Appender.append`)."""
+
+    async def __call__(self, log_id: int, group: Group) -> Appended | Stale:
+        """Append `group`, or learn that it was stale."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """The parts of one gateway process."""
+
+    append: Append
+    authenticator: Authenticator
+    control: ControlPlane
+    engine: PolicyEngine
+    policy_timeout_s: float
+    body_size_bytes_max: int
+    admin: Admin
+    database: Database
+    files: MetadataFiles
+    request_keys: RequestKeys
+    refusals: Refusals
+    roles: Roles
+    warehouse: str
+    """The URI below which built-in catalogs keep their tables: `<warehouse>/<tenant>/<alias>/…`."""
+    clock: Callable[[], datetime]
+    random: Callable[[int], bytes]
+    catalogs: dict[tuple[UUID, str], BuiltinCatalog] = field(default_factory=dict)
+
+    def catalog(self, tenant: UUID, state: ControlState, alias: str) -> BuiltinCatalog:
+        """
+        Return the adapter behind `alias` as the tenant's control plane has it.
+
+        Raises:
+            NotFoundError: if the tenant has no such catalog; another tenant's is none.
+        """
+        registered = state.catalogs.get(alias)
+        if registered is None or registered.kind not in KINDS:
+            raise NotFoundError(f"Catalog does not exist: {alias}", kind="NotFoundException")
+        key = (tenant, alias)
+        if key not in self.catalogs:
+            self.catalogs[key] = BuiltinCatalog(
+                alias=alias,
+                reader=self.roles.tenant(tenant),
+                warehouse=self._warehouse(tenant, alias, registered.options),
+                database=self.database,
+                files=self.files,
+            )
+        return self.catalogs[key]
+
+    def _warehouse(self, tenant: UUID, alias: str, options: Mapping[str, str]) -> str:
+        """Where an alias keeps its tables. Never two tenants below one folder, so options cannot say."""
+        del options
+        return f"{self.warehouse.rstrip('/')}/{tenant.hex}/{alias}"

@@ -1,0 +1,234 @@
+"""
+The Iceberg REST catalog's routes, in the prefix form `/v1/iceberg/{alias}/…`, and `/v1/config`.
+
+`ENDPOINTS` is made from the routes themselves, so that `/v1/config` advertises exactly what exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from gateway import reads
+from gateway.commit_flow import Answer, commit
+from gateway.errors import NotFoundError
+from gateway.house import House
+from gateway.identifiers import Target, parse_alias, parse_name_segment, parse_namespace_segment
+from gateway.identity import Principal
+from gateway.measures import Measures
+from gateway.mutations import Operation
+from gateway.policy.variables import RequestView
+from gateway.requests import Request as Mutating
+
+router = APIRouter()
+
+PREFIX: Final = "/v1/iceberg/{alias}"
+NAMESPACE: Final = PREFIX + "/namespaces/{namespace}"
+TABLE: Final = NAMESPACE + "/tables/{table}"
+CLIENT_LENGTH_MAX: Final = 200
+
+
+def endpoints() -> list[str]:
+    """
+    Return the catalog's routes as the REST specification lists them (`GET /v1/{prefix}/namespaces`, …).
+    """
+    found = []
+    for route in router.routes:
+        path: str = getattr(route, "path", "")
+        if path.startswith(PREFIX):
+            found += [f"{method} /v1/{{prefix}}{path[len(PREFIX) :]}" for method in getattr(route, "methods", ())]
+    return sorted(found)
+
+
+@router.get("/v1/config")
+async def config(request: Request, warehouse: str = "") -> Response:
+    """Answer what an engine must know first: its prefix, and which endpoints exist."""
+    house, principal = await _authenticate(request)
+    state = await house.control.current(principal.log_id)
+    principal.check_in_force(state)
+    if not warehouse:
+        raise NotFoundError("expected ?warehouse=<alias> of a catalog, found none", kind="NotFoundException")
+    alias = parse_alias(warehouse)
+    house.catalog(principal.tenant, state, alias)
+    return _json({"defaults": {}, "overrides": {"prefix": f"iceberg/{alias}"}, "endpoints": endpoints()})
+
+
+@router.get(PREFIX + "/namespaces")
+async def list_namespaces(request: Request, alias: str) -> Response:
+    """List the namespaces directly below `parent`."""
+    parent = reads.parse_parent(request.query_params.get("parent"))
+    reader = await _reader(request, Target(alias=parse_alias(alias), namespace=parent), verb="list")
+    page = await reader.list_namespaces(**_page(request))
+    return _json(_paged({"namespaces": page.names}, page))
+
+
+@router.post(PREFIX + "/namespaces")
+async def create_namespace(request: Request, alias: str) -> Response:
+    """Create a namespace."""
+    answer = await _commit(request, Operation.NAMESPACE_CREATE, alias)
+    return _json({"namespace": answer.mutation.target.namespace, "properties": answer.change.properties})
+
+
+@router.get(NAMESPACE)
+async def load_namespace(request: Request, alias: str, namespace: str) -> Response:
+    """Load a namespace's properties."""
+    target = _target(alias, namespace)
+    reader = await _reader(request, target, verb="load")
+    return _json({"namespace": target.namespace, "properties": await reader.load_namespace()})
+
+
+@router.head(NAMESPACE)
+async def namespace_exists(request: Request, alias: str, namespace: str) -> Response:
+    """Answer 204 if the namespace exists."""
+    await (await _reader(request, _target(alias, namespace), verb="exists")).load_namespace()
+    return Response(status_code=204)
+
+
+@router.delete(NAMESPACE)
+async def drop_namespace(request: Request, alias: str, namespace: str) -> Response:
+    """Drop an empty namespace."""
+    await _commit(request, Operation.NAMESPACE_DROP, alias, namespace)
+    return Response(status_code=204)
+
+
+@router.post(NAMESPACE + "/properties")
+async def update_namespace(request: Request, alias: str, namespace: str) -> Response:
+    """Set and remove properties of a namespace."""
+    answer = await _commit(request, Operation.NAMESPACE_UPDATE, alias, namespace)
+    removals = answer.mutation.removals
+    missing = [name for name in removals if name not in answer.before_properties]
+    removed = [name for name in removals if name in answer.before_properties]
+    return _json({"updated": sorted(answer.mutation.properties or {}), "removed": removed, "missing": missing})
+
+
+@router.get(NAMESPACE + "/tables")
+async def list_tables(request: Request, alias: str, namespace: str) -> Response:
+    """List the tables of a namespace."""
+    target = _target(alias, namespace)
+    page = await (await _reader(request, target, verb="list")).list_tables(**_page(request))
+    identifiers = [{"namespace": target.namespace, "name": name} for name in page.names]
+    return _json(_paged({"identifiers": identifiers}, page))
+
+
+@router.post(NAMESPACE + "/tables")
+async def create_table(request: Request, alias: str, namespace: str) -> Response:
+    """Create a table, or answer what a staged one would be."""
+    return _table(await _commit(request, Operation.TABLE_CREATE, alias, namespace))
+
+
+@router.get(TABLE)
+async def load_table(request: Request, alias: str, namespace: str, table: str) -> Response:
+    """Load a table's metadata."""
+    reader = await _reader(request, _target(alias, namespace, table), verb="load")
+    location, metadata = await reader.load_table()
+    if request.query_params.get("snapshots") == "refs":
+        metadata = _referenced(metadata)
+    return _json({"metadata-location": location, "metadata": metadata, "config": {}})
+
+
+@router.head(TABLE)
+async def table_exists(request: Request, alias: str, namespace: str, table: str) -> Response:
+    """Answer 204 if the table exists."""
+    await (await _reader(request, _target(alias, namespace, table), verb="exists")).load_table()
+    return Response(status_code=204)
+
+
+@router.post(TABLE)
+async def commit_table(request: Request, alias: str, namespace: str, table: str) -> Response:
+    """Commit updates to a table."""
+    return _table(await _commit(request, Operation.TABLE_COMMIT, alias, namespace, table))
+
+
+@router.delete(TABLE)
+async def drop_table(request: Request, alias: str, namespace: str, table: str) -> Response:
+    """Drop a table; its files stay."""
+    await _commit(request, Operation.TABLE_DROP, alias, namespace, table)
+    return Response(status_code=204)
+
+
+async def _authenticate(request: Request) -> tuple[House, Principal]:
+    house: House = request.app.state.house
+    return house, await house.authenticator.authenticate(credential(request))
+
+
+def credential(request: Request) -> str | None:
+    """
+    Return the credential as the client sent it: the Authorization header, or an X-Api-Key as if it were a bearer token.
+    """
+    key = request.headers.get("x-api-key")
+    return f"Bearer {key}" if key is not None else request.headers.get("authorization")
+
+
+async def _reader(request: Request, target: Target, *, verb: str) -> reads.Reader:
+    house, principal = await _authenticate(request)
+    view = RequestView(method=request.method, path=request.scope["path"], client_version=_client(request))
+    return await reads.permit(house, principal, target, verb=verb, request=view)
+
+
+async def _commit(
+    request: Request, operation: Operation, alias: str, namespace: str | None = None, table: str | None = None
+) -> Answer:
+    measures: Measures = request.app.state.measures
+    length = request.headers.get("content-length", "")
+    mutating = Mutating(
+        operation=operation,
+        method=request.method,
+        path=request.scope["path"],
+        authorization=credential(request),
+        client=_client(request),
+        alias_segment=alias,
+        namespace_segment=namespace,
+        name_segment=table,
+        purge=request.query_params.get("purgeRequested", "false").lower() == "true",
+        content_length=int(length) if length.isascii() and length.isdigit() else None,
+        chunks=request.stream(),
+    )
+    with measures.commit(operation) as step:
+        return await commit(mutating, request.app.state.house, step)
+
+
+def _client(request: Request) -> str:
+    """What the engine says it is: Iceberg's clients name themselves in X-Client-Version, not in User-Agent."""
+    named = request.headers.get("x-client-version") or request.headers.get("user-agent") or ""
+    return named[:CLIENT_LENGTH_MAX]
+
+
+def _target(alias: str, namespace: str, table: str | None = None) -> Target:
+    return Target(
+        alias=parse_alias(alias),
+        namespace=parse_namespace_segment(namespace),
+        name=None if table is None else parse_name_segment(table),
+    )
+
+
+def _page(request: Request) -> dict[str, Any]:
+    return {
+        "page_token": request.query_params.get("pageToken"),
+        "page_size": reads.parse_page_size(request.query_params.get("pageSize")),
+    }
+
+
+def _paged(body: dict[str, Any], page: reads.Page) -> dict[str, Any]:
+    return body if page.next_token is None else body | {"next-page-token": page.next_token}
+
+
+def _table(answer: Answer) -> Response:
+    body: dict[str, Any] = {"metadata": answer.change.metadata, "config": {}}
+    if answer.metadata_location is not None:
+        body["metadata-location"] = answer.metadata_location
+    return _json(body)
+
+
+def _referenced(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata with the snapshots that branches and tags name, as `snapshots=refs` asks."""
+    named = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
+    snapshots = [snapshot for snapshot in metadata.get("snapshots", []) if snapshot["snapshot-id"] in named]
+    return {**metadata, "snapshots": snapshots}
+
+
+def _json(body: object) -> Response:
+    return Response(orjson.dumps(body), media_type="application/json")

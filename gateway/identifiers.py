@@ -1,0 +1,127 @@
+"""
+Names that arrive in paths: catalog alias, namespace levels, table name.
+
+Paths are split before they are decoded (`%2F` is a character of a name, not a separator), levels of a namespace are
+separated by the unit separator 0x1F as the Iceberg REST specification has it. Every name is bounded and free of control
+characters before anything else looks at it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+from gateway.errors import BadRequestError
+from ledger.events import Identifier
+from ledger.keys import format_key
+
+NAME_LENGTH_MAX: Final = 255
+NAMESPACE_LEVELS_MAX: Final = 16
+NAMESPACE_SEPARATOR: Final = "\x1f"
+
+_ALIAS = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a request is about: a catalog's alias, a namespace (perhaps empty), and a name (None: the namespace)."""
+
+    alias: str
+    namespace: tuple[str, ...]
+    name: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """Return "table" or "namespace"."""
+        return "namespace" if self.name is None else "table"
+
+    @property
+    def key(self) -> str:
+        """Return the event key."""
+        names = (self.alias, *self.namespace) if self.name is None else (self.alias, *self.namespace, self.name)
+        return format_key(self.kind, names)
+
+    @property
+    def path(self) -> str:
+        """Return the dotted name that people write."""
+        return ".".join(self.namespace if self.name is None else (*self.namespace, self.name))
+
+    def identifier(self) -> Identifier:
+        """Return the identifier as events hold it."""
+        return Identifier(alias=self.alias, namespace=self.namespace, name=self.name)
+
+
+def parse_alias(text: str) -> str:
+    """
+    Return a catalog's alias.
+
+    Raises:
+        BadRequestError: if it is not 1 to 64 letters, digits, `_` or `-`.
+    """
+    if not _ALIAS.fullmatch(text):
+        raise BadRequestError(f"expected 1 to 64 letters, digits, '_' or '-', found {text!r:.80}", field="prefix")
+    return text
+
+
+def parse_name(text: object, *, field: str) -> str:
+    """
+    Return one name (a level of a namespace or a table).
+
+    Raises:
+        BadRequestError: if it is empty, too long, or holds control characters or lone surrogates.
+    """
+    if not isinstance(text, str):
+        raise BadRequestError(f"expected a string, found {text!r:.80}", field=field)
+    if not 1 <= len(text) <= NAME_LENGTH_MAX:
+        raise BadRequestError(f"expected 1 to {NAME_LENGTH_MAX} characters, found {len(text)}", field=field)
+    if found := _FORBIDDEN.search(text):
+        raise BadRequestError(f"expected no control characters, found U+{ord(found[0]):04X}", field=field)
+    return text
+
+
+def parse_namespace(levels: object, *, field: str) -> tuple[str, ...]:
+    """
+    Return the levels of a namespace given as a list.
+
+    Raises:
+        BadRequestError: if it is not a list of 1 to 16 names.
+    """
+    if not isinstance(levels, list | tuple) or not 1 <= len(levels) <= NAMESPACE_LEVELS_MAX:
+        raise BadRequestError(f"expected a list of 1 to {NAMESPACE_LEVELS_MAX} names, found {levels!r:.80}", field=field)
+    return tuple(parse_name(level, field=f"{field}[{position}]") for position, level in enumerate(levels))
+
+
+def decode_segment(segment: str, *, field: str) -> str:
+    """
+    Return a percent-encoded segment of a raw path as text.
+
+    Raises:
+        BadRequestError: if it is not UTF-8.
+    """
+    try:
+        return unquote(segment, errors="strict")
+    except UnicodeDecodeError as error:
+        raise BadRequestError("expected percent-encoded UTF-8", field=field) from error
+
+
+def parse_namespace_segment(segment: str, *, field: str = "namespace") -> tuple[str, ...]:
+    """
+    Return the levels of a namespace given as one raw path segment (or query value), separated by 0x1F.
+
+    Raises:
+        BadRequestError: if it is not a namespace.
+    """
+    return parse_namespace(decode_segment(segment, field=field).split(NAMESPACE_SEPARATOR), field=field)
+
+
+def parse_name_segment(segment: str, *, field: str = "table") -> str:
+    """
+    Return a name given as one raw path segment.
+
+    Raises:
+        BadRequestError: if it is not a name.
+    """
+    return parse_name(decode_segment(segment, field=field), field=field)

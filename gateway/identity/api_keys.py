@@ -1,0 +1,98 @@
+"""
+API keys: their text, and the argon2id hash of it. The one place that imports argon2. Whose key it is stands elsewhere.
+
+A key is `lp_<prefix>_<secret>`: the prefix (12 characters of base32) finds the row, the secret (32 random bytes in
+base64url) is what is checked. The whole text is hashed, so a secret belongs to its prefix. `parse_key` accepts exactly
+what `format` writes: no two texts are the same key.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b32encode, urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
+
+from gateway.errors import UnauthorizedError
+from gateway.identity.principal import NotInForceError
+from ledger.errors import FormatError
+
+SECRET_SIZE_BYTES: Final = 32
+PREFIX_SIZE_BYTES: Final = 8
+"""Of which 60 bits make the 12 characters of the prefix."""
+
+_KEY = re.compile(r"lp_([a-z2-7]{12})_([A-Za-z0-9_-]{43})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKeyText:
+    """A key as its holder has it; the secret is not shown by `repr`."""
+
+    prefix: str
+    secret: bytes = field(repr=False)
+
+    def format(self) -> str:
+        """Return the text of the key: the one thing that must never be stored or logged."""
+        return f"lp_{self.prefix}_{urlsafe_b64encode(self.secret).rstrip(b'=').decode()}"
+
+
+def mint_key(random: Callable[[int], bytes]) -> ApiKeyText:
+    """
+    Return a new key made of `random` bytes.
+    """
+    prefix = b32encode(random(PREFIX_SIZE_BYTES)).decode().lower()[:12]
+    return ApiKeyText(prefix=prefix, secret=random(SECRET_SIZE_BYTES))
+
+
+def parse_key(text: str) -> ApiKeyText:
+    """
+    Return the key that `text` is.
+
+    Raises:
+        UnauthorizedError: if it is not of the form of a key. The text is not repeated: it may be a secret all the same.
+    """
+    match = _KEY.fullmatch(text)
+    if match is not None:
+        key = ApiKeyText(prefix=match[1], secret=urlsafe_b64decode(match[2] + "="))
+        if key.format() == text:
+            return key
+    raise UnauthorizedError(
+        f"expected an API key (lp_, 12 characters, _, 43 characters), found {len(text)} other characters"
+    )
+
+
+class KeyHasher:
+    """
+    argon2id over whole keys. Slow on purpose: call it off the event loop.
+
+    The defaults are the second choice of OWASP's cheat sheet (19 MiB, 2 passes). A secret of 256 random bits cannot be
+    guessed at any cost; the hash protects it from being used by whoever reads the table.
+    """
+
+    def __init__(self, *, time_cost: int = 2, memory_cost_kib: int = 19 * 1024, parallelism: int = 1) -> None:
+        self._hasher = PasswordHasher(time_cost=time_cost, memory_cost=memory_cost_kib, parallelism=parallelism)
+
+    def hash(self, key: ApiKeyText) -> str:
+        """Return the encoded hash of a key, under a random salt."""
+        return self._hasher.hash(key.format())
+
+    def check(self, key: ApiKeyText, *, stored_hash: str) -> None:
+        """
+        Check that `stored_hash` is of this key.
+
+        Raises:
+            NotInForceError: if it is another key's.
+            FormatError: if it is no argon2id hash; that is corruption.
+        """
+        try:
+            self._hasher.verify(stored_hash, key.format())
+        except VerifyMismatchError as error:
+            raise NotInForceError from error
+        except (InvalidHashError, VerificationError) as error:
+            raise FormatError(
+                "hash of an API key", expected="an argon2id hash", found=f"one that fails: {error}"
+            ) from error

@@ -1,0 +1,65 @@
+"""
+Who a request acts for, once its credentials are verified. Values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import UUID
+
+from gateway.control import ControlState
+from gateway.errors import UnauthorizedError
+from ledger.canonical import Json
+
+
+class NotInForceError(UnauthorizedError):
+    """The credentials are not known, wrong, or revoked; which of these is nobody's business."""
+
+    def __init__(self) -> None:
+        super().__init__("the API key is unknown or no longer in force")
+
+
+class PrincipalSource(StrEnum):
+    """What kind of credentials were verified."""
+
+    API_KEY = "api_key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """
+    A verified caller of one tenant.
+
+    `actor` (32 hex digits) is the pseudonym under which the log knows the identity `sub`; `key_id` is the key it
+    came with.
+    """
+
+    tenant: UUID
+    log_id: int
+    actor: str
+    sub: str
+    roles: tuple[str, ...]
+    source: PrincipalSource
+    key_id: str
+
+    def check_in_force(self, state: ControlState) -> None:
+        """
+        Check that the credentials are in force in `state`, the one the request is going to be judged by.
+
+        Raises:
+            NotInForceError: if they have been revoked.
+        """
+        if self.key_id not in state.keys:
+            raise NotInForceError
+
+    def payload(self) -> Mapping[str, Json]:
+        """Return what the record of a decision keeps of the caller, as an erasable part."""
+        return {
+            "actor": self.actor,
+            "email": None,
+            "roles": list(self.roles),
+            "source": self.source.value,
+            "sub": self.sub,
+        }

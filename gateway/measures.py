@@ -1,0 +1,63 @@
+"""
+What this process has seen: requests in flight, outcomes and the time each numbered step took, for Prometheus.
+
+History is in the projections; these counters start at zero with the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from gateway.errors import GatewayError
+from gateway.mutations import Operation
+
+BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Measures:
+    """The gateway's own metrics, in a registry of their own (nothing global)."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._steps = Histogram(
+            "lakeproof_commit_step_seconds",
+            "Time from the end of the step before to the end of this one.",
+            ["step"],
+            buckets=BUCKETS_S,
+            registry=self.registry,
+        )
+        self._answers = Counter(
+            "lakeproof_gateway_mutations_total", "Mutations answered.", ["operation", "status"], registry=self.registry
+        )
+        self._in_flight = Gauge("lakeproof_gateway_mutations_in_flight", "Mutations at work.", registry=self.registry)
+
+    @contextmanager
+    def commit(self, operation: Operation) -> Iterator[Callable[[int], None]]:
+        """Measure one mutation; yields the function that `commit_flow` calls at the end of each step."""
+        last = perf_counter()
+
+        def step(number: int) -> None:
+            nonlocal last
+            now = perf_counter()
+            self._steps.labels(step=str(number)).observe(now - last)
+            last = now
+
+        status = 500
+        self._in_flight.inc()
+        try:
+            yield step
+            status = 200
+        except GatewayError as error:
+            status = error.status
+            raise
+        finally:
+            self._in_flight.dec()
+            self._answers.labels(operation=operation.value, status=str(status)).inc()
+
+    def text(self) -> str:
+        """Return the metrics in Prometheus' text format."""
+        return generate_latest(self.registry).decode()

@@ -1,0 +1,177 @@
+"""
+Table metadata opened for change: what updates read and write, in the same form for every format version.
+
+`gateway.metadata.stored` opens a draft and writes it back. A draft shares its parts with the metadata it was opened
+from, so nothing is changed in place but its own containers: an update puts a new object in the place of an old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from gateway.errors import BadRequestError
+from gateway.metadata.columns import Columns, index_columns
+from gateway.metadata.errors import CorruptMetadataError, InvalidUpdateError
+from gateway.metadata.partitions import FIRST_FIELD_ID, spec_key
+from gateway.metadata.schemas import parse_schema, schema_key
+from gateway.metadata.shapes import JsonObject
+from gateway.metadata.sorting import UNSORTED_ID, order_key
+
+Metadata: TypeAlias = Mapping[str, Any]
+Update: TypeAlias = Mapping[str, Any]  # as `parse_updates` or `create_updates` returned it
+
+MAIN_BRANCH = "main"
+NO_SNAPSHOT = -1  # how versions 1 and 2 write that there is no current snapshot
+ROW_LINEAGE_SINCE_VERSION = 3
+FORMAT_VERSION_DEFAULT = 2
+FORMAT_VERSION_MAX = 3
+
+
+@dataclass(slots=True, kw_only=True)
+class Definitions:
+    """
+    The schemas, the partition specs or the sort orders of a table, by id.
+
+    `current_id` is the one in force; `last_added_id` the one this commit added last, or found to be there already.
+    """
+
+    by_id: dict[int, JsonObject]
+    current_id: int
+    key_of: Callable[[Mapping[str, Any]], Hashable]
+    last_added_id: int | None = None
+    _ids_by_key: dict[Hashable, int] | None = None
+
+    @property
+    def current(self) -> JsonObject | None:
+        """The one in force, None while a table is being created and has none."""
+        return self.by_id.get(self.current_id)
+
+    def id_of(self, definition: Mapping[str, Any]) -> int | None:
+        """Return the id under which the same definition is there already."""
+        if self._ids_by_key is None:
+            self._ids_by_key = {}
+            for known_id, known in self.by_id.items():
+                self._ids_by_key.setdefault(self.key_of(known), known_id)
+        return self._ids_by_key.get(self.key_of(definition))
+
+    def add(self, definition: JsonObject, new_id: int) -> None:
+        """Add a definition that is not there yet."""
+        self.by_id[new_id] = definition
+        self.last_added_id = new_id
+        if self._ids_by_key is not None:
+            self._ids_by_key[self.key_of(definition)] = new_id
+
+    def remove(self, ids: Iterable[int]) -> bool:
+        """Remove those of `ids` that are there; tell whether any was."""
+        gone = [one for one in ids if self.by_id.pop(one, None) is not None]
+        self._ids_by_key = None
+        return bool(gone)
+
+    def next_id(self, *, first: int) -> int:
+        """Return the id after the highest, at least `first`."""
+        return max(first, max(self.by_id, default=first - 1) + 1)
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """Table metadata while updates are applied; the first half mirrors what is stored, the second what has happened."""
+
+    members: Metadata  # as stored, for the members nobody here knows
+    format_version: int
+    table_uuid: str | None
+    location: str | None
+    last_sequence_number: int
+    last_updated_ms: int
+    last_column_id: int
+    last_partition_id: int
+    next_row_id: int
+    schemas: Definitions
+    specs: Definitions
+    orders: Definitions
+    properties: dict[str, str]
+    current_snapshot_id: int | None
+    snapshots: dict[int, JsonObject]
+    refs: dict[str, JsonObject]
+    statistics: dict[int, list[JsonObject]]
+    partition_statistics: dict[int, list[JsonObject]]
+    encryption_keys: dict[str, JsonObject]
+    snapshot_log: list[JsonObject]
+    metadata_log: list[JsonObject]
+
+    now_ms: int = 0
+    is_changed: bool = False
+    added_snapshots: set[int] = field(default_factory=set)
+    was_main: set[int] = field(default_factory=set)  # added by this commit and made the current snapshot by it
+    has_removed_snapshots: bool = False
+    columns_by_schema: dict[int, Columns] = field(default_factory=dict)  # filled by add-schema, and on demand
+    _ref_names: dict[int, set[str]] | None = None
+
+    def columns(self) -> Columns:
+        """
+        Return the columns of the current schema.
+
+        Raises:
+            InvalidUpdateError: if a table that is being created has none yet.
+            CorruptMetadataError: if the stored schema cannot be read.
+        """
+        schema = self.schemas.current
+        if schema is None:
+            raise InvalidUpdateError("Cannot find a current schema: add-schema and set-current-schema must come first")
+        schema_id = self.schemas.current_id
+        if schema_id not in self.columns_by_schema:
+            try:
+                self.columns_by_schema[schema_id] = index_columns(parse_schema(schema, "schema"))
+            except BadRequestError as error:
+                raise CorruptMetadataError(f"The stored schema {schema_id} cannot be read: {error}") from error
+        return self.columns_by_schema[schema_id]
+
+    def set_ref(self, name: str, ref: JsonObject) -> None:
+        """Point a branch or tag at a snapshot."""
+        self.drop_ref(name)
+        self.refs[name] = ref
+        if self._ref_names is not None:
+            self._ref_names.setdefault(ref["snapshot-id"], set()).add(name)
+
+    def drop_ref(self, name: str) -> bool:
+        """Remove a branch or tag; tell whether it was there."""
+        ref = self.refs.pop(name, None)
+        if ref is not None and self._ref_names is not None:
+            self._ref_names[ref["snapshot-id"]].discard(name)
+        return ref is not None
+
+    def refs_to(self, snapshot_id: int) -> list[str]:
+        """Return the branches and tags of a snapshot; indexed, since an expiry asks for thousands of snapshots."""
+        if self._ref_names is None:
+            self._ref_names = {}
+            for name, ref in self.refs.items():
+                self._ref_names.setdefault(ref["snapshot-id"], set()).add(name)
+        return sorted(self._ref_names.get(snapshot_id, ()))
+
+
+def empty_draft(format_version: int) -> Draft:
+    """Return what a table is before its first update."""
+    return Draft(
+        members={},
+        format_version=format_version,
+        table_uuid=None,
+        location=None,
+        last_sequence_number=0,
+        last_updated_ms=0,
+        last_column_id=0,
+        last_partition_id=FIRST_FIELD_ID - 1,
+        next_row_id=0,
+        schemas=Definitions(by_id={}, current_id=0, key_of=schema_key),
+        specs=Definitions(by_id={}, current_id=0, key_of=spec_key),
+        orders=Definitions(by_id={}, current_id=UNSORTED_ID, key_of=order_key),
+        properties={},
+        current_snapshot_id=None,
+        snapshots={},
+        refs={},
+        statistics={},
+        partition_statistics={},
+        encryption_keys={},
+        snapshot_log=[],
+        metadata_log=[],
+    )

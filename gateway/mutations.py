@@ -1,0 +1,213 @@
+"""
+What engines ask to be changed, parsed: one shape for every mutation, whichever route it came by.
+
+createTable is updates with assert-create, so a create, a staged create's commit and a commit are one thing from here on.
+Parsing refuses what it does not know (updates and requirements by name); nothing here touches a catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import orjson
+
+from gateway.errors import BadRequestError, UnsupportedOperationError
+from gateway.identifiers import Target, parse_name, parse_namespace
+from gateway.metadata import Requirement, Update, parse_requirements, parse_updates
+from gateway.policy.access import access_actions
+from gateway.policy.variables import CommitView
+
+PROPERTIES_MAX: Final = 1_000
+PROPERTY_LENGTH_MAX: Final = 32 * 1024
+ASSERT_CREATE: Final[Requirement] = {"type": "assert-create"}
+
+
+class Operation(StrEnum):
+    """The mutations of a catalog, named as policies and the log name them."""
+
+    TABLE_CREATE = "table.create"
+    TABLE_COMMIT = "table.commit"
+    TABLE_DROP = "table.drop"
+    NAMESPACE_CREATE = "namespace.create"
+    NAMESPACE_UPDATE = "namespace.update"
+    NAMESPACE_DROP = "namespace.drop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    """
+    One mutation of one table or namespace.
+
+    `create` is the body of a createTable, `requirements` and `updates` those of a commit, `properties` and `removals`
+    those of a namespace; `body` is the parsed request as policies and the record see it.
+    """
+
+    operation: Operation
+    target: Target
+    body: Mapping[str, Any]
+    create: Mapping[str, Any] | None = None
+    staged: bool = False
+    requirements: tuple[Requirement, ...] = ()
+    updates: tuple[Update, ...] = ()
+    properties: Mapping[str, str] | None = None
+    removals: tuple[str, ...] = ()
+
+    @property
+    def creates(self) -> bool:
+        """Tell whether the mutation makes its table (a create, or the commit of a staged one)."""
+        return ASSERT_CREATE in self.requirements
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """Return what it does in Nessie's vocabulary, sorted."""
+        return access_actions(self._view(()))
+
+    def view(self) -> CommitView:
+        """Return the mutation as policies and access rules see it."""
+        return self._view(self.actions)
+
+    def _view(self, actions: tuple[str, ...]) -> CommitView:
+        return CommitView(
+            catalog=self.target.alias,
+            namespace=self.target.namespace,
+            name=self.target.name or "",
+            kind=self.target.kind,
+            operation=self.operation.value,
+            actions=actions,
+            updates=self.updates,
+            requirements=self.requirements,
+        )
+
+
+def parse_body(body: bytes) -> dict[str, Any]:
+    """
+    Return the JSON object that `body` is.
+
+    Raises:
+        BadRequestError: if it is not JSON, or not an object.
+    """
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequestError(f"expected JSON: {error}", field="body") from error
+    if not isinstance(parsed, dict):
+        raise BadRequestError(f"expected a JSON object, found {type(parsed).__name__}", field="body")
+    return parsed
+
+
+def parse_mutation(operation: Operation, path: Target, *, body: bytes, purge: bool = False) -> Mutation:
+    """
+    Return the mutation that a request asks for; `path` is what its path names.
+
+    Raises:
+        BadRequestError: if the body is not of the operation's shape; names the field.
+        UnsupportedOperationError: if it asks for something the catalog does not offer.
+    """
+    match operation:
+        case Operation.TABLE_CREATE:
+            return _table_create(path, parse_body(body))
+        case Operation.TABLE_COMMIT:
+            return _table_commit(path, parse_body(body))
+        case Operation.TABLE_DROP:
+            if purge:
+                raise UnsupportedOperationError(
+                    f"table {path.path}: purge is not offered, data files are not deleted here; drop without purge"
+                )
+            return Mutation(operation=operation, target=path, body={})
+        case Operation.NAMESPACE_CREATE:
+            return _namespace_create(path, parse_body(body))
+        case Operation.NAMESPACE_UPDATE:
+            return _namespace_update(path, parse_body(body))
+        case Operation.NAMESPACE_DROP:
+            return Mutation(operation=operation, target=path, body={})
+
+
+def _table_create(path: Target, body: dict[str, Any]) -> Mutation:
+    name = parse_name(body.get("name"), field="name")
+    staged = body.get("stage-create", False)
+    if not isinstance(staged, bool):
+        raise BadRequestError(f"expected true or false, found {staged!r:.80}", field="stage-create")
+    if not isinstance(body.get("schema"), dict):
+        raise BadRequestError("expected a schema", field="schema")
+    _properties(body.get("properties") or {}, field="properties")
+    return Mutation(
+        operation=Operation.TABLE_CREATE,
+        target=Target(alias=path.alias, namespace=path.namespace, name=name),
+        body=body,
+        create=body,
+        staged=staged,
+        requirements=(ASSERT_CREATE,),
+    )
+
+
+def _table_commit(path: Target, body: dict[str, Any]) -> Mutation:
+    named = body.get("identifier")
+    if named is not None:
+        _check_identifier(path, named)
+    return Mutation(
+        operation=Operation.TABLE_COMMIT,
+        target=path,
+        body=body,
+        requirements=tuple(parse_requirements(body.get("requirements"))),
+        updates=tuple(parse_updates(body.get("updates"))),
+    )
+
+
+def _check_identifier(path: Target, named: object) -> None:
+    """A body that names another table than the path would be judged as one and applied to the other."""
+    if not isinstance(named, dict):
+        raise BadRequestError("expected an object", field="identifier")
+    namespace = parse_namespace(named.get("namespace"), field="identifier.namespace")
+    name = parse_name(named.get("name"), field="identifier.name")
+    if (namespace, name) != (path.namespace, path.name):
+        raise BadRequestError(f"expected {path.path} as in the path, found {'.'.join((*namespace, name))}", field="identifier")
+
+
+def _namespace_create(path: Target, body: dict[str, Any]) -> Mutation:
+    namespace = parse_namespace(body.get("namespace"), field="namespace")
+    return Mutation(
+        operation=Operation.NAMESPACE_CREATE,
+        target=Target(alias=path.alias, namespace=namespace),
+        body=body,
+        properties=_properties(body.get("properties") or {}, field="properties"),
+    )
+
+
+def _namespace_update(path: Target, body: dict[str, Any]) -> Mutation:
+    updates = _properties(body.get("updates") or {}, field="updates")
+    removals = body.get("removals") or []
+    if not isinstance(removals, list) or not all(isinstance(name, str) for name in removals):
+        raise BadRequestError("expected a list of property names", field="removals")
+    if both := sorted(set(removals) & updates.keys()):
+        raise UnprocessableNamespaceError(both)
+    return Mutation(
+        operation=Operation.NAMESPACE_UPDATE,
+        target=path,
+        body=body,
+        properties=updates,
+        removals=tuple(dict.fromkeys(removals)),
+    )
+
+
+class UnprocessableNamespaceError(BadRequestError):
+    """A property is both set and removed (422 in the Iceberg REST specification)."""
+
+    status = 422
+    kind = "UnprocessableEntityException"
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(f"expected each property in one of removals and updates, found in both: {', '.join(names)}")
+
+
+def _properties(value: object, *, field: str) -> dict[str, str]:
+    if not isinstance(value, dict) or len(value) > PROPERTIES_MAX:
+        raise BadRequestError(f"expected an object of at most {PROPERTIES_MAX} strings", field=field)
+    for name, text in value.items():
+        if not isinstance(text, str) or len(text) > PROPERTY_LENGTH_MAX or len(name) > PROPERTY_LENGTH_MAX:
+            raise BadRequestError("expected a string of at most 32 Ki characters", field=f"{field}.{name:.80}")
+        if "\x00" in text or "\x00" in name:
+            raise BadRequestError("expected no NUL characters", field=f"{field}.{name:.80}")
+    return value

@@ -1,0 +1,203 @@
+"""
+What is refused when an expression is saved although its syntax is right: names and calls that can never work.
+
+Guarantee: every root identifier of a checked tree is a variable of its kind of program, a variable bound by a macro
+around it, or the name of a type; every field of a variable with known fields is one of them; every function exists and
+has the right number of arguments. cel-python finds all of this only when it evaluates, and not at all behind `has()`.
+
+`Needs` is the by-product: which variables, and which of their fields, a program reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias, cast
+
+import lark
+
+from gateway.policy.cel.functions import TIME_PARTS
+from gateway.policy.cel.parse import Node, refuse
+from gateway.policy.cel.values import TYPES
+from gateway.policy.vocabulary import Fields, variables_of
+
+Needs: TypeAlias = "dict[str, set[str] | None]"
+"""Variables that a program reads: the fields of each, or None for the whole of it."""
+
+_ONE: Final = frozenset({1})
+_TWO: Final = frozenset({2})
+
+FUNCTIONS: Final = {
+    "bool": _ONE,
+    "bytes": _ONE,
+    "double": _ONE,
+    "duration": _ONE,
+    "dyn": _ONE,
+    "has": _ONE,
+    "int": _ONE,
+    "matches": _TWO,
+    "size": _ONE,
+    "string": _ONE,
+    "timestamp": _ONE,
+    "type": _ONE,
+    "uint": _ONE,
+}
+"""Called as `f(x)`, with the numbers of arguments (CEL language definition, "List of Standard Definitions")."""
+
+NEVER_BOOLEAN: Final = frozenset(
+    {"bytes", "double", "duration", "filter", "int", "map", "size", "string", "timestamp", "type", "uint"}
+)
+"""Functions, methods and macros whose value no program can end in."""
+
+METHODS: Final = {
+    "contains": _ONE,
+    "endsWith": _ONE,
+    "matches": _ONE,
+    "size": frozenset({0}),
+    "startsWith": _ONE,
+    **dict.fromkeys(TIME_PARTS, frozenset({0})),
+}
+"""Called as `x.f(y)`, with the numbers of arguments besides `x`."""
+
+MACROS: Final = {"all": _TWO, "exists": _TWO, "exists_one": _TWO, "filter": _TWO, "map": frozenset({2, 3})}
+"""Called as `x.f(name, …)`: the first argument is a name, bound in the others to each element of `x` in turn."""
+
+
+def check(tree: Node, *, kind: str) -> Needs:
+    """
+    Check every name and call in `tree`; return what it reads.
+
+    Raises:
+        PolicyNotCompiledError: at the first that cannot work; carries its place.
+    """
+    _check_boolean(tree)
+    checker = _Checker(variables_of(kind))
+    checker.visit(tree, bound=frozenset())
+    return checker.needs
+
+
+def _check_boolean(tree: Node) -> None:
+    """Refuse a tree that ends in something other than a boolean, where that shows without knowing any value."""
+    match tree.data, [str(getattr(child, "data", child)) for child in tree.children]:
+        case ("literal", _) if getattr(tree.children[0], "type", "") != "BOOL_LIT":
+            pass
+        case ("addition" | "multiplication", _) | ("unary", ["unary_neg", _]) | ("primary", ["list_lit" | "map_lit"]):
+            pass
+        case ("member_dot_arg", [_, name, *_]) if name in NEVER_BOOLEAN or name in TIME_PARTS:
+            pass
+        case ("primary", ["ident_arg"]) if str(tree.children[0].children[0]) in NEVER_BOOLEAN:
+            pass
+        case _:
+            return
+    refuse(tree, "this gives no boolean; a program must end in true or false")
+
+
+class _Checker:
+    def __init__(self, variables: Fields) -> None:
+        self._variables = variables
+        self.needs: Needs = {}
+
+    def visit(self, node: Node, *, bound: frozenset[str]) -> None:
+        match node.data:
+            case "ident" | "member_dot":
+                self._visit_path(node, bound)
+            case "ident_arg":
+                self._visit_function(node, bound)
+            case "member_dot_arg":
+                self._visit_method(node, bound)
+            case "member_object" | "fieldinits":
+                refuse(node, "message literals are not supported here; use a map, as in {'a': 1}")
+            case "dot_ident" | "dot_ident_arg":
+                refuse(node, "a name cannot begin with a dot here")
+            case _:
+                self._visit_all(node.children, bound)
+
+    def _visit_all(self, children: Iterable[object], bound: frozenset[str]) -> None:
+        for child in children:
+            if isinstance(child, lark.Tree):
+                self.visit(child, bound=bound)
+
+    def _visit_path(self, node: Node, bound: frozenset[str]) -> None:
+        """Follow `a.b.c` from its root as far as fields are known; a path that does not begin with a name has none."""
+        root, path = _path_of(node)
+        if not isinstance(root, lark.Token):
+            self.visit(root, bound=bound)
+            return
+        name = str(root)
+        if name in bound or (not path and name in TYPES):
+            return
+        if name not in self._variables:
+            refuse(root, f"unknown variable {name!r}; known here: {_listed(self._variables)}")
+        self._need(name, path)
+        known, place = self._variables[name], name
+        for field in path:
+            if known is None:
+                return
+            if str(field) not in known:
+                refuse(field, f"{place} has no field {str(field)!r}; it has {_listed(known)}")
+            known, place = known[str(field)], f"{place}.{field}"
+
+    def _need(self, name: str, path: list[lark.Token]) -> None:
+        fields = self.needs.setdefault(name, set())
+        if not path:
+            self.needs[name] = None
+        elif fields is not None:
+            fields.add(str(path[0]))
+
+    def _visit_function(self, node: Node, bound: frozenset[str]) -> None:
+        name, arguments = node.children[0], _arguments(node.children[1:])
+        if str(name) in METHODS and str(name) not in FUNCTIONS:
+            refuse(name, f"{str(name)!r} is called on a value, as in x.{name}(y)")
+        _check_count(name, arguments, known=FUNCTIONS)
+        if str(name) == "has" and arguments[0].data != "member_dot":
+            refuse(arguments[0], "has() takes one field of something, as in has(table.properties.owner)")
+        self._visit_all(arguments, bound)
+
+    def _visit_method(self, node: Node, bound: frozenset[str]) -> None:
+        target, name, arguments = node.children[0], node.children[1], _arguments(node.children[2:])
+        self.visit(target, bound=bound)
+        if str(name) in FUNCTIONS and str(name) not in METHODS:
+            refuse(name, f"{str(name)!r} is called with its value in brackets, as in {name}(x)")
+        _check_count(name, arguments, known={**METHODS, **MACROS})
+        if str(name) not in MACROS:
+            self._visit_all(arguments, bound)
+            return
+        variable = name_of(arguments[0])
+        if variable is None:
+            refuse(arguments[0], f"the first argument of {name} must be a name for the element")
+        self._visit_all(arguments[1:], bound | {variable})
+
+
+def name_of(node: Node) -> str | None:
+    """Return the name that `node` consists of, or None if it is anything but a name."""
+    if node.data == "primary" and len(node.children) == 1 and node.children[0].data == "ident":
+        return str(node.children[0].children[0])
+    return None
+
+
+def _path_of(node: Node) -> tuple[Node | lark.Token, list[lark.Token]]:
+    """Return the root of `a.b.c` (a name's token, or the expression that stands there) and the fields after it."""
+    path: list[lark.Token] = []
+    while node.data == "member_dot":
+        node, field = node.children
+        path.append(cast("lark.Token", field))
+    path.reverse()
+    if node.data == "primary" and node.children[0].data == "ident":
+        node = node.children[0]
+    return (node.children[0] if node.data == "ident" else node), path
+
+
+def _arguments(children: list[Node]) -> list[Node]:
+    return list(children[0].children) if children else []
+
+
+def _check_count(name: Any, arguments: list[Node], *, known: dict[str, frozenset[int]]) -> None:
+    counts = known.get(str(name))
+    if counts is None:
+        refuse(name, f"unknown function {str(name)!r}; known here: {_listed(known)}")
+    if len(arguments) not in counts:
+        expected = " or ".join(str(count) for count in sorted(counts))
+        refuse(name, f"{name} takes {expected} argument(s), found {len(arguments)}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

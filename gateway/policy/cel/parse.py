@@ -1,0 +1,127 @@
+"""
+From the text of an expression to a syntax tree, with the place of every error.
+
+Guarantee: a tree that comes out is at most `DEPTH_MAX` levels deep, so that evaluating it cannot exhaust the stack; and
+whatever is wrong with the text leaves as `PolicyNotCompiledError` with line and column.
+
+The grammar wraps each literal in ten nodes, one for each level of operator precedence. `_folded` takes out those that
+have nothing to say, and makes a chain of `||` or `&&` one node: the same meaning in a sixth of the depth and of the
+time. It walks without recursion, because what it walks has not been bounded yet.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn, TypeAlias, cast
+
+import lark
+from celpy.celparser import CELParseError, CELParser
+
+from gateway.policy.engine import PolicyNotCompiledError
+
+Node: TypeAlias = "lark.Tree[Any]"
+
+EXPRESSION_BYTES_MAX: Final = 8192
+"""As UTF-8. A policy longer than that is several policies."""
+
+DEPTH_MAX: Final = 200
+"""Levels of a folded tree; the evaluator takes up to six Python frames a level, of the 2,500 that cel-python allows."""
+
+_PRECEDENCE: Final = frozenset(
+    {"expr", "conditionalor", "conditionaland", "relation", "addition", "multiplication", "unary", "member"}
+)
+_CHAINS: Final = frozenset({"conditionalor", "conditionaland"})
+
+
+def parse(expression: str) -> Node:
+    """
+    Return the folded syntax tree of `expression`.
+
+    Raises:
+        PolicyNotCompiledError: if it is too long, nested too deeply, or not CEL.
+    """
+    _check_text(expression)
+    try:
+        tree = _folded(CELParser().parse(expression))
+    except CELParseError as error:
+        _refuse_syntax(expression, error)
+    _check_depth(tree)
+    return tree
+
+
+def refuse(node: Node | lark.Token, reason: str) -> NoReturn:
+    """
+    Refuse the part of an expression that `node` stands for.
+
+    Raises:
+        PolicyNotCompiledError: always.
+    """
+    place = node if isinstance(node, lark.Token) else node.meta
+    raise PolicyNotCompiledError(reason, line=place.line or 1, column=place.column or 1)
+
+
+def _check_text(expression: str) -> None:
+    try:
+        size_bytes = len(expression.encode())
+    except UnicodeEncodeError as error:
+        line, column = _place_of(expression, error.start)
+        reason = "a lone surrogate is not a character"
+        raise PolicyNotCompiledError(reason, line=line, column=column) from error
+    if size_bytes > EXPRESSION_BYTES_MAX:
+        reason = f"the expression has {size_bytes} bytes; at most {EXPRESSION_BYTES_MAX} are allowed"
+        raise PolicyNotCompiledError(reason, line=1, column=1)
+    if not expression.strip():
+        raise PolicyNotCompiledError("the expression is empty", line=1, column=1)
+
+
+def _refuse_syntax(expression: str, error: CELParseError) -> NoReturn:
+    """Say in words what the parser met. cel-python keeps the parser's own error only as the context of its own."""
+    cause = error.__context__
+    line, column = error.line or 1, error.column or 1
+    if isinstance(cause, lark.UnexpectedToken) and cause.token.type == "$END":
+        reason = "the expression ends where more was expected"
+        line, column = _place_of(expression, len(expression.rstrip()))
+    elif isinstance(cause, lark.UnexpectedToken):
+        reason = f"{cause.token.value!r:.60} cannot stand here"
+    elif isinstance(cause, lark.UnexpectedCharacters) and cause.char in "'\"":
+        reason = "the string that begins here is not closed, or cannot stand here"
+    elif isinstance(cause, lark.UnexpectedCharacters):
+        reason = f"{cause.char!r} cannot stand here"
+    else:
+        reason = "this is not a CEL expression"
+    raise PolicyNotCompiledError(reason, line=line, column=column) from error
+
+
+def _place_of(text: str, offset: int) -> tuple[int, int]:
+    """Return line and column, both from 1, of the character at `offset`."""
+    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+
+
+def _folded(tree: Node) -> Node:
+    for node in tree.iter_subtrees():  # children before their parents
+        node.children = [_replacement(child) if isinstance(child, lark.Tree) else child for child in node.children]
+        if node.data in _CHAINS and len(node.children) > 1:
+            first = node.children[0]
+            if first.data == node.data:
+                node.children = [*first.children, *node.children[1:]]
+    return _replacement(tree)
+
+
+def _replacement(node: Node) -> Node:
+    """Return what says the same as `node`, whose own children have been replaced already."""
+    if len(node.children) != 1:
+        return node
+    child = node.children[0]
+    if node.data in _PRECEDENCE or (node.data == "primary" and child.data == "literal"):
+        return cast("Node", child)
+    if node.data == "primary" and child.data == "paren_expr":
+        return cast("Node", child.children[0])
+    return node
+
+
+def _check_depth(tree: Node) -> None:
+    level: list[Node] = [tree]
+    for _ in range(DEPTH_MAX):
+        level = [child for node in level for child in node.children if isinstance(child, lark.Tree)]
+        if not level:
+            return
+    refuse(level[0], f"nested too deeply: more than {DEPTH_MAX} levels; split it into several policies")

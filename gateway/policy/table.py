@@ -1,0 +1,281 @@
+"""
+What policies see of a table or a view: a few names with fixed fields, out of the raw metadata that a catalog holds.
+
+Guarantee: `table_of` is total in its fields: each of them is there whatever the metadata holds, with a zero value ("",
+0, [], {}) for what the Iceberg specification calls optional. What contradicts the specification (a current schema that
+is not among the schemas, a number where a map belongs) is refused: a policy that asks something of all columns would
+allow a table whose columns it cannot see.
+
+Snapshot ids are random 63-bit integers and leave as strings; see `plain_json` for what happens to other numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import orjson
+
+from gateway.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from ledger.canonical import Json
+
+Metadata: TypeAlias = Mapping[str, Any]
+"""Iceberg metadata of a table or a view as it was read from JSON (Iceberg table specification, appendix C)."""
+
+INTEGER_MAX: Final = 2**53 - 1
+"""The largest integer on which every JSON reader agrees; the log stores none beyond it."""
+
+DEPTH_MAX: Final = 200
+"""Levels of arrays and objects; the encoder that carries them to the worker stops at 254."""
+
+_SNAPSHOT_IDS: Final = frozenset({"snapshot-id", "parent-snapshot-id", "snapshot-ids"})
+_NO_SNAPSHOT: Final = (None, -1)
+_UNSORTED: Final = 0
+
+
+class UnreadableMetadataError(UnavailableError):
+    """The metadata is not what the Iceberg specification says, so that policies cannot be judged on it."""
+
+
+def table_of(metadata: Metadata | None) -> dict[str, Json]:
+    """
+    Return the fields of a table or a view; all of them zero, and `exists` false, if `metadata` is None.
+
+    Raises:
+        UnreadableMetadataError: if the metadata contradicts the specification; names the field.
+    """
+    known = metadata if metadata is not None else {}
+    schema = _current_schema(known)
+    names = dict(_names_of(schema))
+    current = known.get("current-snapshot-id")
+    snapshots = {snapshot.get("snapshot-id"): snapshot for snapshot in _maps(known, "snapshots")}
+    if current not in _NO_SNAPSHOT and current not in snapshots:
+        raise UnreadableMetadataError(f"current-snapshot-id: expected one of the snapshots, found {current!r:.40}")
+    return {
+        "exists": metadata is not None,
+        "uuid": _text(known, "table-uuid") or _text(known, "view-uuid"),
+        "location": _text(known, "location"),
+        "format_version": _integer(known, "format-version"),
+        "columns": [_column(column) for column in _maps(schema, "fields")],
+        "partition_fields": [_partition_field(one, names) for one in _current_partition_fields(known)],
+        "sort_fields": [_sort_field(one, names) for one in _current_sort_fields(known)],
+        "properties": _texts(known, "properties"),
+        "refs": _refs(known),
+        "snapshot": snapshot_of(None if current in _NO_SNAPSHOT else snapshots[current]),
+    }
+
+
+def snapshot_of(snapshot: Metadata | None) -> dict[str, Json]:
+    """
+    Return id, operation and summary of a snapshot, or empty ones for None.
+
+    Raises:
+        UnreadableMetadataError: if the snapshot contradicts the specification.
+    """
+    known = snapshot if snapshot is not None else {}
+    summary = _texts(known, "summary")
+    return {"id": _id_of(known), "operation": summary.get("operation", ""), "summary": dict(summary)}
+
+
+def plain_json(value: Any, *, depth: int = 0) -> Json:
+    """
+    Return a JSON value in which every number is an integer that the log can hold.
+
+    Snapshot ids become decimal strings whatever their size, so that they always compare with `snapshot.id`; so do other
+    integers beyond `INTEGER_MAX`, and fractions, in their shortest form.
+
+    Raises:
+        UnreadableMetadataError: if it is nested deeper than `DEPTH_MAX`, or is not JSON.
+    """
+    if depth > DEPTH_MAX:
+        raise UnreadableMetadataError(f"expected at most {DEPTH_MAX} levels of JSON, found more")
+    if isinstance(value, Mapping):
+        return {name: _plain_member(name, item, depth=depth + 1) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_json(item, depth=depth + 1) for item in value]
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, int):
+        return value if -INTEGER_MAX <= value <= INTEGER_MAX else str(value)
+    if isinstance(value, float):
+        return repr(value)
+    raise UnreadableMetadataError(f"expected JSON, found {type(value).__name__}")
+
+
+def _plain_member(name: str, value: Any, *, depth: int) -> Json:
+    if name in _SNAPSHOT_IDS:
+        if isinstance(value, list):
+            return [_plain_member(name, item, depth=depth + 1) for item in value]
+        if isinstance(value, int):
+            return str(value)
+    return plain_json(value, depth=depth)
+
+
+def _current_schema(metadata: Metadata) -> Metadata:
+    """Return the schema in force; views have that of their current version, metadata of version 1 may have only one."""
+    schemas = {schema.get("schema-id", 0): schema for schema in _maps(metadata, "schemas")}
+    current = metadata.get("current-schema-id")
+    for version in _maps(metadata, "versions"):
+        if version.get("version-id") == metadata.get("current-version-id"):
+            current = version.get("schema-id")
+    if schemas and current is not None:
+        return _one_of(schemas, current, "current-schema-id")
+    if schemas and "schema" not in metadata:
+        raise UnreadableMetadataError("current-schema-id: expected one of the schemas, found none")
+    return _map(metadata, "schema")
+
+
+def _current_partition_fields(metadata: Metadata) -> Sequence[Metadata]:
+    specs = {spec.get("spec-id", 0): spec for spec in _maps(metadata, "partition-specs")}
+    if specs:
+        return _maps(_one_of(specs, metadata.get("default-spec-id"), "default-spec-id"), "fields")
+    return _maps(metadata, "partition-spec")  # version 1, without a history of specs
+
+
+def _current_sort_fields(metadata: Metadata) -> Sequence[Metadata]:
+    orders = {order.get("order-id", _UNSORTED): order for order in _maps(metadata, "sort-orders")}
+    current = metadata.get("default-sort-order-id", _UNSORTED)
+    if current == _UNSORTED and current not in orders:
+        return ()
+    return _maps(_one_of(orders, current, "default-sort-order-id"), "fields")
+
+
+def _refs(metadata: Metadata) -> dict[str, Json]:
+    """Return branches and tags; `main` is always there once there is a snapshot (specification, "Table Metadata")."""
+    refs = _map(metadata, "refs")
+    current = metadata.get("current-snapshot-id")
+    if not refs and current not in _NO_SNAPSHOT:
+        refs = {"main": {"snapshot-id": current, "type": "branch"}}
+    found: dict[str, Json] = {}
+    for name in refs:
+        ref = _map(refs, name)
+        found[str(name)] = {"type": _text(ref, "type"), "snapshot_id": _id_of(ref)}
+    return found
+
+
+def _column(column: Metadata) -> dict[str, Json]:
+    return {
+        "id": _integer(column, "id"),
+        "name": _text(column, "name"),
+        "type": _type_text(column.get("type", "")),
+        "required": column.get("required") is True,
+        "doc": _text(column, "doc"),
+    }
+
+
+def _partition_field(field: Metadata, names: Mapping[int, str]) -> dict[str, Json]:
+    return {
+        "name": _text(field, "name"),
+        "transform": _text(field, "transform"),
+        **_source(field, names),
+    }
+
+
+def _sort_field(field: Metadata, names: Mapping[int, str]) -> dict[str, Json]:
+    return {
+        "transform": _text(field, "transform"),
+        "direction": _text(field, "direction"),
+        "null_order": _text(field, "null-order"),
+        **_source(field, names),
+    }
+
+
+def _source(field: Metadata, names: Mapping[int, str]) -> dict[str, Json]:
+    """Return the first source column of a field; `source` is empty for one that the current schema has dropped."""
+    several = field.get("source-ids")
+    source = several[0] if isinstance(several, list) and several else field.get("source-id")
+    source_id = _integer({"source-id": source}, "source-id")
+    return {"source_id": source_id, "source": names.get(source_id, "")}
+
+
+def _type_text(kind: Any) -> str:
+    """Return a primitive type's name, or the compact JSON of a nested one with its members sorted."""
+    if isinstance(kind, str):
+        return kind
+    return orjson.dumps(plain_json(kind), option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _names_of(schema: Metadata) -> Iterator[tuple[int, str]]:
+    """Yield id and full name of every column, nested ones too (`a.b`, `list.element`, `map.key`, `map.value`)."""
+    waiting = [("", schema)]
+    while waiting:
+        prefix, kind = waiting.pop()
+        for field in _maps(kind, "fields"):
+            name = prefix + _text(field, "name")
+            yield _integer(field, "id"), name
+            if isinstance(field.get("type"), Mapping):
+                waiting.append((f"{name}.", field["type"]))
+        for part in ("element", "key", "value"):
+            if f"{part}-id" in kind:
+                yield _integer(kind, f"{part}-id"), prefix + part
+                if isinstance(kind.get(part), Mapping):
+                    waiting.append((f"{prefix}{part}.", kind[part]))
+
+
+def _one_of(known: Mapping[Any, Metadata], key: Any, name: str) -> Metadata:
+    if isinstance(key, int) and key in known:
+        return known[key]
+    raise UnreadableMetadataError(f"{name}: expected one of {sorted(known, key=str)!r:.80}, found {key!r:.40}")
+
+
+def _map(metadata: Metadata, name: str) -> Metadata:
+    value = metadata.get(name)
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return value
+    raise UnreadableMetadataError(f"{name}: expected an object, found {value!r:.40}")
+
+
+def _maps(metadata: Metadata, name: str) -> Sequence[Metadata]:
+    value = metadata.get(name)
+    if value is None:
+        return ()
+    if isinstance(value, list | tuple) and all(isinstance(item, Mapping) for item in value):
+        return value
+    raise UnreadableMetadataError(f"{name}: expected a list of objects, found {value!r:.40}")
+
+
+def _text(metadata: Metadata, name: str) -> str:
+    value = metadata.get(name)
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    raise UnreadableMetadataError(f"{name}: expected a string, found {value!r:.40}")
+
+
+def _texts(metadata: Metadata, name: str) -> dict[str, str]:
+    """Return a map of strings; some catalogs write numbers and booleans bare, as JSON spells them."""
+    texts: dict[str, str] = {}
+    for key, value in _map(metadata, name).items():
+        match value:
+            case str():
+                texts[str(key)] = value
+            case None:
+                texts[str(key)] = ""
+            case bool() | int() | float():
+                texts[str(key)] = orjson.dumps(value).decode() if abs(value) <= INTEGER_MAX else str(value)
+            case _:
+                raise UnreadableMetadataError(f"{name}: expected strings, found {value!r:.40}")
+    return texts
+
+
+def _integer(metadata: Metadata, name: str) -> int:
+    value = metadata.get(name)
+    if value is None:
+        return 0
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= INTEGER_MAX:
+        return value
+    raise UnreadableMetadataError(f"{name}: expected an integer within 53 bits, found {value!r:.40}")
+
+
+def _id_of(metadata: Metadata) -> str:
+    value = metadata.get("snapshot-id")
+    if value is None:
+        return ""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise UnreadableMetadataError(f"snapshot-id: expected an integer, found {value!r:.40}")

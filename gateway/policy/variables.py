@@ -1,0 +1,129 @@
+"""
+The variables of policies: `table`, `result`, `commit`, `principal` and `request`, as one JSON object.
+
+Guarantee: pure, and total: the fields are those of `vocabulary.py`, all of them always, so that a policy never meets a
+missing one. `table` is what the commit found and `result` what it would leave; a table that is created has an empty
+`table`, one that is dropped an empty `result`, and a namespace has neither.
+
+What users named (columns, properties, refs) stands in values or as the keys of maps; a policy asks for a key with `in`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.errors import BadRequestError
+from gateway.policy.table import Metadata, UnreadableMetadataError, plain_json, snapshot_of, table_of
+
+if TYPE_CHECKING:
+    from ledger.canonical import Json
+
+CLIENT_CHARACTERS_MAX: Final = 256
+"""Of what a client says about itself; the header is under its control and goes into the record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitView:
+    """
+    A catalog mutation as policies see it.
+
+    `catalog` is the alias; `kind` is "table", "view" or "namespace"; `operation` is what is done to it ("table.create",
+    "table.commit", "namespace.drop", …); `updates` and `requirements` are those of the request, unchanged.
+    """
+
+    catalog: str
+    namespace: Sequence[str]
+    name: str
+    kind: str
+    operation: str
+    actions: Sequence[str] = ()
+    updates: Sequence[Mapping[str, Any]] = ()
+    requirements: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrincipalView:
+    """Who commits: `actor` is the pseudonym in the log, `source` how they were recognised; unknown parts are empty."""
+
+    actor: str
+    source: str
+    sub: str = ""
+    email: str = ""
+    roles: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestView:
+    """The request: `client_version` is the header X-Client-Version, by which Iceberg's clients name themselves."""
+
+    method: str
+    path: str
+    client_version: str | None = None
+    user_agent: str | None = None
+
+
+def activation(
+    *,
+    table: Metadata | None,
+    result: Metadata | None,
+    commit: CommitView,
+    principal: PrincipalView,
+    request: RequestView,
+) -> dict[str, Json]:
+    """
+    Return the variables of policies, by name.
+
+    Raises:
+        UnreadableMetadataError: if the metadata contradicts the Iceberg specification.
+        BadRequestError: if the updates or requirements of the commit do.
+    """
+    client = request.client_version or request.user_agent or ""
+    return {
+        "table": table_of(table),
+        "result": table_of(result),
+        "commit": _commit(commit),
+        "principal": {
+            "actor": principal.actor,
+            "sub": principal.sub,
+            "email": principal.email,
+            "roles": list(principal.roles),
+            "source": principal.source,
+        },
+        "request": {"method": request.method, "path": request.path, "client": client[:CLIENT_CHARACTERS_MAX]},
+    }
+
+
+def _commit(commit: CommitView) -> dict[str, Json]:
+    try:
+        updates = plain_json(list(commit.updates))
+        requirements = plain_json(list(commit.requirements))
+        snapshots = [snapshot_of(one) for one in added_snapshots(commit.updates)]
+    except UnreadableMetadataError as error:
+        raise BadRequestError(str(error), field="updates or requirements") from error
+    return {
+        "catalog": commit.catalog,
+        "namespace": list(commit.namespace),
+        "name": commit.name,
+        "kind": commit.kind,
+        "operation": commit.operation,
+        "actions": list(commit.actions),
+        "updates": updates,
+        "requirements": requirements,
+        "snapshots": snapshots,
+    }
+
+
+def added_snapshots(updates: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """
+    Return the snapshots that `updates` add, in their order; there may be several, of which only the last is current.
+
+    Raises:
+        UnreadableMetadataError: if one of them is no object.
+    """
+    found = [update.get("snapshot") for update in updates if update.get("action") == "add-snapshot"]
+    snapshots = [snapshot for snapshot in found if isinstance(snapshot, Mapping)]
+    if len(snapshots) != len(found):
+        raise UnreadableMetadataError("snapshot: expected an object in each add-snapshot")
+    return snapshots

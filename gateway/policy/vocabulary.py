@@ -1,0 +1,69 @@
+"""
+The variables an expression may name, and their fields: one table for each kind of program.
+
+Guarantee: `variables.activation` and `access.access_activation` fill exactly what stands here (tests compare them), so
+that an expression which passed the check when it was saved never meets a variable or a field that does not exist. A
+misspelt field is refused with its place at save, where it would otherwise stop every later commit, or, behind `!has()`,
+let it pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from gateway.policy.engine import ACCESS_RULE, POLICY
+
+Fields: TypeAlias = "Mapping[str, Fields | None]"
+"""The known fields below a name; None where anything may follow (a list, a scalar, a map whose keys users choose)."""
+
+_TABLE: Final[Fields] = {
+    "exists": None,
+    "uuid": None,
+    "location": None,
+    "format_version": None,
+    "columns": None,
+    "partition_fields": None,
+    "sort_fields": None,
+    "properties": None,
+    "refs": None,
+    "snapshot": {"id": None, "operation": None, "summary": None},
+}
+
+_VARIABLES: Final[Mapping[str, Fields]] = {
+    POLICY: {
+        "table": _TABLE,
+        "result": _TABLE,
+        "commit": {
+            "catalog": None,
+            "namespace": None,
+            "name": None,
+            "kind": None,
+            "operation": None,
+            "actions": None,
+            "updates": None,
+            "requirements": None,
+            "snapshots": None,
+        },
+        "principal": {"actor": None, "sub": None, "email": None, "roles": None, "source": None},
+        "request": {"method": None, "path": None, "client": None},
+    },
+    # Nessie's authorization rules, and `actor`, the pseudonym under which the log knows the caller.
+    ACCESS_RULE: {
+        "op": None,
+        "role": None,
+        "roles": None,
+        "ref": None,
+        "path": None,
+        "contentType": None,
+        "actions": None,
+        "api": {"apiName": None, "apiVersion": None},
+        "actor": None,
+    },
+}
+
+
+def variables_of(kind: str) -> Fields:
+    """Return the variables of a `kind` of program; none for a kind that does not exist, so that nothing compiles."""
+    return _VARIABLES.get(kind, MappingProxyType({}))

@@ -1,0 +1,118 @@
+"""
+The child process that judges: `python -m gateway.policy.worker <bytes of memory>`, spoken to as `frames.py` says.
+
+Guarantee: it never outlives its parent, its deadline or its memory. A thread reads the pipe and ends the process at its
+end, whatever the expression at work is doing; where even that thread cannot run (a regular expression of the parser
+that backtracks holds the interpreter's lock), the kernel's timer ends the process a second after the deadline. The
+parent, which is not hindered by any of this, has killed it before.
+
+It reads no file and no variable of the environment, opens no connection, and holds no secret: its parent gives it an
+empty environment. What an expression manages to print cannot reach the pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from gateway.policy.cel.programs import Programs
+from gateway.policy.engine import POLICY, PolicyNotCompiledError
+from gateway.policy.frames import LENGTH, format_frame, parse_length, parse_payload
+
+GRACE_S: Final = 1.0
+"""By how much the process outlives a deadline that its parent did not enforce."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve requests until the parent closes the pipe. `arguments`: the bytes of memory that judging may take."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us when it is done
+    requests, answers = _take_pipes()
+    logging.disable(logging.CRITICAL)  # cel-python logs values, and formats them first
+    programs = Programs()
+    programs.check("true", kind=POLICY)  # builds the parser, which is most of the time to start
+    inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(requests, inbox), daemon=True).start()
+    _limit_memory(int(arguments[0]))
+    _send(answers, {"ready": True})
+    with contextlib.suppress(BrokenPipeError):  # the parent is gone: `_read` has noticed, or is about to
+        while _serve(inbox.get(), programs, answers):
+            pass
+
+
+def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Take stdin and stdout for the frames alone; from here on a print goes to stderr and a read finds nothing."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    os.close(nothing)
+    return requests, answers
+
+
+def _limit_memory(judging_bytes_max: int) -> None:
+    """
+    Bound the address space to what it is now and `judging_bytes_max` more; leave no core file with a commit's content.
+
+    On Linux only: elsewhere the kernel takes the limit and does not hold it, and the deadline alone bounds the growth.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        limit = pages * resource.getpagesize() + judging_bytes_max
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _read(requests: BinaryIO, inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
+    status = 1
+    try:
+        while header := requests.read(LENGTH.size):
+            inbox.put(parse_payload(requests.read(parse_length(header))))
+        status = 0
+    finally:
+        os._exit(
+            status
+        )  # the parent has closed the pipe or is no more; or what came is no frame, and nothing can follow
+
+
+def _send(answers: BinaryIO, value: dict[str, Any]) -> None:
+    answers.write(format_frame(value))
+    answers.flush()
+
+
+def _serve(request: dict[str, Any], programs: Programs, answers: BinaryIO) -> bool:
+    """Answer one request; return whether to serve another. Memory once exhausted may be missing anywhere afterwards."""
+    signal.setitimer(signal.ITIMER_REAL, request["timeout_s"] + GRACE_S)
+    leaving = False
+    for result in _results(request, programs):
+        leaving = leaving or result.pop("exhausted", False)
+        _send(answers, result)
+    _send(answers, {"end": "leaving" if leaving else "ready"})
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return not leaving
+
+
+def _results(request: dict[str, Any], programs: Programs) -> Iterator[dict[str, Any]]:
+    match request:
+        case {"check": {"expression": expression, "kind": kind}}:
+            try:
+                programs.check(expression, kind=kind)
+            except PolicyNotCompiledError as error:
+                yield {"reason": error.reason, "line": error.line, "column": error.column}
+            else:
+                yield {"compiled": True}
+        case {"judge": {"programs": asked, "activation": activation}}:
+            for result in programs.judge([(kind, expression) for kind, expression in asked], activation):
+                yield {"outcome": result.outcome, "detail": result.detail, "exhausted": result.exhausted}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

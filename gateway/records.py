@@ -1,0 +1,167 @@
+"""
+The commit flow's two events as the log holds them: `commit.decided` and `commit.settled`.
+
+Nothing personal and nothing secret stands in an entry: who asked, what was asked for and what each policy said are
+payload parts, which can be erased without touching a proof.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from gateway.catalogs.catalog import Change, Loaded
+from gateway.identity import Principal
+from gateway.judgement import Judgement
+from gateway.metadata import added_snapshot_ids
+from gateway.metadata_files import Written
+from gateway.mutations import Mutation
+from ledger import canonical
+from ledger.event import Event, Part, PreparedEvent, prepare
+from ledger.events import CommitDecided, CommitSettled, Decided, Evidence, Settled, to_data
+
+INPUTS_SIZE_BYTES_MAX: Final = 1024 * 1024
+"""A larger request body is recorded by its digest and size alone."""
+
+Random = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    """Who asked for what: the facts of one request that every record of it holds."""
+
+    mutation: Mutation
+    principal: Principal
+    method: str
+    path: str
+    client: str
+    body: bytes
+    request_hash: str
+
+
+def request_hash(key: bytes, *, method: str, path: str, body: bytes) -> str:
+    """
+    Return HMAC-SHA256(key, method || 0x00 || path || 0x00 || body) in hex (FORMATS, `request`).
+
+    `key` is the tenant's: without it nobody can tell from the log whether a request they guess was made.
+    """
+    return hmac.digest(key, method.encode() + b"\x00" + path.encode() + b"\x00" + body, hashlib.sha256).hex()
+
+
+def decided(
+    requested: Requested,
+    judgement: Judgement,
+    loaded: Loaded,
+    change: Change | None,
+    *,
+    at: datetime,
+    random: Random,
+    decision: Decided | None = None,
+) -> PreparedEvent:
+    """
+    Return the decision on a request; `decision` overrides the judgement's (a conflict found before it was judged).
+    """
+    mutation = requested.mutation
+    data = CommitDecided(
+        actions=mutation.actions,
+        as_of=judgement.as_of,
+        base=loaded.metadata_location,
+        decision=decision or judgement.decision,
+        identifier=mutation.target.identifier(),
+        operation=mutation.operation.value,
+        policy_set=judgement.policy_set,
+        principal_source=requested.principal.source.value,
+        reason=judgement.reason,
+        request=requested.request_hash,
+        snapshots=added_snapshot_ids(mutation.updates),
+        table_uuid=_table_uuid(loaded, change),
+    )
+    payloads = {
+        "principal": canonical.encode(requested.principal.payload()),
+        "verdicts": canonical.encode(judgement.verdicts),
+        "inputs": inputs(requested),
+    }
+    if judgement.message:
+        payloads["message"] = judgement.message.encode()
+    parts = tuple(
+        Part(name=name, payload=payload, salt=random(32), subject=requested.principal.actor)
+        for name, payload in payloads.items()
+    )
+    return prepare(
+        Event(
+            type=CommitDecided.TYPE,
+            version=CommitDecided.VERSION,
+            key=mutation.target.key,
+            actor=requested.principal.actor,
+            occurred_at=at,
+            data=to_data(data),
+            parts=parts,
+        )
+    )
+
+
+def settled(
+    requested: Requested,
+    decision: UUID,
+    loaded: Loaded,
+    change: Change | None,
+    written: Written | None,
+    *,
+    outcome: Settled,
+    at: datetime,
+) -> PreparedEvent:
+    """
+    Return what became of an approved request that group `decision` decided.
+    """
+    mutation = requested.mutation
+    data = CommitSettled(
+        decision=str(decision),
+        evidence=Evidence.ANSWER,
+        metadata_location=written.location if written else None,
+        metadata_sha256=written.sha256 if written else None,
+        outcome=outcome,
+        snapshots=added_snapshot_ids(mutation.updates),
+        table_uuid=_table_uuid(loaded, change),
+    )
+    return prepare(
+        Event(
+            type=CommitSettled.TYPE,
+            version=CommitSettled.VERSION,
+            key=mutation.target.key,
+            actor=requested.principal.actor,
+            occurred_at=at,
+            data=to_data(data),
+        )
+    )
+
+
+def inputs(requested: Requested) -> bytes:
+    """
+    Return what was asked for as the record keeps it: method, path, client and body, or the digest of a large body.
+    """
+    body: dict[str, Any] = {"body": None}
+    if len(requested.body) <= INPUTS_SIZE_BYTES_MAX:
+        body["body"] = requested.body.decode("utf-8", "replace")
+    return orjson.dumps(
+        {
+            **body,
+            "body_sha256": hashlib.sha256(requested.body).hexdigest(),
+            "body_size_bytes": len(requested.body),
+            "client": requested.client,
+            "method": requested.method,
+            "path": requested.path,
+        },
+        option=orjson.OPT_SORT_KEYS,
+    )
+
+
+def _table_uuid(loaded: Loaded, change: Change | None) -> str | None:
+    metadata = (change.metadata if change else None) or loaded.metadata
+    return str(metadata["table-uuid"]) if metadata else None

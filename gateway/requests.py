@@ -1,0 +1,78 @@
+"""
+A mutation as it arrived over HTTP, and the one bounded way to read its body. Knows nothing of any web framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.errors import BadRequestError, TooLargeError
+from gateway.identifiers import Target, parse_alias, parse_name_segment, parse_namespace_segment
+from gateway.mutations import Operation
+
+COMMIT_BODY_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
+NAMESPACE_BODY_SIZE_BYTES_MAX: Final = 512 * 1024
+"""A namespace's properties are kept whole in the record, from which its row can be replayed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """
+    One mutation on its way in. Segments are raw (percent-encoded) pieces of the path; `path` is the raw path itself.
+
+    `authorization` is the credential as the client sent it, `content_length` what the client declared (None: nothing).
+    """
+
+    operation: Operation
+    method: str
+    path: str
+    authorization: str | None
+    client: str
+    alias_segment: str
+    namespace_segment: str | None
+    name_segment: str | None
+    purge: bool
+    content_length: int | None
+    chunks: AsyncIterator[bytes]
+
+    @property
+    def body_size_bytes_max(self) -> int:
+        """Return the cap on this operation's body."""
+        if self.operation in {Operation.TABLE_CREATE, Operation.TABLE_COMMIT}:
+            return COMMIT_BODY_SIZE_BYTES_MAX
+        return NAMESPACE_BODY_SIZE_BYTES_MAX
+
+    def target(self) -> Target:
+        """
+        Return what the path names.
+
+        Raises:
+            BadRequestError: if a segment is not a name.
+        """
+        namespace = () if self.namespace_segment is None else parse_namespace_segment(self.namespace_segment)
+        name = None if self.name_segment is None else parse_name_segment(self.name_segment)
+        return Target(alias=parse_alias(self.alias_segment), namespace=namespace, name=name)
+
+
+async def read_body(
+    chunks: AsyncIterator[bytes], *, content_length: int | None, size_bytes_max: int
+) -> bytes:
+    """
+    Return the whole body.
+
+    Raises:
+        TooLargeError: as soon as it is known to be over the cap; the rest is not read.
+        BadRequestError: if the client hung up, or sent less than it declared.
+    """
+    if content_length is not None and content_length > size_bytes_max:
+        raise TooLargeError(f"expected a body of at most {size_bytes_max} bytes, found {content_length}")
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > size_bytes_max:
+            raise TooLargeError(f"expected a body of at most {size_bytes_max} bytes, found more")
+    if content_length is not None and len(body) != content_length:
+        raise BadRequestError(f"expected {content_length} bytes as declared, found {len(body)}", field="body")
+    return bytes(body)

@@ -1,0 +1,31 @@
+-- name: table_pointer
+-- Where a table's metadata is.
+SELECT table_uuid, metadata_location, metadata_sha256 FROM gateway.tables
+WHERE alias = %(alias)s AND namespace = %(namespace)s::text[] AND name = %(name)s
+
+-- name: namespace_row
+-- A namespace's properties.
+SELECT properties FROM gateway.namespaces WHERE alias = %(alias)s AND namespace = %(namespace)s::text[]
+
+-- name: list_tables
+-- A page of the tables of one namespace.
+SELECT name FROM gateway.tables
+WHERE alias = %(alias)s AND namespace = %(namespace)s::text[] AND name > %(after)s
+ORDER BY name
+LIMIT %(limit)s
+
+-- name: list_namespaces
+-- A page of the namespaces directly below a parent (empty: the top level).
+SELECT namespace FROM gateway.namespaces
+WHERE alias = %(alias)s AND cardinality(namespace) = cardinality(%(parent)s::text[]) + 1
+  AND namespace[: cardinality(%(parent)s::text[])] = %(parent)s::text[] AND namespace > %(after)s::text[]
+ORDER BY namespace
+LIMIT %(limit)s
+
+-- name: request_key
+-- The tenant's key for request hashes, if it has been minted.
+SELECT key FROM gateway.request_keys WHERE log_id = %(log_id)s
+
+-- name: mint_request_key
+-- Mint the tenant's key; the first one stays.
+INSERT INTO gateway.request_keys (log_id, key) VALUES (%(log_id)s, %(key)s) ON CONFLICT DO NOTHING

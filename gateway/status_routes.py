@@ -1,0 +1,47 @@
+"""
+For operators: is the gateway well (`/health`), and what has it seen (`/metrics`).
+"""
+
+from __future__ import annotations
+
+import hmac
+from ipaddress import ip_address
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
+from gateway.errors import ForbiddenError, UnauthorizedError
+from gateway.house import House
+from gateway.measures import Measures
+
+router = APIRouter()
+
+
+@router.get("/health")
+async def health(request: Request) -> Response:
+    """Answer 200 if the database answers, 503 otherwise."""
+    house: House = request.app.state.house
+    async with house.database.as_role(house.roles.gateway) as connection:
+        await connection.execute("SELECT 1")
+    return JSONResponse({"status": "ok"})
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Answer this process's measures and the projections' counters, to loopback or to whoever has the token."""
+    _check_scraper(request)
+    measures: Measures = request.app.state.measures
+    history: str = await request.app.state.metrics()
+    return PlainTextResponse(measures.text() + history, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _check_scraper(request: Request) -> None:
+    token: str | None = request.app.state.metrics_token
+    if token is not None:
+        presented = request.headers.get("authorization", "")
+        if not hmac.compare_digest(presented.encode(), f"Bearer {token}".encode()):
+            raise UnauthorizedError("expected the token of LAKEPROOF_METRICS_TOKEN as a bearer token")
+        return
+    host = request.client.host if request.client else ""
+    if not host or not ip_address(host).is_loopback:
+        raise ForbiddenError("metrics are for loopback alone; set LAKEPROOF_METRICS_TOKEN to scrape from elsewhere")

@@ -1,0 +1,25 @@
+"""
+The errors of the composition root: one root; every message is one sentence that ends with what to do.
+"""
+
+from __future__ import annotations
+
+
+class LakeproofError(Exception):
+    """Root of everything `lakeproof` raises on purpose; the command line prints its message and exits with 1."""
+
+
+class SettingsError(LakeproofError):
+    """A variable, a key of lakeproof.toml or a value is not one we know."""
+
+
+class AgeError(LakeproofError):
+    """Apache AGE cannot be had on this machine, or its unpacked copy is not what was fetched."""
+
+
+class ServerError(LakeproofError):
+    """The PostgreSQL server cannot be started, reached or used."""
+
+
+class ProvisionError(LakeproofError):
+    """The database cannot be brought up to date, or it belongs to another installation."""

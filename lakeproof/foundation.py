@@ -1,0 +1,68 @@
+"""
+What everything else stands on: the home directory, a PostgreSQL server that answers, and an installation on it.
+
+`open_foundation` is where every command begins that needs the database. It starts the embedded server (or checks the
+user's own), provisions, and stops the embedded server again unless another process uses it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from lakeproof.age import fetch_age
+from lakeproof.errors import ServerError
+from lakeproof.postgres import EmbeddedServer, Say, check_dsn
+from lakeproof.provision import Installation, provision
+from lakeproof.secret_files import read_or_make
+from lakeproof.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foundation:
+    """A provisioned database. `admin_dsn` is the owner's connection string, for making tenants; never log it."""
+
+    settings: Settings
+    installation: Installation
+    admin_dsn: str
+
+    @property
+    def keys(self) -> Path:
+        """Where the signer keeps its key and its last notes: outside the database."""
+        return self.settings.home / "keys"
+
+
+@contextmanager
+def open_foundation(settings: Settings, say: Say) -> Iterator[Foundation]:
+    """
+    Yield the foundation of `settings.home`, started and up to date.
+
+    Raises:
+        LakeproofError: if the server cannot be started, reached or provisioned; the message says what to do.
+    """
+    settings.home.mkdir(mode=0o711, parents=True, exist_ok=True)
+    password = read_or_make(settings.home / "secrets" / "login-password", lambda: secrets.token_urlsafe(24))
+    if settings.dsn is not None:
+        check_dsn(settings.dsn)
+        yield _provisioned(settings, settings.dsn, password, say)
+        return
+    server = EmbeddedServer(settings.home, fetch_age(settings.cache, say))
+    server.start(say)
+    try:
+        yield _provisioned(settings, server.admin_dsn, password, say)
+    finally:
+        server.stop()
+
+
+def _provisioned(settings: Settings, admin_dsn: str, password: str, say: Say) -> Foundation:
+    try:
+        installation = provision(admin_dsn, login_password=password, origin=settings.origin, say=say)
+    except psycopg.Error as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ServerError(f"the database cannot be provisioned ({reason}): check its log and its rights") from error
+    return Foundation(settings=settings, installation=installation, admin_dsn=admin_dsn)

@@ -1,0 +1,121 @@
+"""
+Everything one process runs, wired once: appender, control plane, policy engine, gateway, projections, signer, doorbell.
+
+`open_services` is the composition root's core; `up.py` serves what it yields, commands use the parts they need.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from time import time_ns
+from uuid import UUID
+
+from gateway.admin.application import Admin
+from gateway.catalogs import KINDS
+from gateway.catalogs.builtin import GUARDS as CATALOG_GUARDS
+from gateway.control import ControlPlane
+from gateway.database import Database
+from gateway.house import House
+from gateway.identity import Authenticator
+from gateway.identity.key_rows import KEY_GUARDS
+from gateway.metadata_files import MetadataFiles
+from gateway.policy.pool import WorkerEngine
+from gateway.refusals import Refusals
+from gateway.request_keys import RequestKeys
+from lakeproof.foundation import Foundation
+from ledger.append import CORE_GUARDS, Appender
+from ledger.doorbell import Doorbell
+from ledger.event import random_group_id
+from ledger.guards import GuardRegistry
+from ledger.log_store import LogStore
+from ledger.read import Log, read_logs
+from ledger.sequence import Appended, Group, Stale
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The parts of one process, started."""
+
+    foundation: Foundation
+    appender: Appender
+    doorbell: Doorbell
+    house: House
+    system: Log
+
+    async def logs(self) -> list[Log]:
+        """Return every log of the installation."""
+        async with self.house.database.as_role(self.foundation.installation.roles.auditor) as connection:
+            return await read_logs(connection)
+
+
+def now() -> datetime:
+    """Return the time, aware, in UTC."""
+    return datetime.now(UTC)
+
+
+def new_group_id() -> UUID:
+    """Return a fresh UUIDv7."""
+    return random_group_id(now_ms=time_ns() // 1_000_000, random=os.urandom(10))
+
+
+@asynccontextmanager
+async def open_services(foundation: Foundation, *, random: Callable[[int], bytes] = os.urandom) -> AsyncIterator[Services]:
+    """
+    Yield the parts of one process; they are stopped in order afterwards.
+
+    Raises:
+        GatewayError, LedgerError: if the database cannot be reached.
+    """
+    settings, installation = foundation.settings, foundation.installation
+    roles = installation.roles
+    doorbell = Doorbell(installation.dsn)
+    guards = GuardRegistry((*CORE_GUARDS, *KEY_GUARDS, *CATALOG_GUARDS))
+    appender = Appender(
+        installation.as_role(roles.appender),
+        guards,
+        queue_max=settings.append_queue_max,
+        batch_max=settings.append_batch_max,
+        on_append=doorbell.ring,
+    )
+    engine = WorkerEngine(workers=settings.policy_workers, memory_mib=settings.policy_memory_mib)
+
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        return await appender.append(log_id, group, timeout_s=settings.append_deadline_s)
+
+    async with appender, Database(installation.dsn) as database, engine:
+        async with database.as_role(roles.auditor) as connection:
+            logs = await read_logs(connection)
+        system = next(log for log in logs if log.tenant is None)
+        lend = partial(database.as_role, roles.gateway)
+        control = ControlPlane(lend)
+        house = House(
+            append=append,
+            authenticator=Authenticator(lend, control, random=random),
+            control=control,
+            engine=engine,
+            policy_timeout_s=settings.policy_timeout_s,
+            body_size_bytes_max=settings.body_max_bytes,
+            admin=Admin(
+                LogStore(appender, lend, new_group_id=new_group_id, timeout_s=settings.append_deadline_s),
+                control,
+                engine,
+                lend_appender=partial(database.as_role, roles.appender),
+                catalog_kinds=KINDS,
+                clock=now,
+                random=random,
+            ),
+            database=database,
+            files=MetadataFiles(),
+            request_keys=RequestKeys(database, role=roles.gateway, random=random),
+            refusals=Refusals(append, system_log_id=system.log_id, clock=now, random=random),
+            roles=roles,
+            warehouse=settings.warehouse,
+            clock=now,
+            random=random,
+        )
+        yield Services(foundation=foundation, appender=appender, doorbell=doorbell, house=house, system=system)

@@ -1,0 +1,349 @@
+"""
+Everything that can be configured: one table, `SETTINGS`, and one frozen value, `Settings`, read once at the start.
+
+A value comes from the environment (LAKEPROOF_<NAME>), else from lakeproof.toml (LAKEPROOF_CONFIG, or
+./lakeproof.toml), else from the table. A name that is not in the table is an error, because a setting that is silently
+not applied is worse than none; so is every value out of its range. An empty variable counts as not set. Paths in the
+environment are relative to the current directory, paths in the file to the file's.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from lakeproof.errors import SettingsError
+
+PREFIX = "LAKEPROOF_"
+CONFIG_VARIABLE = "LAKEPROOF_CONFIG"
+CONFIG_FILE = "lakeproof.toml"
+
+
+class LogLevel(StrEnum):
+    """How much is logged; the names of Python's `logging`."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The configuration of one process. Its printed form shows no secret."""
+
+    home: Path
+    dsn: str | None = field(repr=False)
+    origin: str | None
+    host: str
+    port: int
+    warehouse: str
+    cache: Path
+    checkpoint_interval_s: float
+    append_queue_max: int
+    append_batch_max: int
+    append_deadline_s: float
+    policy_timeout_s: float
+    policy_memory_mib: int
+    policy_workers: int
+    body_max_bytes: int
+    metrics_token: str | None = field(repr=False)
+    log_level: LogLevel
+
+
+class Kind(StrEnum):
+    """What a setting is; the word that the documentation prints."""
+
+    TEXT = "text"
+    SECRET = "secret"  # noqa: S105 - the word, not one
+    ORIGIN = "authority"
+    PATH = "path"
+    LOCATION = "path or URI"
+    INTEGER = "integer"
+    NUMBER = "number"
+    LEVEL = "level"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One row of the table; `least` and `most` bound a number, both included."""
+
+    name: str
+    kind: Kind
+    default: str | int | float | None
+    meaning: str
+    unit: str = ""
+    least: float = 0
+    most: float = math.inf
+
+    @property
+    def variable(self) -> str:
+        """The name of its environment variable."""
+        return PREFIX + self.name.upper()
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        name="home",
+        kind=Kind.PATH,
+        default=".lakeproof",
+        meaning="keys (each file 0600), the embedded server's data and logs, and the default warehouse",
+    ),
+    Setting(
+        name="dsn",
+        kind=Kind.SECRET,
+        default=None,
+        meaning="connection string of the owner of your own PostgreSQL 17 or newer with Apache AGE; "
+        "without it an embedded server runs in the home directory",
+    ),
+    Setting(
+        name="origin",
+        kind=Kind.ORIGIN,
+        default=None,
+        meaning="authority with which the name of every log begins, as in logs.example.org; fixed by the first start; "
+        "without it lakeproof.invalid/<installation id>",
+    ),
+    Setting(name="host", kind=Kind.TEXT, default="127.0.0.1", meaning="address the gateway listens on"),
+    Setting(
+        name="port",
+        kind=Kind.INTEGER,
+        default=8181,
+        most=65535,
+        meaning="port the gateway listens on; 0 is any free one",
+    ),
+    Setting(
+        name="warehouse",
+        kind=Kind.LOCATION,
+        default="<home>/warehouse",
+        meaning="where the built-in catalog keeps the files of its tables",
+    ),
+    Setting(name="cache", kind=Kind.PATH, default="~/.cache/lakeproof", meaning="what was fetched, and can be again"),
+    Setting(
+        name="checkpoint_interval_s",
+        kind=Kind.NUMBER,
+        default=1.0,
+        unit="seconds",
+        least=0.01,
+        most=3600,
+        meaning="least time between two signed checkpoints of a log",
+    ),
+    Setting(
+        name="append_queue_max",
+        kind=Kind.INTEGER,
+        default=10_000,
+        unit="groups",
+        least=1,
+        most=1_000_000,
+        meaning="groups that may wait to be appended; beyond it the gateway answers 503",
+    ),
+    Setting(
+        name="append_batch_max",
+        kind=Kind.INTEGER,
+        default=256,
+        unit="groups",
+        least=1,
+        most=10_000,
+        meaning="groups that are appended in one transaction",
+    ),
+    Setting(
+        name="append_deadline_s",
+        kind=Kind.NUMBER,
+        default=10.0,
+        unit="seconds",
+        least=0.1,
+        most=600,
+        meaning="how long a caller waits for an append before its outcome is called unknown",
+    ),
+    Setting(
+        name="policy_timeout_s",
+        kind=Kind.NUMBER,
+        default=1.0,
+        unit="seconds",
+        least=0.01,
+        most=60,
+        meaning="how long all policies of one commit may take; then the commit is refused as undecidable",
+    ),
+    Setting(
+        name="policy_memory_mib",
+        kind=Kind.INTEGER,
+        default=512,
+        unit="MiB",
+        least=64,
+        most=65_536,
+        meaning="address space of a policy worker",
+    ),
+    Setting(
+        name="policy_workers",
+        kind=Kind.INTEGER,
+        default=1,
+        unit="processes",
+        least=1,
+        most=256,
+        meaning="processes that evaluate policies",
+    ),
+    Setting(
+        name="body_max_bytes",
+        kind=Kind.INTEGER,
+        default=16 * 1024 * 1024,
+        unit="bytes",
+        least=1024,
+        most=1024**3,
+        meaning="largest body of a request; beyond it 413, without reading it all",
+    ),
+    Setting(
+        name="metrics_token",
+        kind=Kind.SECRET,
+        default=None,
+        meaning="bearer token that /metrics asks for; without it any caller that reaches the gateway may read it",
+    ),
+    Setting(
+        name="log_level",
+        kind=Kind.LEVEL,
+        default="info",
+        meaning="how much is logged: " + ", ".join(LogLevel),
+    ),
+)
+"""The one table; the order is the documentation's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    value: object
+    where: str
+    relative_to: Path
+
+
+def load_settings(environment: Mapping[str, str], *, directory: Path) -> Settings:
+    """
+    Return the configuration that `environment` and the file it names (else `directory`/lakeproof.toml) give.
+
+    `directory` is the current directory: what relative paths in the environment start from.
+
+    Raises:
+        SettingsError: if a name is unknown, a value is not what its setting takes, or the file cannot be read.
+    """
+    directory = directory.absolute()
+    given: dict[str, _Given] = {}
+    file = _config_file(environment, directory)
+    if file is not None:
+        for key, value in _read_toml(file).items():
+            setting = _known(key, {s.name: s for s in SETTINGS}, what=f"the key {key} in {file}")
+            given[setting.name] = _Given(value=value, where=f"{key} in {file}", relative_to=file.parent)
+    for variable, text in environment.items():
+        if variable.startswith(PREFIX) and variable != CONFIG_VARIABLE:
+            setting = _known(variable, {s.variable: s for s in SETTINGS}, what=f"the variable {variable}")
+            if text:
+                value = _number_in(text) if setting.kind in {Kind.INTEGER, Kind.NUMBER} else text
+                given[setting.name] = _Given(value=value, where=variable, relative_to=directory)
+    # Any: each value has the type of its field, because `_convert` goes by the kind; a test holds the two together
+    values: dict[str, Any] = {}
+    for setting in SETTINGS:
+        default = _Given(value=setting.default, where=setting.variable, relative_to=directory)
+        values[setting.name] = _convert(setting, given.get(setting.name, default))
+    values["warehouse"] = values["warehouse"].replace("file://<home>", f"file://{values['home']}")
+    return Settings(**values)
+
+
+def format_settings_table() -> str:
+    """
+    Return the table as Markdown: variable, type, default, unit and meaning of every setting.
+    """
+    lines = ["| variable | type | default | unit | meaning |", "|---|---|---|---|---|"]
+    for setting in SETTINGS:
+        default = "" if setting.default is None else f"`{setting.default}`"
+        lines.append(f"| `{setting.variable}` | {setting.kind} | {default} | {setting.unit} | {setting.meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def _config_file(environment: Mapping[str, str], directory: Path) -> Path | None:
+    if named := environment.get(CONFIG_VARIABLE):
+        return directory / named
+    file = directory / CONFIG_FILE
+    return file if file.exists() else None
+
+
+def _read_toml(file: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{file} cannot be read ({error.strerror}): correct {CONFIG_VARIABLE}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{file} is not UTF-8 (byte {error.start}): save it as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{file} is not valid TOML ({error}): correct it") from error
+
+
+def _known(name: str, known: Mapping[str, Setting], *, what: str) -> Setting:
+    if name in known:
+        return known[name]
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
+    raise SettingsError(f"{what} is no setting: the nearest is {nearest}")
+
+
+def _number_in(text: str) -> int | float | str:
+    """Return the number that `text` is in plain decimal, or else the text, which no number setting takes."""
+    if re.fullmatch(r"-?[0-9]{1,18}", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"-?[0-9]{1,18}\.[0-9]{1,18}", text) else text
+
+
+def _convert(setting: Setting, given: _Given) -> object:
+    value = given.value
+    match setting.kind:
+        case _ if value is None:  # only as a default: TOML has no null, and an empty variable is not set
+            return None
+        case Kind.INTEGER if isinstance(value, int) and not isinstance(value, bool):
+            if setting.least <= value <= setting.most:
+                return value
+        case Kind.NUMBER if isinstance(value, int | float) and not isinstance(value, bool):
+            if setting.least <= value <= setting.most:
+                return float(value)
+        case Kind.LEVEL if isinstance(value, str):
+            if value.lower() in set(LogLevel):
+                return LogLevel(value.lower())
+        case Kind.ORIGIN if isinstance(value, str):
+            if re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._~:-]|/(?![/]|$)){0,199}", value):
+                return value
+        case Kind.TEXT | Kind.SECRET | Kind.PATH | Kind.LOCATION if isinstance(value, str):
+            if value and value.isprintable():
+                return _located(setting.kind, value, given.relative_to)
+    found = "one that is not" if setting.kind is Kind.SECRET else repr(value)[:100]
+    raise SettingsError(f"{given.where}: expected {_expected(setting)}, found {found}")
+
+
+def _located(kind: Kind, value: str, relative_to: Path) -> str | Path:
+    match kind:
+        case Kind.PATH:
+            return _path(value, relative_to)
+        case Kind.LOCATION if "://" not in value:
+            return f"file://{value if value.startswith('<home>') else _path(value, relative_to)}"
+    return value
+
+
+def _path(value: str, relative_to: Path) -> Path:
+    try:
+        return relative_to / Path(value).expanduser()
+    except RuntimeError as error:
+        raise SettingsError(f"the path {value} names a home directory that is not known: write it out") from error
+
+
+def _expected(setting: Setting) -> str:
+    match setting.kind:
+        case Kind.INTEGER | Kind.NUMBER:
+            whole = "a whole number" if setting.kind is Kind.INTEGER else "a number"
+            return f"{whole} from {setting.least:g} to {setting.most:g}" + (
+                f" ({setting.unit})" if setting.unit else ""
+            )
+        case Kind.LEVEL:
+            return "one of " + ", ".join(LogLevel)
+        case Kind.ORIGIN:
+            return "an authority such as logs.example.org (no scheme, space or plus, no slash at the end)"
+        case Kind.TEXT | Kind.SECRET | Kind.PATH | Kind.LOCATION:
+            return f"a {setting.kind} of printable characters"

@@ -1,0 +1,289 @@
+"""
+An exported log: a directory of files (C2SP tlog-tiles), and what we keep beside them.
+
+    checkpoint              the signed note: origin, size, root
+    vkey                    the log's verifier key, for convenience: nobody should trust a key that came with the log
+    tile/<level>/<index>    hashes, 256 a file; `….p/<width>` for the incomplete ones of the checkpoint's size
+    tile/entries/<index>    the entries, 256 a file
+    parts/<index>           payload parts of the entry of that index, if they are disclosed: salts and bytes
+
+Guarantee: whatever a file holds, reading it raises our errors only, and never takes more memory than the largest file
+of its kind. Nothing is believed here; `verify_directory.py` does the checking.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, cast
+
+from ledger import canonical
+from ledger.canonical import Json
+from ledger.edge import edge_places
+from ledger.errors import BrokenError, Fault, FormatError, LedgerError
+from ledger.event import GROUP_SIZE_BYTES_MAX, SALT_SIZE_BYTES, Part
+from ledger.merkle import HASH_SIZE_BYTES
+from ledger.note import NOTE_SIZE_BYTES_MAX, format_base64, parse_base64
+from ledger.tiles import (
+    ENTRY_SIZE_BYTES_MAX,
+    TILE_HEIGHT,
+    TILE_WIDTH,
+    Tile,
+    bundle_path,
+    parse_bundle,
+    tile_path,
+)
+
+CHECKPOINT_FILE: Final = "checkpoint"
+KEY_FILE: Final = "vkey"
+PARTS_FOLDER: Final = "parts/"
+TILES_FOLDER: Final = "tile/"
+TEMPORARY_SUFFIX: Final = ".unfinished"
+"""Files of an export that was cut off; they are no part of the log."""
+
+_BUNDLES: Final = "tile/entries/"
+_KEY_SIZE_BYTES_MAX: Final = 1_000
+_BUNDLE_SIZE_BYTES_MAX: Final = TILE_WIDTH * (2 + ENTRY_SIZE_BYTES_MAX)
+_PARTS_SIZE_BYTES_MAX: Final = 2 * GROUP_SIZE_BYTES_MAX  # base64 takes a third more, and names and salts are small
+
+
+class UnreadableError(LedgerError):
+    """A file or directory cannot be read at all, so nothing can be said about the log."""
+
+
+class LogDirectory:
+    """The files of one exported log, read as they are asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def files(self) -> set[str]:
+        """
+        Return the paths of all files, relative to the directory, with `/` between their parts.
+
+        Raises:
+            UnreadableError: if there is no such directory, or it cannot be read.
+        """
+        try:
+            if not self.root.is_dir():
+                raise UnreadableError(f"{self.root}: expected a directory that holds an exported log, found none")
+            return {
+                _text((Path(folder) / name).relative_to(self.root))
+                for folder, _, names in os.walk(self.root, onerror=_raise)
+                for name in names
+            }
+        except OSError as error:
+            raise _unreadable(self.root, error) from error
+
+    def read_checkpoint(self) -> bytes:
+        """
+        Return the signed note, unopened.
+
+        Raises:
+            UnreadableError: if it cannot be read.
+            BrokenError: (`Fault.CHECKPOINT`) if it is missing or too large.
+        """
+        return self._read(CHECKPOINT_FILE, NOTE_SIZE_BYTES_MAX, Fault.CHECKPOINT)
+
+    def read_key(self) -> str:
+        """
+        Return the text of the verifier key that lies beside the log, which says nothing about who put it there.
+
+        Raises:
+            UnreadableError: if it cannot be read.
+            BrokenError: (`Fault.SIGNATURE`) if it is missing or no text.
+        """
+        data = self._read(KEY_FILE, _KEY_SIZE_BYTES_MAX, Fault.SIGNATURE)
+        try:
+            return data.decode("ascii").strip()
+        except UnicodeDecodeError as error:
+            raise BrokenError(Fault.SIGNATURE, where=KEY_FILE, expected="a verifier key", found=data) from error
+
+    def read_tile(self, level: int, index: int, width: int) -> Tile:
+        """
+        Return the tile of that place, which must have exactly this width.
+
+        Raises:
+            UnreadableError: if it cannot be read.
+            BrokenError: (`Fault.TILE`) if it is missing or has another width.
+        """
+        path = tile_path(level, index, width)
+        data = self._read(path, TILE_WIDTH * HASH_SIZE_BYTES, Fault.TILE)
+        if len(data) != width * HASH_SIZE_BYTES:
+            expected = f"{width} hashes of {HASH_SIZE_BYTES} bytes"
+            raise BrokenError(Fault.TILE, where=path, expected=expected, found=f"{len(data)} bytes")
+        return Tile.parse(data, level=level, index=index)
+
+    def read_bundle(self, index: int, width: int) -> list[bytes]:
+        """
+        Return the entries of a bundle as far as their lengths lead; perhaps not `width`, perhaps none of them entries.
+
+        A length that leads beyond the end of the file yields what is left as one entry, so that the first bad entry can
+        be named by those that check them.
+
+        Raises:
+            UnreadableError: if it cannot be read.
+            BrokenError: (`Fault.INDEX`) if it is missing; carries the index of its first entry.
+        """
+        path = bundle_path(index, width)
+        data = self._read(path, _BUNDLE_SIZE_BYTES_MAX, Fault.INDEX, first=index * TILE_WIDTH)
+        try:
+            return parse_bundle(data)
+        except FormatError:
+            return _split_as_far_as_possible(data)
+
+    def read_parts(self, index: int) -> list[Part]:
+        """
+        Return the disclosed payload parts of the entry at `index`.
+
+        Raises:
+            UnreadableError: if they cannot be read.
+            BrokenError: (`Fault.PART`) if the file is not of its form, or carries another index.
+        """
+        path = parts_path(index)
+        data = self._read(path, _PARTS_SIZE_BYTES_MAX, Fault.PART, first=index)
+        try:
+            carried, parts = parse_parts(data)
+        except FormatError as error:
+            raise BrokenError(Fault.PART, where=path, expected="payload parts", found=error, index=index) from error
+        if carried != index:
+            raise BrokenError(Fault.PART, where=path, expected=f"index {index}", found=carried, index=index)
+        return parts
+
+    def _read(self, path: str, size_bytes_max: int, fault: Fault, *, first: int | None = None) -> bytes:
+        file = self.root / path
+        try:
+            if not file.is_file():  # a pipe, say, could be waited for for ever
+                raise BrokenError(fault, where=path, expected="a file", found="none", index=first)
+            with file.open("rb") as opened:
+                data = opened.read(size_bytes_max + 1)
+        except OSError as error:
+            raise _unreadable(file, error) from error
+        if len(data) > size_bytes_max:
+            expected = f"at most {size_bytes_max} bytes"
+            raise BrokenError(fault, where=path, expected=expected, found="more", index=first)
+        return data
+
+
+def bundle_places(size: int) -> list[tuple[int, int]]:
+    """
+    Return index and width of each entry bundle of a log of `size`, in order.
+    """
+    complete, rest = divmod(size, TILE_WIDTH)
+    return [(index, TILE_WIDTH) for index in range(complete)] + ([(complete, rest)] if rest else [])
+
+
+def log_files(size: int) -> list[str]:
+    """
+    Return the paths of all bundles and tiles of a log of `size`: bundles first, each kind in order.
+    """
+    paths = [bundle_path(index, width) for index, width in bundle_places(size)]
+    level = 0
+    while size >> (TILE_HEIGHT * level):
+        paths += [tile_path(level, index) for index in range(size >> (TILE_HEIGHT * (level + 1)))]
+        level += 1
+    return paths + [tile_path(level, index, width) for level, index, width in edge_places(size)]
+
+
+def is_log_file(path: str) -> bool:
+    """
+    Tell whether `path` lies where only bundles and tiles may lie.
+    """
+    return path.startswith(TILES_FOLDER)
+
+
+def is_bundle(path: str) -> bool:
+    """
+    Tell whether `path` lies among the entry bundles.
+    """
+    return path.startswith(_BUNDLES)
+
+
+def parts_path(index: int) -> str:
+    """
+    Return the path of the payload parts of the entry at `index`: `parts/x001/067`.
+    """
+    return PARTS_FOLDER + bundle_path(index).removeprefix(_BUNDLES)
+
+
+def parse_parts_path(path: str) -> int | None:
+    """
+    Return the index of the entry whose payload parts lie at `path`, or None if it is no such path.
+    """
+    digits = path.removeprefix(PARTS_FOLDER).replace("/", "").replace("x", "")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        return None
+    index = int(digits)
+    return index if parts_path(index) == path else None
+
+
+def format_parts(index: int, parts: Iterable[Part]) -> bytes:
+    """
+    Return the file of an entry's disclosed payload parts: canonical JSON with salts and bytes in base64.
+    """
+    return canonical.encode(
+        {
+            "index": index,
+            "parts": [
+                {"bytes": format_base64(part.payload), "name": part.name, "salt": format_base64(part.salt)}
+                for part in parts
+            ],
+        }
+    )
+
+
+def parse_parts(data: bytes) -> tuple[int, list[Part]]:
+    """
+    Return index and payload parts of a file that `format_parts` has written.
+
+    Raises:
+        FormatError: if `data` is anything else.
+    """
+    file = _members(canonical.decode(data), {"index", "parts"})
+    index, found = file["index"], file["parts"]
+    if type(index) is not int or not isinstance(found, list):
+        raise FormatError("parts file", expected="an index and a list of parts", found=data)
+    parts: list[Part] = []
+    for value in found:
+        members = _members(value, {"bytes", "name", "salt"})
+        name, payload, salt = members["name"], members["bytes"], members["salt"]
+        if not (isinstance(name, str) and isinstance(payload, str) and isinstance(salt, str)):
+            raise FormatError("part", expected="name, bytes and salt as strings", found=value)
+        part = Part(
+            name=name, payload=parse_base64(payload, what="part bytes"), salt=parse_base64(salt, what="part salt")
+        )
+        if len(part.salt) != SALT_SIZE_BYTES:
+            raise FormatError("part salt", expected=f"{SALT_SIZE_BYTES} bytes", found=f"{len(part.salt)} bytes")
+        parts.append(part)
+    return index, parts
+
+
+def _split_as_far_as_possible(data: bytes) -> list[bytes]:
+    entries: list[bytes] = []
+    at = 0
+    while at < len(data) and len(entries) <= TILE_WIDTH:
+        length = int.from_bytes(data[at : at + 2], "big")
+        entries.append(data[at + 2 : at + 2 + length])
+        at += 2 + length
+    return entries
+
+
+def _members(value: Json, names: set[str]) -> dict[str, Json]:
+    if not isinstance(value, dict) or value.keys() != names:
+        raise FormatError("parts file", expected=f"an object of {sorted(names)}", found=value)
+    return cast("dict[str, Json]", value)
+
+
+def _text(path: Path) -> str:
+    """Return a path as text that can be printed, whatever bytes its name has."""
+    return os.fsencode(path.as_posix()).decode(errors="replace")
+
+
+def _raise(error: OSError) -> None:
+    """Let `os.walk` raise: it would pass over a folder that cannot be read, and its files would seem to be missing."""
+    raise error
+
+
+def _unreadable(path: Path, error: OSError) -> UnreadableError:
+    return UnreadableError(f"{path} cannot be read: {error.strerror or error}")

@@ -1,0 +1,83 @@
+"""
+The doorbell: tells readers that a log has grown, so that they need not poll fast.
+
+It never rings inside an append (NOTIFY in a transaction takes a cluster-wide lock through its commit) but on a
+connection of its own, afterwards, and once for many appends. A ring that is lost costs a reader one second at most:
+readers look every second besides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+import psycopg
+from psycopg import AsyncConnection, sql
+
+CHANNEL: Final = "lakeproof_log"
+PAUSE_S: Final = 0.02
+"""At most one NOTIFY in this time, whatever is appended."""
+RETRY_S: Final = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Doorbell:
+    """
+    One process's doorbell: `ring` after an append, `wait` until something was appended here or elsewhere.
+
+    `dsn` may be of any role; NOTIFY and LISTEN need no grant.
+    """
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._rung = asyncio.Event()
+        self._waiters: set[asyncio.Event] = set()
+
+    def ring(self) -> None:
+        """Say that a log has grown; returns at once."""
+        self._rung.set()
+        self._wake()
+
+    def subscribe(self) -> asyncio.Event:
+        """Return an event that is set at every ring; its owner clears it before it looks."""
+        event = asyncio.Event()
+        self._waiters.add(event)
+        return event
+
+    def unsubscribe(self, event: asyncio.Event) -> None:
+        """Stop setting an event that `subscribe` returned."""
+        self._waiters.discard(event)
+
+    def _wake(self) -> None:
+        for event in self._waiters:
+            event.set()
+
+    async def run(self) -> None:
+        """Carry rings to and from other processes until cancelled; a lost connection is made again."""
+        while True:
+            try:
+                async with (
+                    await AsyncConnection.connect(self._dsn, autocommit=True, connect_timeout=5) as outgoing,
+                    await AsyncConnection.connect(self._dsn, autocommit=True, connect_timeout=5) as incoming,
+                    asyncio.TaskGroup() as tasks,
+                ):
+                    tasks.create_task(self._send(outgoing))
+                    tasks.create_task(self._receive(incoming))
+            except* (psycopg.Error, OSError) as group:
+                _log.info("the doorbell is silent, readers poll: %s", group.exceptions[0])
+            await asyncio.sleep(RETRY_S)
+
+    async def _send(self, connection: AsyncConnection) -> None:
+        notify = sql.SQL("NOTIFY {}").format(sql.Identifier(CHANNEL))
+        while True:
+            await self._rung.wait()
+            self._rung.clear()
+            await connection.execute(notify)
+            await asyncio.sleep(PAUSE_S)
+
+    async def _receive(self, connection: AsyncConnection) -> None:
+        await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
+        async for _ in connection.notifies():
+            self._wake()

@@ -1,0 +1,166 @@
+"""
+An event: what happened, before it has a place in the log.
+
+A caller canonicalises its event once, outside any lock (`prepare`); the sequencer only splices the rest of the entry
+around those bytes. Bulky or personal things travel as payload parts: the event holds a salted commitment to each, so a
+part can be deleted or disclosed alone without touching a proof. Format: FORMATS, "Event".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Final
+from uuid import UUID
+
+from ledger import canonical
+from ledger.canonical import Json
+from ledger.errors import FormatError, LimitExceededError
+
+SALT_SIZE_BYTES: Final = 32
+EVENT_SIZE_BYTES_MAX: Final = 64_512
+"""An entry is at most 65,535 bytes (a C2SP entry bundle has 16-bit lengths); 1,023 of them are for the envelope."""
+GROUP_EVENTS_MAX: Final = 1_024
+GROUP_SIZE_BYTES_MAX: Final = 2 * 1024 * 1024
+
+SYSTEM_ACTOR: Final = "system"
+CONTROL_FAMILIES: Final = frozenset({"policy", "access_rule", "contract", "catalog", "tenant", "key"})
+
+_TYPE = re.compile(r"[a-z][a-z_]*\.[a-z][a-z_]*")
+_ACTOR = re.compile(r"[0-9a-f]{32}|system")
+_PART_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One payload part: kept beside the log under a salted commitment, deletable on its own."""
+
+    name: str
+    payload: bytes
+    salt: bytes
+    subject: str | None = None
+    """The actor whose erasure deletes this part."""
+
+    def __repr__(self) -> str:
+        return f"Part(name={self.name!r}, {len(self.payload)} bytes)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What happened, to what (`key`), by whom (`actor`: 32 hex digits or "system"); `occurred_at` is aware UTC."""
+
+    type: str
+    version: int
+    key: str
+    actor: str
+    occurred_at: datetime
+    data: Mapping[str, Json]
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedEvent:
+    """An event whose canonical bytes are made and checked; `event` is what the entry will hold under that name."""
+
+    type: str
+    version: int
+    key: str
+    actor: str
+    data: bytes
+    event: bytes
+    parts: tuple[Part, ...]
+    is_control: bool
+
+
+def commitment(*, salt: bytes, payload: bytes) -> bytes:
+    """
+    Return SHA-256(0x03 || salt || payload), the commitment to a payload part (FORMATS, "Event").
+    """
+    return sha256(b"\x03" + salt + payload).digest()
+
+
+def is_control(event_type: str) -> bool:
+    """
+    Tell whether entries of this type belong to the control plane, and so raise the head's control index.
+    """
+    return event_type.partition(".")[0] in CONTROL_FAMILIES
+
+
+def prepare(event: Event) -> PreparedEvent:
+    """
+    Return `event` with its canonical bytes.
+
+    Raises:
+        FormatError: if the type, actor, version or a part is not of its form.
+        NotCanonicalError: if `data` lies outside the canonical profile.
+        LimitExceededError: if the event is over 64,512 bytes.
+    """
+    if not _TYPE.fullmatch(event.type):
+        raise FormatError("event type", expected="family.verb_in_past_tense", found=event.type)
+    if not _ACTOR.fullmatch(event.actor):
+        raise FormatError("event actor", expected="32 hex digits or 'system'", found=event.actor)
+    if event.version < 1:
+        raise FormatError("event version", expected="1 or more", found=event.version)
+    parts = tuple(sorted(event.parts, key=lambda part: part.name))
+    _check_parts(parts)
+    data = canonical.encode(event.data)
+    head = canonical.encode({"actor": event.actor})
+    tail = canonical.encode(
+        {
+            "key": event.key,
+            "occurred_at": canonical.format_time(event.occurred_at),
+            "parts": [[part.name, commitment(salt=part.salt, payload=part.payload).hex()] for part in parts],
+            "type": event.type,
+            "version": event.version,
+        }
+    )
+    # Member names sort as actor < data < key < …, so the three canonical pieces join to one canonical object.
+    encoded = head[:-1] + b',"data":' + data + b"," + tail[1:]
+    if len(encoded) > EVENT_SIZE_BYTES_MAX:
+        raise LimitExceededError(f"event {event.type}, bytes", found=len(encoded), limit=EVENT_SIZE_BYTES_MAX)
+    return PreparedEvent(
+        type=event.type,
+        version=event.version,
+        key=event.key,
+        actor=event.actor,
+        data=data,
+        event=encoded,
+        parts=parts,
+        is_control=is_control(event.type),
+    )
+
+
+def _check_parts(parts: tuple[Part, ...]) -> None:
+    names = [part.name for part in parts]
+    if len(set(names)) != len(names):
+        raise FormatError("event parts", expected="names unique in the event", found=names)
+    for part in parts:
+        if not _PART_NAME.fullmatch(part.name):
+            raise FormatError("part name", expected="a lower-case word of at most 63 characters", found=part.name)
+        if len(part.salt) != SALT_SIZE_BYTES:
+            raise FormatError(f"salt of part {part.name}", expected="32 random bytes", found=f"{len(part.salt)} bytes")
+
+
+def derived_group_id(kind: str, content: Json) -> UUID:
+    """
+    Return the UUIDv8 of the first 16 bytes of SHA-256(0x04 || kind || 0x00 || canonical content).
+
+    A group whose id is derived from its content is appended once, however often it is submitted (FORMATS, "Names").
+    """
+    digest = bytearray(sha256(b"\x04" + kind.encode() + b"\x00" + canonical.encode(content)).digest()[:16])
+    digest[6] = 0x80 | (digest[6] & 0x0F)
+    digest[8] = 0x80 | (digest[8] & 0x3F)
+    return UUID(bytes=bytes(digest))
+
+
+def random_group_id(*, now_ms: int, random: bytes) -> UUID:
+    """
+    Return the UUIDv7 of `now_ms` (Unix milliseconds) and ten random bytes (RFC 9562, section 5.7).
+    """
+    value = bytearray(now_ms.to_bytes(6, "big") + random[:10])
+    value[6] = 0x70 | (value[6] & 0x0F)
+    value[8] = 0x80 | (value[8] & 0x3F)
+    return UUID(bytes=bytes(value))

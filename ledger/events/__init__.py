@@ -1,0 +1,88 @@
+"""
+The vocabulary of events: one frozen dataclass a type and version.
+
+`EVENTS` maps (type, version) to its dataclass; `to_data` and `from_data` turn instances into canonical data and back.
+Readers keep and skip what they do not know, except in the control plane (`ledger.event.is_control`), where an unknown
+type or version means: refuse. Read `commits.py` first.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ledger.events.codec import EventData, from_data, to_data
+from ledger.events.commits import (
+    AccessRefused,
+    CommitDecided,
+    CommitSettled,
+    Decided,
+    Evidence,
+    Identifier,
+    Reason,
+    Settled,
+)
+from ledger.events.control import (
+    AccessRuleCreated,
+    AccessRuleRetired,
+    CatalogCreated,
+    CatalogRetired,
+    Effect,
+    KeyCreated,
+    KeyRevoked,
+    PolicyChanged,
+    PolicyCreated,
+    PolicyRetired,
+    TenantCreated,
+)
+from ledger.events.operations import MigrationApplied, ProjectionAttested, SignerCreated
+
+EVENTS: Final[dict[tuple[str, int], type[EventData]]] = {
+    (event.TYPE, event.VERSION): event
+    for event in (
+        CommitDecided,
+        CommitSettled,
+        AccessRefused,
+        PolicyCreated,
+        PolicyChanged,
+        PolicyRetired,
+        AccessRuleCreated,
+        AccessRuleRetired,
+        CatalogCreated,
+        CatalogRetired,
+        KeyCreated,
+        KeyRevoked,
+        TenantCreated,
+        SignerCreated,
+        MigrationApplied,
+        ProjectionAttested,
+    )
+}
+
+__all__ = [
+    "EVENTS",
+    "AccessRefused",
+    "AccessRuleCreated",
+    "AccessRuleRetired",
+    "CatalogCreated",
+    "CatalogRetired",
+    "CommitDecided",
+    "CommitSettled",
+    "Decided",
+    "Effect",
+    "EventData",
+    "Evidence",
+    "Identifier",
+    "KeyCreated",
+    "KeyRevoked",
+    "MigrationApplied",
+    "PolicyChanged",
+    "PolicyCreated",
+    "PolicyRetired",
+    "ProjectionAttested",
+    "Reason",
+    "Settled",
+    "SignerCreated",
+    "TenantCreated",
+    "from_data",
+    "to_data",
+]

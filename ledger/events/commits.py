@@ -1,0 +1,114 @@
+"""
+What becomes of a catalog mutation: the decision on it, and its outcome (FORMATS, "Types that other parts build on").
+
+A decision and its outcome link by (group id of the decision, key), never by index.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+
+class Decided(StrEnum):
+    """What was decided on a mutation before anything was changed."""
+
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    UNDECIDABLE = "undecidable"
+    CONFLICTED = "conflicted"
+
+
+class Settled(StrEnum):
+    """What became of an approved mutation."""
+
+    ACCEPTED = "accepted"
+    CONFLICTED = "conflicted"
+    REFUSED = "refused"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class Evidence(StrEnum):
+    """How the outcome is known: from the answer itself, or found afterwards."""
+
+    ANSWER = "answer"
+    RECONCILED = "reconciled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identifier:
+    """What was mutated: catalog alias, namespace levels, and the name (null for a namespace itself)."""
+
+    alias: str
+    namespace: tuple[str, ...]
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """The policy or access rule that decided."""
+
+    id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitDecided:
+    """
+    The decision on one mutation of one table, view or namespace.
+
+    `base` is the metadata location it was judged against, `as_of` the control index, `policy_set` the digest of the
+    rules in force, `request` the keyed hash of the request, `snapshots` the ids it would add (decimal strings).
+    Parts: principal, verdicts, inputs, message.
+    """
+
+    TYPE: ClassVar[str] = "commit.decided"
+    VERSION: ClassVar[int] = 1
+
+    actions: tuple[str, ...]
+    as_of: int
+    base: str | None
+    decision: Decided
+    identifier: Identifier
+    operation: str
+    policy_set: str
+    principal_source: str
+    reason: Reason | None
+    request: str
+    snapshots: tuple[str, ...]
+    table_uuid: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitSettled:
+    """
+    What became of the approved mutation that group `decision` decided.
+
+    `metadata_location` and `metadata_sha256` (hex) name the metadata file that is current because of it, if any.
+    """
+
+    TYPE: ClassVar[str] = "commit.settled"
+    VERSION: ClassVar[int] = 1
+
+    decision: str
+    evidence: Evidence
+    metadata_location: str | None
+    metadata_sha256: str | None
+    outcome: Settled
+    snapshots: tuple[str, ...]
+    table_uuid: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRefused:
+    """A request that was refused before any decision (a read, or credentials that are not in force)."""
+
+    TYPE: ClassVar[str] = "access.refused"
+    VERSION: ClassVar[int] = 1
+
+    operation: str
+    identifier: Identifier | None
+    reason: Reason | None
+    count: int

@@ -1,0 +1,141 @@
+"""
+The control plane: what people edit, as events. Each carries its whole content, never in parts.
+
+An unknown type or version here means that this process is too old to judge; it must refuse, not skip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+
+class Effect(StrEnum):
+    """What an access rule does where its expression holds."""
+
+    PERMIT = "permit"
+    FORBID = "forbid"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyCreated:
+    """A policy on the content of commits: `expression` is CEL, `message` what a refused client is told."""
+
+    TYPE: ClassVar[str] = "policy.created"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    expression: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChanged:
+    """The policy has other contents from here on."""
+
+    TYPE: ClassVar[str] = "policy.changed"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    expression: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRetired:
+    """The policy is no longer in force."""
+
+    TYPE: ClassVar[str] = "policy.retired"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRuleCreated:
+    """A rule on who may do what: `expression` is CEL over the request's facts."""
+
+    TYPE: ClassVar[str] = "access_rule.created"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    effect: Effect
+    expression: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRuleRetired:
+    """The access rule is no longer in force."""
+
+    TYPE: ClassVar[str] = "access_rule.retired"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogCreated:
+    """A catalog that engines reach under `id` (its alias); `options` are strings, a secret is `secret:<id>`."""
+
+    TYPE: ClassVar[str] = "catalog.created"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    kind: str
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogRetired:
+    """The alias no longer exists."""
+
+    TYPE: ClassVar[str] = "catalog.retired"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyCreated:
+    """An API key: `id` and `prefix` only, the argon2id hash lives in the guarded row."""
+
+    TYPE: ClassVar[str] = "key.created"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    prefix: str
+    actor: str
+    roles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRevoked:
+    """The key is no longer in force."""
+
+    TYPE: ClassVar[str] = "key.revoked"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantCreated:
+    """A tenant has a log from here on; `id` is its UUID in hex. In the system log."""
+
+    TYPE: ClassVar[str] = "tenant.created"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    name: str

@@ -1,0 +1,314 @@
+"""
+Signed notes: text with signature lines under it (C2SP signed-note), and the keys that sign and verify them.
+
+Guarantee: `open_note` returns a text only if a key that the caller named has signed exactly that text, and no key that
+the caller named has signed something else in its place.
+
+A signature of an unknown key is kept and otherwise ignored: that is how witnesses add theirs and how keys are replaced.
+The signature algorithm is Ed25519 (RFC 8032), and this is the only module that touches an implementation of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Protocol
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from ledger.errors import BrokenError, Fault, FormatError
+
+ED25519 = 0x01
+"""The signature type identifier of Ed25519 (signed-note, "Signature types")."""
+
+PUBLIC_KEY_SIZE_BYTES = 32
+KEY_ID_SIZE_BYTES = 4
+
+SIGNATURES_MAX = 100
+"""Signatures in one note; a verifier must accept 16 (signed-note, "Format"), and each costs a verification at most."""
+
+NOTE_SIZE_BYTES_MAX = 1_000_000
+"""Room for a hundred post-quantum signatures and an ample text."""
+
+_DASH = "\N{EM DASH} "
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierKey:
+    """
+    A public key under a name; its text form is `<name>+<key id, 8 hex>+<base64 of algorithm and key>`.
+
+    Name and key id together say whose a signature line is; key id = SHA-256(name || 0x0A || algorithm || public)[:4].
+    """
+
+    name: str
+    key_id: bytes
+    algorithm: int
+    public: bytes
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if self.algorithm != ED25519 or len(self.public) != PUBLIC_KEY_SIZE_BYTES:
+            found = f"algorithm {self.algorithm:#04x} and {len(self.public)} bytes"
+            raise FormatError("verifier key", expected="Ed25519 (0x01) and a key of 32 bytes", found=found)
+        if self.key_id != (key_id := _key_id(self.name, self.public)):
+            raise FormatError("verifier key", expected=f"the key id {key_id.hex()}", found=self.key_id.hex())
+
+    @classmethod
+    def ed25519(cls, *, name: str, public: bytes) -> VerifierKey:
+        """
+        Return the verifier key of an Ed25519 public key (32 bytes, RFC 8032) under `name`.
+
+        Raises:
+            FormatError: if the name or the length of the key is not allowed.
+        """
+        _check_name(name)
+        return cls(name=name, key_id=_key_id(name, public), algorithm=ED25519, public=public)
+
+    @classmethod
+    def parse(cls, vkey: str) -> VerifierKey:
+        """
+        Return the verifier key that `format` writes as `vkey`.
+
+        Raises:
+            FormatError: if `vkey` is no verifier key, not of Ed25519, or its key id is not that of name and key.
+        """
+        name, _, rest = vkey.partition("+")
+        key_id, _, encoded = rest.partition("+")
+        if not re.fullmatch("[0-9a-f]{8}", key_id):
+            # The rest is not shown: Go's private keys begin like a verifier key and are easily handed over instead.
+            found = f"{name}+{key_id}+…"
+            raise FormatError("verifier key", expected="<name>+<8 hex digits>+<base64>", found=found)
+        typed = parse_base64(encoded, what="verifier key")
+        if not typed:
+            raise FormatError("verifier key", expected="an algorithm and a key after the key id", found=vkey)
+        return cls(name=name, key_id=bytes.fromhex(key_id), algorithm=typed[0], public=typed[1:])
+
+    def format(self) -> str:
+        """Return the text form of the key, as handed to those who verify."""
+        return f"{self.name}+{self.key_id.hex()}+{format_base64(bytes([self.algorithm]) + self.public)}"
+
+    def check(self, text: bytes, signature: bytes) -> None:
+        """
+        Check that `signature` (64 bytes) is this key's over `text`.
+
+        Raises:
+            BrokenError: (`Fault.SIGNATURE`) if it is not.
+        """
+        try:
+            Ed25519PublicKey.from_public_bytes(self.public).verify(signature, text)
+        except (InvalidSignature, ValueError) as error:  # ValueError: the 32 bytes are no point of the curve
+            expected = f"a signature by {self.name} (key id {self.key_id.hex()}) over this text"
+            raise BrokenError(Fault.SIGNATURE, where="note", expected=expected, found=signature.hex()) from error
+
+
+class Signer(Protocol):
+    """Signs notes under a name; the private key may be anywhere."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def verifier_key(self) -> VerifierKey: ...
+
+    def sign(self, text: bytes) -> bytes:
+        """Return the bare signature over `text`, without the key id."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ed25519Signer:
+    """Signs with an Ed25519 private key in memory; the key is in no text form of this object."""
+
+    name: str
+    private_key: Ed25519PrivateKey = field(repr=False)
+    verifier_key: VerifierKey = field(init=False)
+
+    def __post_init__(self) -> None:
+        key = VerifierKey.ed25519(name=self.name, public=self.private_key.public_key().public_bytes_raw())
+        object.__setattr__(self, "verifier_key", key)
+
+    @classmethod
+    def from_seed(cls, *, name: str, seed: bytes) -> Ed25519Signer:
+        """
+        Return the signer of the private key whose 32-byte seed (RFC 8032, section 5.1.5) is `seed`.
+
+        Raises:
+            FormatError: if the name is not allowed or the seed is not 32 bytes long; its bytes are not in the message.
+        """
+        if len(seed) != PUBLIC_KEY_SIZE_BYTES:
+            raise FormatError("signing key", expected="a seed of 32 bytes", found=f"{len(seed)} bytes")
+        return cls(name=name, private_key=Ed25519PrivateKey.from_private_bytes(seed))
+
+    def sign(self, text: bytes) -> bytes:
+        """Return the 64-byte signature over `text`."""
+        return self.private_key.sign(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """One signature line of a note: whose it claims to be, and the bare signature (1 byte or more, any algorithm)."""
+
+    name: str
+    key_id: bytes
+    signature: bytes
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if len(self.key_id) != KEY_ID_SIZE_BYTES or not self.signature:
+            found = f"{len(self.key_id)} and {len(self.signature)} bytes"
+            raise FormatError("note signature", expected="a key id of 4 bytes and a signature", found=found)
+
+    def format(self) -> str:
+        """Return the signature line, with its newline."""
+        return f"{_DASH}{self.name} {format_base64(self.key_id + self.signature)}\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A note whose signatures were checked: its text, the keys that signed it, and the lines of unknown keys."""
+
+    text: str
+    verified: tuple[VerifierKey, ...]
+    unverified: tuple[Signature, ...]
+
+
+def sign_note(text: str, signers: Sequence[Signer]) -> bytes:
+    """
+    Return `text`, which ends in a newline, as a note signed by each of `signers`.
+
+    Raises:
+        FormatError: if the text cannot be that of a note, or there are no signers.
+    """
+    _check_text(text)
+    message = text.encode()
+    signatures = [Signature(name=s.name, key_id=s.verifier_key.key_id, signature=s.sign(message)) for s in signers]
+    return format_note(text, signatures)
+
+
+def open_note(note: bytes, keys: Sequence[VerifierKey]) -> Note:
+    """
+    Return the note if at least one of `keys` has signed it.
+
+    A line is a key's if both name and key id are; such a line must verify, or the whole note is refused. Keys of the
+    result stand in the order of their first lines, each once.
+
+    Raises:
+        FormatError: if `note` is not a signed note, or two different `keys` share name and key id.
+        BrokenError: (`Fault.SIGNATURE`) if a line of one of `keys` does not verify, or none of `keys` signed.
+    """
+    text, signatures = parse_note(note)
+    known: dict[tuple[str, bytes], VerifierKey] = {}
+    for key in keys:
+        if known.setdefault((key.name, key.key_id), key) != key:
+            expected = "keys that differ in name or key id"
+            raise FormatError("verifier keys", expected=expected, found=f"{key.name}+{key.key_id.hex()} twice")
+    message = text.encode()
+    verified: dict[VerifierKey, None] = {}
+    unverified: list[Signature] = []
+    for line in signatures:
+        signer = known.get((line.name, line.key_id))
+        if signer is None:
+            unverified.append(line)
+        else:
+            signer.check(message, line.signature)
+            verified[signer] = None
+    if not verified:
+        expected = (
+            " or ".join(f"{name}+{key_id.hex()}" for name, key_id in known) or "one of no keys: name at least one"
+        )
+        found = ", ".join(f"{line.name}+{line.key_id.hex()}" for line in signatures)
+        raise BrokenError(Fault.SIGNATURE, where="note", expected=f"a signature by {expected}", found=found)
+    return Note(text=text, verified=tuple(verified), unverified=tuple(unverified))
+
+
+def format_note(text: str, signatures: Sequence[Signature]) -> bytes:
+    """
+    Return the note of `text` and signature lines as they are; nothing is signed or checked.
+
+    Raises:
+        FormatError: if the text cannot be that of a note, there are no signatures, or something is too large.
+    """
+    _check_text(text)
+    if not 1 <= len(signatures) <= SIGNATURES_MAX:
+        raise FormatError("note", expected=f"1 to {SIGNATURES_MAX} signatures", found=len(signatures))
+    note = (text + "\n" + "".join(line.format() for line in signatures)).encode()
+    if len(note) > NOTE_SIZE_BYTES_MAX:
+        raise FormatError("note", expected=f"at most {NOTE_SIZE_BYTES_MAX} bytes", found=f"{len(note)} bytes")
+    return note
+
+
+def parse_note(note: bytes) -> tuple[str, tuple[Signature, ...]]:
+    """
+    Return text and signature lines of a note, *unchecked*: only `open_note` says who signed.
+
+    Raises:
+        FormatError: if `note` is not exactly as `format_note` writes it.
+    """
+    if len(note) > NOTE_SIZE_BYTES_MAX:
+        raise FormatError("note", expected=f"at most {NOTE_SIZE_BYTES_MAX} bytes", found=f"{len(note)} bytes")
+    try:
+        whole = note.decode()
+    except UnicodeDecodeError as error:
+        raise FormatError("note", expected="UTF-8", found=note) from error
+    # Signature lines are never empty, so the last empty line is the border; the text may hold others.
+    text, border, lines = whole.rpartition("\n\n")
+    if not border or not lines.endswith("\n"):
+        raise FormatError("note", expected="a text, an empty line, and signature lines", found=whole)
+    signatures = tuple(_parse_signature(line) for line in lines[:-1].split("\n", SIGNATURES_MAX))
+    if format_note(text + "\n", signatures) != note:
+        raise FormatError("note", expected="the one spelling of this note", found=whole)
+    return text + "\n", signatures
+
+
+def format_base64(data: bytes) -> str:
+    """Return `data` in standard base64 with padding (RFC 4648, section 4), the only one in these formats."""
+    return base64.b64encode(data).decode("ascii")
+
+
+def parse_base64(text: str, *, what: str) -> bytes:
+    """
+    Return the bytes that `format_base64` writes as `text`; `what` names them in the error.
+
+    Raises:
+        FormatError: if `text` is any other spelling (alphabet, padding, white space, spare bits).
+    """
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:  # ValueError: text outside ASCII
+        raise FormatError(what, expected="base64", found=text) from error
+    if format_base64(data) != text:
+        raise FormatError(what, expected=f"the base64 {format_base64(data)!r:.100}", found=text)
+    return data
+
+
+def _parse_signature(line: str) -> Signature:
+    name, _, encoded = line.removeprefix(_DASH).partition(" ")
+    if not line.startswith(_DASH):
+        raise FormatError("note signature", expected="an em dash, a space, name, space, base64", found=line)
+    data = parse_base64(encoded, what="note signature")
+    return Signature(name=name, key_id=data[:KEY_ID_SIZE_BYTES], signature=data[KEY_ID_SIZE_BYTES:])
+
+
+def _key_id(name: str, public: bytes) -> bytes:
+    return sha256(name.encode() + b"\n" + bytes([ED25519]) + public).digest()[:KEY_ID_SIZE_BYTES]
+
+
+def _check_name(name: str) -> None:
+    if not name or any(c == "+" or c < " " or c.isspace() or "\ud800" <= c <= "\udfff" for c in name):
+        raise FormatError("key name", expected="a name without spaces, control characters and plus", found=name)
+
+
+def _check_text(text: str) -> None:
+    if not text.endswith("\n") or _CONTROL.search(text):
+        raise FormatError("note", expected="a text that ends in a newline, its only control character", found=text)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise FormatError("note", expected="text with a UTF-8 form", found=text) from error

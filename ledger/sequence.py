@@ -1,0 +1,324 @@
+"""
+The rules of the log: which groups are appended, where, and with which bytes. Pure; nothing here touches a database.
+
+`sequence` is a generator because one question cannot be answered without I/O: does a guard hold? It yields each guarded
+group whose turn it is and is sent the answer. `append.py` answers from SQL, tests from a model, replay from the log, so
+normal work, recovery and tests run the same rules.
+
+What it guarantees, given a head that is locked and `stored` groups read under that lock: indices without a gap, an
+unbroken chain, at most one place for a group id, and no group appended behind a control entry that it has not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+from uuid import UUID
+
+from ledger import canonical
+from ledger.entry import FIRST_PREVIOUS, Branch, Entry, format_entry, parse_entry
+from ledger.errors import FormatError, GroupMismatchError, GuardError, LedgerError, LimitExceededError
+from ledger.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX, Part, PreparedEvent, commitment
+from ledger.guards import GuardCall
+from ledger.merkle import Frontier, leaf_hash
+
+NO_CONTROL = -1
+"""The control index of a log without control entries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The end of a log: `last` is the leaf hash of entry `size - 1`, `recorded_at` its time (None while empty)."""
+
+    size: int
+    last: bytes
+    frontier: Frontier
+    control_index: int
+    recorded_at: datetime | None
+
+    @staticmethod
+    def empty() -> Head:
+        """Return the head of a log without entries."""
+        return Head(size=0, last=FIRST_PREVIOUS, frontier=Frontier.empty(), control_index=NO_CONTROL, recorded_at=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """
+    The unit of an append: `then` is appended if every guard holds, `otherwise` (perhaps nothing) if one does not.
+
+    `as_of` is the control index the caller has judged by; a newer control entry makes the group stale.
+    """
+
+    id: UUID
+    then: tuple[PreparedEvent, ...]
+    otherwise: tuple[PreparedEvent, ...] = ()
+    guard: tuple[GuardCall, ...] = ()
+    as_of: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.then:
+            raise FormatError(f"group {self.id}", expected="at least one event to append", found="none")
+        if self.otherwise and not self.guard:
+            raise FormatError(f"group {self.id}", expected="a guard beside its else branch", found="none")
+        for events in (self.then, self.otherwise):
+            if len(events) > GROUP_EVENTS_MAX:
+                raise LimitExceededError(f"group {self.id}, events", found=len(events), limit=GROUP_EVENTS_MAX)
+            if (size := size_bytes(events)) > GROUP_SIZE_BYTES_MAX:
+                raise LimitExceededError(f"group {self.id}, bytes", found=size, limit=GROUP_SIZE_BYTES_MAX)
+
+    def branch(self, branch: Branch) -> tuple[PreparedEvent, ...]:
+        """Return the events of one branch."""
+        return self.then if branch is Branch.THEN else self.otherwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredGroup:
+    """A group found in the log: its entries in order, and for each the parts still there (name to salt)."""
+
+    entries: tuple[bytes, ...]
+    salts: tuple[Mapping[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """The group is in the log (or has nothing to be there: an empty else branch has an empty range of indices)."""
+
+    branch: Branch
+    indices: range
+    recorded_at: datetime
+    repeated: bool
+    """True if an earlier append of the same group put it there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stale:
+    """Nothing was appended: a control entry newer than the group's `as_of` stands before its place."""
+
+    control_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Nothing was appended: the id is taken by other content, or a guard is unknown or failed."""
+
+    error: LedgerError
+
+
+Outcome: TypeAlias = Appended | Stale | Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One entry to insert, with its derived columns; `group_id` only on the first entry of a group."""
+
+    index: int
+    entry: bytes
+    leaf: bytes
+    type: str
+    key: str
+    is_control: bool
+    group_id: UUID | None
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequenced:
+    """What one batch does to one log: rows to insert, the head to store, an outcome for every group in order."""
+
+    rows: list[Row]
+    head: Head
+    outcomes: list[Outcome]
+
+
+GuardAnswer: TypeAlias = bool | GuardError
+Sequencing: TypeAlias = Generator[Group, GuardAnswer, Sequenced]
+
+
+def size_bytes(events: Sequence[PreparedEvent]) -> int:
+    """
+    Return what `events` weigh: their canonical bytes and their payload parts.
+    """
+    return sum(len(event.event) + sum(len(part.payload) for part in event.parts) for event in events)
+
+
+def sequence(
+    head: Head, groups: Sequence[Group], *, log: str, stored: Mapping[UUID, StoredGroup], clock: datetime
+) -> Sequencing:
+    """
+    Give each of `groups` its place behind `head`, in order.
+
+    `log` is the origin, `stored` the groups of this batch that the log already holds, `clock` the database's time after
+    the head was locked. Yields every guarded group when it is its turn and expects to be sent True (the guard held, its
+    rows are changed), False (it did not, nothing is changed) or a GuardError (its SQL failed, nothing is changed).
+
+    Raises:
+        FormatError: if a stored entry is not an entry; that is corruption.
+    """
+    # recorded_at never falls, even where the database's clock does.
+    recorded_at = clock if head.recorded_at is None else max(clock, head.recorded_at)
+    batch = _Batch(log=log, head=head, recorded_at=recorded_at)
+    outcomes: list[Outcome] = []
+    seen: dict[UUID, tuple[Group, Outcome]] = {}
+    for group in groups:
+        outcome: Outcome
+        if (twin := seen.get(group.id)) is not None:
+            outcome = _twin_outcome(group, *twin)
+        elif (found := stored.get(group.id)) is not None:
+            outcome = _stored_outcome(group, found)
+        elif group.as_of is not None and batch.control_index > group.as_of:
+            outcome = Stale(control_index=batch.control_index)
+        elif group.guard:
+            answer = yield group
+            outcome = Refused(error=answer) if isinstance(answer, GuardError) else batch.place(group, held=answer)
+        else:
+            outcome = batch.place(group, held=True)
+        seen.setdefault(group.id, (group, outcome))
+        outcomes.append(outcome)
+    return Sequenced(rows=batch.rows, head=batch.new_head(head), outcomes=outcomes)
+
+
+class _Batch:
+    """The entries of one batch as they are made. Owned by one call of `sequence`."""
+
+    def __init__(self, *, log: str, head: Head, recorded_at: datetime) -> None:
+        self.rows: list[Row] = []
+        self.control_index = head.control_index
+        self._log = log
+        self._size = head.size
+        self._last = head.last
+        self._recorded_at = recorded_at
+        self._recorded_at_text = canonical.format_time(recorded_at)
+
+    def place(self, group: Group, *, held: bool) -> Appended:
+        branch = Branch.THEN if held else Branch.ELSE
+        events = group.branch(branch)
+        first = self._size
+        for position, event in enumerate(events):
+            self._append(event, group=group, branch=branch, of=len(events), position=position)
+        return Appended(branch=branch, indices=range(first, self._size), recorded_at=self._recorded_at, repeated=False)
+
+    def _append(self, event: PreparedEvent, *, group: Group, branch: Branch, of: int, position: int) -> None:
+        entry = format_entry(
+            event.event,
+            log=self._log,
+            index=self._size,
+            previous=self._last,
+            recorded_at=self._recorded_at_text,
+            group_id=group.id,
+            branch=branch,
+            of=of,
+            position=position,
+        )
+        leaf = leaf_hash(entry)
+        self.rows.append(
+            Row(
+                index=self._size,
+                entry=entry,
+                leaf=leaf,
+                type=event.type,
+                key=event.key,
+                is_control=event.is_control,
+                group_id=group.id if position == 0 else None,
+                parts=event.parts,
+            )
+        )
+        if event.is_control:
+            self.control_index = self._size
+        self._last = leaf
+        self._size += 1
+
+    def new_head(self, before: Head) -> Head:
+        if not self.rows:
+            return before
+        return Head(
+            size=self._size,
+            last=self._last,
+            frontier=before.frontier.extended(row.leaf for row in self.rows),
+            control_index=self.control_index,
+            recorded_at=self._recorded_at,
+        )
+
+
+def _twin_outcome(group: Group, first: Group, outcome: Outcome) -> Outcome:
+    """Answer a group whose id stood earlier in the batch: the first one's outcome, if it is the same group."""
+    for branch in Branch:
+        if differs := _difference(group.branch(branch), [_content(event) for event in first.branch(branch)]):
+            return Refused(error=_mismatch(group.id, differs))
+    if isinstance(outcome, Appended):
+        return Appended(branch=outcome.branch, indices=outcome.indices, recorded_at=outcome.recorded_at, repeated=True)
+    return outcome
+
+
+def _stored_outcome(group: Group, found: StoredGroup) -> Outcome:
+    """Answer a group the log already holds: no guard runs again, the stored branch and indices are the answer."""
+    entries = [parse_entry(entry) for entry in found.entries]
+    branch = entries[0].branch
+    stored = [_stored_content(entry) for entry in entries]
+    differs = _difference(group.branch(branch), stored) or _part_difference(group.branch(branch), entries, found.salts)
+    if differs:
+        return Refused(error=_mismatch(group.id, differs))
+    first = entries[0].index
+    return Appended(
+        branch=branch,
+        indices=range(first, first + len(entries)),
+        recorded_at=entries[0].recorded_at,
+        repeated=True,
+    )
+
+
+_Content: TypeAlias = dict[str, object]
+
+
+def _content(event: PreparedEvent) -> _Content:
+    """What makes two events the same: everything but `occurred_at` and the random salts of the parts."""
+    return {
+        "type": event.type,
+        "version": event.version,
+        "key": event.key,
+        "actor": event.actor,
+        "data": event.data,
+        "parts": [(part.name, part.payload) for part in event.parts],
+    }
+
+
+def _stored_content(entry: Entry) -> _Content:
+    return {
+        "type": entry.type,
+        "version": entry.version,
+        "key": entry.key,
+        "actor": entry.actor,
+        "data": canonical.encode(entry.data),
+    }
+
+
+def _difference(events: Sequence[PreparedEvent], others: Sequence[_Content]) -> str | None:
+    """Return in words the first difference between `events` and `others` (members `others` has), or None."""
+    if len(events) != len(others):
+        return f"{len(others)} events, now {len(events)}"
+    for position, (event, other) in enumerate(zip(events, others, strict=True)):
+        content = _content(event)
+        for member, value in other.items():
+            if content[member] != value:
+                return f"event {position}: {member}"
+    return None
+
+
+def _part_difference(
+    events: Sequence[PreparedEvent], entries: Sequence[Entry], salts: Sequence[Mapping[str, bytes]]
+) -> str | None:
+    """Compare payload parts with the stored commitments under the stored salts; erased parts are not compared."""
+    for event, entry, known in zip(events, entries, salts, strict=True):
+        if [part.name for part in event.parts] != list(entry.parts):
+            return f"event {entry.position}: names of parts"
+        for part in event.parts:
+            salt = known.get(part.name)
+            if salt is not None and commitment(salt=salt, payload=part.payload) != entry.parts[part.name]:
+                return f"event {entry.position}: part {part.name}"
+    return None
+
+
+def _mismatch(group_id: UUID, differs: str) -> GroupMismatchError:
+    return GroupMismatchError(f"group {group_id}: other content stands under this id in the log; differs in {differs}")

@@ -1,0 +1,8 @@
+-- name: aggregate_create
+-- Holds if the aggregate does not exist yet.
+INSERT INTO ledger.aggregates (log_id, key, version) VALUES (%(log_id)s, %(key)s, 1) ON CONFLICT DO NOTHING
+
+-- name: aggregate_change
+-- Holds if the aggregate is at the version before.
+UPDATE ledger.aggregates SET version = %(version)s
+WHERE log_id = %(log_id)s AND key = %(key)s AND version = %(version)s::integer - 1

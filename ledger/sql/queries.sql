@@ -1,0 +1,113 @@
+-- name: lock_heads
+-- The heads of a batch in one order for all; a head that another process holds is skipped.
+SELECT log_id, size, last, frontier, control_index, recorded_at
+FROM ledger.heads
+WHERE log_id = ANY(%(log_ids)s)
+ORDER BY log_id
+FOR UPDATE SKIP LOCKED
+
+-- name: lock_head
+-- One head, waited for (lock_timeout bounds the wait).
+SELECT log_id, size, last, frontier, control_index, recorded_at
+FROM ledger.heads
+WHERE log_id = %(log_id)s
+FOR UPDATE
+
+-- name: clock
+-- The database's time after the heads were locked.
+SELECT clock_timestamp()
+
+-- name: find_groups
+-- First entries of groups that the log already holds. A statement of its own: it must see what was committed before the lock.
+SELECT group_id, index, entry FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = ANY(%(group_ids)s)
+
+-- name: entries_between
+-- Entries from_index up to, not including, to_index.
+SELECT index, entry FROM ledger.entries
+WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
+ORDER BY index
+
+-- name: parts_between
+-- The payload parts that still exist, sealed = salt || bytes.
+SELECT index, name, sealed FROM ledger.parts
+WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
+ORDER BY index, name
+
+-- name: leaves_between
+-- Leaf hashes, for the pending tile of level 0.
+SELECT leaf FROM ledger.entries
+WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
+ORDER BY index
+
+-- name: tiles_between
+-- Complete tiles of one level.
+SELECT tile, hashes FROM ledger.tiles
+WHERE log_id = %(log_id)s AND level = %(level)s AND tile >= %(from_tile)s AND tile < %(to_tile)s
+ORDER BY tile
+
+-- name: insert_entries
+-- The entries of a batch, set-based (COPY and row-level security exclude each other).
+INSERT INTO ledger.entries (log_id, index, entry, leaf, type, key, is_control, group_id)
+SELECT * FROM unnest(%(log_ids)b::integer[], %(indices)b::bigint[], %(entries)b::bytea[], %(leaves)b::bytea[],
+                     %(types)b::text[], %(keys)b::text[], %(controls)b::boolean[], %(group_ids)b::uuid[])
+
+-- name: insert_parts
+-- The payload parts of a batch.
+INSERT INTO ledger.parts (log_id, index, name, subject, sealed)
+SELECT * FROM unnest(%(log_ids)b::integer[], %(indices)b::bigint[], %(names)b::text[], %(subjects)b::text[],
+                     %(sealed)b::bytea[])
+
+-- name: insert_tiles
+-- Tiles that this batch completes.
+INSERT INTO ledger.tiles (log_id, level, tile, hashes)
+SELECT * FROM unnest(%(log_ids)b::integer[], %(levels)b::smallint[], %(tiles)b::bigint[], %(hashes)b::bytea[])
+
+-- name: update_heads
+-- The new ends of the logs of a batch.
+UPDATE ledger.heads AS h
+SET size = n.size, last = n.last, frontier = n.frontier, control_index = n.control_index, recorded_at = n.recorded_at
+FROM unnest(%(log_ids)b::integer[], %(sizes)b::bigint[], %(lasts)b::bytea[], %(frontiers)b::bytea[],
+            %(controls)b::bigint[], %(recorded)b::timestamptz[])
+    AS n (log_id, size, last, frontier, control_index, recorded_at)
+WHERE h.log_id = n.log_id
+
+-- name: logs
+-- Every log this role may see.
+SELECT log_id, origin, tenant, reader FROM ledger.logs ORDER BY log_id
+
+-- name: log_by_origin
+-- One log.
+SELECT log_id, origin, tenant, reader FROM ledger.logs WHERE origin = %(origin)s
+
+-- name: head
+-- The end of one log, unlocked.
+SELECT log_id, size, last, frontier, control_index, recorded_at FROM ledger.heads WHERE log_id = %(log_id)s
+
+-- name: heads
+-- The ends of all logs this role may see.
+SELECT log_id, size, last, frontier, control_index, recorded_at FROM ledger.heads ORDER BY log_id
+
+-- name: control_entries
+-- Control entries after one index, from the partial index.
+SELECT index, entry FROM ledger.entries
+WHERE log_id = %(log_id)s AND is_control AND index > %(after)s
+ORDER BY index
+LIMIT %(limit)s
+
+-- name: aggregate_entries
+-- The events of one aggregate, in order.
+SELECT index, entry FROM ledger.entries
+WHERE log_id = %(log_id)s AND is_control AND key = %(key)s
+ORDER BY index
+
+-- name: latest_checkpoint
+-- The newest signed checkpoint of a log.
+SELECT size, note FROM ledger.checkpoints WHERE log_id = %(log_id)s ORDER BY size DESC LIMIT 1
+
+-- name: checkpoints
+-- All signed checkpoints of a log, smallest first.
+SELECT size, note FROM ledger.checkpoints WHERE log_id = %(log_id)s ORDER BY size
+
+-- name: insert_checkpoint
+-- A signed checkpoint; sizes only grow.
+INSERT INTO ledger.checkpoints (log_id, size, note) VALUES (%(log_id)s, %(size)s, %(note)s)

@@ -1,0 +1,187 @@
+"""
+Cursors and the live pointer: how far each generation is, and which one is read.
+
+The row of `projections.live` is also the lock: whoever holds it applies to the live generation or switches it, nobody
+else. A lock on that row never makes a reader wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+
+from ledger.queries import load_queries
+from ledger.read import Log
+from projections.errors import NotProjectedError
+
+QUERIES: Final = load_queries("projections", "cursors.sql")
+FIRST_GENERATION: Final = 1
+
+Connection = AsyncConnection[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far one projection of one log is; `generation` and `version` are None before a runner has seen the log."""
+
+    projection: str
+    log: Log
+    generation: int | None
+    version: int | None
+    next_index: int
+    size: int
+
+    @property
+    def lag_entries(self) -> int:
+        """Entries in the log that are not in the live generation yet."""
+        return self.size - self.next_index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """The generation that is read."""
+
+    generation: int
+    version: int
+    next_index: int
+
+
+async def read_progress(connection: Connection, projections: Iterable[str]) -> list[Progress]:
+    """
+    Return how far each of `projections` is, for every tenant's log that the connection's role may see.
+
+    The system log is of no tenant and is not projected.
+    """
+    rows = await connection.execute(QUERIES["progress"], {"projections": list(projections)})
+    return [
+        Progress(
+            projection=projection,
+            log=Log(log_id=log_id, origin=origin, tenant=tenant, reader=reader),
+            generation=generation,
+            version=version,
+            next_index=next_index,
+            size=size,
+        )
+        for projection, log_id, origin, tenant, reader, size, generation, version, next_index in await rows.fetchall()
+    ]
+
+
+async def read_live(connection: Connection, projection: str, log_id: int) -> Live | None:
+    """
+    Return the live generation of a log's projection, or None if there is none yet.
+    """
+    row = await _one(connection, "live", projection, log_id)
+    return None if row is None else Live(generation=row[0], version=row[1], next_index=row[2])
+
+
+async def lock_live(connection: Connection, projection: str, log_id: int) -> int:
+    """
+    Hold the live generation until the transaction ends, waiting for whoever holds it; return its number.
+
+    Raises:
+        NotProjectedError: if there is none yet.
+    """
+    row = await _one(connection, "lock_live", projection, log_id)
+    if row is None:
+        raise NotProjectedError(f"projection {projection} of log {log_id}: expected a live generation, found none")
+    return int(row[0])
+
+
+async def try_lock_live(connection: Connection, projection: str, log_id: int) -> int | None:
+    """
+    Hold the live generation until the transaction ends; return its number, or None if another process holds it.
+    """
+    row = await _one(connection, "try_lock_live", projection, log_id)
+    return None if row is None else int(row[0])
+
+
+async def read_next_index(connection: Connection, projection: str, log_id: int, generation: int) -> int:
+    """
+    Return the cursor of one generation.
+
+    Raises:
+        NotProjectedError: if there is no such generation.
+    """
+    row = await _one(connection, "next_index", projection, log_id, generation=generation)
+    if row is None:
+        raise NotProjectedError(
+            f"projection {projection} of log {log_id}: expected generation {generation}, found none"
+        )
+    return int(row[0])
+
+
+async def move(connection: Connection, projection: str, log_id: int, generation: int, *, next_index: int) -> None:
+    """
+    Store the cursor of one generation.
+    """
+    at = {"projection": projection, "log_id": log_id, "generation": generation, "next_index": next_index}
+    await connection.execute(QUERIES["move"], at)
+
+
+async def insert(connection: Connection, projection: str, log_id: int, generation: int, *, version: int) -> bool:
+    """
+    Insert a generation at index 0; return False if it is there already.
+    """
+    row = {"projection": projection, "log_id": log_id, "generation": generation, "version": version}
+    return (await connection.execute(QUERIES["insert_cursor"], row)).rowcount == 1
+
+
+async def insert_live(connection: Connection, projection: str, log_id: int, generation: int) -> None:
+    """
+    Make the first generation the live one.
+    """
+    row = {"projection": projection, "log_id": log_id, "generation": generation}
+    await connection.execute(QUERIES["insert_live"], row)
+
+
+async def next_generation(connection: Connection, projection: str, log_id: int) -> int:
+    """
+    Return a generation number that was never given out.
+
+    Raises:
+        NotProjectedError: if there is no live generation to stand beside.
+    """
+    row = await _one(connection, "next_generation", projection, log_id)
+    if row is None:
+        raise NotProjectedError(f"projection {projection} of log {log_id}: expected a live generation, found none")
+    return int(row[0])
+
+
+async def switch(connection: Connection, projection: str, log_id: int, generation: int) -> None:
+    """
+    Make `generation` the live one.
+    """
+    row = {"projection": projection, "log_id": log_id, "generation": generation}
+    await connection.execute(QUERIES["switch"], row)
+
+
+async def other_generations(connection: Connection, projection: str, log_id: int) -> list[int]:
+    """
+    Return the numbers of the generations that are not live.
+    """
+    row = {"projection": projection, "log_id": log_id}
+    return [generation for (generation,) in await (await connection.execute(QUERIES["other_generations"], row)).fetchall()]
+
+
+async def delete(connection: Connection, projection: str, log_id: int, generation: int) -> None:
+    """
+    Delete the cursor of a generation that is not live.
+    """
+    row = {"projection": projection, "log_id": log_id, "generation": generation}
+    await connection.execute(QUERIES["delete_cursor"], row)
+
+
+async def try_lock_rebuild(connection: Connection, projection: str, log_id: int) -> bool:
+    """
+    Take the lock of rebuilds of this projection and log for the session; return False if another session has it.
+    """
+    row = await _one(connection, "try_lock_rebuild", projection, log_id)
+    return row is not None and bool(row[0])
+
+
+async def _one(connection: Connection, query: str, projection: str, log_id: int, **more: object) -> Any | None:
+    parameters = {"projection": projection, "log_id": log_id, **more}
+    return await (await connection.execute(QUERIES[query], parameters)).fetchone()

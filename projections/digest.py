@@ -1,0 +1,41 @@
+"""
+The digest of a generation: SHA-256 over its rows as canonical JSON, one a line, in the order of their natural keys.
+
+Two generations have one digest exactly if they say the same, whatever ids the database gave to their rows, and anyone
+who can fold the log can compute it without a database.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from hashlib import sha256
+
+from ledger import canonical
+from ledger.canonical import Json
+
+
+class GenerationDigest:
+    """A digest that grows row by row."""
+
+    def __init__(self, *, projection: str, version: int) -> None:
+        self._hash = sha256(canonical.encode([projection, version]) + b"\n")
+
+    def add(self, *row: Json) -> None:
+        """
+        Add a row; rows must come in the order of their natural keys.
+
+        Raises:
+            NotCanonicalError: if a value has no canonical form.
+        """
+        self._hash.update(canonical.encode(row) + b"\n")
+
+    def digest(self) -> bytes:
+        """Return the 32 bytes."""
+        return self._hash.digest()
+
+
+def time_text(t: datetime | None) -> str | None:
+    """
+    Return a time of the database, in whatever zone the session shows it, as canonical text.
+    """
+    return None if t is None else canonical.format_time(t.astimezone(UTC))

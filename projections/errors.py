@@ -1,0 +1,54 @@
+"""
+The errors of the read models: one root, and the few cases that an operator acts on differently.
+
+What the log itself does wrong is raised as `ledger.errors`; a connection that is lost stays psycopg's error where a
+caller retries it (the runner), and becomes `ProjectionError` nowhere.
+"""
+
+from __future__ import annotations
+
+
+class ProjectionError(Exception):
+    """Root of everything `projections` raises on purpose."""
+
+
+class UnknownControlError(ProjectionError):
+    """A control entry has a type or version that this process does not know: it is too old to project this log."""
+
+
+class NotProjectedError(ProjectionError):
+    """There is no live generation to read or rebuild: no runner has seen this log yet."""
+
+
+class StaleGenerationError(ProjectionError):
+    """The live generation was built by another version of the projection: replace it, or run that version."""
+
+
+class RebuildRunningError(ProjectionError):
+    """Another rebuild or prune of this projection and log is under way."""
+
+
+class DigestMismatchError(ProjectionError):
+    """
+    The live generation is not what the log gives: nothing was switched, both generations are kept.
+
+    `live_digest` and `built_digest` are SHA-256 (32 bytes), over the first `size` entries.
+    """
+
+    def __init__(
+        self, projection: str, *, live: int, live_digest: bytes, built: int, built_digest: bytes, size: int
+    ) -> None:
+        super().__init__(
+            f"projection {projection}, from {size} entries: expected the digest of live generation {live}, "
+            f"{live_digest.hex()}, found {built_digest.hex()} in generation {built}: nothing was switched; examine both, "
+            "then replace the live generation"
+        )
+        self.live = live
+        self.live_digest = live_digest
+        self.built = built
+        self.built_digest = built_digest
+        self.size = size
+
+
+class UnknownLabelError(ProjectionError):
+    """A vertex or edge does not fit the inventory of labels (`graph/labels.py`)."""

@@ -1,0 +1,230 @@
+"""
+Reads a tenant's graph, as that tenant's reader role and nobody else.
+
+`open_graph` finds the graph from the role the connection works as, so that no caller can name another tenant's; that
+role may read its own graph's tables and nothing more, which makes every write impossible. Queries are ours (files of
+`sql/`); values travel as one bind parameter. Traversals go 3 hops unless asked, and never more than 5.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, LiteralString, cast
+
+from psycopg import AsyncConnection, sql
+
+from ledger.canonical import Json
+from ledger.errors import FormatError
+from ledger.queries import load_queries
+from projections.errors import NotProjectedError, ProjectionError
+from projections.graph.labels import VERTICES, EdgeLabel, VertexLabel, bounded_key
+from projections.graph.projection import GRAPH
+from projections.graph.write import ALL_VERTICES, QUERIES, agtype, compose, graph_name
+
+CYPHER: Final = load_queries("projections", "graph.cypher")
+
+HOPS: Final = 3
+HOPS_MAX: Final = 5
+ROWS_MAX: Final = 1_000
+INDEX_END: Final = 2**53 - 1
+"""Above every index."""
+
+_QUOTE: Final = "$lakeproof$"
+_COLUMN: Final = re.compile(r"[a-z][a-z_]{0,62}")
+_STRING_OR_SUFFIX: Final = re.compile(r'"(?:[^"\\]|\\.)*"|::[a-z]+')
+_LABEL_OF_KEY: Final = {kind.key: label for label, kind in VERTICES.items()}
+
+Connection = AsyncConnection[Any]
+
+
+class Direction(StrEnum):
+    """Which way edges are followed."""
+
+    OUT = "out"
+    IN = "in"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyVersion:
+    """One version of a policy or access rule (`kind`)."""
+
+    kind: str
+    id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """
+    Who wrote what, under which policy.
+
+    `target` is the event key of the table, view or namespace; `reason` the policy or rule that decided, as (id, version);
+    `in_force` the policies and rules it was judged by. `outcome` is None until it is settled, and for what was not
+    approved; `principal` where its payload part was erased.
+    """
+
+    index: int
+    recorded_at: str
+    actor: str
+    principal: str | None
+    operation: str
+    target: str
+    decision: str
+    outcome: str | None
+    reason: tuple[str, int] | None
+    in_force: tuple[PolicyVersion, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """A vertex that a traversal came to, with its least distance from the start."""
+
+    label: VertexLabel
+    key: str
+    hops: int
+
+
+class Graph:
+    """The live graph of one tenant, for the rest of the transaction it was opened in."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection = connection
+        self.name = name
+
+    async def query(
+        self, cypher: str, columns: Sequence[str], parameters: Mapping[str, Json] | None = None
+    ) -> list[tuple[Json, ...]]:
+        """
+        Return the rows of an openCypher query of ours; its text is trusted, its `$parameters` need not be.
+
+        Vertices, edges and paths come as the objects and lists that AGE shows.
+
+        Raises:
+            ProjectionError: if a column's name is not a plain word.
+            psycopg.Error: if the query is wrong, or would write.
+        """
+        if _QUOTE in cypher or not all(_COLUMN.fullmatch(column) for column in columns):
+            raise ProjectionError(f"openCypher query: expected plain column names and no {_QUOTE}, found {columns}")
+        query = compose(
+            "cypher",
+            graph=sql.Literal(self.name),
+            # AGE takes the query as a dollar-quoted constant and nothing else.
+            query=sql.SQL(cast("LiteralString", f"{_QUOTE} {cypher} {_QUOTE}".replace("%", "%%"))),
+            columns=sql.SQL(", ").join(
+                sql.SQL("{} ag_catalog.agtype").format(sql.Identifier(column)) for column in columns
+            ),
+        )
+        cursor = await self._connection.execute(query, {"parameters": agtype(dict(parameters or {}))})
+        return [tuple(parse_agtype(value) for value in row) for row in await cursor.fetchall()]
+
+    async def writes(
+        self, *, target: str | None = None, before: int = INDEX_END, limit: int = 100
+    ) -> list[Write]:
+        """
+        Return the last writes before index `before`, newest first: of one event key `target`, or of all.
+        """
+        query, parameters = "writes", {"before": before, "limit": min(limit, ROWS_MAX)}
+        if target is not None:
+            query, parameters = "writes_of_target", {**parameters, "key": bounded_key(target)}
+        rows = await self.query(CYPHER[query], _WRITE_COLUMNS, parameters)
+        return [_write(row) for row in rows]
+
+    async def reach(
+        self,
+        start: VertexLabel,
+        key: str,
+        edges: Sequence[EdgeLabel],
+        *,
+        direction: Direction = Direction.OUT,
+        hops: int = HOPS,
+        limit: int = ROWS_MAX,
+    ) -> list[Reached]:
+        """
+        Return what lies within `hops` (at most 5) edges of the given labels from the vertex `key`, nearest first.
+
+        Raises:
+            ProjectionError: if `hops` is not 1 to 5, or no edge label is given.
+        """
+        if not 1 <= hops <= HOPS_MAX or not edges:
+            raise ProjectionError(f"traversal: expected 1 to {HOPS_MAX} hops over one label or more, found {hops}")
+        part = "edges_out" if direction is Direction.OUT else "edges_in"
+        query = compose(
+            "reach",
+            label=sql.Identifier(self.name, start.value),
+            vertices=sql.Identifier(self.name, ALL_VERTICES),
+            edges=sql.SQL(" UNION ALL ").join(
+                compose(part, label=sql.Identifier(self.name, edge.value)) for edge in edges
+            ),
+        )
+        parameters = {"key": agtype(bounded_key(key)), "hops": hops, "limit": min(limit, ROWS_MAX)}
+        rows = await (await self._connection.execute(query, parameters)).fetchall()
+        return [Reached(label=_LABEL_OF_KEY[key.partition(":")[0]], key=key, hops=hops) for key, hops in rows]
+
+
+async def open_graph(connection: Connection) -> Graph:
+    """
+    Return the live graph of the tenant whose reader role `connection` works as, in an open transaction.
+
+    Raises:
+        NotProjectedError: if the role is no tenant's reader, or its graph has not been made yet.
+    """
+    row = await (await connection.execute(QUERIES["live_graph"], {"projection": GRAPH})).fetchone()
+    if row is None:
+        raise NotProjectedError("expected to work as a tenant's reader role, found another: take that role first")
+    tenant, generation = row
+    if generation is None:
+        raise NotProjectedError(f"graph of tenant {tenant}: expected one, no runner has seen this log yet")
+    # AGE's parser finds the operators of agtype by this path; it lasts as long as the transaction.
+    await connection.execute("SET LOCAL search_path = pg_catalog, ag_catalog")
+    return Graph(connection, graph_name(tenant, generation))
+
+
+def parse_agtype(text: str | None) -> Json:
+    """
+    Return the value that AGE shows as `text`; the suffixes of vertices, edges and paths are left out.
+
+    Raises:
+        FormatError: if it is none.
+    """
+    if text is None:
+        return None
+    bare = _STRING_OR_SUFFIX.sub(lambda match: match[0] if match[0].startswith('"') else "", text)
+    try:
+        return cast("Json", json.loads(bare))
+    except (ValueError, RecursionError) as error:
+        raise FormatError("agtype", expected="JSON with type suffixes", found=text) from error
+
+
+_WRITE_COLUMNS: Final = (
+    "log_index",
+    "recorded_at",
+    "actor",
+    "principal",
+    "operation",
+    "target",
+    "decision",
+    "outcome",
+    "reason_id",
+    "reason_version",
+    "policies",
+)
+
+
+def _write(row: tuple[Any, ...]) -> Write:
+    index, recorded_at, actor, principal, operation, target, decision, outcome, reason_id, reason_version, policies = row
+    return Write(
+        index=index,
+        recorded_at=recorded_at,
+        actor=actor,
+        principal=principal,
+        operation=operation,
+        target=target,
+        decision=decision,
+        outcome=outcome,
+        reason=None if reason_id is None else (reason_id, reason_version),
+        in_force=tuple(PolicyVersion(kind=kind, id=id_, version=version) for kind, id_, version in policies if kind),
+    )

@@ -1,0 +1,151 @@
+"""
+Writes a graph: its labels when it is made, then vertices and edges straight into AGE's label tables, in batches.
+
+Values become agtype from bound JSON; names of graphs and labels are our own and are composed as identifiers. One writer
+at a time has a generation (its cursor's transaction), so an upsert never waits for another. A graph is never renamed:
+its name stands inside its tables.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, LiteralString, cast
+from uuid import UUID
+
+from psycopg import AsyncConnection, sql
+
+from ledger import canonical
+from ledger.canonical import Json
+from ledger.errors import NotCanonicalError
+from ledger.queries import load_queries
+from projections.digest import GenerationDigest
+from projections.graph.labels import EdgeLabel, VertexLabel
+from projections.graph.model import Changes, Vertex
+
+QUERIES: Final = load_queries("projections", "graph.sql")
+ALL_VERTICES: Final = "_ag_label_vertex"
+"""AGE's parent of all vertex tables."""
+
+DIGEST_ROWS_FETCHED: Final = 10_000
+
+Connection = AsyncConnection[Any]
+
+
+def graph_name(tenant: UUID, generation: int) -> str:
+    """
+    Return the name of a tenant's graph: g_<32 hex digits>_<generation>, under PostgreSQL's 63 bytes.
+    """
+    return f"g_{tenant.hex}_{generation}"
+
+
+def compose(query: str, **names: sql.Composable) -> sql.Composed:
+    """
+    Return a query of `graph.sql` with its identifiers in place.
+    """
+    return sql.SQL(cast("LiteralString", QUERIES[query])).format(**names)
+
+
+async def create_graph(connection: Connection, graph: str, *, reader: str) -> None:
+    """
+    Make an empty graph with every label of the inventory, readable by the role `reader`.
+    """
+    await connection.execute(QUERIES["create_graph"], {"graph": graph})
+    for vertex_label in VertexLabel:
+        await connection.execute(QUERIES["create_vertex_label"], {"graph": graph, "label": vertex_label.value})
+        await connection.execute(compose("vertex_key_index", label=sql.Identifier(graph, vertex_label.value)))
+    for edge_label in EdgeLabel:
+        await connection.execute(QUERIES["create_edge_label"], {"graph": graph, "label": edge_label.value})
+        await connection.execute(compose("edge_ends_index", label=sql.Identifier(graph, edge_label.value)))
+    write_events = sql.Identifier(graph, VertexLabel.WRITE_EVENT.value)
+    await connection.execute(compose("write_event_index", label=write_events))
+    names = {"graph": sql.Identifier(graph), "reader": sql.Identifier(reader)}
+    await connection.execute(compose("grant_schema", **names))
+    await connection.execute(compose("grant_tables", **names))
+
+
+async def drop_graph(connection: Connection, graph: str) -> None:
+    """
+    Drop a graph with everything in it.
+    """
+    await connection.execute(QUERIES["drop_graph"], {"graph": graph})
+
+
+async def write_changes(connection: Connection, graph: str, changes: Changes) -> None:
+    """
+    Let the vertices and edges of `changes` be in the graph, with their properties set over those that are there.
+    """
+    by_label: dict[VertexLabel, list[Vertex]] = {}
+    for vertex in changes.vertices:
+        by_label.setdefault(vertex.label, []).append(vertex)
+    ids: dict[Vertex, str] = {}
+    for label, vertices in by_label.items():
+        table = sql.Identifier(graph, label.value)
+        rows = [agtype({**changes.vertices[vertex], "key": vertex.key}) for vertex in vertices]
+        await connection.execute(compose("upsert_vertices", label=table), {"properties": rows})
+        keys = [agtype(vertex.key) for vertex in vertices]
+        found = await connection.execute(compose("vertex_ids", label=table), {"keys": keys})
+        ids.update({vertices[place - 1]: id_ for place, id_ in await found.fetchall()})
+    edges: dict[EdgeLabel, list[tuple[str, str, str]]] = {}
+    for edge, properties in changes.edges.items():
+        edges.setdefault(edge.label, []).append((ids[edge.start], ids[edge.end], agtype(properties)))
+    for edge_label, between in edges.items():
+        starts, ends, rows = (list(column) for column in zip(*between, strict=True))
+        await connection.execute(
+            compose("upsert_edges", label=sql.Identifier(graph, edge_label.value)),
+            {"starts": starts, "ends": ends, "properties": rows},
+        )
+
+
+def agtype(value: Json) -> str:
+    """
+    Return `value` as text that AGE reads as the same value: agtype is JSON here, and strings hold no type suffix.
+    """
+    return canonical.encode(value).decode()
+
+
+async def digest_graph(connection: Connection, graph: str, digest: GenerationDigest) -> None:
+    """
+    Add every vertex and edge of the graph to `digest`, by label and natural key, never by AGE's ids.
+    """
+    vertices = sql.Identifier(graph, ALL_VERTICES)
+    for vertex_label in VertexLabel:
+        query = compose("digest_vertices", label=sql.Identifier(graph, vertex_label.value))
+        async with connection.cursor("digest") as rows:
+            rows.itersize = DIGEST_ROWS_FETCHED
+            await rows.execute(query)
+            async for (properties,) in rows:
+                _add(digest, vertex_label, (), properties)
+    for edge_label in EdgeLabel:
+        query = compose("digest_edges", label=sql.Identifier(graph, edge_label.value), vertices=vertices)
+        async with connection.cursor("digest") as rows:
+            rows.itersize = DIGEST_ROWS_FETCHED
+            await rows.execute(query)
+            async for start, end, properties in rows:
+                _add(digest, edge_label, (start, end), properties)
+
+
+def digest_changes(changes: Changes, digest: GenerationDigest) -> None:
+    """
+    Add to `digest` what `digest_graph` adds for a graph to which exactly `changes` were written: no database is needed.
+    """
+    for vertex_label in VertexLabel:
+        for vertex in _sorted(vertex for vertex in changes.vertices if vertex.label is vertex_label):
+            digest.add(vertex_label, {**changes.vertices[vertex], "key": vertex.key})
+    for edge_label in EdgeLabel:
+        edges = (edge for edge in changes.edges if edge.label is edge_label)
+        for edge in sorted(edges, key=lambda edge: (edge.start.key, edge.end.key)):
+            digest.add(edge_label, edge.start.key, edge.end.key, changes.edges[edge])
+
+
+def _sorted(vertices: Iterable[Vertex]) -> list[Vertex]:
+    return sorted(vertices, key=lambda vertex: vertex.key)
+
+
+def _add(digest: GenerationDigest, label: str, ends: tuple[str | None, ...], properties: str) -> None:
+    try:
+        members: Mapping[str, Json] = json.loads(properties)
+        digest.add(label, *ends, members)
+    except (ValueError, NotCanonicalError):
+        # Nothing of ours wrote that; it counts as the text that AGE shows, so that the digests differ.
+        digest.add(label, *ends, properties)

@@ -1,0 +1,208 @@
+"""
+The runner: brings every projection of every tenant's log up to the log's end, and keeps it there.
+
+One batch is one transaction: it takes the lock on the live generation, reads the cursor, applies the entries behind it
+and moves the cursor. Whatever dies, dies before or after that, so nothing is lost and nothing is applied twice, however
+many processes run. A generation that another process holds is passed over; its holder does the work.
+
+The runner wakes at a doorbell (`wake`) and looks for itself every second besides, because a doorbell can be missed. A
+lost connection is made again with back-off; corruption and entries of a newer version's control plane end `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, Protocol
+
+import psycopg
+from psycopg import AsyncConnection
+
+from ledger.read import Log
+from projections import cursors
+from projections.cursors import FIRST_GENERATION, Progress
+from projections.errors import ProjectionError, StaleGenerationError
+from projections.projection import BATCH_ENTRIES_MAX, Projection, Transaction, apply_batch
+
+POLL_S: Final = 1.0
+BACK_OFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+"""Waits between attempts to connect; the last one repeats."""
+
+IDLE_IN_TRANSACTION_TIMEOUT_S: Final = 30
+"""A process that was stopped in the middle of a batch gives its lock back after this."""
+
+Connection = AsyncConnection[Any]
+
+
+class Doorbell(Protocol):
+    """What rings when a log has grown: asyncio.Event, or anything like it."""
+
+    async def wait(self) -> object:
+        """Return when it has rung since it was cleared."""
+
+    def clear(self) -> None:
+        """Be silent until it rings again."""
+
+
+class Runner:
+    """Applies entries to the live generations of `projections`; `dsn` works as the projector role."""
+
+    def __init__(
+        self,
+        dsn: str,
+        projections: Sequence[Projection],
+        *,
+        batch_max: int = BATCH_ENTRIES_MAX,
+        poll_s: float = POLL_S,
+        on_applied: Callable[[str, int], None] = lambda _name, _entries: None,
+    ) -> None:
+        self._dsn = dsn
+        self._projections = {projection.name: projection for projection in projections}
+        self._batch_max = batch_max
+        self._poll_s = poll_s
+        self._on_applied = on_applied
+
+    async def run(self, stop: asyncio.Event, wake: Doorbell | None = None) -> None:
+        """
+        Keep all projections up to date until `stop` is set; a batch that has begun is finished.
+
+        Raises:
+            FormatError, BrokenError: if a log is corrupt.
+            UnknownControlError: if this process is too old for a log.
+        """
+        failures = 0
+        while not stop.is_set():
+            try:
+                async with connect(self._dsn) as connection:
+                    while not stop.is_set():
+                        if wake is not None:
+                            wake.clear()  # before looking: what is appended from here on rings again
+                        applied = await self._round(connection, stop)
+                        failures = 0
+                        if not applied:
+                            await _first_of(stop, wake, timeout_s=self._poll_s)
+            except psycopg.OperationalError:
+                # The transaction is undone as a whole: the next connection begins where the cursor stands.
+                await _first_of(stop, None, timeout_s=BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+                failures += 1
+
+    async def catch_up(self, log_id: int, to_index: int) -> None:
+        """
+        Apply the entries of one log below `to_index` to every projection, waiting for another process that does.
+
+        Raises:
+            StaleGenerationError: if a live generation is of another version of its projection.
+            ProjectionError: if there is no such log of a tenant, or it has fewer entries.
+        """
+        async with connect(self._dsn) as connection:
+            progress = [each for each in await self._progress(connection) if each.log.log_id == log_id]
+            if not progress or progress[0].size < to_index:
+                raise ProjectionError(f"log {log_id}: expected a tenant's log of {to_index} or more entries")
+            for each in progress:
+                projection = self._projections[each.projection]
+                await ensure(connection, projection, each.log)
+                at = each.next_index
+                while at < to_index:
+                    at = (await self._advance(connection, projection, each.log, to_index, cursors.lock_live)).stop
+
+    async def progress(self) -> list[Progress]:
+        """
+        Return how far each projection of each log is (`lag_entries`).
+        """
+        async with connect(self._dsn) as connection:
+            return await self._progress(connection)
+
+    async def _progress(self, connection: Connection) -> list[Progress]:
+        return await cursors.read_progress(connection, self._projections)
+
+    async def _round(self, connection: Connection, stop: asyncio.Event) -> int:
+        """Apply one batch wherever something is to be applied; return the number of entries."""
+        applied = 0
+        for each in await self._progress(connection):
+            projection = self._projections[each.projection]
+            if stop.is_set():
+                break
+            if each.generation is None:
+                await ensure(connection, projection, each.log)
+            elif each.version != projection.version or not each.lag_entries:
+                continue
+            with suppress(_HeldElsewhereError, StaleGenerationError):
+                indices = await self._advance(connection, projection, each.log, each.size, _lock_or_pass)
+                applied += len(indices)
+                self._on_applied(projection.name, len(indices))
+        return applied
+
+    async def _advance(
+        self, connection: Connection, projection: Projection, log: Log, to_index: int, lock: _Lock
+    ) -> range:
+        """Apply one batch to the live generation in a transaction of its own; return the indices applied."""
+        async with connection.transaction():
+            generation = await lock(connection, projection.name, log.log_id)
+            live = await cursors.read_live(connection, projection.name, log.log_id)
+            if live is None or live.version != projection.version:
+                raise StaleGenerationError(
+                    f"projection {projection.name} of {log.origin}: expected a live generation of version "
+                    f"{projection.version}, found {live.version if live else 'none'}: replace it"
+                )
+            transaction = Transaction(connection=connection, log=log, generation=generation)
+            return await apply_batch(projection, transaction, to_index=to_index, batch_max=self._batch_max)
+
+
+class _Lock(Protocol):
+    async def __call__(self, connection: Connection, projection: str, log_id: int, /) -> int: ...
+
+
+class _HeldElsewhereError(Exception):
+    """Another process applies to this generation, or compares it; not an error to anyone."""
+
+
+async def _lock_or_pass(connection: Connection, projection: str, log_id: int) -> int:
+    generation = await cursors.try_lock_live(connection, projection, log_id)
+    if generation is None:
+        raise _HeldElsewhereError
+    return generation
+
+
+async def ensure(connection: Connection, projection: Projection, log: Log) -> None:
+    """
+    Make the first, empty generation of a log's projection and let it be live, unless there is one.
+    """
+    async with connection.transaction():
+        if await cursors.read_live(connection, projection.name, log.log_id) is not None:
+            return
+        # The insert waits for another process that is making the same generation; then there is nothing left to do.
+        if await cursors.insert(
+            connection, projection.name, log.log_id, FIRST_GENERATION, version=projection.version
+        ):
+            await projection.prepare(Transaction(connection=connection, log=log, generation=FIRST_GENERATION))
+            await cursors.insert_live(connection, projection.name, log.log_id, FIRST_GENERATION)
+
+
+@asynccontextmanager
+async def connect(dsn: str) -> AsyncIterator[Connection]:
+    """
+    Yield a connection for writing projections: no transaction is open, and none may stay idle.
+    """
+    async with await AsyncConnection.connect(
+        dsn, autocommit=True, connect_timeout=5, application_name="lakeproof projections"
+    ) as connection:
+        await connection.execute(
+            "SELECT set_config('idle_in_transaction_session_timeout', %s, false),"
+            " set_config('default_transaction_isolation', 'read committed', false)",
+            (f"{IDLE_IN_TRANSACTION_TIMEOUT_S}s",),
+        )
+        yield connection
+
+
+async def _first_of(stop: asyncio.Event, wake: Doorbell | None, *, timeout_s: float) -> None:
+    """Return when `stop` is set, `wake` rings, or the time is over."""
+    waits = [asyncio.ensure_future(stop.wait())]
+    if wake is not None:
+        waits.append(asyncio.ensure_future(wake.wait()))  # type: ignore[arg-type]  # object is as good as True here
+    try:
+        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)

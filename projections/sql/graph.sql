@@ -1,0 +1,112 @@
+-- name: create_graph
+-- A schema of its own, with AGE's tables in it.
+SELECT ag_catalog.create_graph(%(graph)s)
+
+-- name: create_vertex_label
+-- A table in the graph's schema.
+SELECT ag_catalog.create_vlabel(%(graph)s, %(label)s)
+
+-- name: create_edge_label
+-- A table in the graph's schema.
+SELECT ag_catalog.create_elabel(%(graph)s, %(label)s)
+
+-- name: vertex_key_index
+-- One vertex a natural key; openCypher's `WHERE v.key = …` uses it.
+CREATE UNIQUE INDEX ON {label} (ag_catalog.agtype_access_operator(properties, '"key"'::ag_catalog.agtype))
+
+-- name: edge_ends_index
+-- One edge of a label between two vertices.
+CREATE UNIQUE INDEX ON {label} (start_id, end_id)
+
+-- name: write_event_index
+-- WriteEvents in the order of the log.
+CREATE INDEX ON {label} (ag_catalog.agtype_access_operator(properties, '"index"'::ag_catalog.agtype))
+
+-- name: grant_schema
+-- The tenant's reader may look into its graph.
+GRANT USAGE ON SCHEMA {graph} TO {reader}
+
+-- name: grant_tables
+-- And read it, nothing else.
+GRANT SELECT ON ALL TABLES IN SCHEMA {graph} TO {reader}
+
+-- name: drop_graph
+-- With everything in it.
+SELECT ag_catalog.drop_graph(%(graph)s, true)
+
+-- name: upsert_vertices
+-- Properties over those that are there; a row that would not change is not written.
+INSERT INTO {label} AS v (properties)
+SELECT p::ag_catalog.agtype FROM unnest(%(properties)s::text[]) AS p
+ON CONFLICT (ag_catalog.agtype_access_operator(properties, '"key"'::ag_catalog.agtype)) DO UPDATE
+SET properties = v.properties OPERATOR(ag_catalog.||) excluded.properties
+WHERE v.properties OPERATOR(ag_catalog.<>) (v.properties OPERATOR(ag_catalog.||) excluded.properties)
+
+-- name: vertex_ids
+-- The ids of vertices, by the place of their key in the array.
+SELECT k.place, v.id
+FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k (key, place)
+JOIN {label} AS v
+    ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype)
+       OPERATOR(ag_catalog.=) k.key::ag_catalog.agtype
+
+-- name: upsert_edges
+-- Edges between vertices by id, properties as for vertices.
+INSERT INTO {label} AS e (start_id, end_id, properties)
+SELECT s::ag_catalog.graphid, t::ag_catalog.graphid, p::ag_catalog.agtype
+FROM unnest(%(starts)s::text[], %(ends)s::text[], %(properties)s::text[]) AS x (s, t, p)
+ON CONFLICT (start_id, end_id) DO UPDATE
+SET properties = e.properties OPERATOR(ag_catalog.||) excluded.properties
+WHERE e.properties OPERATOR(ag_catalog.<>) (e.properties OPERATOR(ag_catalog.||) excluded.properties)
+
+-- name: digest_vertices
+-- Every vertex of a label in the order of its natural key, bytewise: databases sort text differently.
+SELECT properties::text FROM {label}
+ORDER BY (ag_catalog.agtype_access_operator(properties, '"key"'::ag_catalog.agtype))::text COLLATE "C", properties::text COLLATE "C"
+
+-- name: digest_edges
+-- Every edge of a label by the natural keys of its ends; an end that is not there is null.
+SELECT (ag_catalog.agtype_access_operator(s.properties, '"key"'::ag_catalog.agtype))::text AS start_key,
+       (ag_catalog.agtype_access_operator(t.properties, '"key"'::ag_catalog.agtype))::text AS end_key,
+       e.properties::text
+FROM {label} AS e
+LEFT JOIN {vertices} AS s ON s.id OPERATOR(ag_catalog.=) e.start_id
+LEFT JOIN {vertices} AS t ON t.id OPERATOR(ag_catalog.=) e.end_id
+ORDER BY 1 COLLATE "C", 2 COLLATE "C", 3 COLLATE "C"
+
+-- name: live_graph
+-- The tenant of the role that asks, and the generation it reads.
+SELECT g.tenant, l.generation
+FROM ledger.logs AS g LEFT JOIN projections.live AS l ON l.log_id = g.log_id AND l.projection = %(projection)s
+WHERE g.reader = current_user
+
+-- name: cypher
+-- One openCypher query of ours; values travel in one bind parameter, an object.
+SELECT * FROM ag_catalog.cypher({graph}, {query}, %(parameters)s) AS ({columns})
+
+-- name: edges_out
+-- The part of a traversal that follows one edge label forwards.
+SELECT start_id AS here, end_id AS there FROM {label}
+
+-- name: edges_in
+-- The same, backwards.
+SELECT end_id AS here, start_id AS there FROM {label}
+
+-- name: reach
+-- Everything within so many hops of one vertex, each with its least distance. openCypher's variable-length patterns
+-- would load the whole graph first, and AGE's function for them asks no privilege.
+WITH RECURSIVE reached (id, hops) AS (
+    SELECT v.id, 0 FROM {label} AS v
+    WHERE ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype)
+          OPERATOR(ag_catalog.=) %(key)s::ag_catalog.agtype
+    UNION
+    SELECT e.there, r.hops + 1
+    FROM reached AS r JOIN ({edges}) AS e ON e.here OPERATOR(ag_catalog.=) r.id
+    WHERE r.hops < %(hops)s
+),
+nearest AS (SELECT id, min(hops) AS hops FROM reached GROUP BY id)
+SELECT (ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype))::text, n.hops
+FROM nearest AS n JOIN {vertices} AS v ON v.id OPERATOR(ag_catalog.=) n.id
+WHERE n.hops > 0
+ORDER BY 2, 1
+LIMIT %(limit)s

@@ -1,0 +1,168 @@
+"""
+Real PostgreSQL for every test: one embedded server a session, one database a test, cloned from a template.
+
+A missing server fails in CI and skips elsewhere, with its reason.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import NoReturn
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from lakeproof.age import fetch_age
+from lakeproof.errors import LakeproofError
+from lakeproof.postgres import EmbeddedServer
+from lakeproof.provision import Installation, provision
+from lakeproof.server_process import postmaster_pid
+from lakeproof.settings import load_settings
+
+PROJECT = Path(__file__).resolve().parents[1]
+SHARED_DATA = PROJECT.parent / "shared" / "data"
+MEMORY, DISK = Path("/dev/shm"), Path("/tmp")  # noqa: S108 - private directories are made in them
+MEMORY_BYTES_MIN = 4 * 1024**3
+TEMPLATE = "lakeproof_template"
+LOGIN_PASSWORD = "a throw-away server's"
+
+_numbers = count()
+
+
+def provision_template(dsn: str) -> None:
+    """Bring the template database, in which AGE is already created, to where every test begins."""
+    provision(dsn, login_password=LOGIN_PASSWORD)
+
+
+def missing(reason: str) -> NoReturn:
+    """Fail in CI, skip elsewhere: what a test needs is not here."""
+    if os.environ.get("CI", "").lower() not in {"", "0", "false"}:
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of test vectors that others have made."""
+    if not SHARED_DATA.is_dir():
+        missing(f"the test vectors of {SHARED_DATA} are not here")
+    return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def age() -> Path:
+    """Apache AGE, unpacked in the cache that a start uses too."""
+    try:
+        return fetch_age(load_settings(os.environ, directory=PROJECT).cache, print)
+    except LakeproofError as error:
+        missing(str(error))
+
+
+@pytest.fixture(scope="session")
+def postgres_server(age: Path) -> Iterator[EmbeddedServer]:
+    """One embedded server for the session; it ends with the session, even if that is killed."""
+    with _short_directory() as directory:
+        server = EmbeddedServer(directory / "home", age)
+        try:
+            server.start(print)
+        except LakeproofError as error:
+            missing(str(error))
+        reaper = _reaper(server, directory)
+        try:
+            yield server
+        finally:
+            server.stop()
+            reaper.kill()
+            reaper.communicate()
+
+
+@pytest.fixture(scope="session")
+def admin_dsn(postgres_server: EmbeddedServer) -> str:
+    """The owner's connection string, to the database `postgres`."""
+    return postgres_server.admin_dsn
+
+
+@pytest.fixture(scope="session")
+def template_database(admin_dsn: str) -> str:
+    """The name of the database that every test's own is a clone of; nobody is connected to it."""
+    with psycopg.connect(admin_dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))
+    dsn = make_conninfo(admin_dsn, dbname=TEMPLATE)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION age")
+    provision_template(dsn)
+    return TEMPLATE
+
+
+@pytest.fixture(scope="session")
+def _admin(admin_dsn: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(admin_dsn, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def database(_admin: psycopg.Connection, admin_dsn: str, template_database: str) -> Iterator[str]:
+    """The owner's connection string to a database of this test's own, dropped afterwards whoever is connected."""
+    name = f"test_{next(_numbers)}"
+    identifiers = (sql.Identifier(name), sql.Identifier(template_database))
+    _admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*identifiers))
+    yield make_conninfo(admin_dsn, dbname=name)
+    _admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(identifiers[0]))
+
+
+@pytest.fixture
+def installation(database: str) -> Installation:
+    """The installation in `database`; provisioned once more, since a clone does not take a database's grants along."""
+    return provision(database, login_password=LOGIN_PASSWORD)
+
+
+@pytest.fixture(scope="session")
+def short_directory() -> Callable[[], AbstractContextManager[Path]]:
+    """Makes temporary directories with short paths that any user may enter, for servers of a test's own."""
+    return _short_directory
+
+
+@contextmanager
+def _short_directory() -> Iterator[Path]:
+    """
+    A temporary directory with a short path that any user may enter.
+
+    pytest's own are 0700: as root, a server's files would go elsewhere. What a server of a home below it has put
+    elsewhere (see `server_room`) is removed as well.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="lp-", dir=_fast_directory()))
+    directory.chmod(0o711)
+    try:
+        yield directory
+    finally:
+        for record in directory.rglob("server.json"):
+            for elsewhere in json.loads(record.read_bytes()).values():
+                shutil.rmtree(elsewhere, ignore_errors=True)
+        shutil.rmtree(directory)
+
+
+def _fast_directory() -> Path:
+    """Return a file system in memory, where a clone takes 12 ms instead of up to 200, if there is one that will do."""
+    if not MEMORY.is_dir():
+        return DISK
+    found = os.statvfs(MEMORY)
+    fits = found.f_bavail * found.f_frsize > MEMORY_BYTES_MIN and not found.f_flag & os.ST_NOEXEC
+    return MEMORY if fits else DISK
+
+
+def _reaper(server: EmbeddedServer, directory: Path) -> subprocess.Popen[bytes]:
+    """Start a process that stops the server when this one is gone: it waits for the end of a pipe that we hold."""
+    pid = str(postmaster_pid(server.files.data))
+    script = 'cat; kill -QUIT "$1"; while kill -0 "$1"; do sleep 0.1; done 2>/dev/null; rm -rf "$2"'
+    arguments = ["sh", "-c", script, "reaper", pid, str(directory)]
+    return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
