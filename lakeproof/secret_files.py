@@ -30,7 +30,9 @@ def read_or_make(path: Path, make: Callable[[], str]) -> str:
     except FileExistsError:
         return read_or_make(path, make)
     except OSError as error:
-        raise SettingsError(f"{path} cannot be used ({error.strerror}): make it readable and writable for this user") from error
+        raise SettingsError(
+            f"{path} cannot be used ({error.strerror}): make it readable and writable for this user"
+        ) from error
 
 
 def write_new(path: Path, text: str) -> None:

@@ -44,6 +44,7 @@ class Services:
     foundation: Foundation
     appender: Appender
     doorbell: Doorbell
+    engine: WorkerEngine
     house: House
     system: Log
 
@@ -64,7 +65,9 @@ def new_group_id() -> UUID:
 
 
 @asynccontextmanager
-async def open_services(foundation: Foundation, *, random: Callable[[int], bytes] = os.urandom) -> AsyncIterator[Services]:
+async def open_services(
+    foundation: Foundation, *, random: Callable[[int], bytes] = os.urandom
+) -> AsyncIterator[Services]:
     """
     Yield the parts of one process; they are stopped in order afterwards.
 
@@ -82,7 +85,7 @@ async def open_services(foundation: Foundation, *, random: Callable[[int], bytes
         batch_max=settings.append_batch_max,
         on_append=doorbell.ring,
     )
-    engine = WorkerEngine(workers=settings.policy_workers, memory_mib=settings.policy_memory_mib)
+    engine = WorkerEngine(workers=settings.policy_workers, judging_bytes_max=settings.policy_memory_mib * 2**20)
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
         return await appender.append(log_id, group, timeout_s=settings.append_deadline_s)
@@ -118,4 +121,6 @@ async def open_services(foundation: Foundation, *, random: Callable[[int], bytes
             clock=now,
             random=random,
         )
-        yield Services(foundation=foundation, appender=appender, doorbell=doorbell, house=house, system=system)
+        yield Services(
+            foundation=foundation, appender=appender, doorbell=doorbell, engine=engine, house=house, system=system
+        )

@@ -201,7 +201,7 @@ SETTINGS: tuple[Setting, ...] = (
         name="metrics_token",
         kind=Kind.SECRET,
         default=None,
-        meaning="bearer token that /metrics asks for; without it any caller that reaches the gateway may read it",
+        meaning="bearer token that /metrics asks for; without it only loopback may read it",
     ),
     Setting(
         name="log_level",

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
@@ -19,9 +19,13 @@ import uvicorn
 
 from gateway.app import create_app
 from gateway.measures import Measures
+from lakeproof.chronicle import tell_system_log
 from lakeproof.errors import ServerError
+from lakeproof.foundation import open_foundation
+from lakeproof.postgres import Say
 from lakeproof.projecting import PROJECTIONS, metrics_text
-from lakeproof.services import Services
+from lakeproof.services import Services, open_services
+from lakeproof.settings import Settings
 from lakeproof.signing import open_signer
 from projections.runner import Runner
 
@@ -53,7 +57,8 @@ async def serving(services: Services) -> AsyncIterator[Serving]:
     settings, installation = services.foundation.settings, services.foundation.installation
     listener = listen(settings.host, settings.port)
     runner = Runner(installation.as_role(installation.roles.projector), PROJECTIONS)
-    signer = open_signer(services.foundation)
+    signer = await open_signer(services)
+    await tell_system_log(services, signer.verifier_key(services.system.origin))
     app = create_app(
         services.house,
         measures=Measures(),
@@ -73,24 +78,52 @@ async def serving(services: Services) -> AsyncIterator[Serving]:
     )
     stop = asyncio.Event()
     wake = services.doorbell.subscribe()
+    await services.engine.start()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            doorbell = tasks.create_task(services.doorbell.run(), name="doorbell")
+            tasks.create_task(runner.run(stop, wake), name="projections")
+            tasks.create_task(signer.run(stop, interval_s=settings.checkpoint_interval_s), name="signer")
+            gateway = tasks.create_task(server.serve([listener]), name="gateway")
+            try:
+                yield Serving(url=_url(listener), stop=stop, services=services, runner=runner)
+            finally:
+                stop.set()
+                server.should_exit = True
+                await asyncio.wait([gateway])
+                doorbell.cancel()
+    except ExceptionGroup as group:
+        # One task met what stops the process; the others were only told to end.
+        raise _first(group) from group
+    finally:
+        services.doorbell.unsubscribe(wake)
+        listener.close()
+
+
+def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    await services.house.engine.start()
-    async with asyncio.TaskGroup() as tasks:
-        background = [
-            tasks.create_task(services.doorbell.run(), name="doorbell"),
-            tasks.create_task(runner.run(stop, wake), name="projections"),
-            tasks.create_task(signer.run(stop, interval_s=settings.checkpoint_interval_s), name="signer"),
-        ]
-        gateway = tasks.create_task(server.serve([listener]), name="gateway")
-        try:
-            yield Serving(
-                url=f"http://{f'[{host}]' if ':' in host else host}:{port}", stop=stop, services=services, runner=runner
-            )
-        finally:
-            stop.set()
-            server.should_exit = True
-            await asyncio.wait([gateway])
-            background[0].cancel()
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first
+
+
+async def run_up(settings: Settings, say: Say) -> None:
+    """
+    Serve until SIGINT or SIGTERM.
+
+    Raises:
+        LakeproofError: if the server, the database or the port cannot be had.
+        LedgerError, ProjectionError: if a task met corruption.
+    """
+    with open_foundation(settings, say) as foundation:
+        async with open_services(foundation) as services, serving(services) as served:
+            with stop_on_signals(served.stop):
+                say(f"the gateway listens on {served.url}; Ctrl-C stops it")
+                await served.stop.wait()
+                say("stopping")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -105,17 +138,9 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         raise ServerError(
-            f"the gateway cannot listen on {host} port {port} ({error.strerror}): end what uses it, or set LAKEPROOF_PORT"
+            f"the gateway cannot listen on {host} port {port} ({error.strerror}): end what uses that port, "
+            "or set LAKEPROOF_PORT"
         ) from error
-
-
-async def until_stopped(stop: asyncio.Event, watched: Sequence[asyncio.Task[object]] = ()) -> None:
-    """
-    Wait until `stop` is set or one of `watched` has ended.
-    """
-    waiting = asyncio.create_task(stop.wait())
-    await asyncio.wait([waiting, *watched], return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
 
 
 @contextmanager

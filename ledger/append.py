@@ -4,66 +4,50 @@ The Appender: group commit of concurrent callers into the log. I/O only; the rul
 One transaction a batch, over many logs: lock the heads, look the group ids up, run guards, insert, move the heads,
 COMMIT. The locked head row is the sequencer, so any number of Appenders in any number of processes may write one log.
 
-Guarantee: an answer is true. `Appended` is durable; an error other than `OutcomeUnknownError` means that nothing was
-appended and nothing will be. If the answer to a COMMIT is lost, the same groups are submitted again: under the head
+Guarantee: an answer is true. `Appended` is durable; an error other than `OutcomeUnknownError` means that this call
+appended nothing and will not. If the answer to a COMMIT is lost, the same groups are submitted again: under the head
 lock their ids tell whether they are in the log, so a retry is the look-up.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+import os
+import socket
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import psycopg
 
-from ledger.batch import Transaction, connect
-from ledger.errors import (
-    LedgerError,
-    LogUnavailableError,
-    NoSuchLogError,
-    OutcomeUnknownError,
-    QueueFullError,
-)
+from ledger.batch import Transaction, connect, is_refusal
+from ledger.contention import Contention
+from ledger.errors import LedgerError, LogUnavailableError, NoSuchLogError, OutcomeUnknownError
 from ledger.guards import Guard, GuardRegistry
+from ledger.intake import Batch, Intake, Submission
 from ledger.queries import load_queries
 from ledger.sequence import Appended, Group, Outcome, Refused, Stale
 
 APPEND_QUEUE_MAX: Final = 10_000
 APPEND_BATCH_MAX: Final = 256
-GUARDED_GROUPS_MAX: Final = 50
-"""Savepoints in one transaction: more than 64 overflow PostgreSQL's subtransaction cache."""
-SKIPS_MAX: Final = 3
-"""Rounds in which a head that another process holds is skipped before it is waited for alone."""
+DEADLINES_S: Final = 0.05
+"""How often deadlines are looked at."""
+GRACE_S: Final = 0.5
+"""What a group that is just being written gets beyond its deadline: giving it up would undo the whole batch."""
+POLL_S: Final = 0.01
+"""How often heads are tried while all that are asked for are stuck."""
 RECONNECT_PAUSE_S: Final = 0.1
 RECONNECT_PAUSE_S_MAX: Final = 1.0
 STOP_WAIT_S: Final = 2.0
+
+_TRANSIENT: Final = frozenset({"08", "25", "40", "53", "55", "57", "58"})
+"""Classes of SQLSTATE that speak of the server's state, not of what it was asked (read-only, disk full, shutdown)."""
 
 _GUARDS = load_queries("ledger", "guards.sql")
 CORE_GUARDS: Final = (
     Guard(name="aggregate.create", statements=(_GUARDS["aggregate_create"],)),
     Guard(name="aggregate.change", statements=(_GUARDS["aggregate_change"],)),
 )
-
-
-@dataclass(slots=True, eq=False)
-class Submission:
-    """One caller's group on its way. Owned by the event loop; no lock is needed."""
-
-    log_id: int
-    group: Group
-    answer: asyncio.Future[Outcome]
-    skips: int = 0
-    """Rounds in which the log's head was held by another process."""
-    alone: bool = False
-    """True after the database refused a batch that held it: it goes alone, so that it cannot spoil another again."""
-    commit_sent: bool = False
-    """True once a COMMIT that holds it went out; from then on only a look-up under the head lock can deny it."""
-    abandoned: bool = False
-    """True if the caller was told that nothing was appended: it must not be appended any more."""
 
 
 class Appender:
@@ -84,15 +68,19 @@ class Appender:
     ) -> None:
         self._dsn = dsn
         self._guards = guards
-        self._queue_max = queue_max
         self._batch_max = batch_max
         self._on_append = on_append
-        self._queue: deque[Submission] = deque()
-        self._held: set[Submission] = set()  # in the batch that is being written, and not back in the queue
+        self._intake = Intake(queue_max)
+        self._contention = Contention()
         self._arrived = asyncio.Event()
-        self._connection: psycopg.AsyncConnection | None = None
-        self._transaction: Transaction | None = None
+        self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._deadlines: asyncio.TimerHandle | None = None
+        # Of the transaction that is open now: its connection, what it holds, whether its COMMIT went out.
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._transaction: Transaction | None = None
+        self._writing: list[Submission] = []
+        self._commit_sent = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -103,33 +91,31 @@ class Appender:
 
     async def start(self) -> None:
         """Start the task that writes batches; the connection is made when the first batch needs it."""
+        self._stopping.clear()
         self._task = asyncio.create_task(self._run(), name="appender")
 
     async def stop(self) -> None:
-        """Give what is queued a moment to be written, then stop; every caller still waiting is told the truth."""
-        if self._task is None:
-            return
+        """Give what waits a moment to be written, then stop; every caller still waiting is told the truth."""
         task, self._task = self._task, None
-        waiting = [submission.answer for submission in (*self._held, *self._queue)]
-        if waiting:
+        if task is None:
+            return
+        if waiting := [submission.answer for submission in self._unanswered()]:
             await asyncio.wait(waiting, timeout=STOP_WAIT_S)
+        self._stopping.set()
+        self._arrived.set()
+        if self._writing and self._connection is not None:
+            # A server that does not answer would not answer the cancelling of a query either: the wire is cut first.
+            _cut(self._connection)
+        await asyncio.wait([task], timeout=STOP_WAIT_S)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        for submission in (*self._held, *self._queue):
-            _fail(
-                submission,
-                OutcomeUnknownError("the appender was stopped before the answer to COMMIT arrived")
-                if submission.commit_sent
-                else LogUnavailableError("the appender was stopped: nothing was appended"),
-            )
-        self._queue.clear()
-        self._held.clear()
-        await self._disconnect()
 
     async def append(self, log_id: int, group: Group, *, timeout_s: float = 10.0) -> Appended | Stale:
         """
         Append `group` to the log, or learn that it was stale; returns when that is durable.
+
+        The answer comes at most 0.6 s after the deadline. A call that is cancelled may append or not.
 
         Raises:
             GroupMismatchError: if other content stands under the group's id.
@@ -138,148 +124,183 @@ class Appender:
             QueueFullError: at once, if too many groups wait.
             LogUnavailableError: if the deadline passed and nothing was appended.
             OutcomeUnknownError: if the deadline passed after a COMMIT whose answer did not arrive.
+            LedgerError: if the database refused the group, or the log is broken where it had to be read.
         """
         if self._task is None or self._task.done():
             raise LogUnavailableError("the appender is not running: nothing was appended")
-        if len(self._queue) >= self._queue_max:
-            raise QueueFullError(f"{self._queue_max} groups wait to be appended: try again later")
-        submission = Submission(log_id, group, asyncio.get_running_loop().create_future())
-        self._queue.append(submission)
+        loop = asyncio.get_running_loop()
+        submission = Submission(log_id, group, loop.create_future(), loop.time() + timeout_s)
+        self._intake.add(submission)
         self._arrived.set()
-        await asyncio.wait([submission.answer], timeout=timeout_s)
-        if not submission.answer.done():
-            self._give_up(submission, timeout_s)
-        outcome = submission.answer.result()
+        if self._deadlines is None:
+            self._deadlines = loop.call_later(DEADLINES_S, self._look_at_deadlines)
+        outcome = await submission.answer
         if isinstance(outcome, Refused):
             raise outcome.error
         return outcome
 
-    def _give_up(self, submission: Submission, timeout_s: float) -> None:
-        """Answer a caller whose deadline has passed with what is known now, and make that answer stay true."""
-        if submission.commit_sent:
-            raise OutcomeUnknownError(
-                f"no answer to COMMIT within {timeout_s} s: the group may or may not be in the log"
-            )
-        submission.abandoned = True
-        raise LogUnavailableError(f"the log could not be written within {timeout_s} s: nothing was appended")
+    def _look_at_deadlines(self) -> None:
+        loop = asyncio.get_running_loop()
+        expired = self._intake.remove_expired(loop.time())
+        expired += [s for s in self._writing if s.deadline_s + GRACE_S <= loop.time()]
+        for submission in expired:
+            _give_up(submission, "before the deadline")
+        busy = self._writing or len(self._intake)
+        self._deadlines = loop.call_later(DEADLINES_S, self._look_at_deadlines) if busy else None
+
+    def _unanswered(self) -> list[Submission]:
+        return [s for s in (*self._writing, *self._intake.waiting()) if not s.answer.done()]
 
     # The writing task. Everything below runs in it alone, so a batch is never written twice at once.
 
     async def _run(self) -> None:
         pause_s = RECONNECT_PAUSE_S
-        while True:
-            batch = await self._gather()
-            if not batch:
-                continue
-            try:
-                await self._write(batch)
-                pause_s = RECONNECT_PAUSE_S
-            except (psycopg.Error, OSError) as error:
-                await self._after_failure(batch, error)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RECONNECT_PAUSE_S_MAX)
-            except LedgerError as error:
-                # Corruption met while reading the log: these groups cannot be judged, and a retry would not help.
-                await self._disconnect()
-                for submission in self._held:
-                    _fail(submission, error)
-                self._held.clear()
+        try:
+            while not self._stopping.is_set():
+                if not (batch := self._intake.take(self._batch_max)):
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                    continue
+                try:
+                    await self._write(batch)
+                    pause_s = RECONNECT_PAUSE_S
+                except (psycopg.Error, OSError, LedgerError) as error:
+                    await self._disconnect()
+                    if not self._blame(error):
+                        await self._pause(pause_s)
+                        pause_s = min(2 * pause_s, RECONNECT_PAUSE_S_MAX)
+        finally:
+            for submission in self._unanswered():
+                _give_up(submission, "before the appender was stopped")
+            await self._disconnect()
 
-    async def _gather(self) -> list[Submission]:
-        """Wait for work, then take what is there, up to the limits of one transaction."""
-        while not self._queue:
-            self._arrived.clear()
-            await self._arrived.wait()
-        batch: list[Submission] = []
-        guarded = 0
-        while self._queue and len(batch) < self._batch_max:
-            following = self._queue[0]
-            guarded += bool(following.group.guard)
-            if guarded > GUARDED_GROUPS_MAX or (batch and (following.alone or batch[0].alone)):
-                break
-            self._queue.popleft()
-            if not following.abandoned:
-                batch.append(following)
+    async def _write(self, batch: Batch) -> None:
+        """Write one batch in one transaction; groups of logs whose heads are held go back to their lines."""
+        loop = asyncio.get_running_loop()
+        self._writing = [submission for line in batch.values() for submission in line]
+        self._commit_sent = False
+        transaction = await self._open()
+        waited_for = self._contention.head_to_wait_for(batch.keys(), loop.time())
+        if waited_for is not None:
+            batch = self._go_on_with(batch, {waited_for})
+        groups = {log_id: [submission.group for submission in line] for log_id, line in batch.items()}
+        locked = await transaction.begin(groups, wait=waited_for is not None)
+        if not locked:
+            await transaction.rollback()
+        self._contention.note_locked(locked)
+        if held := [log_id for log_id in batch if log_id not in locked]:
+            held = [log_id for log_id in held if await self._exists(log_id, batch[log_id], transaction)]
+            batch = self._go_on_with(batch, locked)
+            if waited_for is None:
+                self._contention.note_skipped(held, all_were=not locked)
+            else:
+                self._contention.note_waited_in_vain(waited_for, loop.time())
+            if held and not locked and not self._contention.may_wait(loop.time()):
+                await self._pause(POLL_S)
+        if not batch:
+            return
+        outcomes = await transaction.sequence({log_id: groups[log_id] for log_id in batch})
+        for submission in self._writing:
+            # Settled under the lock, whatever became of an earlier COMMIT.
+            submission.commit_sent = False
+            submission.found = transaction.holds(submission.log_id, submission.group.id)
+        changes = transaction.changes
+        if await transaction.commit(self._may_commit):
+            self._answer(batch, outcomes)
+            if changes:
+                self._on_append()
+        else:
+            self._go_on_with(batch, ())
+
+    def _may_commit(self) -> bool:
+        """Tell whether nobody in the batch was told that nothing was appended; from now on it may be in the log."""
+        if any(s.answer.done() and not s.answer.cancelled() for s in self._writing):
+            return False
+        self._commit_sent = True
+        for submission in self._writing:
+            submission.commit_sent = True
+        return True
+
+    def _answer(self, batch: Batch, outcomes: dict[int, list[Outcome]]) -> None:
+        self._writing = []
+        for log_id, line in batch.items():
+            for submission, outcome in zip(line, outcomes[log_id], strict=True):
+                if not submission.answer.done():
+                    submission.answer.set_result(outcome)
+
+    def _go_on_with(self, batch: Batch, log_ids: Collection[int]) -> Batch:
+        """Return the part of `batch` that belongs to `log_ids`; the rest goes back to the front of its lines."""
+        self._give_back(s for log_id, line in batch.items() if log_id not in log_ids for s in line)
+        batch = {log_id: line for log_id, line in batch.items() if log_id in log_ids}
+        self._writing = [submission for line in batch.values() for submission in line]
         return batch
 
-    async def _write(self, batch: Sequence[Submission]) -> None:
-        """Write one batch in one transaction; groups of logs whose head is busy go back to the queue."""
-        self._held = set(batch)
+    def _give_back(self, submissions: Iterable[Submission]) -> None:
+        self._intake.give_back(submission for submission in submissions if not submission.answer.done())
+
+    async def _exists(self, log_id: int, line: Iterable[Submission], transaction: Transaction) -> bool:
+        """Tell whether there is such a log; if not, answer those who wait for it."""
+        if await transaction.knows(log_id):
+            return True
+        for submission in line:
+            _refuse(submission, NoSuchLogError(f"log {log_id}: expected a log of this id, found none"))
+        return False
+
+    def _blame(self, error: psycopg.Error | OSError | LedgerError) -> bool:
+        """
+        Give back what the failed transaction held, to be tried again under the same ids.
+
+        If it failed because of what it held, returns True, and each goes alone from now on; one that was alone already
+        is refused.
+        """
+        writing, self._writing = self._writing, []
+        refusal = isinstance(error, psycopg.Error) and is_refusal(error)
+        if refusal and self._commit_sent:
+            for submission in writing:
+                submission.commit_sent = False  # an answer did arrive: it was not carried out
+        lasting = isinstance(error, LedgerError) or (refusal and (_sqlstate(error) or "")[:2] not in _TRANSIENT)
+        if lasting and len(writing) == 1:
+            ours = error if isinstance(error, LedgerError) else LedgerError(f"the database refused the group: {error}")
+            _refuse(writing[0], ours)
+        for submission in writing:
+            submission.alone = submission.alone or lasting
+        self._give_back(writing)
+        return lasting
+
+    async def _open(self) -> Transaction:
         if self._transaction is None:
             self._connection = await connect(self._dsn)
             self._transaction = Transaction(self._connection, self._guards)
-        transaction = self._transaction
-        by_log: dict[int, list[Submission]] = {}
-        for submission in batch:
-            by_log.setdefault(submission.log_id, []).append(submission)
-        stuck = next((log_id for log_id, waiting in by_log.items() if waiting[0].skips >= SKIPS_MAX), None)
-        if stuck is not None:
-            self._return(submission for submission in batch if submission.log_id != stuck)
-            by_log = {stuck: by_log[stuck]}
-        locked = await transaction.lock(by_log.keys(), wait=stuck is not None)
-        for log_id in by_log.keys() - locked:
-            # A round that locked nothing is followed by one that waits; a wait that failed by rounds for the others.
-            skips = 0 if stuck is not None else SKIPS_MAX if not locked else 1 + by_log[log_id][0].skips
-            await self._skipped(by_log.pop(log_id), transaction, skips)
-        outcomes = await transaction.sequence(
-            {log_id: [s.group for s in waiting] for log_id, waiting in by_log.items()}
-        )
-        submissions = [submission for waiting in by_log.values() for submission in waiting]
-        if not submissions or any(submission.abandoned for submission in submissions):
-            await transaction.rollback()
-            self._return(submissions)
-            return
-        for submission in submissions:
-            submission.commit_sent = True
-        changed = await transaction.commit()
-        self._held.clear()
-        for log_id, waiting in by_log.items():
-            for submission, outcome in zip(waiting, outcomes[log_id], strict=True):
-                if not submission.answer.done():
-                    submission.answer.set_result(outcome)
-        if changed:
-            self._on_append()
-
-    async def _skipped(self, waiting: list[Submission], transaction: Transaction, skips: int) -> None:
-        """Queue the groups of a log whose head another process holds again, or say that there is no such log."""
-        log_id = waiting[0].log_id
-        if waiting[0].skips == 0 and not await transaction.log_exists(log_id):
-            for submission in waiting:
-                self._held.discard(submission)
-                _fail(submission, NoSuchLogError(f"log {log_id}: expected a log of this id, found none"))
-            return
-        for submission in waiting:
-            submission.skips = skips
-        self._return(waiting)
-
-    def _return(self, submissions: Iterable[Submission]) -> None:
-        """Put submissions back at the front of the queue, in their order."""
-        returned = list(submissions)
-        self._held.difference_update(returned)
-        self._queue.extendleft(s for s in reversed(returned) if not (s.abandoned or s.answer.done()))
-
-    async def _after_failure(self, batch: Sequence[Submission], error: Exception) -> None:
-        """
-        Keep what can be tried again, under the same ids; what the database refuses as such is told so.
-
-        `commit_sent` stays set on groups whose COMMIT may have happened: the next look-up under the lock settles it.
-        """
-        await self._disconnect()
-        again = [submission for submission in batch if submission in self._held]
-        if isinstance(error, psycopg.IntegrityError | psycopg.DataError | psycopg.ProgrammingError):
-            if len(again) == 1:
-                self._held.clear()
-                _fail(again[0], LedgerError(f"the database refused the group: {error}"))
-            for submission in again:
-                submission.alone = True
-        self._return(again)
+        return self._transaction
 
     async def _disconnect(self) -> None:
         connection, self._connection, self._transaction = self._connection, None, None
         if connection is not None:
             await connection.close()
 
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
 
-def _fail(submission: Submission, error: LedgerError) -> None:
+
+def _give_up(submission: Submission, when: str) -> None:
+    """Answer a caller with what is known now; `Appender._may_commit` makes that stay true."""
+    _refuse(submission, LogUnavailableError(f"the log could not be written {when}: nothing was appended"))
+
+
+def _refuse(submission: Submission, error: LedgerError) -> None:
+    """Answer that nothing was appended, because of `error`, unless that cannot be known."""
+    if submission.commit_sent or submission.found:
+        error = OutcomeUnknownError(f"no answer to COMMIT arrived, the group may or may not be in the log ({error})")
     if not submission.answer.done():
         submission.answer.set_result(Refused(error=error))
+
+
+def _sqlstate(error: Exception) -> str | None:
+    return error.sqlstate if isinstance(error, psycopg.Error) else None
+
+
+def _cut(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Shut the connection's socket down: whatever waits for it goes on with an error."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as wire:
+        wire.shutdown(socket.SHUT_RDWR)

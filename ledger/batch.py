@@ -1,14 +1,14 @@
 """
 One transaction of the Appender, statement by statement.
 
-The order is the protocol: lock the heads (SKIP LOCKED, in log_id order), then in statements of their own the clock and
-the look-up of group ids (they must see what was committed before the lock was had), guards one by one, inserts, heads,
-COMMIT. Statements that need no answer in between share one pipeline.
+The order is the protocol. `begin`: BEGIN, lock the heads (SKIP LOCKED, in log_id order), then look the group ids up, in
+a statement of its own: it sees what was committed before the lock was had. `sequence`: the pure rules, with guards one
+by one in between. `commit`: insert, move the heads, COMMIT. What needs no answer in between shares a round trip.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,25 +18,44 @@ from uuid import UUID
 import psycopg
 from psycopg import AsyncConnection
 
+from ledger.contention import LOCK_WAIT_MS
 from ledger.entry import parse_entry
 from ledger.errors import BrokenError, Fault, GuardError
+from ledger.event import Part
 from ledger.guards import GuardRegistry
-from ledger.read import QUERIES, parse_head, read_entries, read_leaves, read_parts, read_tile_roots
-from ledger.sequence import Group, GuardAnswer, Head, Outcome, Sequenced, StoredGroup, sequence
-from ledger.tiles import TILE_WIDTH, Pending, Tile, complete_tiles
+from ledger.pending_tiles import PendingTiles
+from ledger.read import QUERIES, parse_head
+from ledger.sequence import Group, GuardAnswer, Head, Outcome, Row, Sequenced, StoredGroup, sequence
+from ledger.tiles import TILE_WIDTH, Pending, Tile
 
-PIPELINE_SIZE_BYTES_MAX: Final = 1024 * 1024
-"""A pipeline that carries more over a unix socket can block for ever on both sides; larger batches go without."""
+PIPELINE_SIZE_BYTES_MAX: Final = 512 * 1024
+"""A pipeline that carries 1 MiB over a unix socket can block for ever on both sides; larger batches go without."""
+ROW_SIZE_BYTES: Final = 256
+"""What an entry's row weighs besides the entry: hash, ids, type, key."""
+TILE_SIZE_BYTES: Final = 32 * TILE_WIDTH
 
-LOCK_WAIT_MS: Final = 100
+CONNECTION: Final[dict[str, Any]] = {
+    "connect_timeout": 5,
+    # A server that has vanished without a word is noticed within about ten seconds, by us …
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
 SESSION: Final = {
     "application_name": "lakeproof appender",
     "synchronous_commit": "on",
-    # A process that is stopped in a transaction must not hold a head for ever.
+    "TimeZone": "UTC",
+    "lock_timeout": f"{LOCK_WAIT_MS}ms",
+    # A process that is stopped in a transaction must not hold a head for ever …
     "idle_in_transaction_session_timeout": "5s",
     "transaction_timeout": "30s",
-    "lock_timeout": f"{LOCK_WAIT_MS}ms",
-    "TimeZone": "UTC",
+    # … and neither must one whose machine has vanished (over a unix socket these have no effect).
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "10s",
 }
 
 
@@ -44,164 +63,191 @@ async def connect(dsn: str) -> AsyncConnection[Any]:
     """
     Open the appender's connection: autocommit, durable commits, bounded waits, keepalives.
     """
-    connection = await AsyncConnection.connect(
-        dsn,
-        autocommit=True,
-        connect_timeout=5,
-        keepalives=1,
-        keepalives_idle=5,
-        keepalives_interval=2,
-        keepalives_count=3,
-    )
-    for name, value in SESSION.items():
-        await connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+    connection = await AsyncConnection.connect(dsn, autocommit=True, **CONNECTION)
+    try:
+        query = "SELECT set_config(name, setting, false) FROM unnest(%s::text[], %s::text[]) AS s (name, setting)"
+        await connection.execute(query, (list(SESSION), list(SESSION.values())))
+    except BaseException:
+        await connection.close()
+        raise
     return connection
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _LogBatch:
+    """What the transaction does to one log whose head it has locked."""
+
     head: Head
-    sequenced: Sequenced
-    tiles: list[Tile]
-    pending: Pending | None
+    clock: datetime
+    stored: dict[UUID, StoredGroup]
+    rows: Sequence[Row] = ()
+    new_head: Head | None = None
+    tiles: Sequence[Tile] = ()
+    pending: Pending | None = None
 
 
 class Transaction:
     """
-    Runs batches on one connection, one after the other: `lock`, `sequence`, then `commit` or `rollback`.
+    Runs batches on one connection, one after the other: `begin`, `sequence`, then `commit` or `rollback`.
 
-    Keeps between batches the pending tiles of logs that nobody else has appended to since.
+    After an error the connection is in no state to go on: make another.
     """
 
     def __init__(self, connection: AsyncConnection[Any], guards: GuardRegistry) -> None:
         self._connection = connection
         self._guards = guards
+        self._pending = PendingTiles(connection)
         self._origins: dict[int, str] = {}
-        self._pending: dict[int, tuple[int, Pending]] = {}
-        self._heads: dict[int, Head] = {}
-        self._clock: datetime | None = None
         self._batches: dict[int, _LogBatch] = {}
+        self._in_savepoint = False
 
-    async def log_exists(self, log_id: int) -> bool:
-        """Tell whether there is such a log."""
-        return log_id in self._origins or await self._find_origin(log_id)
-
-    async def _find_origin(self, log_id: int) -> bool:
-        cursor = await self._connection.execute("SELECT origin FROM ledger.logs WHERE log_id = %s", (log_id,))
-        row = await cursor.fetchone()
-        if row is not None:
-            self._origins[log_id] = row[0]
-        return row is not None
-
-    async def lock(self, log_ids: Collection[int], *, wait: bool) -> set[int]:
+    async def begin(self, groups: Mapping[int, Sequence[Group]], *, wait: bool) -> set[int]:
         """
-        Begin a transaction and lock the heads that are free; with `wait`, wait up to 100 ms for the one asked for.
+        Begin, lock the heads that are free and look up which groups their logs hold already.
 
-        Returns the log_ids that are locked.
+        With `wait`, wait up to 100 ms for the head of the one log asked for. Returns the log_ids that are locked.
+
+        Raises:
+            FormatError: if what is stored is corrupt.
         """
         self._batches = {}
+        self._in_savepoint = False
         query, parameters = (
-            (QUERIES["lock_head"], {"log_id": next(iter(log_ids))})
+            (QUERIES["lock_head"], {"log_id": next(iter(groups))})
             if wait
-            else (QUERIES["lock_heads"], {"log_ids": list(log_ids)})
+            else (QUERIES["lock_heads"], {"log_ids": list(groups)})
         )
         try:
             async with self._connection.pipeline():
                 await self._connection.execute("BEGIN")
                 heads = await self._connection.execute(query, parameters)
-                clock = await self._connection.execute(QUERIES["clock"])
+                found = await self._connection.execute(*_find_groups(groups))
         except psycopg.errors.LockNotAvailable:
             return set()
-        self._heads = dict(map(parse_head, await heads.fetchall()))
-        row = await clock.fetchone()
-        self._clock = row[0] if row else None
-        return set(self._heads)
+        for *head, clock in await heads.fetchall():
+            log_id, parsed = parse_head(head)
+            self._batches[log_id] = _LogBatch(head=parsed, clock=clock, stored={})
+        firsts = [row for row in await found.fetchall() if row[0] in self._batches]
+        if firsts:
+            await self._read_stored(firsts)
+        return set(self._batches)
+
+    async def knows(self, log_id: int) -> bool:
+        """Tell whether there is such a log, whoever holds its head."""
+        return await self._origin(log_id) is not None
+
+    def holds(self, log_id: int, group_id: UUID) -> bool:
+        """Tell whether the locked log holds that group already."""
+        return group_id in self._batches[log_id].stored
 
     async def sequence(self, groups: Mapping[int, Sequence[Group]]) -> dict[int, list[Outcome]]:
         """
-        Give every group its place; returns the outcomes in order, true once `commit` has returned.
+        Give every group its place; returns the outcomes in order, true once `commit` has returned True.
 
         Raises:
             LedgerError: if what is stored is corrupt.
         """
-        stored = await self._find_groups(groups)
         outcomes: dict[int, list[Outcome]] = {}
         for log_id in sorted(groups):
-            head = self._heads[log_id]
-            sequenced = await self._drive(log_id, head, groups[log_id], stored[log_id])
-            tiles, pending = await self._tiles(log_id, head, [row.leaf for row in sequenced.rows])
-            self._batches[log_id] = _LogBatch(head=head, sequenced=sequenced, tiles=tiles, pending=pending)
-            outcomes[log_id] = sequenced.outcomes
+            batch = self._batches[log_id]
+            sequenced = await self._drive(log_id, batch, groups[log_id])
+            batch.rows, batch.new_head, outcomes[log_id] = sequenced.rows, sequenced.head, sequenced.outcomes
+            if batch.rows:
+                leaves = [row.leaf for row in batch.rows]
+                batch.tiles, batch.pending = await self._pending.complete(log_id, size=batch.head.size, leaves=leaves)
         return outcomes
 
-    async def commit(self) -> bool:
+    @property
+    def changes(self) -> bool:
+        """Whether the batch appends anything."""
+        return any(batch.rows for batch in self._batches.values())
+
+    async def commit(self, may_commit: Callable[[], bool]) -> bool:
         """
-        Write the batch and COMMIT; returns whether any log changed.
+        Write the batch and COMMIT; returns True when that is durable.
+
+        `may_commit` is asked right before COMMIT is sent, with nothing awaited in between; if it says no, the batch is
+        rolled back and False is returned.
 
         Raises:
             psycopg.Error: if the answer to COMMIT does not arrive; the batch may or may not be in the log.
         """
-        changed = {log_id: batch for log_id, batch in self._batches.items() if batch.sequenced.rows}
-        if not changed:
-            await self._connection.execute("COMMIT")
-            return False
-        rows = [(log_id, row) for log_id, batch in changed.items() for row in batch.sequenced.rows]
+        changed = {log_id: batch for log_id, batch in self._batches.items() if batch.rows}
+        rows = [(log_id, row) for log_id, batch in changed.items() for row in batch.rows]
         parts = [(log_id, row.index, part) for log_id, row in rows for part in row.parts]
-        weight = sum(len(row.entry) for _, row in rows) + sum(len(part.payload) for *_, part in parts)
+        tiles = [(log_id, tile) for log_id, batch in changed.items() for tile in batch.tiles]
+        allowed = False
         async with AsyncExitStack() as stack:
-            if weight < PIPELINE_SIZE_BYTES_MAX // 2:
+            if _weight(rows, parts, tiles) < PIPELINE_SIZE_BYTES_MAX:
                 await stack.enter_async_context(self._connection.pipeline())
-            await self._connection.execute(QUERIES["insert_entries"], _entry_columns(rows))
+            if self._in_savepoint:
+                # Else the head, locked outside and changed inside of a savepoint, would cost a multixact.
+                await self._connection.execute("RELEASE SAVEPOINT guard")
+            if rows:
+                await self._connection.execute(QUERIES["insert_entries"], _entry_columns(rows))
             if parts:
                 await self._connection.execute(QUERIES["insert_parts"], _part_columns(parts))
-            if tiles := [(log_id, tile) for log_id, batch in changed.items() for tile in batch.tiles]:
+            if tiles:
                 await self._connection.execute(QUERIES["insert_tiles"], _tile_columns(tiles))
-            await self._connection.execute(QUERIES["update_heads"], _head_columns(changed))
-            await self._connection.execute("COMMIT")
-        for log_id, batch in changed.items():
-            if batch.pending is not None:
-                self._pending[log_id] = (batch.sequenced.head.size, batch.pending)
-        return True
+            if changed:
+                await self._connection.execute(QUERIES["update_heads"], _head_columns(changed))
+            allowed = may_commit()
+            await self._connection.execute("COMMIT" if allowed else "ROLLBACK")
+        if allowed:
+            for log_id, batch in changed.items():
+                if batch.pending is not None and batch.new_head is not None:
+                    self._pending.keep(log_id, batch.new_head.size, batch.pending)
+        return allowed
 
     async def rollback(self) -> None:
         """End the transaction without a trace."""
         await self._connection.execute("ROLLBACK")
 
-    async def _find_groups(self, groups: Mapping[int, Sequence[Group]]) -> dict[int, dict[UUID, StoredGroup]]:
-        """Look up which groups the logs hold already, in a statement after the one that locked."""
-        cursors = {}
-        async with self._connection.pipeline():
-            for log_id, wanted in groups.items():
-                bounds = {"log_id": log_id, "group_ids": [group.id for group in wanted]}
-                cursors[log_id] = await self._connection.execute(QUERIES["find_groups"], bounds)
-        found: dict[int, dict[UUID, StoredGroup]] = {}
-        for log_id, cursor in cursors.items():
-            found[log_id] = {
-                group_id: await self._stored_group(log_id, index, bytes(entry))
-                for group_id, index, entry in await cursor.fetchall()
-            }
-        return found
-
-    async def _stored_group(self, log_id: int, index: int, first: bytes) -> StoredGroup:
-        end = index + parse_entry(first).of
-        entries = await read_entries(self._connection, log_id, from_index=index, to_index=end)
-        if len(entries) != end - index:
-            raise BrokenError(
-                Fault.GROUP, where="ledger.entries", expected=f"{end - index} entries", found=len(entries), index=index
+    async def _read_stored(self, firsts: Sequence[tuple[int, int, bytes]]) -> None:
+        """Read the groups whose first entries were found: the other entries, and the salts of the parts still there."""
+        ranges = {(log_id, index): parse_entry(bytes(entry)) for log_id, index, entry in firsts}
+        bounds = {
+            "log_ids": [log_id for log_id, _ in ranges],
+            "firsts": [index for _, index in ranges],
+            "ends": [index + first.of for (_, index), first in ranges.items()],
+        }
+        entries = {(log_id, index): bytes(entry) for log_id, index, entry in firsts}
+        cursor = await self._connection.execute(QUERIES["entries_of_groups"], bounds)
+        entries |= {(log_id, index): bytes(entry) for log_id, index, entry in await cursor.fetchall()}
+        salts: dict[tuple[int, int], dict[str, bytes]] = {}
+        cursor = await self._connection.execute(QUERIES["salts_of_groups"], bounds)
+        for log_id, index, name, salt in await cursor.fetchall():
+            salts.setdefault((log_id, index), {})[name] = bytes(salt)
+        for (log_id, index), first in ranges.items():
+            places = [(log_id, at) for at in range(index, index + first.of)]
+            if any(place not in entries for place in places):
+                raise BrokenError(
+                    Fault.GROUP,
+                    where="ledger.entries",
+                    expected=f"{first.of} entries of group {first.group_id}",
+                    found=f"{sum(place in entries for place in places)}",
+                    index=index,
+                )
+            self._batches[log_id].stored[first.group_id] = StoredGroup(
+                entries=tuple(entries[place] for place in places),
+                salts=tuple(salts.get(place, {}) for place in places),
             )
-        parts = await read_parts(self._connection, log_id, from_index=index, to_index=end)
-        salts = [{name: part.salt for name, part in parts.get(at, {}).items()} for at in range(index, end)]
-        return StoredGroup(entries=tuple(entries), salts=tuple(salts))
 
-    async def _drive(
-        self, log_id: int, head: Head, groups: Sequence[Group], stored: Mapping[UUID, StoredGroup]
-    ) -> Sequenced:
-        """Run the pure rules, answering from SQL whether guards hold."""
+    async def _origin(self, log_id: int) -> str | None:
         if log_id not in self._origins:
-            await self._find_origin(log_id)
-        if self._clock is None:
-            raise BrokenError(Fault.TIME, where="the database's clock", expected="a time", found="none")
-        flow = sequence(head, groups, log=self._origins[log_id], stored=stored, clock=self._clock)
+            cursor = await self._connection.execute(QUERIES["log_by_id"], {"log_id": log_id})
+            row = await cursor.fetchone()
+            if row is None:
+                return None
+            self._origins[log_id] = row[1]
+        return self._origins[log_id]
+
+    async def _drive(self, log_id: int, batch: _LogBatch, groups: Sequence[Group]) -> Sequenced:
+        """Run the pure rules, answering from SQL whether guards hold."""
+        origin = await self._origin(log_id)
+        if origin is None:
+            raise BrokenError(Fault.ORIGIN, where="ledger.logs", expected=f"an origin of log {log_id}", found="none")
+        flow = sequence(batch.head, groups, log=origin, stored=batch.stored, clock=batch.clock)
         try:
             group = next(flow)
             while True:
@@ -216,41 +262,54 @@ class Transaction:
             statements = [s for call in group.guard for s in self._guards.statements(call, log_id=log_id)]
         except GuardError as error:
             return error
-        await self._connection.execute("SAVEPOINT guard")
+        again = "RELEASE SAVEPOINT guard; " if self._in_savepoint else ""
+        await self._connection.execute(f"{again}SAVEPOINT guard", prepare=False)
+        self._in_savepoint = True
         try:
             for statement, parameters in statements:
                 if (await self._connection.execute(statement, parameters)).rowcount != 1:
                     await self._connection.execute("ROLLBACK TO SAVEPOINT guard")
                     return False
-        except (psycopg.IntegrityError, psycopg.DataError, psycopg.ProgrammingError) as error:
+        except (psycopg.Error, TypeError, ValueError) as error:
+            # TypeError and ValueError: a parameter that has no form in SQL (a lone surrogate, an unknown class).
+            if self._connection.closed or (isinstance(error, psycopg.Error) and not is_refusal(error)):
+                raise
             await self._connection.execute("ROLLBACK TO SAVEPOINT guard")
             return GuardError(f"a guard of group {group.id} failed: {error}")
-        await self._connection.execute("RELEASE SAVEPOINT guard")
         return True
 
-    async def _tiles(self, log_id: int, head: Head, leaves: list[bytes]) -> tuple[list[Tile], Pending | None]:
-        """Return the tiles that `leaves` complete; what is pending is read again if another process has appended."""
-        size, pending = self._pending.get(log_id, (-1, ()))
-        if size != head.size:
-            if head.size % TILE_WIDTH + len(leaves) < TILE_WIDTH:
-                return [], None
-            pending = await self._read_pending(log_id, head.size)
-        return complete_tiles(size=head.size, pending=pending, leaves=leaves)
 
-    async def _read_pending(self, log_id: int, size: int) -> Pending:
-        levels = [
-            tuple(await read_leaves(self._connection, log_id, from_index=size - size % TILE_WIDTH, to_index=size))
-        ]
-        level, complete = 1, size // TILE_WIDTH
-        while complete:
-            first = complete - complete % TILE_WIDTH
-            roots = await read_tile_roots(self._connection, log_id, level=level - 1, from_tile=first, to_tile=complete)
-            levels.append(tuple(roots))
-            level, complete = level + 1, complete // TILE_WIDTH
-        return tuple(levels)
+def is_refusal(error: psycopg.Error) -> bool:
+    """
+    Tell whether `error` is a refusal of one statement, by the server or by psycopg: the session goes on, and if the
+    statement was a COMMIT or stood before one, nothing was committed.
+
+    A FATAL error is not: it may come behind a COMMIT that was carried out, in place of its answer.
+    """
+    if error.sqlstate is None:
+        return not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return error.diag.severity_nonlocalized == "ERROR"
 
 
-def _entry_columns(rows: Sequence[tuple[int, Any]]) -> dict[str, object]:
+def _find_groups(groups: Mapping[int, Sequence[Group]]) -> tuple[str, dict[str, object]]:
+    """Return the look-up of all group ids of a batch."""
+    if len(groups) == 1:
+        # Half the cost of the general form, and by far the most frequent one under load.
+        ((log_id, wanted),) = groups.items()
+        return QUERIES["find_groups"], {"log_id": log_id, "group_ids": [group.id for group in wanted]}
+    pairs = [(log_id, group.id) for log_id, wanted in groups.items() for group in wanted]
+    return QUERIES["find_groups_of_logs"], {
+        "log_ids": [log_id for log_id, _ in pairs],
+        "group_ids": [group_id for _, group_id in pairs],
+    }
+
+
+def _weight(rows: Sequence[tuple[int, Row]], parts: Sequence[tuple[int, int, Part]], tiles: Sequence[object]) -> int:
+    entries = sum(len(row.entry) + len(row.key) + ROW_SIZE_BYTES for _, row in rows)
+    return entries + sum(len(part.payload) + ROW_SIZE_BYTES for *_, part in parts) + TILE_SIZE_BYTES * len(tiles)
+
+
+def _entry_columns(rows: Sequence[tuple[int, Row]]) -> dict[str, object]:
     return {
         "log_ids": [log_id for log_id, _ in rows],
         "indices": [row.index for _, row in rows],
@@ -263,7 +322,7 @@ def _entry_columns(rows: Sequence[tuple[int, Any]]) -> dict[str, object]:
     }
 
 
-def _part_columns(parts: Sequence[tuple[int, int, Any]]) -> dict[str, object]:
+def _part_columns(parts: Sequence[tuple[int, int, Part]]) -> dict[str, object]:
     return {
         "log_ids": [log_id for log_id, *_ in parts],
         "indices": [index for _, index, _ in parts],
@@ -278,12 +337,12 @@ def _tile_columns(tiles: Sequence[tuple[int, Tile]]) -> dict[str, object]:
         "log_ids": [log_id for log_id, _ in tiles],
         "levels": [tile.level for _, tile in tiles],
         "tiles": [tile.index for _, tile in tiles],
-        "hashes": [b"".join(tile.hashes) for _, tile in tiles],
+        "hashes": [tile.pack() for _, tile in tiles],
     }
 
 
 def _head_columns(batches: Mapping[int, _LogBatch]) -> dict[str, object]:
-    heads = [(log_id, batch.sequenced.head) for log_id, batch in batches.items()]
+    heads = [(log_id, batch.new_head) for log_id, batch in batches.items() if batch.new_head is not None]
     return {
         "log_ids": [log_id for log_id, _ in heads],
         "sizes": [head.size for _, head in heads],

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple, cast
 
 from ledger import canonical
@@ -55,8 +54,8 @@ _ENTRY = re.compile(
 )
 _PART_NAME = re.compile(rb'\["([a-z0-9_]+)"')
 
-_BRACKETS_MAX = canonical.DEPTH_MAX - 2
-"""`data` with more brackets than this may be nested too deeply for an entry, in which it stands two levels down."""
+_DEPTH_MAX = canonical.DEPTH_MAX - 2
+"""How deeply `data` may be nested: in an entry it stands two levels down. With fewer brackets it cannot be deeper."""
 
 
 def read_envelope(data: bytes) -> Envelope:
@@ -75,9 +74,9 @@ def read_envelope(data: bytes) -> Envelope:
     of, position = int(of_text), int(position_text)
     if (
         position >= of
-        or body.count(b"{") + body.count(b"[") > _BRACKETS_MAX
+        or (len(body) > 2 * _DEPTH_MAX and body.count(b"{") + body.count(b"[") > _DEPTH_MAX)
         or not (_is_time(occurred_at) and _is_known_time(recorded_at))
-        or not (len(parts) == 2 or _are_sorted_and_unique(_PART_NAME.findall(parts)))
+        or (len(parts) > 2 and not _are_sorted_and_unique(_PART_NAME.findall(parts)))
     ):
         return _envelope(parse_entry(data))
     canonical.decode(body)
@@ -121,4 +120,4 @@ _is_known_time = lru_cache(maxsize=16)(_is_time)  # the entries of a batch were 
 
 
 def _are_sorted_and_unique(names: list[bytes]) -> bool:
-    return all(a < b for a, b in pairwise(names))
+    return names == sorted(set(names))

@@ -6,13 +6,15 @@ group whose turn it is and is sent the answer. `append.py` answers from SQL, tes
 normal work, recovery and tests run the same rules.
 
 What it guarantees, given a head that is locked and `stored` groups read under that lock: indices without a gap, an
-unbroken chain, at most one place for a group id, and no group appended behind a control entry that it has not seen.
+unbroken chain, at most one place for a group id, and no group appended behind a control entry that it has not seen. A
+batch does what its groups would do one by one, each in a batch of its own: a group whose twin stands earlier in the
+batch finds it there as it would find it in the log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
@@ -57,17 +59,21 @@ class Group:
     otherwise: tuple[PreparedEvent, ...] = ()
     guard: tuple[GuardCall, ...] = ()
     as_of: int | None = None
+    size_bytes: int = field(init=False, repr=False, compare=False)
+    """The larger branch: its events' canonical bytes and their payload parts."""
 
     def __post_init__(self) -> None:
         if not self.then:
             raise FormatError(f"group {self.id}", expected="at least one event to append", found="none")
         if self.otherwise and not self.guard:
             raise FormatError(f"group {self.id}", expected="a guard beside its else branch", found="none")
-        for events in (self.then, self.otherwise):
-            if len(events) > GROUP_EVENTS_MAX:
-                raise LimitExceededError(f"group {self.id}, events", found=len(events), limit=GROUP_EVENTS_MAX)
-            if (size := size_bytes(events)) > GROUP_SIZE_BYTES_MAX:
-                raise LimitExceededError(f"group {self.id}, bytes", found=size, limit=GROUP_SIZE_BYTES_MAX)
+        count = max(len(self.then), len(self.otherwise))
+        if count > GROUP_EVENTS_MAX:
+            raise LimitExceededError(f"group {self.id}, events", found=count, limit=GROUP_EVENTS_MAX)
+        size_bytes = max(_size_bytes(self.then), _size_bytes(self.otherwise))
+        if size_bytes > GROUP_SIZE_BYTES_MAX:
+            raise LimitExceededError(f"group {self.id}, bytes", found=size_bytes, limit=GROUP_SIZE_BYTES_MAX)
+        object.__setattr__(self, "size_bytes", size_bytes)
 
     def branch(self, branch: Branch) -> tuple[PreparedEvent, ...]:
         """Return the events of one branch."""
@@ -137,13 +143,6 @@ GuardAnswer: TypeAlias = bool | GuardError
 Sequencing: TypeAlias = Generator[Group, GuardAnswer, Sequenced]
 
 
-def size_bytes(events: Sequence[PreparedEvent]) -> int:
-    """
-    Return what `events` weigh: their canonical bytes and their payload parts.
-    """
-    return sum(len(event.event) + sum(len(part.payload) for part in event.parts) for event in events)
-
-
 def sequence(
     head: Head, groups: Sequence[Group], *, log: str, stored: Mapping[UUID, StoredGroup], clock: datetime
 ) -> Sequencing:
@@ -161,13 +160,13 @@ def sequence(
     recorded_at = clock if head.recorded_at is None else max(clock, head.recorded_at)
     batch = _Batch(log=log, head=head, recorded_at=recorded_at)
     outcomes: list[Outcome] = []
-    seen: dict[UUID, tuple[Group, Outcome]] = {}
+    placed: dict[UUID, tuple[Group, Appended]] = {}
     for group in groups:
         outcome: Outcome
-        if (twin := seen.get(group.id)) is not None:
-            outcome = _twin_outcome(group, *twin)
-        elif (found := stored.get(group.id)) is not None:
+        if (found := stored.get(group.id)) is not None:
             outcome = _stored_outcome(group, found)
+        elif (twin := placed.get(group.id)) is not None:
+            outcome = _twin_outcome(group, *twin)
         elif group.as_of is not None and batch.control_index > group.as_of:
             outcome = Stale(control_index=batch.control_index)
         elif group.guard:
@@ -175,7 +174,8 @@ def sequence(
             outcome = Refused(error=answer) if isinstance(answer, GuardError) else batch.place(group, held=answer)
         else:
             outcome = batch.place(group, held=True)
-        seen.setdefault(group.id, (group, outcome))
+        if isinstance(outcome, Appended) and outcome.indices and not outcome.repeated:
+            placed[group.id] = (group, outcome)
         outcomes.append(outcome)
     return Sequenced(rows=batch.rows, head=batch.new_head(head), outcomes=outcomes)
 
@@ -242,14 +242,21 @@ class _Batch:
         )
 
 
-def _twin_outcome(group: Group, first: Group, outcome: Outcome) -> Outcome:
-    """Answer a group whose id stood earlier in the batch: the first one's outcome, if it is the same group."""
-    for branch in Branch:
-        if differs := _difference(group.branch(branch), [_content(event) for event in first.branch(branch)]):
-            return Refused(error=_mismatch(group.id, differs))
-    if isinstance(outcome, Appended):
-        return Appended(branch=outcome.branch, indices=outcome.indices, recorded_at=outcome.recorded_at, repeated=True)
-    return outcome
+def _size_bytes(events: Sequence[PreparedEvent]) -> int:
+    size = 0
+    for event in events:
+        size += len(event.event)
+        for part in event.parts:
+            size += len(part.payload)
+    return size
+
+
+def _twin_outcome(group: Group, first: Group, outcome: Appended) -> Outcome:
+    """Answer a group whose id was placed earlier in the batch: the first one's outcome, if it is the same group."""
+    placed = [_content(event) for event in first.branch(outcome.branch)]
+    if differs := _difference(group.branch(outcome.branch), placed):
+        return Refused(error=_mismatch(group.id, differs))
+    return replace(outcome, repeated=True)
 
 
 def _stored_outcome(group: Group, found: StoredGroup) -> Outcome:

@@ -23,6 +23,7 @@ Roots come last: where entries and tiles agree with each other but not with a si
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -274,18 +275,18 @@ class _GroupIds:
     """Finds a group id that stands twice: 44 bytes a group, looked at once, at the end."""
 
     def __init__(self) -> None:
-        self._buckets = [bytearray() for _ in range(256)]
+        self._buckets: defaultdict[int, bytearray] = defaultdict(bytearray)
 
     def add(self, group_id: bytes, index: int) -> None:
         """Note the index at which a group begins; its id is a UUID in text form."""
-        # The last two digits are random in the ids that we make, so the buckets fill evenly.
-        self._buckets[int(group_id[-2:], 16)] += group_id + index.to_bytes(_INDEX_BYTES, "big")
+        # By its last digit, which is random in the ids that we make: sixteen buckets, so that sorting one needs little.
+        self._buckets[group_id[-1]] += group_id + index.to_bytes(_INDEX_BYTES, "big")
 
     def first_repeated(self) -> tuple[str, int] | None:
         """Return the id and the index of the first group whose id stood before."""
         first: tuple[str, int] | None = None
         width = _GROUP_ID_BYTES + _INDEX_BYTES
-        for bucket in self._buckets:
+        for bucket in self._buckets.values():
             rows = sorted(bytes(bucket[at : at + width]) for at in range(0, len(bucket), width))
             for one, other in pairwise(rows):
                 if one[:_GROUP_ID_BYTES] == other[:_GROUP_ID_BYTES]:

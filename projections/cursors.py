@@ -163,7 +163,9 @@ async def other_generations(connection: Connection, projection: str, log_id: int
     Return the numbers of the generations that are not live.
     """
     row = {"projection": projection, "log_id": log_id}
-    return [generation for (generation,) in await (await connection.execute(QUERIES["other_generations"], row)).fetchall()]
+    return [
+        generation for (generation,) in await (await connection.execute(QUERIES["other_generations"], row)).fetchall()
+    ]
 
 
 async def delete(connection: Connection, projection: str, log_id: int, generation: int) -> None:

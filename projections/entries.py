@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
+from ledger.canonical import Json
 from ledger.entry import Entry, parse_entry
 from ledger.errors import FormatError
 from ledger.event import Part, is_control
-from ledger.events import EVENTS, from_data
+from ledger.events import EVENTS, CommitSettled, from_data
 from projections.errors import UnknownControlError
 
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
@@ -29,15 +31,6 @@ class LogEntry:
     entry: Entry
     event: object | None
     parts: Mapping[str, Part]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Principal:
-    """Who asked for a commit, as its payload part `principal` tells."""
-
-    sub: str | None
-    email: str | None
-    roles: tuple[str, ...]
 
 
 def read_log_entry(data: bytes, parts: Mapping[str, Part]) -> LogEntry:
@@ -60,12 +53,12 @@ def read_log_entry(data: bytes, parts: Mapping[str, Part]) -> LogEntry:
     return LogEntry(entry=entry, event=from_data(kind, entry.data), parts=parts)
 
 
-def read_principal(item: LogEntry) -> Principal | None:
+def read_principal(item: LogEntry) -> str | None:
     """
-    Return what the part `principal` says, or None if the entry has none or it was erased.
+    Return who asked, as the payload part `principal` of a commit tells (its member `sub`); None without that part.
 
     Raises:
-        FormatError: if the part is not an object with these members.
+        FormatError: if the part is not a JSON object with a text, or null, as `sub`.
     """
     part = item.parts.get("principal")
     if part is None:
@@ -75,16 +68,22 @@ def read_principal(item: LogEntry) -> Principal | None:
         members = json.loads(part.payload)
     except (ValueError, RecursionError) as error:
         raise FormatError(where, expected="JSON", found=str(error)) from error
-    if not isinstance(members, dict):
-        raise FormatError(where, expected="an object", found=type(members).__name__)
-    sub, email, roles = members.get("sub"), members.get("email"), members.get("roles", [])
-    if not isinstance(sub, str | None) or not isinstance(email, str | None) or not isinstance(roles, list):
-        raise FormatError(where, expected="strings sub and email, a list of roles", found=sorted(members))
-    return Principal(
-        sub=None if sub is None else storable(sub),
-        email=None if email is None else storable(email),
-        roles=tuple(storable(role) for role in roles if isinstance(role, str)),
-    )
+    if not isinstance(members, dict) or not isinstance(sub := members.get("sub", 0), str | None):
+        raise FormatError(where, expected="an object with a text as sub", found=type(members).__name__)
+    return None if sub is None else storable(sub)
+
+
+def decision_of(entry: Entry, settled: CommitSettled) -> UUID:
+    """
+    Return the group id of the decision that an outcome belongs to.
+
+    Raises:
+        FormatError: if it is none.
+    """
+    try:
+        return UUID(settled.decision)
+    except ValueError as error:
+        raise FormatError(f"decision of entry {entry.index}", expected="a UUID", found=settled.decision) from error
 
 
 def storable(text: str) -> str:
@@ -94,3 +93,16 @@ def storable(text: str) -> str:
     Keys need no such thing: they are percent-encoded. Two names that differ only there still have two keys.
     """
     return _UNSTORABLE.sub("\ufffd", text)
+
+
+def storable_json(value: Json) -> Json:
+    """
+    Return `value` with every text in it storable.
+    """
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Mapping):
+        return {name: storable_json(member) for name, member in value.items()}
+    if isinstance(value, Sequence):
+        return [storable_json(item) for item in value]
+    return value

@@ -40,8 +40,8 @@ class DigestMismatchError(ProjectionError):
     ) -> None:
         super().__init__(
             f"projection {projection}, from {size} entries: expected the digest of live generation {live}, "
-            f"{live_digest.hex()}, found {built_digest.hex()} in generation {built}: nothing was switched; examine both, "
-            "then replace the live generation"
+            f"{live_digest.hex()}, found {built_digest.hex()} in generation {built}: nothing was switched; examine "
+            "both, then replace the live generation"
         )
         self.live = live
         self.live_digest = live_digest

@@ -56,7 +56,7 @@ class AppendAttestation(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """A switch that was made: from generation `replaced` to the attested one; `compared` tells of rebuild from replace."""
+    """A switch that was made, from generation `replaced` to the attested one; `compared` tells rebuild from replace."""
 
     attested: ProjectionAttested
     replaced: int

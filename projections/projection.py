@@ -7,18 +7,22 @@ entry. The caller holds the row of `projections.live` (runner) or is the only on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from psycopg import AsyncConnection
+from psycopg.abc import Query
 
 from ledger.read import Log, read_entries, read_parts
 from projections import cursors
 from projections.entries import LogEntry, read_log_entry
 
 BATCH_ENTRIES_MAX: Final = 1_000
-"""Entries applied in one transaction: enough to amortise its commit, few enough to hold the row for well under a second."""
+"""Entries applied in one transaction: enough to amortise its commit, few enough to hold the lock for a moment."""
+
+ROWS_FETCHED: Final = 10_000
+"""Rows of a generation that are in memory while its digest is computed."""
 
 Connection = AsyncConnection[Any]
 
@@ -77,9 +81,7 @@ async def apply_batch(
     return applied
 
 
-async def read_log_entries(
-    connection: Connection, log_id: int, *, from_index: int, to_index: int
-) -> list[LogEntry]:
+async def read_log_entries(connection: Connection, log_id: int, *, from_index: int, to_index: int) -> list[LogEntry]:
     """
     Return the entries from_index … to_index - 1 that exist, in order, with the parts that still exist.
 
@@ -89,3 +91,16 @@ async def read_log_entries(
     entries = await read_entries(connection, log_id, from_index=from_index, to_index=to_index)
     parts = await read_parts(connection, log_id, from_index=from_index, to_index=to_index)
     return [read_log_entry(data, parts.get(index, {})) for index, data in enumerate(entries, start=from_index)]
+
+
+async def iterate_rows(
+    connection: Connection, query: Query, parameters: Mapping[str, object] | None = None
+) -> AsyncIterator[tuple[Any, ...]]:
+    """
+    Yield the rows of a query through a server-side cursor; needs an open transaction.
+    """
+    async with connection.cursor("lakeproof_rows") as cursor:
+        cursor.itersize = ROWS_FETCHED
+        await cursor.execute(query, parameters)
+        async for row in cursor:
+            yield row

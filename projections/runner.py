@@ -172,9 +172,7 @@ async def ensure(connection: Connection, projection: Projection, log: Log) -> No
         if await cursors.read_live(connection, projection.name, log.log_id) is not None:
             return
         # The insert waits for another process that is making the same generation; then there is nothing left to do.
-        if await cursors.insert(
-            connection, projection.name, log.log_id, FIRST_GENERATION, version=projection.version
-        ):
+        if await cursors.insert(connection, projection.name, log.log_id, FIRST_GENERATION, version=projection.version):
             await projection.prepare(Transaction(connection=connection, log=log, generation=FIRST_GENERATION))
             await cursors.insert_live(connection, projection.name, log.log_id, FIRST_GENERATION)
 

@@ -31,6 +31,8 @@ from ledger.events import AccessRuleCreated, CatalogCreated, Effect, PolicyChang
 from ledger.log_store import Lend, LogStore
 from ledger.sequence import NO_CONTROL
 
+__all__ = ["OPERATOR", "Admin", "Editor", "IssuedKey", "StaleEditError"]
+
 COMPILE_TIMEOUT_S: Final = 5.0
 FIRST_RULE: Final = "first-key"
 

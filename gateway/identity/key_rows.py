@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from psycopg.errors import ForeignKeyViolation
+
 from gateway.identity.api_keys import ApiKeyText
-from ledger.errors import FormatError
+from ledger.errors import FormatError, NoSuchLogError
 from ledger.guards import Guard, GuardCall
 from ledger.queries import load_queries
 from ledger.read import Connection
@@ -73,10 +75,14 @@ async def actor_of(connection: Connection, log_id: int, identity: str, *, random
     Two callers who mint for the same identity at once get the same actor.
 
     Raises:
+        NoSuchLogError: if there is no such log.
         FormatError: if the identity was erased while it was looked up.
     """
     minted = {"log_id": log_id, "actor": random(ACTOR_SIZE_BYTES).hex(), "identity": identity}
-    await connection.execute(_QUERIES["mint_actor"], minted)
+    try:
+        await connection.execute(_QUERIES["mint_actor"], minted)
+    except ForeignKeyViolation as error:
+        raise NoSuchLogError(f"log {log_id}: expected a log of this id, found none") from error
     row = await (await connection.execute(_QUERIES["actor_of"], {"log_id": log_id, "identity": identity})).fetchone()
     if row is None:
         raise FormatError("actor of an identity", expected="one that was just minted", found=None)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from gateway.metadata import definition_updates, snapshot_updates, table_updates
 from gateway.metadata.draft import FORMAT_VERSION_DEFAULT, FORMAT_VERSION_MAX, Draft, Metadata, Update, empty_draft
 from gateway.metadata.errors import InvalidUpdateError
-from gateway.metadata.partitions import check_sources
+from gateway.metadata.partitions import check_readable, check_sources
 from gateway.metadata.properties import PREVIOUS_VERSIONS_MAX, PREVIOUS_VERSIONS_MAX_DEFAULT, integer_property
 from gateway.metadata.shapes import JsonObject
 from gateway.metadata.sorting import check_order
@@ -94,7 +94,7 @@ def _empty_draft(updates: Sequence[Update]) -> Draft:
 
 
 def _check_definitions(draft: Draft) -> None:
-    """Check that a table has all it needs, and that spec and order in force fit the schema in force."""
+    """Check that a table has all it needs, and that its specs and its order fit the schema in force."""
     columns = draft.columns()
     spec, order = draft.specs.current, draft.orders.current
     if not draft.specs.by_id:
@@ -107,6 +107,9 @@ def _check_definitions(draft: Draft) -> None:
         raise InvalidUpdateError("Cannot find a default sort order: set-default-sort-order is missing")
     check_sources(spec, columns)
     check_order(order, columns)
+    if draft.schemas.current_id != draft.members.get("current-schema-id"):
+        for past_spec in draft.specs.by_id.values():
+            check_readable(past_spec, columns)
     if draft.format_version > 1 and draft.table_uuid is None:
         raise InvalidUpdateError(f"UUID is required in format v{draft.format_version}")
     if draft.location is None:

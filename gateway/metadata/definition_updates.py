@@ -45,7 +45,7 @@ def add_schema(draft: Draft, update: Update) -> None:
 
 
 def set_current_schema(draft: Draft, update: Update) -> None:
-    """Put a schema in force; whether spec and order still fit is checked when all updates are applied."""
+    """Put a schema in force; whether specs and orders fit it is checked when all updates are applied."""
     schema_id = _chosen(update["schema-id"], draft.schemas, "schema")
     if schema_id not in draft.schemas.by_id:
         raise InvalidUpdateError(f"Cannot set current schema to unknown schema: {schema_id}")

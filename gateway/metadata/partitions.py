@@ -58,7 +58,20 @@ def spec_key(spec: Mapping[str, Any]) -> Hashable:
 
 def check_spec(spec: Mapping[str, Any], columns: Columns) -> None:
     """
-    Check that a spec can part a table with these columns.
+    Check that a spec that is being added can part a table with these columns.
+
+    Raises:
+        InvalidUpdateError: at the first field that cannot.
+    """
+    check_readable(spec, columns)
+    check_sources(spec, columns)
+
+
+def check_readable(spec: Mapping[str, Any], columns: Columns) -> None:
+    """
+    Check that a spec, in force or not, can be read beside these columns; columns it parts by may be gone.
+
+    Readers of the reference refuse the whole table if one of its specs cannot.
 
     Raises:
         InvalidUpdateError: at the first field that cannot.
@@ -75,7 +88,6 @@ def check_spec(spec: Mapping[str, Any], columns: Columns) -> None:
             raise InvalidUpdateError(f"Cannot use partition field ID more than once: {field_id}")
         if field_id is not None:
             ids.add(field_id)
-    check_sources(spec, columns)
 
 
 def _check_name(field: Mapping[str, Any], columns: Columns, names: set[str]) -> None:

@@ -96,8 +96,7 @@ def _parse_field(value: object, at: str, depth: int) -> JsonObject:
     is_required = read_bool(field, "required", at)
     read_text_or_none(field, "doc", at)
     field["type"] = _parse_type(field.get("type"), f"{at}.type", depth)
-    if is_required and field["type"] == "unknown":
-        raise BadRequestError(f"Cannot create required field with unknown type: {name}", field=at)
+    _check_unknown(field["type"], name, at, is_required=is_required)
     for default in ("initial-default", "write-default"):
         if default in field:
             _check_default(field["type"], field[default], f"{at}.{default}")
@@ -116,17 +115,26 @@ def _parse_type(value: object, at: str, depth: int) -> JsonType:
             nested["fields"] = _parse_fields(nested, at, depth + 1)
         case "list":
             read_int(nested, "element-id", at, most=INT32_MAX)
-            read_bool(nested, "element-required", at)
+            is_required = read_bool(nested, "element-required", at)
             nested["element"] = _parse_type(nested.get("element"), f"{at}.element", depth + 1)
+            _check_unknown(nested["element"], "element", at, is_required=is_required)
         case "map":
             read_int(nested, "key-id", at, most=INT32_MAX)
             read_int(nested, "value-id", at, most=INT32_MAX)
-            read_bool(nested, "value-required", at)
+            is_required = read_bool(nested, "value-required", at)
             nested["key"] = _parse_type(nested.get("key"), f"{at}.key", depth + 1)
             nested["value"] = _parse_type(nested.get("value"), f"{at}.value", depth + 1)
+            _check_unknown(nested["key"], "key", at, is_required=True)
+            _check_unknown(nested["value"], "value", at, is_required=is_required)
         case other:
             raise BadRequestError(f"expected 'struct', 'list' or 'map', found {found(other)}", field=f"{at}.type")
     return nested
+
+
+def _check_unknown(type_: JsonType, name: str, at: str, *, is_required: bool) -> None:
+    """Columns of type unknown hold nothing but null."""
+    if is_required and str(type_).lower() == "unknown":
+        raise BadRequestError(f"Cannot create required field with unknown type: {name[:64]}", field=at)
 
 
 def _check_primitive(name: str, at: str) -> None:

@@ -214,6 +214,9 @@ class WorkerEngine:
         """Have `call` answered by `process`, or by a new one; return the process for the next call, if one runs."""
         serves = False
         try:
+            if process is not None and not process.runs:  # something else has ended it while it had nothing to do
+                await self._end(process)
+                process = None
             process = process or await self._start()
             call.running = True
             async with asyncio.timeout_at(call.deadline):

@@ -35,6 +35,11 @@ class WorkerProcess:
         """The process id, for the records of operators and tests."""
         return self._process.pid
 
+    @property
+    def runs(self) -> bool:
+        """Whether the process has not ended, as far as the loop has been told."""
+        return self._process.returncode is None
+
     @classmethod
     async def start(cls, *, judging_bytes_max: int, timeout_s: float) -> Self:
         """

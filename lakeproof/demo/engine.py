@@ -13,7 +13,6 @@ from typing import Final
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException, ForbiddenError
-from pyiceberg.expressions import EqualTo, LessThan
 from pyiceberg.types import StringType
 
 from lakeproof.demo import data
@@ -68,8 +67,8 @@ def write_and_read(client: Client) -> Written:
     catalog.create_table(BUDGETS, schema=data.BUDGETS).append(data.budgets())
     with orders.update_schema() as schema:
         schema.add_column("channel", StringType())
-    orders.overwrite(data.orders(0, 100), overwrite_filter=LessThan("order_id", 100))
-    orders.delete(EqualTo("tenant_id", "shop-6"))
+    orders.overwrite(data.orders(0, 100), overwrite_filter="order_id < 100")
+    orders.delete("tenant_id = 'shop-6'")
     return _read_back(catalog)
 
 

@@ -1,25 +1,46 @@
 -- name: lock_heads
--- The heads of a batch in one order for all; a head that another process holds is skipped.
-SELECT log_id, size, last, frontier, control_index, recorded_at
-FROM ledger.heads
-WHERE log_id = ANY(%(log_ids)s)
-ORDER BY log_id
-FOR UPDATE SKIP LOCKED
+-- The heads of a batch in one order for all; a head that another process holds is skipped. The clock is read behind each lock.
+SELECT log_id, size, last, frontier, control_index, recorded_at, clock_timestamp()
+FROM (
+    SELECT log_id, size, last, frontier, control_index, recorded_at
+    FROM ledger.heads
+    WHERE log_id = ANY(%(log_ids)s)
+    ORDER BY log_id
+    FOR UPDATE SKIP LOCKED
+) AS locked
 
 -- name: lock_head
 -- One head, waited for (lock_timeout bounds the wait).
-SELECT log_id, size, last, frontier, control_index, recorded_at
-FROM ledger.heads
-WHERE log_id = %(log_id)s
-FOR UPDATE
-
--- name: clock
--- The database's time after the heads were locked.
-SELECT clock_timestamp()
+SELECT log_id, size, last, frontier, control_index, recorded_at, clock_timestamp()
+FROM (
+    SELECT log_id, size, last, frontier, control_index, recorded_at
+    FROM ledger.heads
+    WHERE log_id = %(log_id)s
+    FOR UPDATE
+) AS locked
 
 -- name: find_groups
--- First entries of groups that the log already holds. A statement of its own: it must see what was committed before the lock.
-SELECT group_id, index, entry FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = ANY(%(group_ids)s)
+-- First entries of groups that one log already holds. A statement of its own: it must see what was committed before the lock.
+SELECT log_id, index, entry FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = ANY(%(group_ids)b)
+
+-- name: find_groups_of_logs
+-- The same over several logs, pair by pair.
+SELECT e.log_id, e.index, e.entry
+FROM unnest(%(log_ids)b::integer[], %(group_ids)b::uuid[]) AS w (log_id, group_id)
+JOIN ledger.entries AS e USING (log_id, group_id)
+
+-- name: entries_of_groups
+-- The entries behind the first ones of groups that were found.
+SELECT e.log_id, e.index, e.entry
+FROM unnest(%(log_ids)b::integer[], %(firsts)b::bigint[], %(ends)b::bigint[]) AS g (log_id, first, ends)
+JOIN ledger.entries AS e ON e.log_id = g.log_id AND e.index > g.first AND e.index < g.ends
+ORDER BY e.log_id, e.index
+
+-- name: salts_of_groups
+-- The salts of their payload parts that still exist.
+SELECT p.log_id, p.index, p.name, substring(p.sealed FROM 1 FOR 32)
+FROM unnest(%(log_ids)b::integer[], %(firsts)b::bigint[], %(ends)b::bigint[]) AS g (log_id, first, ends)
+JOIN ledger.parts AS p ON p.log_id = g.log_id AND p.index >= g.first AND p.index < g.ends
 
 -- name: entries_between
 -- Entries from_index up to, not including, to_index.
@@ -78,6 +99,10 @@ SELECT log_id, origin, tenant, reader FROM ledger.logs ORDER BY log_id
 -- name: log_by_origin
 -- One log.
 SELECT log_id, origin, tenant, reader FROM ledger.logs WHERE origin = %(origin)s
+
+-- name: log_by_id
+-- One log, by its number in this database.
+SELECT log_id, origin, tenant, reader FROM ledger.logs WHERE log_id = %(log_id)s
 
 -- name: head
 -- The end of one log, unlocked.

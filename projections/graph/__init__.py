@@ -1,0 +1,3 @@
+"""
+The property graph of a tenant: read `labels.py` (what there is), then `model.py` (what each entry means to it).
+"""

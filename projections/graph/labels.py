@@ -36,6 +36,7 @@ class VertexLabel(StrEnum):
     PERSON = "Person"
     API_KEY = "ApiKey"
     POLICY = "Policy"
+    ACCESS_RULE = "AccessRule"
     RETENTION_POLICY = "RetentionPolicy"
     LIFECYCLE_POLICY = "LifecyclePolicy"
     SCHEDULED_ACTION = "ScheduledAction"
@@ -115,7 +116,8 @@ VERTICES: Final[Mapping[VertexLabel, VertexKind]] = MappingProxyType(
         _V.WRITE_EVENT: VertexKind("write_event", "group id of the decision, event key"),
         _V.PERSON: VertexKind("person", "actor"),
         _V.API_KEY: VertexKind("api_key", "id"),
-        _V.POLICY: VertexKind("policy", "id, version; access rules are policies too"),
+        _V.POLICY: VertexKind("policy", "id, version"),
+        _V.ACCESS_RULE: VertexKind("access_rule", "id, version"),
         _V.RETENTION_POLICY: VertexKind("retention_policy", "id, version"),
         _V.LIFECYCLE_POLICY: VertexKind("lifecycle_policy", "id, version"),
         _V.SCHEDULED_ACTION: VertexKind("scheduled_action", "lifecycle policy id, table key, due time"),
@@ -131,6 +133,7 @@ VERTICES: Final[Mapping[VertexLabel, VertexKind]] = MappingProxyType(
 )
 
 _NAMED: Final = frozenset({_V.NAMESPACE, _V.TABLE, _V.VIEW})
+_RULES: Final = frozenset({_V.POLICY, _V.ACCESS_RULE})
 _DATA: Final = frozenset({_V.TABLE, _V.VIEW, _V.DATASET})
 
 
@@ -151,8 +154,8 @@ EDGES: Final[Mapping[EdgeLabel, EdgeKind]] = MappingProxyType(
         _E.WROTE: _joins(_V.PERSON, _V.WRITE_EVENT),
         _E.INTENDED_WRITE: _joins(_V.WRITE_EVENT, _NAMED),
         _E.ACTUAL_WRITE: _joins(_V.WRITE_EVENT, _NAMED | {_V.SNAPSHOT}),
-        _E.DECIDED_BY: _joins(_V.WRITE_EVENT, _V.POLICY),
-        _E.AUTHORED: _joins(_V.PERSON, frozenset({_V.POLICY, _V.CATALOG, _V.CONTRACT, _V.API_KEY})),
+        _E.DECIDED_BY: _joins(_V.WRITE_EVENT, _RULES),
+        _E.AUTHORED: _joins(_V.PERSON, _RULES | {_V.CATALOG, _V.CONTRACT, _V.API_KEY}),
         _E.HOLDS: _joins(_V.PERSON, _V.API_KEY),
         _E.SCHEMA_GOVERNS: _joins(_V.POLICY, _V.TABLE),
         _E.WRITE_GOVERNS: _joins(_V.POLICY, _V.TABLE),

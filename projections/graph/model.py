@@ -1,9 +1,10 @@
 """
 What each entry means to the graph. Pure: entries in, vertices and edges to be there out.
 
-Every change is an upsert of properties, later ones over earlier ones, and depends on its entry alone; so the graph is
-the same however the entries were cut into batches. An edge brings its two ends, which may stand there with nothing but
-a key until their own entry comes: an outcome, for instance, does not look its decision up, it names it.
+Every change is an upsert of properties, later ones over earlier ones, and depends on its entry alone (but for
+`Changes.edge_if_in_force`); so the graph is the same however the entries were cut into batches. An edge brings its two
+ends, which may stand there with nothing but a key until their own entry comes: an outcome, for instance, does not look
+its decision up, it names it.
 
 Nothing personal stands here but `principal` of a WriteEvent, which comes from a payload part of the entry that made the
 vertex: without the part, without the property.
@@ -12,7 +13,6 @@ vertex: without the part, without the property.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
@@ -35,9 +35,9 @@ from ledger.events import (
     Settled,
 )
 from ledger.keys import parse_key
-from projections.entries import LogEntry, read_principal, storable
-from projections.errors import UnknownLabelError
-from projections.graph.labels import EDGES, EdgeLabel, VertexLabel, vertex_key
+from projections.entries import LogEntry, decision_of, read_principal
+from projections.graph.changes import Changes, Vertex
+from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
 
 TARGETS: Final[Mapping[str, VertexLabel]] = {
     "table": VertexLabel.TABLE,
@@ -47,49 +47,6 @@ TARGETS: Final[Mapping[str, VertexLabel]] = {
 """What a commit can be about, by the kind of its event key."""
 
 FIRST_VERSION: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Vertex:
-    """A vertex, by its label and natural key."""
-
-    label: VertexLabel
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """An edge, by its label and ends."""
-
-    label: EdgeLabel
-    start: Vertex
-    end: Vertex
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """Vertices and edges to be there, with the properties to be set on them; `apply_entry` adds to it."""
-
-    vertices: dict[Vertex, dict[str, Json]] = field(default_factory=dict)
-    edges: dict[Edge, dict[str, Json]] = field(default_factory=dict)
-
-    def vertex(self, label: VertexLabel, *segments: str, **properties: Json) -> Vertex:
-        """Let the vertex that `segments` name be there, with `properties` set on it; return it."""
-        vertex = Vertex(label, vertex_key(label, *segments))
-        self.vertices.setdefault(vertex, {}).update(_storable(properties))
-        return vertex
-
-    def edge(self, start: Vertex, label: EdgeLabel, end: Vertex, **properties: Json) -> None:
-        """
-        Let the edge be there, with `properties` set on it.
-
-        Raises:
-            UnknownLabelError: if the inventory has no such edge between such vertices.
-        """
-        kind = EDGES[label]
-        if start.label not in kind.starts or end.label not in kind.ends:
-            raise UnknownLabelError(f"edge {start.label}-{label}->{end.label}: expected one of the inventory")
-        self.edges.setdefault(Edge(label, start, end), {}).update(_storable(properties))
 
 
 def changes_of(entries: Iterable[LogEntry]) -> Changes:
@@ -116,13 +73,14 @@ def apply_entry(changes: Changes, item: LogEntry) -> None:
         case CommitSettled() as settled:
             _settled(changes, entry, settled)
         case PolicyCreated() | PolicyChanged() as policy:
-            _in_force(changes, entry, policy.id, policy.version, kind="policy", effect=None, text=policy.expression)
+            _in_force(changes, entry, VertexLabel.POLICY, policy.id, policy.version, expression=policy.expression)
         case AccessRuleCreated() as rule:
-            _in_force(
-                changes, entry, rule.id, rule.version, kind="access_rule", effect=rule.effect, text=rule.expression
-            )
-        case PolicyRetired() | AccessRuleRetired() as retired:
-            _no_longer_in_force(changes, entry, retired.id, retired.version)
+            properties: dict[str, Json] = {"expression": rule.expression, "effect": rule.effect.value}
+            _in_force(changes, entry, VertexLabel.ACCESS_RULE, rule.id, rule.version, **properties)
+        case PolicyRetired() as retired:
+            _no_longer_in_force(changes, entry, VertexLabel.POLICY, retired.id, retired.version)
+        case AccessRuleRetired() as retired:
+            _no_longer_in_force(changes, entry, VertexLabel.ACCESS_RULE, retired.id, retired.version)
         case CatalogCreated() as catalog:
             vertex = changes.vertex(
                 VertexLabel.CATALOG, catalog.id, alias=catalog.id, kind=catalog.kind, **_since(entry)
@@ -152,25 +110,22 @@ def _decided(changes: Changes, item: LogEntry, decided: CommitDecided) -> None:
         as_of=decided.as_of,
         reason_id=None if decided.reason is None else decided.reason.id,
         reason_version=None if decided.reason is None else decided.reason.version,
-        principal=None if principal is None else principal.sub,
+        principal=principal,
         principal_source=decided.principal_source,
     )
     changes.edge(_person(changes, entry.actor), EdgeLabel.WROTE, write)
     changes.edge(write, EdgeLabel.INTENDED_WRITE, _target(changes, entry.key))
     if decided.reason is not None:
-        reason = decided.reason
-        policy = changes.vertex(VertexLabel.POLICY, reason.id, str(reason.version), id=reason.id, version=reason.version)
-        changes.edge(write, EdgeLabel.DECIDED_BY, policy)
+        # The event does not say which of the two it was; an id may name one of each.
+        for label in (VertexLabel.POLICY, VertexLabel.ACCESS_RULE):
+            version = Vertex(label, vertex_key(label, decided.reason.id, str(decided.reason.version)))
+            changes.edge_if_in_force(write, EdgeLabel.DECIDED_BY, version, as_of=decided.as_of)
 
 
 def _settled(changes: Changes, entry: Entry, settled: CommitSettled) -> None:
-    try:
-        decision = UUID(settled.decision)
-    except ValueError as error:
-        raise FormatError(f"decision of entry {entry.index}", expected="a UUID", found=settled.decision) from error
     write = _write_event(
         changes,
-        decision,
+        decision_of(entry, settled),
         entry.key,
         outcome=settled.outcome.value,
         settled_index=entry.index,
@@ -178,9 +133,7 @@ def _settled(changes: Changes, entry: Entry, settled: CommitSettled) -> None:
     )
     if settled.outcome is not Settled.ACCEPTED:
         return
-    target = _target(
-        changes, entry.key, table_uuid=settled.table_uuid, metadata_location=settled.metadata_location
-    )
+    target = _target(changes, entry.key, table_uuid=settled.table_uuid, metadata_location=settled.metadata_location)
     changes.edge(write, EdgeLabel.ACTUAL_WRITE, target)
     for snapshot_id in settled.snapshots:
         snapshot = changes.vertex(
@@ -196,8 +149,8 @@ def _settled(changes: Changes, entry: Entry, settled: CommitSettled) -> None:
             changes.edge(target, EdgeLabel.HAS_SNAPSHOT, snapshot)
 
 
-def _write_event(changes: Changes, decision: UUID, key: str, **properties: Json) -> Vertex:
-    return changes.vertex(VertexLabel.WRITE_EVENT, str(decision), key, group=str(decision), **properties)
+def _write_event(changes: Changes, group_id: UUID, key: str, **properties: Json) -> Vertex:
+    return changes.vertex(VertexLabel.WRITE_EVENT, str(group_id), key, group_id=str(group_id), **properties)
 
 
 def _target(changes: Changes, key: str, **properties: Json) -> Vertex:
@@ -218,9 +171,7 @@ def _target(changes: Changes, key: str, **properties: Json) -> Vertex:
         parent = namespace
     if label is VertexLabel.NAMESPACE:
         return changes.vertex(label, alias, *path)
-    target = changes.vertex(
-        label, alias, *path, alias=alias, levels=path[:-1], name=path[-1], **properties
-    )
+    target = changes.vertex(label, alias, *path, alias=alias, levels=path[:-1], name=path[-1], **properties)
     if parent is not None:
         changes.edge(target, EdgeLabel.IN_NAMESPACE, parent)
     return target
@@ -230,29 +181,17 @@ def _person(changes: Changes, actor: str) -> Vertex:
     return changes.vertex(VertexLabel.PERSON, actor, actor=actor)
 
 
-def _in_force(
-    changes: Changes, entry: Entry, policy_id: str, version: int, *, kind: str, effect: str | None, text: str
-) -> None:
+def _in_force(changes: Changes, entry: Entry, label: VertexLabel, name: str, version: int, **properties: Json) -> None:
     """A version is in force from this entry on, and the one before it no longer is."""
-    policy = changes.vertex(
-        VertexLabel.POLICY,
-        policy_id,
-        str(version),
-        id=policy_id,
-        version=version,
-        kind=kind,
-        effect=None if effect is None else str(effect),
-        expression=text,
-        **_since(entry),
-    )
-    changes.edge(_person(changes, entry.actor), EdgeLabel.AUTHORED, policy)
-    _no_longer_in_force(changes, entry, policy_id, version)
+    vertex = changes.vertex(label, name, str(version), id=name, version=version, **properties, **_since(entry))
+    changes.edge(_person(changes, entry.actor), EdgeLabel.AUTHORED, vertex)
+    _no_longer_in_force(changes, entry, label, name, version)
 
 
-def _no_longer_in_force(changes: Changes, entry: Entry, policy_id: str, version: int) -> None:
+def _no_longer_in_force(changes: Changes, entry: Entry, label: VertexLabel, name: str, version: int) -> None:
     """`version` replaced or retired the version before it: an aggregate's versions have no gap."""
     if version > FIRST_VERSION:
-        changes.vertex(VertexLabel.POLICY, policy_id, str(version - 1), **_until(entry))
+        changes.vertex(label, name, str(version - 1), **_until(entry))
 
 
 def _key_created(changes: Changes, entry: Entry, key: KeyCreated) -> None:
@@ -274,15 +213,3 @@ def _since(entry: Entry) -> dict[str, Json]:
 
 def _until(entry: Entry) -> dict[str, Json]:
     return {"to_index": entry.index, "to_time": canonical.format_time(entry.recorded_at)}
-
-
-def _storable(properties: Mapping[str, Json]) -> dict[str, Json]:
-    return {name: _storable_value(value) for name, value in properties.items()}
-
-
-def _storable_value(value: Json) -> Json:
-    if isinstance(value, str):
-        return storable(value)
-    if isinstance(value, list):
-        return [_storable_value(item) for item in value]
-    return value

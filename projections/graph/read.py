@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, LiteralString, cast
+from typing import Any, Final, cast
 
 from psycopg import AsyncConnection, sql
 
@@ -50,9 +50,9 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyVersion:
-    """One version of a policy or access rule (`kind`)."""
+    """One version of a policy or access rule (`label`)."""
 
-    kind: str
+    label: VertexLabel
     id: str
     version: int
 
@@ -62,9 +62,9 @@ class Write:
     """
     Who wrote what, under which policy.
 
-    `target` is the event key of the table, view or namespace; `reason` the policy or rule that decided, as (id, version);
-    `in_force` the policies and rules it was judged by. `outcome` is None until it is settled, and for what was not
-    approved; `principal` where its payload part was erased.
+    `target` is the event key of the table, view or namespace; `decided_by` the policy or rule that was the reason (two
+    if one of each has that id and version); `in_force` all it was judged by. `outcome` is None until it is settled, and
+    for what was not approved; `principal` where its payload part was erased.
     """
 
     index: int
@@ -75,7 +75,7 @@ class Write:
     target: str
     decision: str
     outcome: str | None
-    reason: tuple[str, int] | None
+    decided_by: tuple[PolicyVersion, ...]
     in_force: tuple[PolicyVersion, ...]
 
 
@@ -113,7 +113,7 @@ class Graph:
             "cypher",
             graph=sql.Literal(self.name),
             # AGE takes the query as a dollar-quoted constant and nothing else.
-            query=sql.SQL(cast("LiteralString", f"{_QUOTE} {cypher} {_QUOTE}".replace("%", "%%"))),
+            cypher=sql.SQL(f"{_QUOTE} {cypher} {_QUOTE}".replace("%", "%%")),
             columns=sql.SQL(", ").join(
                 sql.SQL("{} ag_catalog.agtype").format(sql.Identifier(column)) for column in columns
             ),
@@ -121,15 +121,13 @@ class Graph:
         cursor = await self._connection.execute(query, {"parameters": agtype(dict(parameters or {}))})
         return [tuple(parse_agtype(value) for value in row) for row in await cursor.fetchall()]
 
-    async def writes(
-        self, *, target: str | None = None, before: int = INDEX_END, limit: int = 100
-    ) -> list[Write]:
+    async def writes(self, *, target: str | None = None, before: int = INDEX_END, limit: int = 100) -> list[Write]:
         """
         Return the last writes before index `before`, newest first: of one event key `target`, or of all.
         """
-        query, parameters = "writes", {"before": before, "limit": min(limit, ROWS_MAX)}
+        query, parameters = "writes", dict[str, Json](before=before, limit=min(limit, ROWS_MAX))
         if target is not None:
-            query, parameters = "writes_of_target", {**parameters, "key": bounded_key(target)}
+            query, parameters["key"] = "writes_of_target", bounded_key(target)
         rows = await self.query(CYPHER[query], _WRITE_COLUMNS, parameters)
         return [_write(row) for row in rows]
 
@@ -178,8 +176,7 @@ async def open_graph(connection: Connection) -> Graph:
     tenant, generation = row
     if generation is None:
         raise NotProjectedError(f"graph of tenant {tenant}: expected one, no runner has seen this log yet")
-    # AGE's parser finds the operators of agtype by this path; it lasts as long as the transaction.
-    await connection.execute("SET LOCAL search_path = pg_catalog, ag_catalog")
+    await connection.execute(QUERIES["search_path"])
     return Graph(connection, graph_name(tenant, generation))
 
 
@@ -200,31 +197,18 @@ def parse_agtype(text: str | None) -> Json:
 
 
 _WRITE_COLUMNS: Final = (
-    "log_index",
-    "recorded_at",
-    "actor",
-    "principal",
-    "operation",
-    "target",
-    "decision",
-    "outcome",
-    "reason_id",
-    "reason_version",
-    "policies",
+    *("index", "recorded_at", "actor", "principal", "operation", "target", "decision", "outcome"),
+    *("decided_by", "policies", "rules"),
 )
 
 
 def _write(row: tuple[Any, ...]) -> Write:
-    index, recorded_at, actor, principal, operation, target, decision, outcome, reason_id, reason_version, policies = row
-    return Write(
-        index=index,
-        recorded_at=recorded_at,
-        actor=actor,
-        principal=principal,
-        operation=operation,
-        target=target,
-        decision=decision,
-        outcome=outcome,
-        reason=None if reason_id is None else (reason_id, reason_version),
-        in_force=tuple(PolicyVersion(kind=kind, id=id_, version=version) for kind, id_, version in policies if kind),
-    )
+    values = dict(zip(_WRITE_COLUMNS, row, strict=True))
+    in_force = _versions(values.pop("policies")) + _versions(values.pop("rules"))
+    return Write(**{**values, "decided_by": _versions(values["decided_by"]), "in_force": in_force})
+
+
+def _versions(rows: list[list[Any]]) -> tuple[PolicyVersion, ...]:
+    """Return what was collected, without the row of nulls that stands for nothing."""
+    found = sorted((label, id_, version) for label, id_, version in rows if label)
+    return tuple(PolicyVersion(label=VertexLabel(label), id=id_, version=version) for label, id_, version in found)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, LiteralString, cast
+from typing import Any, Final
 from uuid import UUID
 
 from psycopg import AsyncConnection, sql
@@ -20,14 +20,13 @@ from ledger.canonical import Json
 from ledger.errors import NotCanonicalError
 from ledger.queries import load_queries
 from projections.digest import GenerationDigest
+from projections.graph.changes import Changes, Edge, Vertex, is_in_force
 from projections.graph.labels import EdgeLabel, VertexLabel
-from projections.graph.model import Changes, Vertex
+from projections.projection import iterate_rows
 
 QUERIES: Final = load_queries("projections", "graph.sql")
 ALL_VERTICES: Final = "_ag_label_vertex"
 """AGE's parent of all vertex tables."""
-
-DIGEST_ROWS_FETCHED: Final = 10_000
 
 Connection = AsyncConnection[Any]
 
@@ -39,17 +38,18 @@ def graph_name(tenant: UUID, generation: int) -> str:
     return f"g_{tenant.hex}_{generation}"
 
 
-def compose(query: str, **names: sql.Composable) -> sql.Composed:
+def compose(name: str, **names: sql.Composable) -> sql.Composed:
     """
     Return a query of `graph.sql` with its identifiers in place.
     """
-    return sql.SQL(cast("LiteralString", QUERIES[query])).format(**names)
+    return sql.SQL(QUERIES[name]).format(**names)
 
 
 async def create_graph(connection: Connection, graph: str, *, reader: str) -> None:
     """
     Make an empty graph with every label of the inventory, readable by the role `reader`.
     """
+    await connection.execute(QUERIES["search_path"])
     await connection.execute(QUERIES["create_graph"], {"graph": graph})
     for vertex_label in VertexLabel:
         await connection.execute(QUERIES["create_vertex_label"], {"graph": graph, "label": vertex_label.value})
@@ -87,6 +87,8 @@ async def write_changes(connection: Connection, graph: str, changes: Changes) ->
         found = await connection.execute(compose("vertex_ids", label=table), {"keys": keys})
         ids.update({vertices[place - 1]: id_ for place, id_ in await found.fetchall()})
     edges: dict[EdgeLabel, list[tuple[str, str, str]]] = {}
+    for edge, end in (await _in_force(connection, graph, changes)).items():
+        edges.setdefault(edge.label, []).append((ids[edge.start], end, agtype({})))
     for edge, properties in changes.edges.items():
         edges.setdefault(edge.label, []).append((ids[edge.start], ids[edge.end], agtype(properties)))
     for edge_label, between in edges.items():
@@ -95,6 +97,22 @@ async def write_changes(connection: Connection, graph: str, changes: Changes) ->
             compose("upsert_edges", label=sql.Identifier(graph, edge_label.value)),
             {"starts": starts, "ends": ends, "properties": rows},
         )
+
+
+async def _in_force(connection: Connection, graph: str, changes: Changes) -> dict[Edge, str]:
+    """Return the edges whose end was in force at their index, with its id."""
+    by_label: dict[VertexLabel, list[Edge]] = {}
+    for edge in changes.edges_if_in_force:
+        by_label.setdefault(edge.end.label, []).append(edge)
+    ends: dict[Edge, str] = {}
+    for label, edges in by_label.items():
+        keys = [agtype(edge.end.key) for edge in edges]
+        rows = await connection.execute(compose("versions", label=sql.Identifier(graph, label.value)), {"keys": keys})
+        for place, id_, from_index, to_index in await rows.fetchall():
+            edge = edges[place - 1]
+            if is_in_force(from_index, to_index, as_of=changes.edges_if_in_force[edge]):
+                ends[edge] = id_
+    return ends
 
 
 def agtype(value: Json) -> str:
@@ -111,18 +129,12 @@ async def digest_graph(connection: Connection, graph: str, digest: GenerationDig
     vertices = sql.Identifier(graph, ALL_VERTICES)
     for vertex_label in VertexLabel:
         query = compose("digest_vertices", label=sql.Identifier(graph, vertex_label.value))
-        async with connection.cursor("digest") as rows:
-            rows.itersize = DIGEST_ROWS_FETCHED
-            await rows.execute(query)
-            async for (properties,) in rows:
-                _add(digest, vertex_label, (), properties)
+        async for (properties,) in iterate_rows(connection, query):
+            _add(digest, vertex_label, (), properties)
     for edge_label in EdgeLabel:
         query = compose("digest_edges", label=sql.Identifier(graph, edge_label.value), vertices=vertices)
-        async with connection.cursor("digest") as rows:
-            rows.itersize = DIGEST_ROWS_FETCHED
-            await rows.execute(query)
-            async for start, end, properties in rows:
-                _add(digest, edge_label, (start, end), properties)
+        async for start, end, properties in iterate_rows(connection, query):
+            _add(digest, edge_label, (start, end), properties)
 
 
 def digest_changes(changes: Changes, digest: GenerationDigest) -> None:
@@ -132,10 +144,11 @@ def digest_changes(changes: Changes, digest: GenerationDigest) -> None:
     for vertex_label in VertexLabel:
         for vertex in _sorted(vertex for vertex in changes.vertices if vertex.label is vertex_label):
             digest.add(vertex_label, {**changes.vertices[vertex], "key": vertex.key})
+    edges: dict[Edge, Mapping[str, Json]] = {**{edge: {} for edge in changes.edges_in_force()}, **changes.edges}
     for edge_label in EdgeLabel:
-        edges = (edge for edge in changes.edges if edge.label is edge_label)
-        for edge in sorted(edges, key=lambda edge: (edge.start.key, edge.end.key)):
-            digest.add(edge_label, edge.start.key, edge.end.key, changes.edges[edge])
+        labelled = (edge for edge in edges if edge.label is edge_label)
+        for edge in sorted(labelled, key=lambda edge: (edge.start.key, edge.end.key)):
+            digest.add(edge_label, edge.start.key, edge.end.key, edges[edge])
 
 
 def _sorted(vertices: Iterable[Vertex]) -> list[Vertex]:

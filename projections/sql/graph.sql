@@ -1,3 +1,7 @@
+-- name: search_path
+-- AGE finds its own operators by this path; it lasts as long as the transaction.
+SET LOCAL search_path = pg_catalog, ag_catalog
+
 -- name: create_graph
 -- A schema of its own, with AGE's tables in it.
 SELECT ag_catalog.create_graph(%(graph)s)
@@ -50,6 +54,16 @@ JOIN {label} AS v
     ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype)
        OPERATOR(ag_catalog.=) k.key::ag_catalog.agtype
 
+-- name: versions
+-- Versions of policies and rules that exist, with the indices between which they are in force.
+SELECT k.place, v.id,
+       (ag_catalog.agtype_access_operator(v.properties, '"from_index"'::ag_catalog.agtype))::bigint,
+       (ag_catalog.agtype_access_operator(v.properties, '"to_index"'::ag_catalog.agtype))::bigint
+FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k (key, place)
+JOIN {label} AS v
+    ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype)
+       OPERATOR(ag_catalog.=) k.key::ag_catalog.agtype
+
 -- name: upsert_edges
 -- Edges between vertices by id, properties as for vertices.
 INSERT INTO {label} AS e (start_id, end_id, properties)
@@ -82,7 +96,7 @@ WHERE g.reader = current_user
 
 -- name: cypher
 -- One openCypher query of ours; values travel in one bind parameter, an object.
-SELECT * FROM ag_catalog.cypher({graph}, {query}, %(parameters)s) AS ({columns})
+SELECT * FROM ag_catalog.cypher({graph}, {cypher}, %(parameters)s) AS ({columns})
 
 -- name: edges_out
 -- The part of a traversal that follows one edge label forwards.

@@ -86,6 +86,10 @@ def _check_boolean(tree: Node) -> None:
             pass
         case ("primary", ["ident_arg"]) if str(tree.children[0].children[0]) in NEVER_BOOLEAN:
             pass
+        case ("expr", _):
+            for branch in tree.children[1:]:
+                _check_boolean(branch)
+            return
         case _:
             return
     refuse(tree, "this gives no boolean; a program must end in true or false")

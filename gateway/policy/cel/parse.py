@@ -24,7 +24,7 @@ EXPRESSION_BYTES_MAX: Final = 8192
 """As UTF-8. A policy longer than that is several policies."""
 
 DEPTH_MAX: Final = 200
-"""Levels of a folded tree; the evaluator takes up to six Python frames a level, of the 2,500 that cel-python allows."""
+"""Levels of a folded tree; evaluating takes up to four frames a level, of the 1,000 that Python has by itself."""
 
 _PRECEDENCE: Final = frozenset(
     {"expr", "conditionalor", "conditionaland", "relation", "addition", "multiplication", "unary", "member"}

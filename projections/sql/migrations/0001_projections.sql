@@ -41,7 +41,7 @@ CREATE TABLE projections.commits (
     name text,
     decision text NOT NULL,
     reason_id text,
-    reason_version integer,
+    reason_version bigint,
     as_of bigint NOT NULL,
     policy_set text NOT NULL,
     request text NOT NULL,

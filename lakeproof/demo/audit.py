@@ -1,0 +1,137 @@
+"""
+What an auditor does in the scene: export, verify with the database out of reach, tamper with copies, check a proof.
+
+Every act is a command an auditor types, run as a process of its own; what it prints is what the scene shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lakeproof.signing import latest_checkpoint_size, verifier_key
+from lakeproof.up import Serving
+from ledger.read import Log, read_head
+
+CHECKPOINT_WAIT_S: Final = 30.0
+POLL_S: Final = 0.05
+VERIFIED, BROKEN = 0, 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """A command that has ended: its exit code and what it printed."""
+
+    code: int
+    output: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Auditor:
+    """Audits one installation; `say` shows what is done and found."""
+
+    serving: Serving
+    say: Callable[[str], None]
+
+    async def audit(self, log: Log, *, refused_index: int) -> None:
+        """
+        Export and verify `log`, find two faults in copies, and check a proof of entry `refused_index`.
+
+        Raises:
+            AssertionError: if a command does not end as it must.
+        """
+        key = verifier_key(self.serving.services.foundation, log.origin).format()
+        await self._checkpointed(log)
+        folder = Path(tempfile.mkdtemp(prefix="lakeproof-audit-"))
+        try:
+            export = folder / "log"
+            await self._run("ledger", "export", log.origin, str(export), expect=VERIFIED)
+            self.say(f"   exported; verifier key {key}")
+            self.say("   $ lakeproof ledger verify log --key …   (no database: its address leads nowhere)")
+            self._show(await self._offline("ledger", "verify", str(export), "--key", key, expect=VERIFIED))
+            await self._tampered(folder, export, key, "entry", "tile/entries/**/*")
+            await self._tampered(folder, export, key, "tile", "tile/0/**/*")
+            await self._proven(folder, log, key, refused_index)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def verify_again(self, logs: list[Log]) -> None:
+        """
+        Verify the logs of earlier runs, from the database.
+
+        Raises:
+            AssertionError: if one of them does not verify.
+        """
+        for log in logs:
+            await self._run("ledger", "verify", "--log", log.origin, expect=VERIFIED)
+        if logs:
+            self.say(f"   {len(logs)} logs of earlier runs verified again")
+
+    async def _tampered(self, folder: Path, export: Path, key: str, what: str, pattern: str) -> None:
+        """Change one byte of one file in a copy and see it found."""
+        copy = folder / f"tampered-{what}"
+        shutil.copytree(export, copy)
+        file = min(path for path in copy.glob(pattern) if path.is_file())
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 0x01
+        file.write_bytes(data)
+        self.say(f"   one bit of {file.relative_to(copy)} changed in a copy:")
+        self._show(await self._offline("ledger", "verify", str(copy), "--key", key, expect=BROKEN))
+
+    async def _proven(self, folder: Path, log: Log, key: str, index: int) -> None:
+        proof = folder / "refusal.tlog-proof"
+        await self._run("ledger", "prove", log.origin, str(index), "--out", str(proof), expect=VERIFIED)
+        self.say(f"   the refusal as one file of {proof.stat().st_size:,} bytes:")
+        self.say("   $ lakeproof ledger check-proof refusal.tlog-proof --key …")
+        self._show(await self._offline("ledger", "check-proof", str(proof), "--key", key, expect=VERIFIED))
+
+    async def _checkpointed(self, log: Log) -> None:
+        """Wait until a signed checkpoint covers all that is in the log now."""
+        services = self.serving.services
+        role = services.foundation.installation.roles.auditor
+        async with asyncio.timeout(CHECKPOINT_WAIT_S), services.house.database.as_role(role) as connection:
+            size = (await read_head(connection, log.log_id)).size
+        async with asyncio.timeout(CHECKPOINT_WAIT_S):
+            while True:
+                async with services.house.database.as_role(role) as connection:
+                    if await latest_checkpoint_size(connection, log.log_id) >= size:
+                        return
+                await asyncio.sleep(POLL_S)
+
+    async def _offline(self, *arguments: str, expect: int) -> Ran:
+        """Run a command that can reach no database and no home."""
+        nowhere = {"LAKEPROOF_HOME": os.devnull, "LAKEPROOF_DSN": "host=/nonexistent dbname=nowhere"}
+        return await self._run(*arguments, expect=expect, environment=nowhere)
+
+    async def _run(self, *arguments: str, expect: int, environment: Mapping[str, str] | None = None) -> Ran:
+        """Run `lakeproof` with `arguments`; it must end with exit code `expect`."""
+        home = str(self.serving.services.foundation.settings.home)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "lakeproof",
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, "LAKEPROOF_HOME": home, **(environment or {})},
+        )
+        printed, _ = await process.communicate()
+        ran = Ran(code=process.returncode or 0, output=printed.decode(errors="replace"))
+        if ran.code != expect:
+            said = ran.output.strip() or "nothing"
+            raise AssertionError(
+                f"lakeproof {' '.join(arguments[:2])}: expected exit code {expect}, found {ran.code}: {said}"
+            )
+        return ran
+
+    def _show(self, ran: Ran) -> None:
+        for line in ran.output.strip().splitlines():
+            self.say(f"     {line}")

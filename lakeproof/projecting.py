@@ -1,0 +1,52 @@
+"""
+The projections this installation runs, in one list; how a rebuild is attested, and what operators read from them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.database import Database
+from lakeproof.services import Services, new_group_id, now
+from ledger.event import SYSTEM_ACTOR, Event, prepare
+from ledger.events import ProjectionAttested, to_data
+from ledger.keys import format_key
+from ledger.read import Log
+from ledger.sequence import Group
+from projections.commits import CommitsProjection
+from projections.exposition import format_metrics
+from projections.graph.projection import GraphProjection
+from projections.metrics import MetricsProjection, read_metrics
+from projections.projection import Projection
+
+GRAPH: Final = GraphProjection()
+PROJECTIONS: Final[tuple[Projection, ...]] = (CommitsProjection(), MetricsProjection(), GRAPH)
+
+
+async def metrics_text(database: Database, role: str) -> str:
+    """
+    Return the projections' metrics over all logs that `role` may see, as Prometheus scrapes them.
+
+    Raises:
+        UnavailableError: if the database cannot be reached.
+    """
+    async with database.as_role(role) as connection:
+        return format_metrics(await read_metrics(connection, [projection.name for projection in PROJECTIONS]))
+
+
+async def attest(services: Services, log: Log, attested: ProjectionAttested) -> None:
+    """
+    Append to `log` that a generation of one of its projections was built and has this digest.
+
+    Raises:
+        LedgerError: if it cannot be appended.
+    """
+    event = Event(
+        type=ProjectionAttested.TYPE,
+        version=ProjectionAttested.VERSION,
+        key=format_key("projection", (attested.projection,)),
+        actor=SYSTEM_ACTOR,
+        occurred_at=now(),
+        data=to_data(attested),
+    )
+    await services.house.append(log.log_id, Group(id=new_group_id(), then=(prepare(event),)))

@@ -1,0 +1,128 @@
+"""
+The rules of the metrics: which commits are counted, when, and under what. Pure.
+
+A commit is counted once, when it is at its end: at its decision, unless that approved it; otherwise at the first
+outcome that is not `unknown`. Until then it is open. So every count only grows, and none is counted twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from uuid import UUID
+
+from ledger.entry import Entry
+from ledger.events import AccessRefused, CommitDecided, CommitSettled, Decided, Reason, Settled
+from projections.entries import LogEntry, decision_of, storable
+
+NO_OUTCOME = ""
+"""The outcome of what was not approved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCommit:
+    """An approved commit that is not at its end; `is_unknown` if its outcome was asked for in vain."""
+
+    index: int
+    group_id: UUID
+    key: str
+    recorded_at: datetime
+    actor: str
+    operation: str
+    reason: str
+    is_unknown: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dimensions:
+    """What a commit is counted under; `hour` (UTC) is that of its decision, `reason` `<id>/<version>` or empty."""
+
+    hour: datetime
+    key: str
+    actor: str
+    operation: str
+    decision: str
+    outcome: str
+    reason: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What a batch adds: counts, refusals by (operation, reason), and the open commits that came, changed or went."""
+
+    counts: Counter[Dimensions] = field(default_factory=Counter)
+    refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
+    opened: dict[int, OpenCommit] = field(default_factory=dict)
+    closed: set[int] = field(default_factory=set)
+
+
+def groups_settled(entries: Iterable[LogEntry]) -> list[UUID]:
+    """
+    Return the decisions whose open commits `tally` must be given.
+    """
+    found = {decision_of(item.entry, item.event) for item in entries if isinstance(item.event, CommitSettled)}
+    return sorted(found)
+
+
+def tally(entries: Sequence[LogEntry], stored: Iterable[OpenCommit]) -> Tally:
+    """
+    Return what `entries` add, given the open commits `stored` of the decisions that they settle.
+    """
+    result = Tally()
+    open_commits: dict[tuple[UUID, str], list[OpenCommit]] = {}
+    for commit in stored:
+        open_commits.setdefault((commit.group_id, commit.key), []).append(commit)
+    for item in entries:
+        entry = item.entry
+        match item.event:
+            case CommitDecided(decision=Decided.APPROVED) as decided:
+                commit = _opened(entry, decided)
+                open_commits.setdefault((commit.group_id, commit.key), []).append(commit)
+                result.opened[commit.index] = commit
+            case CommitDecided() as decided:
+                result.counts[_dimensions(_opened(entry, decided), decided.decision, NO_OUTCOME)] += 1
+            case CommitSettled(outcome=Settled.UNKNOWN) as settled:
+                place = decision_of(entry, settled), entry.key
+                open_commits[place] = [replace(commit, is_unknown=True) for commit in open_commits.get(place, [])]
+                result.opened.update({commit.index: commit for commit in open_commits[place]})
+            case CommitSettled() as settled:
+                for commit in open_commits.pop((decision_of(entry, settled), entry.key), []):
+                    result.counts[_dimensions(commit, Decided.APPROVED, settled.outcome.value)] += 1
+                    result.opened.pop(commit.index, None)
+                    result.closed.add(commit.index)
+            case AccessRefused() as refused:
+                result.refusals[storable(refused.operation), _reason(refused.reason)] += refused.count
+            case _:
+                pass  # not counted
+    return result
+
+
+def _opened(entry: Entry, decided: CommitDecided) -> OpenCommit:
+    return OpenCommit(
+        index=entry.index,
+        group_id=entry.group_id,
+        key=entry.key,
+        recorded_at=entry.recorded_at,
+        actor=entry.actor,
+        operation=storable(decided.operation),
+        reason=_reason(decided.reason),
+        is_unknown=False,
+    )
+
+
+def _dimensions(commit: OpenCommit, decision: Decided, outcome: str) -> Dimensions:
+    return Dimensions(
+        hour=commit.recorded_at.replace(minute=0, second=0, microsecond=0),
+        key=commit.key,
+        actor=commit.actor,
+        operation=commit.operation,
+        decision=decision.value,
+        outcome=outcome,
+        reason=commit.reason,
+    )
+
+
+def _reason(reason: Reason | None) -> str:
+    return "" if reason is None else storable(f"{reason.id}/{reason.version}")

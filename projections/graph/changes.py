@@ -1,0 +1,99 @@
+"""
+Changes to a graph: which vertices and edges are to be there, with which properties. Pure.
+
+Whatever is added is merged by label and natural key, later properties over earlier ones, as `write.py` merges it with
+what the graph holds; so two batches one after the other change a graph as one batch of both does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ledger.canonical import Json
+from projections.entries import storable_json
+from projections.errors import UnknownLabelError
+from projections.graph.labels import EDGES, EdgeLabel, VertexLabel, vertex_key
+
+
+@dataclass(frozen=True, slots=True)
+class Vertex:
+    """A vertex, by its label and natural key."""
+
+    label: VertexLabel
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An edge, by its label and ends."""
+
+    label: EdgeLabel
+    start: Vertex
+    end: Vertex
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Vertices and edges to be there, with the properties to be set on them; `graph/model.py` adds to it."""
+
+    vertices: dict[Vertex, dict[str, Json]] = field(default_factory=dict)
+    edges: dict[Edge, dict[str, Json]] = field(default_factory=dict)
+    edges_if_in_force: dict[Edge, int] = field(default_factory=dict)
+    """Edges to be there if their end was in force at this index; see `edge_if_in_force`."""
+
+    def vertex(self, label: VertexLabel, *segments: str, **properties: Json) -> Vertex:
+        """Let the vertex that `segments` name be there, with `properties` set on it; return it."""
+        vertex = Vertex(label, vertex_key(label, *segments))
+        self.vertices.setdefault(vertex, {}).update(_storable(properties))
+        return vertex
+
+    def edge(self, start: Vertex, label: EdgeLabel, end: Vertex, **properties: Json) -> None:
+        """
+        Let the edge be there, with `properties` set on it.
+
+        Raises:
+            UnknownLabelError: if the inventory has no such edge between such vertices.
+        """
+        self.edges.setdefault(_edge(start, label, end), {}).update(_storable(properties))
+
+    def edge_if_in_force(self, start: Vertex, label: EdgeLabel, end: Vertex, *, as_of: int) -> None:
+        """
+        Let the edge be there if `end` (a version of something) exists and was in force at index `as_of`.
+
+        The one change that looks at what is there. It still does not depend on how entries are cut into batches: a
+        version's `from_index` is set once, by an entry before this one, and a `to_index` set later is above `as_of`.
+
+        Raises:
+            UnknownLabelError: as `edge` does.
+        """
+        self.edges_if_in_force[_edge(start, label, end)] = as_of
+
+    def edges_in_force(self) -> list[Edge]:
+        """Return those of `edges_if_in_force` that are to be drawn, if nothing was in the graph before."""
+        drawn = []
+        for edge, as_of in self.edges_if_in_force.items():
+            end = self.vertices.get(edge.end, {})
+            if is_in_force(end.get("from_index"), end.get("to_index"), as_of=as_of):
+                drawn.append(edge)
+        return drawn
+
+
+def is_in_force(from_index: Json, to_index: Json, *, as_of: int) -> bool:
+    """
+    Tell whether what is in force from one index up to, not including, another was so at index `as_of`.
+    """
+    if not isinstance(from_index, int) or from_index > as_of:
+        return False
+    return not isinstance(to_index, int) or to_index > as_of
+
+
+def _edge(start: Vertex, label: EdgeLabel, end: Vertex) -> Edge:
+    kind = EDGES[label]
+    if start.label not in kind.starts or end.label not in kind.ends:
+        raise UnknownLabelError(f"edge {start.label}-{label}->{end.label}: expected one of the inventory")
+    return Edge(label, start, end)
+
+
+def _storable(properties: Mapping[str, Json]) -> dict[str, Json]:
+    return {name: storable_json(value) for name, value in properties.items()}

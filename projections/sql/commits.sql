@@ -1,0 +1,73 @@
+-- name: insert_decided
+-- A row for every decision.
+INSERT INTO projections.commits (
+    log_id, generation, index, group_id, key, recorded_at, actor, principal, principal_source, operation, actions,
+    alias, namespace, name, decision, reason_id, reason_version, as_of, policy_set, request, base, table_uuid, snapshots
+)
+SELECT %(log_id)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    index bigint, group_id uuid, key text, recorded_at timestamptz, actor text, principal text, principal_source text,
+    operation text, actions text[], alias text, namespace text[], name text, decision text, reason_id text,
+    reason_version bigint, as_of bigint, policy_set text, request text, base text, table_uuid text, snapshots text[]
+)
+
+-- name: settle
+-- The last outcome of each decision. An outcome never stands before its decision, however the entries are cut.
+UPDATE projections.commits AS c
+SET settled_index = x.settled_index, settled_at = x.settled_at, outcome = x.outcome, evidence = x.evidence,
+    metadata_location = x.metadata_location, metadata_sha256 = x.metadata_sha256,
+    table_uuid = coalesce(x.table_uuid, c.table_uuid)
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    group_id uuid, key text, settled_index bigint, settled_at timestamptz, outcome text, evidence text,
+    metadata_location text, metadata_sha256 text, table_uuid text
+)
+WHERE c.log_id = %(log_id)s AND c.generation = %(generation)s AND c.group_id = x.group_id AND c.key = x.key
+  AND c.index < x.settled_index
+
+-- name: digest_commits
+-- Every row in the order of the log.
+SELECT index, group_id::text, key, recorded_at, actor, principal, principal_source, operation, actions, alias,
+       namespace, name, decision, reason_id, reason_version, as_of, policy_set, request, base, table_uuid, snapshots,
+       settled_index, settled_at, outcome, evidence, metadata_location, metadata_sha256
+FROM projections.commits
+WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY index
+
+-- name: drop_commits
+-- The rows of one generation.
+DELETE FROM projections.commits WHERE log_id = %(log_id)s AND generation = %(generation)s
+
+-- name: commits
+-- The last commits below an index, of the live generation.
+SELECT c.index, c.group_id, c.key, c.recorded_at, c.actor, c.principal, c.principal_source, c.operation, c.actions,
+       c.alias, c.namespace, c.name, c.decision, c.reason_id, c.reason_version, c.as_of, c.policy_set, c.request, c.base,
+       c.table_uuid, c.snapshots, c.settled_index, c.settled_at, c.outcome, c.evidence, c.metadata_location,
+       c.metadata_sha256
+FROM projections.live AS l JOIN projections.commits AS c USING (log_id, generation)
+WHERE l.projection = 'commits' AND c.index < %(before)s
+  AND (%(decision)s::text IS NULL OR c.decision = %(decision)s)
+ORDER BY c.index DESC
+LIMIT %(limit)s
+
+-- name: commits_of_key
+-- The same for one table, view or namespace.
+SELECT c.index, c.group_id, c.key, c.recorded_at, c.actor, c.principal, c.principal_source, c.operation, c.actions,
+       c.alias, c.namespace, c.name, c.decision, c.reason_id, c.reason_version, c.as_of, c.policy_set, c.request, c.base,
+       c.table_uuid, c.snapshots, c.settled_index, c.settled_at, c.outcome, c.evidence, c.metadata_location,
+       c.metadata_sha256
+FROM projections.live AS l JOIN projections.commits AS c USING (log_id, generation)
+WHERE l.projection = 'commits' AND c.index < %(before)s
+  AND hashtextextended(c.key, 0) = hashtextextended(%(key)s, 0) AND c.key = %(key)s
+  AND (%(decision)s::text IS NULL OR c.decision = %(decision)s)
+ORDER BY c.index DESC
+LIMIT %(limit)s
+
+-- name: commits_of_group
+-- The commits that one group decided (several tables, if it was a transaction).
+SELECT c.index, c.group_id, c.key, c.recorded_at, c.actor, c.principal, c.principal_source, c.operation, c.actions,
+       c.alias, c.namespace, c.name, c.decision, c.reason_id, c.reason_version, c.as_of, c.policy_set, c.request, c.base,
+       c.table_uuid, c.snapshots, c.settled_index, c.settled_at, c.outcome, c.evidence, c.metadata_location,
+       c.metadata_sha256
+FROM projections.live AS l JOIN projections.commits AS c USING (log_id, generation)
+WHERE l.projection = 'commits' AND c.group_id = %(group_id)s
+ORDER BY c.index

@@ -1,0 +1,237 @@
+"""What is refused when an expression is saved, and the place that is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lark
+import pytest
+from celpy import InterpretedRunner, json_to_cel
+from celpy import Environment as CelPython
+from celpy.celparser import CELParser
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.policy.cel.parse import DEPTH_MAX, EXPRESSION_BYTES_MAX, parse
+from gateway.policy.cel.programs import Programs
+from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, PolicyNotCompiledError
+
+
+def refused(expression: str, *, kind: str = POLICY) -> PolicyNotCompiledError:
+    with pytest.raises(PolicyNotCompiledError) as caught:
+        Programs().check(expression, kind=kind)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("expression", "place", "words"),
+    [
+        # syntax
+        ("", (1, 1), "empty"),
+        ("  \n ", (1, 1), "empty"),
+        ("table.exists &&", (1, 16), "ends where more was expected"),
+        ("true &&\n(table.exists", (2, 14), "ends where more was expected"),
+        ("table.exists = true", (1, 14), "'=' cannot stand here"),
+        ("true\n&& tru e", (2, 8), "'e' cannot stand here"),
+        ("table..exists", (1, 7), "'.' cannot stand here"),
+        ("true && € == 1", (1, 9), "'€' cannot stand here"),
+        ("commit.name == 'abc", (1, 16), "not closed"),
+        ("commit.name == '\ud800'", (1, 17), "surrogate"),
+        # names
+        ("tabel.exists", (1, 1), "unknown variable 'tabel'; known here: commit, principal"),
+        ("true &&\n  (tabel.exists)", (2, 4), "unknown variable 'tabel'"),
+        ("result.colums.size() == 0", (1, 8), "result has no field 'colums'; it has columns"),
+        ("!has(table.propertys.owner)", (1, 12), "table has no field 'propertys'"),
+        ("table.snapshot.oper == 'append'", (1, 16), "table.snapshot has no field 'oper'"),
+        ("[1].all(x, y == 1)", (1, 12), "unknown variable 'y'"),
+        ("[1].all(x, x == 1) && x == 1", (1, 23), "unknown variable 'x'"),
+        ("[x].all(x, x == 1)", (1, 2), "unknown variable 'x'"),
+        ("op == 'CREATE_ENTITY'", (1, 1), "unknown variable 'op'"),
+        (".table.exists", (1, 1), "cannot begin with a dot"),
+        ("size == 1", (1, 1), "unknown variable 'size'"),
+        ("google.protobuf.Int32Value{value: 1} == 1", (1, 1), "message literals"),
+        # functions
+        ("true && lenght(commit.name) == 1", (1, 9), "unknown function 'lenght'"),
+        ("commit.name.upper() == 'A'", (1, 13), "unknown function 'upper'"),
+        ("[1].reduce(r, i, 0, r + i) == 1", (1, 5), "unknown function 'reduce'"),
+        ("[1].min() == 1", (1, 5), "unknown function 'min'"),
+        ("size() == 1", (1, 1), "size takes 1 argument(s), found 0"),
+        ("commit.name.startsWith() == true", (1, 13), "startsWith takes 1 argument(s), found 0"),
+        ("[1].all(x)", (1, 5), "all takes 2 argument(s), found 1"),
+        ("[1].map(x, x, x, x) == []", (1, 5), "map takes 2 or 3 argument(s), found 4"),
+        ("[1].all(1, true)", (1, 9), "must be a name"),
+        ("[1].all(x.y, true)", (1, 9), "must be a name"),
+        ("startsWith(commit.name, 'a')", (1, 1), "called on a value"),
+        ("commit.name.int() == 1", (1, 13), "called with its value in brackets"),
+        ("has(table)", (1, 5), "has() takes one field"),
+        ("has(table.refs['main'])", (1, 5), "has() takes one field"),
+        ("timestamp('2026-01-01T00:00:00Z').getHours('Europe/Paris') == 0", (1, 35), "takes 0 argument(s)"),
+        # literals
+        ("1 == 9223372036854775808", (1, 6), "out of range"),
+        ("1u == 18446744073709551616u", (1, 7), "out of range"),
+        (r"commit.name == 'a\d'", (1, 16), "unknown escape"),
+        ("commit.name == '''a\nb'''", (1, 16), "line break"),
+        ("true &&\ncommit.name.matches('(')", (2, 21), "not an RE2 pattern"),
+        ("commit.name.matches('(?=a)')", (1, 21), "not an RE2 pattern"),
+        ("matches(commit.name, '(a{1000}){1000}')", (1, 22), "not an RE2 pattern"),
+        # programs that cannot end in a boolean
+        ("1", (1, 1), "no boolean"),
+        ("'true'", (1, 1), "no boolean"),
+        ("true ?\n 1 : 2", (2, 2), "no boolean"),
+        ("size(commit.name)", (1, 1), "no boolean"),
+        ("result.columns.map(c, c.name)", (1, 1), "no boolean"),
+        ("[true]", (1, 1), "no boolean"),
+        ("1 + 1", (1, 1), "no boolean"),
+    ],
+)
+def test_a_refusal_names_line_and_column_from_1(expression: str, place: tuple[int, int], words: str) -> None:
+    error = refused(expression)
+    assert (error.line, error.column) == place
+    assert words in error.reason
+    assert str(error) == f"line {place[0]}, column {place[1]}: {error.reason}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression"),
+    [
+        (POLICY, "true"),
+        (POLICY, "result.properties.anything == table.refs.main.snapshot_id"),
+        (POLICY, "commit.updates[0].anything.at.all && principal.roles.exists(r, r.x.y)"),
+        (POLICY, "[1].all(op, op == 1)"),
+        (POLICY, "table.snapshot.summary['added-records'] == '1'"),
+        (ACCESS_RULE, "op == 'VIEW_REFERENCE' && role.startsWith('test_') && ref.startsWith('allowedBranch')"),
+        (ACCESS_RULE, "op in ['VIEW_REFERENCE', 'DELETE_ENTITY'] && path.startsWith('dev.')"),
+        (ACCESS_RULE, "api.apiName == 'Iceberg' && api.apiVersion == 1 && 'META_ADD_SCHEMA' in actions"),
+        (ACCESS_RULE, "roles.exists(r, r == 'a') && contentType == 'ICEBERG_TABLE' && actor != ''"),
+    ],
+)
+def test_what_programs_may_read_compiles(kind: str, expression: str) -> None:
+    Programs().check(expression, kind=kind)
+
+
+def test_an_access_rule_may_not_read_the_variables_of_policies() -> None:
+    error = refused("table.exists", kind=ACCESS_RULE)
+    assert "known here: actions, actor, api, contentType, op, path, ref, role, roles" in error.reason
+
+
+def test_an_expression_may_have_as_many_bytes_as_allowed_and_not_one_more() -> None:
+    longest = "true //" + "é" * ((EXPRESSION_BYTES_MAX - 7) // 2)
+    longest += "x" * (EXPRESSION_BYTES_MAX - len(longest.encode()))
+    Programs().check(longest, kind=POLICY)
+    assert "8193 bytes" in refused(longest + "x").reason
+
+
+@pytest.mark.parametrize(
+    "deep",
+    [
+        "!(" * 1300 + "true" + ")" * 1300,
+        "!" * 8000 + "true",
+        "true ? false : " * 400 + "true",
+        "1" + " + 1" * 1500 + " > 0",
+        "[" * 2000 + "]" * 2000 + " == []",
+        "commit" + ".name" * 1600 + " == ''",
+        "size(" * 1000 + "[]" + ")" * 1000 + " == 1",
+        "".join(f"[1].all(x{n}, " for n in range(400)) + "true" + ")" * 400,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_deep_nesting_is_refused(deep: str) -> None:
+    assert "nested too deeply" in refused(deep).reason
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "levels"),
+    [
+        ("!", "", 1),
+        ("true ? false : ", "", 1),
+        ("[1].all(x, ", ")", 2),
+        ("[1].exists(x, true && ", ")", 3),
+        ("{'a': ", "}.a", 3),
+        ("[[", "]][0][0]", 6),
+        ("size([", "]) == 1", 6),
+    ],
+)
+def test_the_deepest_expression_that_compiles_can_be_judged(before: str, after: str, levels: int) -> None:
+    """Nothing that passes the check can exhaust the stack: deepened until refused, the one before is evaluated."""
+    count = DEPTH_MAX // levels
+    while not _compiles(before * count + "true" + after * count):
+        count -= 1
+    (result,) = Programs().judge([(POLICY, before * count + "true" + after * count)], {})
+    assert "nested" not in result.detail
+    assert not _compiles(before * (count + DEPTH_MAX) + "true" + after * (count + DEPTH_MAX))
+
+
+def _compiles(expression: str) -> bool:
+    try:
+        Programs().check(expression, kind=POLICY)
+    except PolicyNotCompiledError:
+        return False
+    return True
+
+
+def test_brackets_and_long_chains_of_conditions_are_not_nesting() -> None:
+    Programs().check("(" * 2000 + "true" + ")" * 2000, kind=POLICY)
+    chain = " || ".join(f"commit.name == 't{number}'" for number in range(300))
+    (result,) = Programs().judge([(POLICY, chain)], {"commit": {"name": "t299"}})
+    assert result.outcome is Outcome.ALLOW
+
+
+@given(st.text(alphabet="ab.()[]{}'\"\\rx01 \n&|!?:+-,/=<€", max_size=40))
+@settings(max_examples=200, deadline=None)
+def test_any_text_compiles_or_is_refused_with_a_place_within_it(text: str) -> None:
+    try:
+        Programs().check(text, kind=POLICY)
+    except PolicyNotCompiledError as error:
+        lines = text.split("\n")
+        assert 1 <= error.line <= len(lines)
+        assert 1 <= error.column <= len(lines[error.line - 1]) + 1
+
+
+names = st.sampled_from(["a", "b", "c"])
+expressions = st.recursive(
+    st.one_of(names, st.sampled_from(["1", "2", "'x'", "[1, 2]", "{'k': 1}", "true"])),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["+", "-", "*", "<", "<=", "&&", "||"]), inner).map(" ".join),
+        st.tuples(inner, inner, inner).map(lambda parts: f"({parts[0]}) ? ({parts[1]}) : {parts[2]}"),
+        inner.map(lambda one: f"({one})"),
+        inner.map(lambda one: f"[{one}]"),
+        inner.map(lambda one: f"-{one}"),
+        inner.map(lambda one: f"size({one})"),
+    ),
+    max_leaves=8,
+)
+
+
+@given(expressions)
+@settings(max_examples=100, deadline=None)
+def test_folding_keeps_the_meaning_that_cel_python_gives(expression: str) -> None:
+    """cel-python's own interpreter on the folded and on the full tree: the same value, or an error in both."""
+    activation = json_to_cel({"a": 1, "b": True, "c": [1, "x"]})
+    assert _by_cel_python(parse(expression), activation) == _by_cel_python(CELParser().parse(expression), activation)
+
+
+# Made here, since it raises the recursion limit, which Hypothesis wants to find as it left it.
+CEL_PYTHON = CelPython(runner_class=InterpretedRunner)
+
+
+def _by_cel_python(tree: lark.Tree[Any], activation: Any) -> str:
+    try:
+        return repr(CEL_PYTHON.program(_binary(tree)).evaluate(activation))
+    except Exception:  # noqa: BLE001  whatever cel-python raises is the same as an error that it returns
+        return "error"
+
+
+def _binary(tree: lark.Tree[Any]) -> lark.Tree[Any]:
+    """Take chains apart again, which cel-python's interpreter knows with two operands only."""
+    for node in tree.iter_subtrees():
+        node.children = [_nested(child) if isinstance(child, lark.Tree) else child for child in node.children]
+    return _nested(tree)
+
+
+def _nested(tree: lark.Tree[Any]) -> lark.Tree[Any]:
+    if tree.data not in {"conditionalor", "conditionaland"} or len(tree.children) < 3:
+        return tree
+    first, second, *rest = tree.children
+    for operand in rest:
+        first, second = lark.Tree(tree.data, [first, second], tree.meta), operand
+    return lark.Tree(tree.data, [first, second], tree.meta)

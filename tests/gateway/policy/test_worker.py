@@ -1,0 +1,162 @@
+"""The child process by itself: spoken to over its pipes, as its parent does, and left alone, as its parent must not."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.policy.frames import FRAME_BYTES_MAX, LENGTH, FrameError, format_frame, parse_length, parse_payload
+
+PROJECT = Path(__file__).parents[3]
+WORKER = [sys.executable, "-m", "gateway.policy.worker", str(64 * 2**20)]
+ENDLESS = "".join(f"[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].all(x{n}, " for n in range(12)) + "true" + ")" * 12
+BACKTRACKING = "'" + r"\a" * 60
+TIMEOUT_S = 30.0
+
+# Starts a worker, has it judge two programs of which the second never ends, and waits to be killed.
+PARENT = f"""
+import subprocess, sys
+from gateway.policy.frames import LENGTH, format_frame
+worker = subprocess.Popen({WORKER!r}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def receive():
+    (size,) = LENGTH.unpack(worker.stdout.read(LENGTH.size))
+    return worker.stdout.read(size)
+receive()
+if sys.argv[1] == "busy":
+    programs = [("policy", "true"), ("policy", {ENDLESS!r})]
+    worker.stdin.write(format_frame({{"judge": {{"programs": programs, "activation": {{}}}}, "timeout_s": 600.0}}))
+    worker.stdin.flush()
+    receive()
+print(worker.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def started() -> subprocess.Popen[bytes]:
+    worker = subprocess.Popen(WORKER, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert received(worker) == {"ready": True}
+    return worker
+
+
+def send(worker: subprocess.Popen[bytes], request: dict[str, Any]) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write(format_frame(request))
+    worker.stdin.flush()
+
+
+def received(worker: subprocess.Popen[bytes]) -> dict[str, Any]:
+    assert worker.stdout is not None
+    return parse_payload(worker.stdout.read(parse_length(worker.stdout.read(LENGTH.size))))
+
+
+@pytest.mark.parametrize("state", ["idle", "busy"])
+def test_a_worker_ends_when_its_parent_is_killed(state: str) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, state], cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with parent:
+        assert parent.stdout is not None
+        worker = os.pidfd_open(int(parent.stdout.readline()))
+        try:
+            parent.kill()
+            ended, _, _ = select.select([worker], [], [], TIMEOUT_S)
+            assert ended, "the worker outlived its parent"
+        finally:
+            os.close(worker)
+
+
+def test_a_worker_ends_by_itself_when_its_deadline_is_not_enforced() -> None:
+    """Even in the parser's regular expression, which lets no other thread run: it is the kernel that ends it."""
+    with started() as worker:
+        send(worker, {"check": {"expression": BACKTRACKING, "kind": "policy"}, "timeout_s": 0.0})
+        assert worker.wait(TIMEOUT_S) == -signal.SIGALRM
+
+
+def test_a_worker_ends_when_the_pipe_does() -> None:
+    with started() as worker:
+        assert worker.stdin is not None
+        worker.stdin.close()
+        assert worker.wait(TIMEOUT_S) == 0
+
+
+def test_a_worker_ends_when_it_is_sent_no_frame() -> None:
+    with started() as worker:
+        assert worker.stdin is not None
+        worker.stdin.write(LENGTH.pack(2) + b"[]")
+        worker.stdin.flush()
+        assert worker.wait(TIMEOUT_S) == 1
+
+
+def test_a_worker_is_not_interrupted_with_its_parent() -> None:
+    with started() as worker:
+        worker.send_signal(signal.SIGINT)
+        send(worker, {"check": {"expression": "true", "kind": "policy"}, "timeout_s": 10.0})
+        assert [received(worker), received(worker)] == [{"compiled": True}, {"end": "ready"}]
+
+
+def test_results_are_sent_one_by_one_as_they_are_known() -> None:
+    with started() as worker:
+        programs = [("policy", "true"), ("policy", "false"), ("policy", ENDLESS)]
+        send(worker, {"judge": {"programs": programs, "activation": {}}, "timeout_s": 60.0})
+        assert [received(worker)["outcome"], received(worker)["outcome"]] == ["allow", "deny"]
+        worker.kill()
+
+
+def test_what_is_printed_does_not_reach_the_pipe() -> None:
+    script = """
+import gateway.policy.worker as worker
+requests, answers = worker._take_pipes()
+print("stray", flush=True)
+import os; os.write(1, b"stray")
+import sys; assert sys.stdin.read() == ""
+worker._send(answers, {"ready": True})
+"""
+    ran = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, input=b"not for it", capture_output=True, check=True)
+    assert ran.stdout == format_frame({"ready": True})
+    assert ran.stderr == b"stray\nstray"
+
+
+def loaded(*modules: str) -> set[str]:
+    """The top-level packages that importing `modules` loads."""
+    script = f"import sys, {', '.join(modules)}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    ran = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, check=True, text=True)
+    return set(ran.stdout.split())
+
+
+def test_a_worker_loads_nothing_of_the_gateway_that_it_does_not_need() -> None:
+    found = loaded("gateway.policy.worker")
+    assert {"celpy", "lark", "re2", "orjson"} <= found
+    assert found.isdisjoint({"fastapi", "starlette", "httpx", "pyiceberg", "pyarrow", "psycopg", "ledger", "asyncio"})
+
+
+def test_the_gateways_half_does_not_load_cel_python() -> None:
+    modules = ("access", "decide", "engine", "pool", "variables", "verdicts")
+    assert loaded(*(f"gateway.policy.{name}" for name in modules)).isdisjoint({"celpy", "lark", "re2"})
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b"1", b"\xff"])
+def test_a_payload_that_is_no_object_is_refused(payload: bytes) -> None:
+    with pytest.raises(FrameError):
+        parse_payload(payload)
+
+
+def test_a_frame_longer_than_allowed_is_neither_written_nor_read() -> None:
+    assert parse_length(LENGTH.pack(FRAME_BYTES_MAX)) == FRAME_BYTES_MAX
+    with pytest.raises(FrameError, match="was announced"):
+        parse_length(LENGTH.pack(FRAME_BYTES_MAX + 1))
+    with pytest.raises(FrameError, match="are judged"):
+        format_frame({"a": "x" * FRAME_BYTES_MAX})
+
+
+def test_a_frame_is_its_length_and_its_json() -> None:
+    frame = format_frame({"a": "é"})
+    assert frame == b"\x00\x00\x00\x0a" + '{"a":"é"}'.encode()
+    assert parse_payload(frame[LENGTH.size :]) == orjson.loads(frame[4:]) == {"a": "é"}

@@ -1,0 +1,298 @@
+"""The engine over real child processes: hostile expressions, crashes, queues, and what is left afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.policy.engine import (
+    ACCESS_RULE,
+    POLICY,
+    DeadlineExceededError,
+    EngineUnavailableError,
+    Outcome,
+    PolicyEngine,
+    PolicyEngineError,
+    PolicyNotCompiledError,
+    Program,
+    Verdict,
+)
+from gateway.policy.pool import WorkerEngine
+
+ALLOW, DENY, ERROR = Outcome.ALLOW, Outcome.DENY, Outcome.ERROR
+SHORT_S, LONG_S = 0.3, 60.0
+DIGITS = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
+
+
+def nested_loops(levels: int) -> str:
+    """10^levels steps."""
+    return "".join(f"{DIGITS}.all(x{level}, " for level in range(levels)) + "true" + ")" * levels
+
+
+def doubled_string(levels: int) -> str:
+    """A string of 16 * 4^levels characters, which one name hands on to the next."""
+    text = "['aaaaaaaaaaaaaaaa'].all(x0, "
+    for level in range(levels):
+        text += f"[x{level} + x{level} + x{level} + x{level}].all(x{level + 1}, "
+    return text + f"x{levels} == ''" + ")" * (levels + 1)
+
+
+ENDLESS = nested_loops(12)
+
+
+def program(expression: str, *, id: str = "p", kind: str = POLICY) -> Program:
+    return Program(kind=kind, id=id, version=1, expression=expression)
+
+
+async def outcomes(engine: PolicyEngine, *expressions: str, activation: dict[str, Any] | None = None) -> list[Outcome]:
+    verdicts = await engine.judge([program(one) for one in expressions], activation or {}, timeout_s=LONG_S)
+    return [verdict.outcome for verdict in verdicts]
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process has ended and its parent has been told (a zombie would still be there)."""
+    return not Path(f"/proc/{pid}").exists()
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[WorkerEngine]:
+    async with WorkerEngine(judging_bytes_max=64 * 2**20) as engine:
+        yield engine
+        pids = engine.pids
+    assert all(is_gone(pid) for pid in pids)
+    assert not engine.pids
+
+
+async def test_verdicts_come_in_the_order_of_the_programs(engine: WorkerEngine) -> None:
+    programs = [
+        program("table.exists", id="a"),
+        program("op == 'CREATE_ENTITY'", id="b", kind=ACCESS_RULE),
+        program("dyn('true')", id="c"),
+        program("1 / 0 == 1", id="d"),
+        program("true", id="e"),
+    ]
+    activation = {"table": {"exists": False}, "op": "CREATE_ENTITY"}
+    verdicts = await engine.judge(programs, activation, timeout_s=LONG_S)
+    assert verdicts == (
+        Verdict(kind=POLICY, id="a", version=1, outcome=DENY),
+        Verdict(kind=ACCESS_RULE, id="b", version=1, outcome=ALLOW),
+        Verdict(kind=POLICY, id="c", version=1, outcome=ERROR, detail="gives something other than true or false"),
+        Verdict(kind=POLICY, id="d", version=1, outcome=ERROR, detail="divides by zero (line 1, column 1)"),
+        Verdict(kind=POLICY, id="e", version=1, outcome=ALLOW),
+    )
+
+
+async def test_no_programs_need_no_worker(engine: WorkerEngine) -> None:
+    assert await engine.judge([], {}, timeout_s=LONG_S) == ()
+    assert not engine.pids
+
+
+async def test_an_expression_is_checked_and_refused_with_its_place(engine: WorkerEngine) -> None:
+    await engine.check("result.columns.exists(c, c.name == 'tenant_id')", timeout_s=LONG_S)
+    await engine.check("op == 'CREATE_ENTITY'", timeout_s=LONG_S, kind=ACCESS_RULE)
+    with pytest.raises(PolicyNotCompiledError) as caught:
+        await engine.check("true &&\n  op == 'CREATE_ENTITY'", timeout_s=LONG_S)
+    assert (caught.value.line, caught.value.column) == (2, 3)
+    assert caught.value.status == 422
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [ENDLESS, "[" + ENDLESS + "].filter(x, x).size() == 1", f"has({{'a': {ENDLESS}}}.a)"],
+    ids=["nested loops", "within a list", "behind has"],
+)
+async def test_an_endless_expression_is_killed_at_the_deadline_and_the_next_call_works(
+    engine: WorkerEngine, hostile: str
+) -> None:
+    await engine.start()
+    (before,) = engine.pids
+    programs = [program("true", id="first"), program(hostile, id="hostile"), program("true", id="last")]
+    with pytest.raises(DeadlineExceededError) as caught:
+        await engine.judge(programs, {}, timeout_s=SHORT_S)
+    assert caught.value.status == 503
+    assert [verdict.outcome for verdict in caught.value.verdicts] == [ALLOW, ERROR, ERROR]
+    assert caught.value.verdicts[1].detail == f"was running: {SHORT_S} s passed before it was done"
+    assert caught.value.verdicts[2].detail.startswith("was not judged: ")
+    assert await outcomes(engine, "true", "false") == [ALLOW, DENY]
+    assert is_gone(before)
+
+
+async def test_a_text_on_which_the_parser_backtracks_for_ever_is_killed_too(engine: WorkerEngine) -> None:
+    """cel-python's pattern for strings is exponential in the escapes of one that is not closed."""
+    hostile = "'" + r"\a" * 60
+    with pytest.raises(DeadlineExceededError):
+        await engine.check(hostile, timeout_s=SHORT_S)
+    assert await outcomes(engine, "true") == [ALLOW]
+
+
+async def test_a_string_that_grows_without_bound_meets_the_memory_limit(engine: WorkerEngine) -> None:
+    await engine.start()
+    (before,) = engine.pids
+    programs = [program("true"), program(doubled_string(14)), program("false")]
+    verdicts = await engine.judge(programs, {}, timeout_s=LONG_S)
+    assert [verdict.outcome for verdict in verdicts] == [ALLOW, ERROR, DENY]
+    assert verdicts[1].detail == "needs more memory than a judging may use"
+    assert await outcomes(engine, "true") == [ALLOW]
+    assert is_gone(before), "a process that ran out of memory does not serve again"
+
+
+async def test_a_list_that_grows_without_bound_meets_the_memory_limit(engine: WorkerEngine) -> None:
+    hostile = "[[0, 0, 0, 0]].all(x0, " + "".join(f"[x{n} + x{n} + x{n} + x{n}].all(x{n + 1}, " for n in range(14))
+    try:
+        found = await outcomes(engine, hostile + "x14 == []" + ")" * 15)
+    except EngineUnavailableError:
+        found = [ERROR]  # it was the process that could not get the memory, not the expression
+    assert found == [ERROR]
+    assert await outcomes(engine, "true") == [ALLOW]
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "(a|aa)+$", "(.*a){12}$", "(a?){50}a{50}"])
+async def test_a_pattern_that_is_catastrophic_elsewhere_is_not(engine: WorkerEngine, pattern: str) -> None:
+    text = "a" * 3000 + "!"
+    activation = {"commit": {"name": text, "operation": pattern}}
+    assert await outcomes(engine, "commit.name.matches(commit.operation)", activation=activation) in ([ALLOW], [DENY])
+
+
+async def test_an_expression_nested_too_deeply_is_an_error_and_not_a_crash(engine: WorkerEngine) -> None:
+    await engine.start()
+    before = engine.pids
+    assert await outcomes(engine, "[" * 4000 + "]" * 4000 + " == []", "true") == [ERROR, ALLOW]
+    assert engine.pids == before
+
+
+async def test_an_expression_that_hangs_does_not_hold_up_the_other_worker() -> None:
+    async with WorkerEngine(workers=2) as engine:
+        await engine.start()
+        hanging = asyncio.create_task(engine.judge([program(ENDLESS)], {}, timeout_s=LONG_S))
+        answers = [await outcomes(engine, "true", "false") for _ in range(5)]
+        assert answers == [[ALLOW, DENY]] * 5
+        assert not hanging.done()
+        assert len(engine.pids) == 2
+    with pytest.raises(EngineUnavailableError, match="shut down"):
+        await hanging
+
+
+async def test_concurrent_calls_of_one_worker_each_get_their_own_answer(engine: WorkerEngine) -> None:
+    async def judged(number: int) -> list[Outcome]:
+        activation = {"commit": {"name": f"t{number}"}}
+        return await outcomes(engine, f"commit.name == 't{number}'", "commit.name == 't0'", activation=activation)
+
+    answers = await asyncio.gather(*(judged(number) for number in range(20)))
+    assert answers == [[ALLOW, ALLOW]] + [[ALLOW, DENY]] * 19
+
+
+async def test_a_deadline_may_pass_while_a_call_waits(engine: WorkerEngine) -> None:
+    await engine.start()
+    hanging = asyncio.create_task(engine.judge([program(ENDLESS)], {}, timeout_s=LONG_S))
+    waiting = [engine.judge([program("true")], {}, timeout_s=SHORT_S) for _ in range(2)]
+    errors = await asyncio.gather(*waiting, return_exceptions=True)
+    for error in errors:
+        assert isinstance(error, DeadlineExceededError)
+        assert "busy" in str(error)
+        assert [verdict.outcome for verdict in error.verdicts] == [ERROR]
+        assert error.verdicts[0].detail.startswith("was not judged: ")
+    assert not hanging.done()
+    await engine.close()
+    with pytest.raises(EngineUnavailableError):
+        await hanging
+
+
+async def test_more_calls_than_may_wait_are_refused_at_once() -> None:
+    async with WorkerEngine(waiting_max=2) as engine:
+        calls = [engine.judge([program("true")], {}, timeout_s=LONG_S) for _ in range(3)]
+        *served, refused = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(verdicts, tuple) for verdicts in served)
+    assert isinstance(refused, EngineUnavailableError)
+    assert "2 calls already wait" in str(refused)
+
+
+async def test_a_worker_that_dies_in_a_call_makes_the_engine_unavailable_for_it_alone(engine: WorkerEngine) -> None:
+    await engine.start()
+    (pid,) = engine.pids
+    judging = asyncio.create_task(engine.judge([program(ENDLESS)], {}, timeout_s=LONG_S))
+    waiting = asyncio.create_task(outcomes(engine, "true"))
+    while not any(call.running for call in _calls_at_work(engine)):
+        await asyncio.wait([judging], timeout=0)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(EngineUnavailableError, match="ended \\(status -9\\)") as caught:
+        await judging
+    assert [verdict.outcome for verdict in caught.value.verdicts] == [ERROR]
+    assert caught.value.status == 503
+    assert await waiting == [ALLOW]
+    assert engine.pids.isdisjoint({pid})
+
+
+def _calls_at_work(engine: WorkerEngine) -> list[Any]:
+    frames = [seat.get_stack(limit=1) for seat in engine._seats]
+    return [frame[0].f_locals["call"] for frame in frames if frame and frame[0].f_locals.get("call") is not None]
+
+
+async def test_a_worker_that_died_while_idle_is_replaced_without_anyone_noticing(engine: WorkerEngine) -> None:
+    await engine.start()
+    (process,) = engine._processes
+    os.kill(process.pid, signal.SIGKILL)
+    await process._process.wait()
+    assert await outcomes(engine, "true") == [ALLOW]
+
+
+async def test_a_caller_that_leaves_does_no_harm_to_the_next(engine: WorkerEngine) -> None:
+    await engine.start()
+    leaving = asyncio.create_task(engine.judge([program(ENDLESS)], {}, timeout_s=SHORT_S))
+    await asyncio.wait([leaving], timeout=0)
+    leaving.cancel()
+    assert await outcomes(engine, "true") == [ALLOW]
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+
+
+async def test_a_worker_that_cannot_start_is_an_unavailable_engine() -> None:
+    async with WorkerEngine(start_timeout_s=0.0) as engine:
+        with pytest.raises(EngineUnavailableError, match="not ready within"):
+            await engine.start()
+        with pytest.raises(EngineUnavailableError) as caught:
+            await engine.judge([program("true")], {}, timeout_s=LONG_S)
+        assert [verdict.outcome for verdict in caught.value.verdicts] == [ERROR]
+        assert not engine.pids
+
+
+async def test_a_closed_engine_answers_nothing() -> None:
+    async with WorkerEngine() as engine:
+        assert await outcomes(engine, "true") == [ALLOW]
+    with pytest.raises(EngineUnavailableError, match="shut down") as caught:
+        await outcomes(engine, "true")
+    assert [verdict.outcome for verdict in caught.value.verdicts] == [ERROR]
+
+
+async def test_closing_an_engine_that_is_starting_leaves_no_process() -> None:
+    engine = WorkerEngine(workers=2)
+    starting = asyncio.create_task(engine.start())
+    await asyncio.wait([starting], timeout=0)
+    await engine.close()
+    starting.cancel()
+    await asyncio.wait([starting])
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
+    commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
+    assert not [command for command in commands if b"gateway.policy.worker" in command]
+
+
+@pytest.mark.parametrize("unwritable", ["\ud800", 2**64, {1: "a"}, 1j])
+async def test_variables_that_are_no_json_are_not_judged(engine: WorkerEngine, unwritable: Any) -> None:
+    with pytest.raises(PolicyEngineError) as caught:
+        await engine.judge([program("true")], {"table": unwritable}, timeout_s=LONG_S)
+    assert [verdict.outcome for verdict in caught.value.verdicts] == [ERROR]
+    assert await outcomes(engine, "true") == [ALLOW]
+
+
+async def test_a_worker_sees_nothing_of_our_environment(engine: WorkerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEPROOF_SIGNING_KEY", "a secret")
+    await engine.start()
+    (pid,) = engine.pids
+    environment = Path(f"/proc/{pid}/environ").read_bytes()
+    assert b"PYTHONPATH=" in environment
+    assert b"secret" not in environment

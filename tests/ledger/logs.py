@@ -1,0 +1,176 @@
+"""Logs to test with: made by the real rules, in memory, in a directory or in a database."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.sql import SQL, Identifier
+
+from lakeproof.provision import Installation
+from ledger.append import CORE_GUARDS, Appender
+from ledger.checkpoint import Checkpoint, format_checkpoint
+from ledger.directory import CHECKPOINT_FILE, bundle_places, format_parts, parts_path
+from ledger.edge import edge_places, frontier_of
+from ledger.entry import parse_entry
+from ledger.event import Event, Part, PreparedEvent, prepare, random_group_id
+from ledger.guards import GuardRegistry
+from ledger.merkle import Frontier, leaf_hash
+from ledger.note import Ed25519Signer, sign_note
+from ledger.sequence import NO_CONTROL, Group, Head, Row, sequence
+from ledger.tiles import TILE_WIDTH, bundle_path, complete_tiles, format_bundle, tile_path
+
+ORIGIN = "logs.example/00112233445566778899aabbccddeeff"
+OTHER_ORIGIN = "logs.example/ffeeddccbbaa99887766554433221100"
+SIGNER = Ed25519Signer.from_seed(name=ORIGIN, seed=bytes(range(32)))
+KEY = SIGNER.verifier_key
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+TYPES = ("commit.decided", "commit.settled", "policy.created", "lineage.received")
+WORDS = ("plain", 'quo"te\\back', "ünï-𝄞-漢字", "tab\tnew\nline", "\x7f\u2028", "")
+
+
+def noise(*seed: object, size: int = 32) -> bytes:
+    """Return bytes that look random and are the same in every run."""
+    return hashlib.shake_128(repr(seed).encode()).digest(size)
+
+
+def event(number: int, *, salt: object = 0) -> PreparedEvent:
+    """Return an event, different for each number: every seventh with parts, some with awkward text."""
+    parts = ()
+    if number % 7 == 0:
+        parts = tuple(
+            Part(name=name, payload=noise(name, number, salt, size=number % 50), salt=noise("salt", name, number, salt))
+            for name in ("inputs", "principal")[: 1 + number % 2]
+        )
+    return prepare(
+        Event(
+            type=TYPES[number % len(TYPES)],
+            version=1,
+            key=f"table:sales/orders{number % 17}",
+            actor="system" if number % 5 == 0 else noise(number % 3).hex()[:32],
+            occurred_at=START + timedelta(microseconds=number),
+            data={"number": number, "text": WORDS[number % len(WORDS)], "nested": {"list": [None, True, str(salt)]}},
+            parts=parts,
+        )
+    )
+
+
+def groups(count: int, *, first: int = 0, salt: object = 0) -> Iterator[Group]:
+    """Yield groups of 1, 2 and 3 events, `count` events in all."""
+    end = first + count
+    number = first
+    while number < end:
+        of = min(1 + number % 3, end - number)
+        yield Group(
+            id=random_group_id(now_ms=1_700_000_000_000 + number, random=noise("group", number, salt, size=10)),
+            then=tuple(event(n, salt=salt) for n in range(number, number + of)),
+        )
+        number += of
+
+
+def sequenced(wanted: Sequence[Group], *, log: str = ORIGIN, head: Head | None = None) -> tuple[list[Row], Head]:
+    """Return the rows that appending `wanted` adds behind `head`, in batches of 100 groups, and the new head."""
+    rows: list[Row] = []
+    head = head or Head.empty()
+    for at in range(0, len(wanted), 100):
+        clock = START + timedelta(seconds=at)
+        steps = sequence(head, wanted[at : at + 100], log=log, stored={}, clock=clock)
+        try:
+            next(steps)
+        except StopIteration as done:
+            rows += done.value.rows
+            head = done.value.head
+    return rows, head
+
+
+def rows_of(count: int, *, log: str = ORIGIN, salt: object = 0) -> list[Row]:
+    """Return the rows of a log of `count` entries."""
+    return sequenced(list(groups(count, salt=salt)), log=log)[0]
+
+
+def head_of(rows: Sequence[Row]) -> Head:
+    """Return the head of a log that ends with these rows, its first ones; they may end within a group."""
+    return Head(
+        size=len(rows),
+        last=rows[-1].leaf if rows else Head.empty().last,
+        frontier=Frontier.empty().extended(row.leaf for row in rows),
+        control_index=max((row.index for row in rows if row.is_control), default=NO_CONTROL),
+        recorded_at=parse_entry(rows[-1].entry).recorded_at if rows else None,
+    )
+
+
+def signed(entries: Sequence[bytes], signer: Ed25519Signer = SIGNER, *, origin: str | None = None) -> bytes:
+    """Return the signed checkpoint over `entries`."""
+    _, edge = complete_tiles(size=0, pending=(), leaves=[leaf_hash(entry) for entry in entries])
+    checkpoint = Checkpoint(origin=origin or signer.name, size=len(entries), root=frontier_of(edge).root())
+    return sign_note(format_checkpoint(checkpoint), [signer])
+
+
+def write_directory(
+    path: Path, rows: Sequence[Row], signer: Ed25519Signer = SIGNER, *, note: bytes | None = None, parts: bool = False
+) -> Path:
+    """Write the directory of a log, not by the exporter but from the entries alone."""
+    entries = [row.entry for row in rows]
+    tiles, edge = complete_tiles(size=0, pending=(), leaves=[leaf_hash(entry) for entry in entries])
+    files = {tile_path(tile.level, tile.index): tile.pack() for tile in tiles}
+    files |= {tile_path(level, i, width): b"".join(edge[level]) for level, i, width in edge_places(len(entries))}
+    for index, width in bundle_places(len(entries)):
+        files[bundle_path(index, width)] = format_bundle(entries[index * TILE_WIDTH :][:width])
+    if parts:
+        files |= {parts_path(row.index): format_parts(row.index, row.parts) for row in rows if row.parts}
+    files[CHECKPOINT_FILE] = note or signed(entries, signer)
+    for name, data in files.items():
+        file = path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    return path
+
+
+async def append(installation: Installation, log_id: int, wanted: Sequence[Group]) -> None:
+    """Append groups through the real Appender."""
+    dsn = installation.as_role(installation.roles.appender)
+    async with Appender(dsn, GuardRegistry(CORE_GUARDS)) as appender:
+        for group in wanted:
+            await appender.append(log_id, group)
+
+
+async def put(database: str, log_id: int, rows: Sequence[Row]) -> None:
+    """Make the log one of exactly these rows, fast and as the database's owner; checkpoints stay."""
+    tiles, _ = complete_tiles(size=0, pending=(), leaves=[row.leaf for row in rows])
+    head = head_of(rows)
+    async with await AsyncConnection.connect(database) as connection, connection.cursor() as cursor:
+        for table in ("parts", "entries", "tiles"):
+            await cursor.execute(SQL("DELETE FROM ledger.{} WHERE log_id = %s").format(Identifier(table)), (log_id,))
+        copy = "COPY ledger.entries (log_id, index, entry, leaf, type, key, is_control, group_id) FROM STDIN"
+        async with cursor.copy(copy) as out:
+            for row in rows:
+                await out.write_row(
+                    (log_id, row.index, row.entry, row.leaf, row.type, row.key, row.is_control, row.group_id)
+                )
+        async with cursor.copy("COPY ledger.parts (log_id, index, name, sealed) FROM STDIN") as out:
+            for row in rows:
+                for part in row.parts:
+                    await out.write_row((log_id, row.index, part.name, part.salt + part.payload))
+        async with cursor.copy("COPY ledger.tiles (log_id, level, tile, hashes) FROM STDIN") as out:
+            for tile in tiles:
+                await out.write_row((log_id, tile.level, tile.index, tile.pack()))
+        await cursor.execute(
+            "UPDATE ledger.heads SET size = %s, last = %s, frontier = %s, control_index = %s, recorded_at = %s "
+            "WHERE log_id = %s",
+            (head.size, head.last, head.frontier.pack(), head.control_index, head.recorded_at, log_id),
+        )
+
+
+def change(database: str, statement: str, *parameters: object) -> None:
+    """Do what only the database's owner can: change what is written."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        assert connection.execute(statement, parameters).rowcount > 0  # type: ignore[arg-type]  # a test's own text
+
+
+TENANT = UUID("00112233-4455-6677-8899-aabbccddeeff")

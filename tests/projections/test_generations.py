@@ -1,0 +1,394 @@
+"""
+Rebuilding beside the live generation: equal or not switched, and no reader sees a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ledger.errors import LedgerError
+from ledger.event import Event, prepare
+from ledger.events import Decided, ProjectionAttested, Reason, Settled, to_data
+from ledger.read import Log
+from projections import cursors
+from projections.commits import CommitsProjection, read_commits
+from projections.digest import GenerationDigest
+from projections.errors import (
+    DigestMismatchError,
+    NotProjectedError,
+    RebuildRunningError,
+    StaleGenerationError,
+)
+from projections.generations import prune, rebuild, replace
+from projections.graph.labels import VertexLabel
+from projections.graph.model import changes_of
+from projections.graph.read import open_graph
+from projections.graph.write import digest_changes
+from projections.projection import Projection
+from projections.runner import Runner
+
+if TYPE_CHECKING:
+    from tests.projections.conftest import Story, World
+
+TABLES = ("table:lake/sales/orders", "table:lake/sales/items", "view:lake/sales/v", "namespace:lake/sales")
+
+
+def told(story: Story, commits: int = 6) -> Story:
+    story.rule("all")
+    for version in range(1, 4):
+        story.policy("p1", version)
+        for _ in range(commits):
+            story.committed(snapshots=["1", "2"])
+        story.decided(decision=Decided.REJECTED, reason=Reason(id="p1", version=version))
+    story.policy_retired("p1", 4)
+    story.settled(story.decided(TABLES[1]), TABLES[1], Settled.UNKNOWN)
+    return story
+
+
+async def test_a_rebuild_equals_the_live_generation_and_is_switched_to(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.project(log, told(story), batch_max=7)
+    seen: list[tuple[int, int]] = []
+    for projection in world.projections:
+        done = await rebuild(
+            world.dsn, projection, log, append=world.attest, report=lambda at, of: seen.append((at, of)), batch_max=5
+        )
+        assert (done.replaced, done.attested.generation, done.attested.size) == (1, 2, story.size)
+        assert done.compared
+        assert (log, done.attested) in world.attested
+    assert seen[-1] == (story.size, story.size)
+    assert seen[0] == (5, story.size)
+    progress = await world.runner().progress()
+    assert {(each.generation, each.next_index) for each in progress} == {(2, story.size)}
+    async with world.as_reader(log) as connection:
+        assert len(await read_commits(connection)) == 22
+        graph = await open_graph(connection)
+        assert graph.name.endswith("_2")
+        assert len(await graph.writes()) == 22
+
+
+async def test_an_attestation_in_the_log_changes_no_digest(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.project(log, told(story))
+    digests: dict[str, set[str]] = {}
+
+    async def append(log: Log, attested: ProjectionAttested) -> None:
+        story.add(story.event(attested, key=f"projection:{attested.projection}"))
+        await world.project(log, story)
+        digests.setdefault(attested.projection, set()).add(attested.digest)
+
+    for _ in range(2):
+        for projection in world.projections:
+            await rebuild(world.dsn, projection, log, append=append)
+    assert {name: len(found) for name, found in digests.items()} == {"graph": 1, "commits": 1, "metrics": 1}
+
+
+CORRUPTIONS = {
+    "commits": "UPDATE projections.commits SET decision = 'approved' WHERE decision = 'rejected'",
+    "metrics": "UPDATE projections.commit_totals SET count = count + 1 WHERE decision = 'rejected'",
+    "graph": """UPDATE {graph}."WriteEvent" SET properties = properties || '{"decision": "approved"}'::agtype""",
+    "graph-edge": 'DELETE FROM {graph}."DECIDED_BY"',
+    "graph-vertex": 'DELETE FROM {graph}."Snapshot"',
+    "graph-foreign": """UPDATE {graph}."Person" SET properties = properties || '{"share": 0.5}'::agtype""",
+    "graph-suffix": """UPDATE {graph}."Person" SET properties = properties || '{"share": 5::numeric}'::agtype""",
+}
+
+
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
+async def test_a_corrupted_live_generation_is_never_switched_from_by_rebuild(
+    world: World, story: Story, corruption: str
+) -> None:
+    log = await world.new_log()
+    await world.project(log, told(story))
+    (projection,) = (each for each in world.projections if each.name == corruption.partition("-")[0])
+    assert log.tenant is not None
+    async with world.as_admin() as connection:
+        await connection.execute("SET search_path = public, ag_catalog")
+        changed = await connection.execute(
+            CORRUPTIONS[corruption].replace("{graph}", f"g_{log.tenant.hex}_1")  # type: ignore[arg-type]  # ours
+        )
+        assert changed.rowcount > 0
+    with pytest.raises(DigestMismatchError) as caught:
+        await rebuild(world.dsn, projection, log, append=world.attest)
+    error = caught.value
+    assert (error.live, error.built, error.size) == (1, 2, story.size)
+    assert error.live_digest != error.built_digest
+    assert error.live_digest.hex() in str(error)
+    assert error.built_digest.hex() in str(error)
+    assert world.attested == []
+    async with world.as_projector() as connection:
+        live = await cursors.read_live(connection, projection.name, log.log_id)
+        assert live is not None
+        assert live.generation == 1
+        # Both are kept, to be looked at.
+        assert await cursors.other_generations(connection, projection.name, log.log_id) == [2]
+    # The operator gives the live one up; nothing was lost with it.
+    done = await replace(world.dsn, projection, log, append=world.attest)
+    assert (done.replaced, done.attested.generation, done.compared) == (1, 3, False)
+    assert done.attested.digest == error.built_digest.hex()
+    await rebuild(world.dsn, projection, log, append=world.attest)
+
+
+async def test_readers_see_no_gap_while_generations_are_switched(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.project(log, told(story))
+    stop = asyncio.Event()
+    seen: set[tuple[int, int, int]] = set()
+    generations: set[str] = set()
+
+    async def read() -> None:
+        while not stop.is_set():
+            async with world.as_reader(log) as connection:
+                graph = await open_graph(connection)
+                ((vertices,),) = await graph.query("MATCH (w:WriteEvent) RETURN count(w)", ["n"])
+                ((edges,),) = await graph.query("MATCH ()-[e:WROTE]->() RETURN count(e)", ["n"])
+                assert isinstance(vertices, int)
+                assert isinstance(edges, int)
+                seen.add((len(await read_commits(connection)), vertices, edges))
+                generations.add(graph.name)
+
+    reading = [asyncio.create_task(read()) for _ in range(2)]
+    for _ in range(3):
+        for projection in (world.graph, world.commits):
+            await rebuild(world.dsn, projection, log, append=world.attest, batch_max=9)
+    stop.set()
+    await asyncio.gather(*reading)
+    assert seen == {(22, 22, 22)}
+    assert len(generations) >= 2
+
+
+async def test_a_rebuild_catches_up_with_a_log_that_grows(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.project(log, told(story))
+    stop = asyncio.Event()
+    runner = world.runner(poll_s=0.01, batch_max=3)
+    running = asyncio.create_task(runner.run(stop))
+    grown = asyncio.Event()
+
+    async def grow() -> None:
+        for _ in range(8):
+            story.committed()
+            await world.append(log, story)
+        grown.set()
+
+    growing = asyncio.create_task(grow())
+    while not grown.is_set():
+        for projection in world.projections:
+            await rebuild(world.dsn, projection, log, append=world.attest, batch_max=4)
+    await growing
+    stop.set()
+    await running
+    await world.runner().catch_up(log.log_id, story.size)
+    for projection in world.projections:
+        done = await rebuild(world.dsn, projection, log, append=world.attest)
+        assert done.attested.size == story.size
+
+
+async def test_the_old_generation_stays_until_it_is_pruned_and_no_number_is_given_twice(
+    world: World, story: Story
+) -> None:
+    log = await world.new_log()
+    await world.project(log, told(story, 1))
+    assert log.tenant is not None
+
+    async def graphs() -> list[str]:
+        async with world.as_admin() as connection:
+            rows = await connection.execute("SELECT name FROM ag_catalog.ag_graph ORDER BY name")
+            return [name.rpartition("_")[2] for (name,) in await rows.fetchall()]
+
+    await rebuild(world.dsn, world.graph, log, append=world.attest)
+    assert await graphs() == ["1", "2"]
+    assert await prune(world.dsn, world.graph, log) == [1]
+    assert await graphs() == ["2"]
+    assert await prune(world.dsn, world.graph, log) == []
+    await rebuild(world.dsn, world.graph, log, append=world.attest)
+    assert await graphs() == ["2", "3"]
+    await rebuild(world.dsn, world.graph, log, append=world.attest)
+    assert await graphs() == ["3", "4"]
+    for projection in (world.commits, world.metrics):
+        await rebuild(world.dsn, projection, log, append=world.attest)
+        assert await prune(world.dsn, projection, log) == [1]
+    async with world.as_admin() as connection:
+        for table in ("commits", "commit_counts", "commit_totals", "open_commits"):
+            rows = await connection.execute(f"SELECT DISTINCT generation FROM projections.{table}")  # type: ignore[arg-type]  # noqa: S608 - a table of ours
+            assert await rows.fetchall() == [(2,)]
+
+
+async def test_a_rebuild_that_dies_leaves_the_live_generation_and_the_next_one_cleans_up(
+    world: World, story: Story
+) -> None:
+    log = await world.new_log()
+    await world.project(log, told(story))
+
+    class PlugPulledError(Exception):
+        pass
+
+    def die(at: int, _of: int) -> None:
+        if at >= 10:
+            raise PlugPulledError
+
+    for projection in world.projections:
+        with pytest.raises(PlugPulledError):
+            await rebuild(world.dsn, projection, log, append=world.attest, report=die, batch_max=5)
+        done = await rebuild(world.dsn, projection, log, append=world.attest)
+        assert (done.replaced, done.attested.generation) == (1, 3)
+        async with world.as_projector() as connection:
+            assert await cursors.other_generations(connection, projection.name, log.log_id) == [1]
+
+
+async def test_an_attestation_that_cannot_be_appended_is_told_and_the_switch_stands(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.project(log, told(story, 1))
+
+    async def refuse(_log: Log, _attested: ProjectionAttested) -> None:
+        raise LedgerError("the log is not reached")
+
+    with pytest.raises(LedgerError, match="not reached"):
+        await rebuild(world.dsn, world.commits, log, append=refuse)
+    async with world.as_projector() as connection:
+        live = await cursors.read_live(connection, "commits", log.log_id)
+    assert live is not None
+    assert live.generation == 2
+
+
+async def test_one_rebuild_at_a_time(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.project(log, told(story, 1))
+
+    async def inner(_log: Log, _attested: ProjectionAttested) -> None:
+        await rebuild(world.dsn, world.commits, log, append=world.attest)
+
+    async with world.as_projector() as holder:
+        assert await cursors.try_lock_rebuild(holder, "commits", log.log_id)
+        for refused in (rebuild(world.dsn, world.commits, log, append=world.attest), prune(world.dsn, world.commits, log)):
+            with pytest.raises(RebuildRunningError, match="under way"):
+                await refused
+        # Of another projection there may be one.
+        await rebuild(world.dsn, world.metrics, log, append=world.attest)
+    # The lock is gone with its session, before the attestation is appended.
+    await rebuild(world.dsn, world.commits, log, append=inner)
+
+
+async def test_a_log_that_no_runner_has_seen_cannot_be_rebuilt(world: World) -> None:
+    log = await world.new_log()
+    for projection in world.projections:
+        for change in (rebuild, replace):
+            with pytest.raises(NotProjectedError):
+                await change(world.dsn, projection, log, append=world.attest)
+
+
+async def test_a_new_version_replaces_the_old_one_and_is_not_compared(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.project(log, told(story, 1))
+
+    class NextCommits(CommitsProjection):
+        version = 2
+
+    story.committed()
+    await world.append(log, story)
+    with pytest.raises(StaleGenerationError, match="version 2"):
+        await rebuild(world.dsn, NextCommits(), log, append=world.attest)
+    done = await replace(world.dsn, NextCommits(), log, append=world.attest)
+    assert done.attested.projection_version == 2
+    assert done.attested.size == story.size
+    runner = Runner(world.dsn, [NextCommits()])
+    story.committed()
+    await world.append(log, story)
+    await runner.catch_up(log.log_id, story.size)
+    # The old version's process leaves it alone from here on.
+    with pytest.raises(StaleGenerationError):
+        await Runner(world.dsn, [world.commits]).catch_up(log.log_id, story.size)
+
+
+@st.composite
+def happenings(draw: st.DrawFn) -> list[tuple[str, int, int]]:
+    kinds = st.sampled_from(["commit", "decide", "settle", "reject", "policy", "retire", "rule", "unknown"])
+    return draw(st.lists(st.tuples(kinds, st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=25))
+
+
+def tell(story: Story, happened: list[tuple[str, int, int]]) -> Story:
+    """Let it happen, in whatever order; only the versions of policies follow one another, as their guards see to it."""
+    groups: list[tuple[int, str]] = []
+    versions = [0, 0, 0, 0]
+    retired: set[int] = set()
+    rules = 0
+    from uuid import UUID
+
+    for kind, which, how in happened:
+        key = TABLES[which]
+        match kind:
+            case "commit":
+                story.committed(key, snapshots=[str(how)])
+            case "decide":
+                groups.append((story.decided(key, actor="abcd"[which] * 32).int, key))
+            case "settle":
+                # Also of decisions that are settled already, or never were.
+                group, of = groups[how % len(groups)] if groups else (how + 1, key)
+                story.settled(UUID(int=group), of, list(Settled)[(which + how) % 5], snapshots=["9"])
+            case "reject":
+                reason = Reason(id=f"p{which}", version=how + 1)
+                story.decided(key, [Decided.REJECTED, Decided.UNDECIDABLE, Decided.CONFLICTED][how % 3], reason=reason)
+            case "policy" if which not in retired:
+                versions[which] += 1
+                story.policy(f"p{which}", versions[which], expression=f"{how} == 1")
+            case "retire" if versions[which] and which not in retired:
+                story.policy_retired(f"p{which}", versions[which] + 1)
+                retired.add(which)
+            case "rule":
+                rules += 1
+                story.rule(f"p{rules}")
+            case _:
+                story.raw("dream.dreamt")
+    return story
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(happened=happenings(), cuts=st.tuples(st.integers(1, 9), st.integers(1, 9)))
+def test_however_the_entries_are_cut_live_rebuilt_and_folded_without_a_database_are_equal(
+    world: World, new_story: Callable[[], Story], happened: list[tuple[str, int, int]], cuts: tuple[int, int]
+) -> None:
+    story = tell(new_story(), happened)
+    folded = GenerationDigest(projection="graph", version=world.graph.version)
+    live_batch, rebuild_batch = cuts
+
+    async def play() -> None:
+        log = await world.new_log()
+        await world.project(log, story, batch_max=live_batch)
+        async with world.as_projector() as connection:
+            from projections.projection import read_log_entries
+
+            entries = await read_log_entries(connection, log.log_id, from_index=0, to_index=story.size)
+        digest_changes(changes_of(entries), folded)
+        for projection in world.projections:
+            done = await rebuild(world.dsn, projection, log, append=world.attest, batch_max=rebuild_batch)
+            if projection.name == "graph":
+                assert done.attested.digest == folded.digest().hex()
+
+    asyncio.run(play())
+
+
+def test_the_attestation_is_an_event_of_the_vocabulary() -> None:
+    attested = ProjectionAttested(projection="graph", projection_version=1, generation=2, size=3, digest="0" * 64)
+    from datetime import UTC, datetime
+
+    event = Event(
+        type=attested.TYPE,
+        version=attested.VERSION,
+        key="projection:graph",
+        actor="system",
+        occurred_at=datetime(2026, 1, 1, tzinfo=UTC),
+        data=to_data(attested),
+    )
+    assert not prepare(event).is_control
+
+
+def test_projections_are_projections(world: World) -> None:
+    projections: list[Projection] = list(world.projections)
+    assert [projection.name for projection in projections] == ["graph", "commits", "metrics"]
+    assert VertexLabel.PERSON in VertexLabel

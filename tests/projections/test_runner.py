@@ -1,0 +1,273 @@
+"""
+The runner on the real database: nothing lost, nothing twice, whatever dies and however many run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from ledger.events import Decided, ProjectionAttested
+from projections import cursors
+from projections.commits import CommitsProjection, read_commits
+from projections.entries import LogEntry
+from projections.errors import ProjectionError, StaleGenerationError, UnknownControlError
+from projections.projection import Transaction
+from projections.runner import Runner, ensure
+
+if TYPE_CHECKING:
+    from tests.projections.conftest import Story, World
+
+TIMEOUT_S = 20
+
+
+def told(story: Story, commits: int) -> Story:
+    for number in range(commits):
+        if number % 3 == 2:
+            story.decided(decision=Decided.REJECTED)
+        else:
+            story.committed(f"table:lake/sales/t{number % 4}", snapshots=[str(number)])
+    return story
+
+
+async def until(runner: Runner, condition: Callable[[dict[str, int]], bool]) -> None:
+    """Return when the lag of the projections, summed by name, meets the condition."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            lag: dict[str, int] = {}
+            for each in await runner.progress():
+                lag[each.projection] = lag.get(each.projection, 0) + each.lag_entries
+            if condition(lag):
+                return
+
+
+def caught_up(lag: dict[str, int]) -> bool:
+    return not any(lag.values())
+
+
+async def test_entries_are_applied_in_batches_and_the_lag_is_told(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.append(log, told(story, 10))
+    runner = world.runner(batch_max=3)
+    before = await runner.progress()
+    assert {(each.projection, each.generation, each.lag_entries) for each in before} == {
+        (name, None, story.size) for name in ("graph", "commits", "metrics")
+    }
+    await runner.catch_up(log.log_id, story.size)
+    after = await runner.progress()
+    assert {(each.projection, each.generation, each.lag_entries) for each in after} == {
+        (name, 1, 0) for name in ("graph", "commits", "metrics")
+    }
+    async with world.as_reader(log) as connection:
+        assert len(await read_commits(connection)) == 10
+
+
+async def test_several_logs_are_projected_and_the_doorbell_wakes_the_runner(
+    world: World, new_story: Callable[[], Story]
+) -> None:
+    stories = [told(new_story(), 5) for _ in range(3)]
+    logs = [await world.new_log() for _ in stories]
+    stop, wake = asyncio.Event(), asyncio.Event()
+    applied: list[tuple[str, int]] = []
+    # So slow a poll that only the doorbell can be what wakes it.
+    runner = world.runner(poll_s=3_600, on_applied=lambda name, entries: applied.append((name, entries)))
+    running = asyncio.create_task(runner.run(stop, wake))
+    for log, story in zip(logs, stories, strict=True):
+        await world.append(log, story)
+        wake.set()
+        await until(runner, caught_up)
+    stop.set()
+    await asyncio.wait_for(running, TIMEOUT_S)
+    assert sum(entries for _, entries in applied) == 3 * sum(story.size for story in stories)
+
+
+async def test_the_runner_looks_for_itself_when_no_doorbell_rings(world: World, story: Story) -> None:
+    log = await world.new_log()
+    stop = asyncio.Event()
+    runner = world.runner(poll_s=0.05)
+    running = asyncio.create_task(runner.run(stop))
+    await until(runner, lambda lag: bool(lag))
+    await world.append(log, told(story, 3))
+    await until(runner, caught_up)
+    stop.set()
+    await asyncio.wait_for(running, TIMEOUT_S)
+
+
+async def test_two_runners_at_once_apply_every_entry_once(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.append(log, told(story, 60))
+    stop = asyncio.Event()
+    applied = [0, 0]
+
+    def count(place: int) -> Callable[[str, int], None]:
+        def add(_name: str, entries: int) -> None:
+            applied[place] += entries
+
+        return add
+
+    runners = [world.runner(batch_max=2, poll_s=0.01, on_applied=count(place)) for place in (0, 1)]
+    running = [asyncio.create_task(runner.run(stop)) for runner in runners]
+    await until(runners[0], caught_up)
+    stop.set()
+    await asyncio.wait_for(asyncio.gather(*running), TIMEOUT_S)
+    assert sum(applied) == 3 * story.size
+    async with world.as_reader(log) as connection:
+        assert len(await read_commits(connection)) == 60
+
+
+class DyingProjection(CommitsProjection):
+    """Applies, and then its connection is gone: the batch is in the transaction, which cannot commit any more."""
+
+    def __init__(self, database: str, deaths: int) -> None:
+        self.database = database
+        self.deaths = deaths
+
+    async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
+        await super().apply(entries, transaction)
+        if self.deaths:
+            self.deaths -= 1
+            with psycopg.connect(self.database, autocommit=True) as admin:
+                admin.execute("SELECT pg_terminate_backend(%s)", (transaction.connection.info.backend_pid,))
+
+
+async def test_a_death_between_apply_and_commit_loses_and_repeats_nothing(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.append(log, told(story, 9))
+    projection = DyingProjection(world.database, deaths=2)
+    runner = Runner(world.dsn, [projection], batch_max=4, poll_s=0.01)
+    stop = asyncio.Event()
+    running = asyncio.create_task(runner.run(stop))
+    await until(runner, caught_up)
+    stop.set()
+    await asyncio.wait_for(running, TIMEOUT_S)
+    assert projection.deaths == 0
+    async with world.as_reader(log) as connection:
+        commits = await read_commits(connection)
+    assert len(commits) == 9
+    assert all(commit.outcome == "accepted" for commit in commits if commit.decision == "approved")
+
+
+async def test_catch_up_tells_of_a_lost_connection_and_a_second_one_goes_on(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.append(log, told(story, 4))
+    runner = Runner(world.dsn, [DyingProjection(world.database, deaths=1)])
+    with pytest.raises(psycopg.OperationalError):
+        await runner.catch_up(log.log_id, story.size)
+    assert [each.next_index for each in await runner.progress()] == [0]
+    await runner.catch_up(log.log_id, story.size)
+    async with world.as_reader(log) as connection:
+        assert len(await read_commits(connection)) == 4
+
+
+async def test_unknown_types_are_skipped_outside_the_control_plane(world: World, story: Story) -> None:
+    story.committed()
+    story.raw("commit.dreamt")
+    story.raw("commit.decided", version=99)
+    story.add(
+        story.event(
+            ProjectionAttested(projection="graph", projection_version=1, generation=1, size=2, digest="0" * 64),
+            key="projection:graph",
+        )
+    )
+    story.committed()
+    log = await world.new_log()
+    await world.project(log, story)
+    async with world.as_reader(log) as connection:
+        assert [commit.index for commit in await read_commits(connection)] == [5, 0]
+
+
+@pytest.mark.parametrize(("event_type", "version"), [("policy.bent", 1), ("policy.created", 2), ("contract.created", 1)])
+async def test_an_unknown_control_entry_stops_the_runner_before_it(
+    world: World, story: Story, event_type: str, version: int
+) -> None:
+    story.committed()
+    log = await world.new_log()
+    await world.project(log, story)
+    story.raw(event_type, version)
+    await world.append(log, story)
+    with pytest.raises(UnknownControlError, match="newer"):
+        await asyncio.wait_for(world.runner().run(asyncio.Event()), TIMEOUT_S)
+    assert {each.next_index for each in await world.runner().progress()} == {2}
+
+
+async def test_a_generation_of_another_version_is_left_alone(world: World, story: Story) -> None:
+    story.committed()
+    log = await world.new_log()
+    await world.project(log, story)
+
+    class NextCommits(CommitsProjection):
+        version = 2
+
+    story.committed()
+    await world.append(log, story)
+    runner = Runner(world.dsn, [NextCommits()], poll_s=0.01)
+    with pytest.raises(StaleGenerationError, match="version 2, found 1"):
+        await runner.catch_up(log.log_id, story.size)
+    assert [each.next_index for each in await runner.progress()] == [2]
+
+
+async def test_catching_up_past_the_end_is_refused(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.append(log, told(story, 1))
+    with pytest.raises(ProjectionError, match="or more entries"):
+        await world.runner().catch_up(log.log_id, story.size + 1)
+    with pytest.raises(ProjectionError, match="or more entries"):
+        await world.runner().catch_up(999, 0)
+
+
+async def test_the_first_generation_is_made_once_by_many_at_once(world: World) -> None:
+    log = await world.new_log()
+
+    async def once() -> None:
+        async with world.as_projector() as connection:
+            for projection in world.projections:
+                await ensure(connection, projection, log)
+
+    await asyncio.gather(*(once() for _ in range(4)))
+    async with world.as_admin() as connection:
+        graphs = await (await connection.execute("SELECT name FROM ag_catalog.ag_graph")).fetchall()
+        cursor_rows = await (await connection.execute("SELECT count(*) FROM projections.cursors")).fetchone()
+    assert len(graphs) == 1
+    assert cursor_rows == (3,)
+
+
+async def test_a_held_generation_is_passed_over_and_the_others_go_on(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.project(log, told(story, 1))
+    told(story, 2)
+    await world.append(log, story)
+    stop = asyncio.Event()
+    runner = world.runner(poll_s=0.01)
+    async with world.as_projector() as holder:
+        async with holder.transaction():
+            await cursors.lock_live(holder, "graph", log.log_id)
+            running = asyncio.create_task(runner.run(stop))
+            await until(runner, lambda lag: not lag["commits"] and not lag["metrics"])
+            lag = {each.projection: each.lag_entries for each in await runner.progress()}
+            assert lag["graph"] > 0
+        await until(runner, caught_up)
+    stop.set()
+    await asyncio.wait_for(running, TIMEOUT_S)
+
+
+async def test_a_runner_outlives_a_refusing_database(world: World, story: Story) -> None:
+    log = await world.new_log()
+    await world.append(log, told(story, 2))
+    name = psycopg.conninfo.conninfo_to_dict(world.database)["dbname"]
+    refuse = sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS {}")
+    runner, stop = world.runner(poll_s=0.01), asyncio.Event()
+    postgres = psycopg.conninfo.make_conninfo(world.database, dbname="postgres")
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute(refuse.format(sql.Identifier(str(name)), sql.SQL("false")))
+        running = asyncio.create_task(runner.run(stop))
+        with pytest.raises(psycopg.OperationalError):
+            await runner.progress()
+        admin.execute(refuse.format(sql.Identifier(str(name)), sql.SQL("true")))
+    await until(runner, caught_up)
+    stop.set()
+    await asyncio.wait_for(running, TIMEOUT_S)
