@@ -22,11 +22,11 @@ from gateway.admin.edits import Editor, StaleEditError
 from gateway.commit_flow import STALE_MAX, rules_in_force
 from gateway.errors import BadRequestError, ForbiddenError, UnavailableError
 from gateway.house import House
-from gateway.iceberg_routes import credential
+from gateway.iceberg_routes import chunks, credential
 from gateway.identity import Principal
 from gateway.judgement import Asked, judge_access
 from gateway.policy.variables import CommitView, RequestView
-from gateway.requests import read_body
+from gateway.requests import parse_content_length, read_body
 from ledger.events import Decided
 
 router = APIRouter(prefix="/v1")
@@ -213,12 +213,9 @@ async def revoke_key(request: Request, key_id: str) -> Response:
     return Response(status_code=204)
 
 
-async def _edit(
-    request: Request, kind: str, thing: str, act: Callable[[Admin, Principal, Editor], Awaitable[R]]
-) -> R:
+async def _edit(request: Request, kind: str, thing: str, act: Callable[[Admin, Principal, Editor], Awaitable[R]]) -> R:
     """Permit and do one edit; if the rules changed in between, permit it again."""
-    house: House = request.app.state.house
-    caller = await house.authenticator.authenticate(credential(request))
+    house, caller = await _authenticate(request)
     for _ in range(STALE_MAX):
         as_of = await _permit(house, caller, request, kind=kind, thing=thing, verb="configure")
         try:
@@ -228,16 +225,22 @@ async def _edit(
     raise UnavailableError("access rules changed too often meanwhile; nothing was changed")
 
 
-async def _may_read(request: Request, kind: str) -> tuple[House, Principal]:
+async def _authenticate(request: Request) -> tuple[House, Principal]:
+    """Find out who asks, once a request and before its body is read."""
     house: House = request.app.state.house
-    caller = await house.authenticator.authenticate(credential(request))
+    if not hasattr(request.state, "caller"):
+        request.state.caller = await house.authenticator.authenticate(credential(request))
+    caller: Principal = request.state.caller
+    return house, caller
+
+
+async def _may_read(request: Request, kind: str) -> tuple[House, Principal]:
+    house, caller = await _authenticate(request)
     await _permit(house, caller, request, kind=kind, thing="", verb="inspect")
     return house, caller
 
 
-async def _permit(
-    house: House, caller: Principal, request: Request, *, kind: str, thing: str, verb: str
-) -> int:
+async def _permit(house: House, caller: Principal, request: Request, *, kind: str, thing: str, verb: str) -> int:
     """Judge access to a part of the tenant's configuration; returns the control index it was judged by."""
     state = await rules_in_force(house, caller)
     operation = f"{kind}.{verb}"
@@ -256,10 +259,10 @@ async def _permit(
 
 
 async def _body(request: Request, model: type[B]) -> B:
-    length = request.headers.get("content-length", "")
+    await _authenticate(request)
     data = await read_body(
-        request.stream(),
-        content_length=int(length) if length.isascii() and length.isdigit() else None,
+        chunks(request),
+        content_length=parse_content_length(request.headers.get("content-length")),
         size_bytes_max=BODY_SIZE_BYTES_MAX,
     )
     try:

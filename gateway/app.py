@@ -2,20 +2,20 @@
 The gateway's HTTP face: a FastAPI application over one `House`.
 
 Routes are thin: they take a request apart, call `commit_flow.commit`, `reads` or `admin`, and put the answer together.
-Paths below `/v1/iceberg/` are routed as they were sent, still percent-encoded, since `%2F` in a name is not a separator.
+Paths below `/v1/iceberg/` are routed as they were sent, still percent-encoded: `%2F` in a name is not a separator.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway import admin_routes, iceberg_routes, status_routes
 from gateway.errors import (
@@ -35,14 +35,16 @@ PATH_LENGTH_MAX: Final = 16 * 1024
 _log = logging.getLogger(__name__)
 
 
-def create_app(house: House, *, measures: Measures, metrics: Callable[[], Awaitable[str]], metrics_token: str | None) -> FastAPI:
+def create_app(
+    house: House, *, measures: Measures, metrics: Callable[[], Awaitable[str]], metrics_token: str | None
+) -> FastAPI:
     """
     Return the gateway over `house`.
 
     `metrics` yields the projections' metrics in Prometheus' text format; `metrics_token` is what a scraper must present
     (None: only loopback may scrape).
     """
-    app = FastAPI(title="Lakeproof gateway", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(title="Lakeproof gateway", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.house = house
     app.state.measures = measures
     app.state.metrics = metrics
@@ -56,6 +58,7 @@ def create_app(house: House, *, measures: Measures, metrics: Callable[[], Awaita
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unexpected_error)
     app.add_middleware(RawIcebergPaths)
+    app.add_middleware(ClosesUnread)
     return app
 
 
@@ -74,17 +77,56 @@ class RawIcebergPaths:
             raw: bytes = scope.get("raw_path") or scope["path"].encode()
             if raw[: len(ICEBERG) + 2].lower().startswith(b"/v1/iceberg%2f"):
                 raw = ICEBERG + raw[len(ICEBERG) + 2 :]
+            if len(raw) > PATH_LENGTH_MAX:
+                text = f"expected a path of at most {PATH_LENGTH_MAX} bytes"
+                await _answer(414, "BadRequestException", text, to=Request(scope))(scope, receive, send)
+                return
             if raw.startswith(ICEBERG):
                 scope = {**scope, "path": raw.decode("ascii", "replace"), "raw_path": raw}
-            if len(raw) > PATH_LENGTH_MAX:
-                answer = _answer(414, "BadRequestException", f"expected a path of at most {PATH_LENGTH_MAX} bytes")
-                await answer(scope, receive, send)
+            elif scope["path"].startswith(ICEBERG.decode()):
+                # Spelled in another way, it would be routed by what `%2F` decodes to.
+                await _answer(404, "NotFoundException", "Not Found", to=Request(scope))(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
 
-def _answer(status: int, kind: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """An error as the Iceberg REST specification has it (IcebergErrorResponse)."""
+class ClosesUnread:
+    """
+    Closes the connection behind an answer that was given before the request's body was read to its end.
+
+    Otherwise the server would go on reading what nobody wants, without an end if the body has none.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        names = {name for name, value in scope["headers"] if value != b"0"}
+        is_unread = not names.isdisjoint({b"content-length", b"transfer-encoding"})
+
+        async def receive_and_note() -> Message:
+            nonlocal is_unread
+            message = await receive()
+            is_unread = is_unread and bool(message.get("more_body", False))
+            return message
+
+        async def close_and_send(message: Message) -> None:
+            if is_unread and message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            await send(message)
+
+        await self._app(scope, receive_and_note, close_and_send)
+
+
+def _answer(
+    status: int, kind: str, message: str, headers: Mapping[str, str] | None = None, *, to: Request | None = None
+) -> Response:
+    """An error as the Iceberg REST specification has it (IcebergErrorResponse); to HEAD, its status alone."""
+    if to is not None and to.method == "HEAD":
+        return Response(status_code=status, headers=headers)
     error = {"message": message, "type": kind, "code": status}
     return JSONResponse({"error": error}, status_code=status, headers=headers)
 
@@ -99,7 +141,7 @@ async def _gateway_error(request: Request, error: Exception) -> Response:
         headers["WWW-Authenticate"] = "Bearer"
         house: House = request.app.state.house
         await house.refusals.unauthenticated(f"{request.method} {_route(request)}")
-    return _answer(error.status, error.kind, str(error), headers)
+    return _answer(error.status, error.kind, str(error), headers, to=request)
 
 
 async def _ledger_error(request: Request, error: Exception) -> Response:
@@ -109,7 +151,7 @@ async def _ledger_error(request: Request, error: Exception) -> Response:
     if isinstance(error, LogUnavailableError | QueueFullError):
         return await _gateway_error(request, UnavailableError(str(error)))
     _log.error("%s %s: %s", request.method, _route(request), error)
-    return _answer(500, "InternalServerError", f"the log refused: {error}")
+    return _answer(500, "InternalServerError", "the log refused; the gateway's own log says why", to=request)
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:
@@ -120,17 +162,18 @@ async def _validation_error(request: Request, error: Exception) -> Response:
     return await _gateway_error(request, BadRequestError(first["msg"], field=field or "body"))
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     kinds: dict[int, str] = {404: "NotFoundException", 405: "UnsupportedOperationException"}
-    return _answer(error.status_code, kinds.get(error.status_code, "BadRequestException"), str(error.detail))
+    kind = kinds.get(error.status_code, "BadRequestException")
+    return _answer(error.status_code, kind, str(error.detail), error.headers, to=request)
 
 
 async def _unexpected_error(request: Request, error: Exception) -> Response:
     """The last resort: the client learns nothing of the inside, the operator all of it."""
     _log.error("%s %s failed", request.method, _route(request), exc_info=error)
-    return _answer(500, "InternalServerError", "the gateway failed; its log says why")
+    return _answer(500, "InternalServerError", "the gateway failed; its log says why", to=request)
 
 
 def _route(request: Request) -> str:

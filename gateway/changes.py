@@ -4,14 +4,18 @@ What a mutation makes of what is there: the target as it would be, or why it can
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gateway.catalogs.catalog import Catalog, Change, Loaded
 from gateway.errors import ConflictError, NotFoundError
 from gateway.identifiers import Target
-from gateway.metadata import apply_updates, check_requirements, create_updates
+from gateway.metadata import TableExistsError, apply_updates, check_requirements, create_updates
 from gateway.mutations import Mutation, Operation
 
 NO_SUCH_NAMESPACE = "NoSuchNamespaceException"
 NO_SUCH_TABLE = "NoSuchTableException"
+ALREADY_EXISTS = "AlreadyExistsException"
+NOT_EMPTY = "NamespaceNotEmptyException"
 
 
 def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, new_uuid: str) -> Change:
@@ -23,7 +27,7 @@ def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int,
     Raises:
         NotFoundError: if the target, or the namespace that would hold it, does not exist.
         RequirementFailedError: if a requirement does not hold on what is there.
-        ConflictError: if a namespace exists already or is not empty.
+        ConflictError: if what is created exists already, or a namespace that is dropped is not empty.
         BadRequestError: if an update cannot be applied, or a location lies outside the warehouse.
     """
     match mutation.operation:
@@ -34,28 +38,43 @@ def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int,
                 raise no_such_table(mutation.target)
             return Change()
         case Operation.NAMESPACE_CREATE:
+            if not loaded.parent_exists:
+                raise no_such_namespace(mutation.target.namespace[:-1])
             if loaded.namespace_exists:
-                raise ConflictError(
-                    f"Namespace already exists: {mutation.target.path}", kind="AlreadyExistsException"
-                )
+                raise ConflictError(f"Namespace already exists: {mutation.target.path}", kind=ALREADY_EXISTS)
             return Change(properties=dict(mutation.properties or {}))
         case Operation.NAMESPACE_UPDATE:
             if loaded.properties is None:
-                raise no_such_namespace(mutation.target)
+                raise no_such_namespace(mutation.target.namespace)
             kept = {name: text for name, text in loaded.properties.items() if name not in mutation.removals}
             return Change(properties=kept | dict(mutation.properties or {}))
         case Operation.NAMESPACE_DROP:
             if not loaded.namespace_exists:
-                raise no_such_namespace(mutation.target)
+                raise no_such_namespace(mutation.target.namespace)
+            if not loaded.is_empty:
+                raise ConflictError(f"Namespace {mutation.target.path} is not empty.", kind=NOT_EMPTY)
             return Change()
+
+
+def changes_nothing(change: Change, loaded: Loaded) -> bool:
+    """
+    Tell whether what would be is what is: a commit whose updates say what the table says already.
+    """
+    return change.metadata is not None and change.metadata == loaded.metadata
 
 
 def _table(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, new_uuid: str) -> Change:
     if not loaded.namespace_exists:
-        raise no_such_namespace(mutation.target)
-    if loaded.metadata is None and not mutation.creates:
+        raise no_such_namespace(mutation.target.namespace)
+    if loaded.metadata is None and mutation.operation is not Operation.TABLE_CREATE:
         raise no_such_table(mutation.target)
-    check_requirements(loaded.metadata, mutation.requirements)
+    try:
+        check_requirements(loaded.metadata, mutation.requirements)
+    except TableExistsError as error:
+        if mutation.create is None:
+            raise
+        # A create does not know that it is a commit with assert-create: its answer is a create's.
+        raise ConflictError(f"Table already exists: {mutation.target.path}", kind=ALREADY_EXISTS) from error
     updates = mutation.updates
     if mutation.create is not None:
         location = mutation.create.get("location") or catalog.table_location(mutation.target, new_uuid)
@@ -72,8 +91,8 @@ def no_such_table(target: Target) -> NotFoundError:
     return NotFoundError(f"Table does not exist: {target.path}", kind=NO_SUCH_TABLE)
 
 
-def no_such_namespace(target: Target) -> NotFoundError:
+def no_such_namespace(namespace: Sequence[str]) -> NotFoundError:
     """
     Return the error for a namespace that does not exist, in the reference's words.
     """
-    return NotFoundError(f"Namespace does not exist: {'.'.join(target.namespace)}", kind=NO_SUCH_NAMESPACE)
+    return NotFoundError(f"Namespace does not exist: {'.'.join(namespace)}", kind=NO_SUCH_NAMESPACE)

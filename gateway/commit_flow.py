@@ -26,20 +26,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from gateway.catalogs import Change, Loaded, SwapsPointer
-from gateway.changes import change
+from gateway.changes import change, changes_nothing
 from gateway.control import ControlState
 from gateway.errors import (
-    BadRequestError,
     CommitStateUnknownError,
     ConflictError,
     ForbiddenError,
     GatewayError,
-    NotFoundError,
     RequirementFailedError,
     UnavailableError,
 )
@@ -51,8 +49,9 @@ from gateway.mutations import Mutation, parse_mutation
 from gateway.policy.variables import RequestView
 from gateway.records import Requested, decided, request_hash, settled
 from gateway.requests import Request, read_body
+from ledger.canonical import Json
 from ledger.entry import Branch
-from ledger.errors import GroupMismatchError, GuardError, LogUnavailableError, OutcomeUnknownError, QueueFullError
+from ledger.errors import GroupMismatchError, LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.event import derived_group_id, random_group_id
 from ledger.events import Decided, Settled
 from ledger.sequence import Appended, Group, Stale
@@ -125,7 +124,7 @@ async def commit(request: Request, house: House, step: Step) -> Answer:
             step(14)
             return answer
         # The pointer had moved: load again and see whether the requirements still hold.
-        state = await rules_in_force(house, principal)
+        state = await flow.rules()
     raise AssertionError("the last attempt answers or raises")
 
 
@@ -154,107 +153,98 @@ class _Flow:
 
     async def attempt(self, state: ControlState, *, is_last: bool) -> Answer | None:
         """Load, judge and change once; None if another commit was first and this one may try again."""
-        mutation = self.requested.mutation
-        loaded = await self.catalog.load(mutation.target)
+        loaded = await self.catalog.load(self.requested.mutation.target)
         resulting = self._change(loaded)
         self.step(8)
-        if isinstance(resulting, GatewayError):
-            await self._refuse_unchangeable(state, loaded, resulting)
-            raise resulting
-        timeout_s = self.house.policy_timeout_s
         for _ in range(STALE_MAX):
+            # At first these are the rules of step 3: if they have changed since, the append says so, and they are
+            # brought up to date before this is judged again.
             self.step(9)
-            judgement = await judge_all(self.house.engine, state, self._asked(loaded, resulting), timeout_s=timeout_s)
+            judgement = await self._judge(state, loaded, resulting)
             self.step(10)
-            if judgement.decision is not Decided.APPROVED:
-                outcome = await self._record(judgement, loaded, resulting)
-                if isinstance(outcome, Appended):
-                    raise _refusal(judgement)
-            elif mutation.staged:
-                # A staged create promises nothing and writes nothing, so there is nothing to record.
-                return Answer(mutation=mutation, loaded=loaded, change=resulting, metadata_location=None)
-            else:
-                swapped = await self._swap(judgement, loaded, resulting, is_last=is_last)
-                if not isinstance(swapped, Stale):
-                    return swapped
-            # The rules changed while this was judged: bring them up to date (step 9) and judge again.
-            state = await rules_in_force(self.house, self.requested.principal)
-        raise UnavailableError(f"{mutation.target.path}: policies changed {STALE_MAX} times meanwhile; nothing was changed")
+            outcome = await self._decide(judgement, loaded, resulting, is_last=is_last)
+            if not isinstance(outcome, Stale):
+                return outcome
+            state = await self.rules()
+        path = self.requested.mutation.target.path
+        raise UnavailableError(f"{path}: policies changed {STALE_MAX} times while it was judged; nothing was changed")
 
-    def _asked(self, loaded: Loaded, resulting: Change | None) -> Asked:
-        """What steps 9 and 10 judge."""
-        requested = self.requested
-        return Asked(
-            commit=requested.mutation.view(),
-            principal=requested.principal,
-            request=RequestView(method=requested.method, path=requested.path, client_version=requested.client),
-            table=loaded.metadata,
-            result=resulting.metadata if resulting else None,
-        )
+    async def rules(self) -> ControlState:
+        """The rules as of now; the caller's credentials and the alias must still be in force in them."""
+        principal = self.requested.principal
+        state = await rules_in_force(self.house, principal)
+        self.house.catalog(principal.tenant, state, self.requested.mutation.target.alias)
+        return state
 
     def _change(self, loaded: Loaded) -> Change | GatewayError:
         """What the mutation would make of `loaded`; why it cannot be is kept until access has permitted an answer."""
         now_ms = int(self.house.clock().timestamp() * 1000)
+        new_uuid = str(UUID(bytes=self.house.random(16), version=4))
         try:
-            return change(self.requested.mutation, loaded, self.catalog, now_ms=now_ms, new_uuid=str(uuid4()))
-        except (BadRequestError, NotFoundError, ConflictError, RequirementFailedError) as error:
+            return change(self.requested.mutation, loaded, self.catalog, now_ms=now_ms, new_uuid=new_uuid)
+        except GatewayError as error:
             return error
 
-    async def _refuse_unchangeable(self, state: ControlState, loaded: Loaded, error: GatewayError) -> None:
-        """Answer a mutation that cannot be applied: whether a table exists is told only to those who may know."""
-        for _ in range(STALE_MAX):
-            judgement = await judge_access(
-                self.house.engine, state, self._asked(loaded, None), timeout_s=self.house.policy_timeout_s
-            )
-            is_conflict = isinstance(error, ConflictError | RequirementFailedError)
-            if judgement.decision is Decided.APPROVED and not is_conflict:
-                return
-            refused = judgement.decision is not Decided.APPROVED
-            outcome = await self._record(
-                judgement, loaded, None, decision=judgement.decision if refused else Decided.CONFLICTED
-            )
-            if isinstance(outcome, Appended):
-                if refused:
-                    raise _refusal(judgement)
-                return
-            state = await rules_in_force(self.house, self.requested.principal)
-        raise UnavailableError("policies changed too often while this was judged; nothing was changed")
-
-    async def _record(
-        self, judgement: Judgement, loaded: Loaded, resulting: Change | None, *, decision: Decided | None = None
-    ) -> Appended | Stale:
-        """Step 11 for a decision that changes nothing."""
-        event = decided(
-            self.requested,
-            judgement,
-            loaded,
-            resulting,
-            at=self.house.clock(),
-            random=self.house.random,
-            decision=decision,
+    async def _judge(self, state: ControlState, loaded: Loaded, resulting: Change | GatewayError) -> Judgement:
+        """Step 10. Of what cannot be done there is no result to judge: access alone says whether the caller is told."""
+        requested, engine, timeout_s = self.requested, self.house.engine, self.house.policy_timeout_s
+        asked = Asked(
+            commit=requested.mutation.view(),
+            principal=requested.principal,
+            request=RequestView(method=requested.method, path=requested.path, client_version=requested.client),
+            table=loaded.metadata,
+            result=None if isinstance(resulting, GatewayError) else resulting.metadata,
         )
-        group_id = self._group_id()
-        if judgement.decision is Decided.UNDECIDABLE:
-            # Engines retry a 503: the same request that fails for the same cause is recorded once.
-            cause = {"cause": judgement.message, "data": event.data.decode(), "key": event.key}
-            group_id = derived_group_id("commit.undecidable", cause)
+        if isinstance(resulting, GatewayError):
+            return await judge_access(engine, state, asked, timeout_s=timeout_s)
+        return await judge_all(engine, state, asked, timeout_s=timeout_s)
+
+    async def _decide(
+        self, judgement: Judgement, loaded: Loaded, resulting: Change | GatewayError, *, is_last: bool
+    ) -> Answer | Stale | None:
+        """Steps 11 to 13; raises what the engine is told if the answer is no."""
+        mutation = self.requested.mutation
+        if judgement.decision is not Decided.APPROVED:
+            return await self._refuse(judgement, loaded, _refusal(judgement))
+        if isinstance(resulting, GatewayError):
+            if mutation.staged or not isinstance(resulting, ConflictError | RequirementFailedError):
+                raise resulting
+            conflict = replace(judgement, decision=Decided.CONFLICTED, message=str(resulting))
+            return await self._refuse(conflict, loaded, resulting)
+        if mutation.staged:
+            # A staged create promises nothing and writes nothing, so there is nothing to record.
+            return Answer(mutation=mutation, loaded=loaded, change=resulting, metadata_location=None)
+        if changes_nothing(resulting, loaded):
+            return Answer(
+                mutation=mutation, loaded=loaded, change=resulting, metadata_location=loaded.metadata_location
+            )
+        return await self._swap(judgement, loaded, resulting, is_last=is_last)
+
+    async def _refuse(self, judgement: Judgement, loaded: Loaded, error: GatewayError) -> Stale:
+        """Step 11 for a decision that changes nothing; raises `error` once it is durable."""
+        event = decided(self.requested, judgement, loaded, None, at=self.house.clock(), random=self.house.random)
+        is_undecidable = judgement.decision is Decided.UNDECIDABLE
+        group_id = self._id_of_undecidable(judgement) if is_undecidable else self._group_id()
         group = Group(id=group_id, then=(event,), as_of=judgement.as_of)
         try:
-            return await self.house.append(self.log_id, group)
+            outcome = await self.house.append(self.log_id, group)
         except GroupMismatchError:
-            # Only the erasable parts can differ under an id derived from the decision itself: it is recorded already.
-            if judgement.decision is Decided.UNDECIDABLE:
-                raise _refusal(judgement) from None
-            raise
-        except (LogUnavailableError, QueueFullError, OutcomeUnknownError) as error:
-            raise UnavailableError("the decision could not be recorded: nothing was changed, try again") from error
-        finally:
-            self.step(11)
+            if not is_undecidable:
+                raise
+            # The same request, undecided for the same cause, is in the log; the parts of its record differ.
+            raise error from None
+        except (LogUnavailableError, QueueFullError, OutcomeUnknownError) as unrecorded:
+            raise UnavailableError("the decision could not be recorded: nothing was changed, try again") from unrecorded
+        if isinstance(outcome, Stale):
+            return outcome
+        self.step(11)
+        raise error
 
     async def _swap(
         self, judgement: Judgement, loaded: Loaded, resulting: Change, *, is_last: bool
     ) -> Answer | Stale | None:
         """Steps 11 to 13 as one group: decision and outcome are appended if the guard swaps the pointer."""
+        mutation = self.requested.mutation
         written = await self.catalog.write(loaded, resulting)
         group_id = self._group_id()
         facts = (self.requested, group_id, loaded, resulting)
@@ -266,41 +256,38 @@ class _Flow:
             id=group_id,
             then=(decision, accepted),
             otherwise=(decision, conflicted) if is_last else (),
-            guard=self.catalog.guards(self.requested.mutation, loaded, resulting, written),
+            guard=self.catalog.guards(mutation, loaded, resulting, written),
             as_of=judgement.as_of,
         )
         outcome = await self._append_swap(group, written)
-        if isinstance(outcome, Appended) and outcome.branch is Branch.THEN:
-            location = written.location if written else None
-            return Answer(
-                mutation=self.requested.mutation, loaded=loaded, change=resulting, metadata_location=location
-            )
-        await self._discard(written)
         if isinstance(outcome, Stale):
+            await self._discard(written)
             return outcome
+        for number in (11, 12, 13):
+            self.step(number)
+        if outcome.branch is Branch.THEN:
+            location = written.location if written else None
+            return Answer(mutation=mutation, loaded=loaded, change=resulting, metadata_location=location)
+        await self._discard(written)
         if is_last:
             raise RequirementFailedError(
-                f"Commit failed: {self.requested.mutation.target.path} changed {ATTEMPTS_MAX} times meanwhile"
+                f"Commit failed: {mutation.target.path} changed {ATTEMPTS_MAX} times meanwhile"
             )
         return None
 
     async def _append_swap(self, group: Group, written: Written | None) -> Appended | Stale:
+        """Append; what was written is deleted only if it is certain that the log does not name it."""
         try:
-            outcome = await self.house.append(self.log_id, group)
+            return await self.house.append(self.log_id, group)
         except OutcomeUnknownError as error:
-            # The commit may be in the log, so the metadata file it names stays where it is.
             raise CommitStateUnknownError(
                 "the log did not answer: the commit may or may not have happened; do not delete its files"
             ) from error
-        except (LogUnavailableError, QueueFullError) as error:
+        except LedgerError as error:
             await self._discard(written)
-            raise UnavailableError("the commit could not be recorded: nothing was changed, try again") from error
-        except (GuardError, GroupMismatchError):
-            await self._discard(written)
+            if isinstance(error, LogUnavailableError | QueueFullError):
+                raise UnavailableError("the commit could not be recorded: nothing was changed, try again") from error
             raise
-        for number in (11, 12, 13):
-            self.step(number)
-        return outcome
 
     async def _discard(self, written: Written | None) -> None:
         """Delete a metadata file that is definitely not in the log; one that stays behind harms nobody."""
@@ -314,6 +301,17 @@ class _Flow:
     def _group_id(self) -> UUID:
         now_ms = int(self.house.clock().timestamp() * 1000)
         return random_group_id(now_ms=now_ms, random=self.house.random(10))
+
+    def _id_of_undecidable(self, judgement: Judgement) -> UUID:
+        """Engines retry a 503: the same request, undecided for the same cause, is recorded once."""
+        requested = self.requested
+        content: dict[str, Json] = {
+            "actor": requested.principal.actor,
+            "cause": judgement.message,
+            "policy_set": judgement.policy_set,
+            "request": requested.request_hash,
+        }
+        return derived_group_id("commit.undecidable", content)
 
 
 def _refusal(judgement: Judgement) -> GatewayError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import psycopg
 from psycopg import AsyncConnection, sql
@@ -31,13 +31,16 @@ class Database:
             min_size=1,
             max_size=connections_max,
             timeout=WAIT_S,
+            # The pool doubles its pauses between attempts until it gives up, and then tries again for the next caller:
+            # given up early, a database that comes back is noticed at once, however long it was gone.
+            reconnect_timeout=WAIT_S,
             open=False,
             check=AsyncConnectionPool.check_connection,
             kwargs={"autocommit": True, "connect_timeout": 3, "application_name": "lakeproof gateway"},
             configure=_configure,
         )
 
-    async def __aenter__(self) -> Database:
+    async def __aenter__(self) -> Self:
         await self._pool.open()
         return self
 
@@ -56,7 +59,7 @@ class Database:
             async with self._pool.connection() as connection, connection.transaction():
                 await connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
                 yield connection
-        except (psycopg.OperationalError, PoolTimeout) as error:
+        except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
             raise UnavailableError("the database cannot be reached: nothing was changed, try again") from error
 
 

@@ -18,6 +18,7 @@ from gateway.control import ControlPlane, ControlState
 from gateway.database import Database
 from gateway.errors import NotFoundError
 from gateway.identity import Authenticator
+from gateway.judgement import ReadJudgements
 from gateway.metadata_files import MetadataFiles
 from gateway.policy.engine import PolicyEngine
 from gateway.refusals import Refusals
@@ -54,6 +55,7 @@ class House:
     clock: Callable[[], datetime]
     random: Callable[[int], bytes]
     catalogs: dict[tuple[UUID, str], BuiltinCatalog] = field(default_factory=dict)
+    read_judgements: ReadJudgements = field(default_factory=ReadJudgements)
 
     def catalog(self, tenant: UUID, state: ControlState, alias: str) -> BuiltinCatalog:
         """

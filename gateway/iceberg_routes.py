@@ -6,16 +6,17 @@ The Iceberg REST catalog's routes, in the prefix form `/v1/iceberg/{alias}/…`,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from starlette.requests import ClientDisconnect
 
 from gateway import reads
-from gateway.commit_flow import Answer, commit
-from gateway.errors import NotFoundError
+from gateway.commit_flow import Answer, commit, rules_in_force
+from gateway.errors import BadRequestError
 from gateway.house import House
 from gateway.identifiers import Target, parse_alias, parse_name_segment, parse_namespace_segment
 from gateway.identity import Principal
@@ -23,6 +24,7 @@ from gateway.measures import Measures
 from gateway.mutations import Operation
 from gateway.policy.variables import RequestView
 from gateway.requests import Request as Mutating
+from gateway.requests import parse_content_length
 
 router = APIRouter()
 
@@ -45,14 +47,14 @@ def endpoints() -> list[str]:
 
 
 @router.get("/v1/config")
-async def config(request: Request, warehouse: str = "") -> Response:
+async def config(request: Request) -> Response:
     """Answer what an engine must know first: its prefix, and which endpoints exist."""
     house, principal = await _authenticate(request)
-    state = await house.control.current(principal.log_id)
-    principal.check_in_force(state)
+    state = await rules_in_force(house, principal)
+    warehouse = request.query_params.get("warehouse")
     if not warehouse:
-        raise NotFoundError("expected ?warehouse=<alias> of a catalog, found none", kind="NotFoundException")
-    alias = parse_alias(warehouse)
+        raise BadRequestError("expected the alias of a catalog, found none", field="warehouse")
+    alias = parse_alias(warehouse, field="warehouse")
     house.catalog(principal.tenant, state, alias)
     return _json({"defaults": {}, "overrides": {"prefix": f"iceberg/{alias}"}, "endpoints": endpoints()})
 
@@ -60,8 +62,7 @@ async def config(request: Request, warehouse: str = "") -> Response:
 @router.get(PREFIX + "/namespaces")
 async def list_namespaces(request: Request, alias: str) -> Response:
     """List the namespaces directly below `parent`."""
-    parent = reads.parse_parent(request.query_params.get("parent"))
-    reader = await _reader(request, Target(alias=parse_alias(alias), namespace=parent), verb="list")
+    reader = await _reader(request, "list", alias)
     page = await reader.list_namespaces(**_page(request))
     return _json(_paged({"namespaces": page.names}, page))
 
@@ -76,15 +77,14 @@ async def create_namespace(request: Request, alias: str) -> Response:
 @router.get(NAMESPACE)
 async def load_namespace(request: Request, alias: str, namespace: str) -> Response:
     """Load a namespace's properties."""
-    target = _target(alias, namespace)
-    reader = await _reader(request, target, verb="load")
-    return _json({"namespace": target.namespace, "properties": await reader.load_namespace()})
+    reader = await _reader(request, "load", alias, namespace)
+    return _json({"namespace": reader.target.namespace, "properties": await reader.load_namespace()})
 
 
 @router.head(NAMESPACE)
 async def namespace_exists(request: Request, alias: str, namespace: str) -> Response:
     """Answer 204 if the namespace exists."""
-    await (await _reader(request, _target(alias, namespace), verb="exists")).load_namespace()
+    await (await _reader(request, "exists", alias, namespace)).load_namespace()
     return Response(status_code=204)
 
 
@@ -108,9 +108,9 @@ async def update_namespace(request: Request, alias: str, namespace: str) -> Resp
 @router.get(NAMESPACE + "/tables")
 async def list_tables(request: Request, alias: str, namespace: str) -> Response:
     """List the tables of a namespace."""
-    target = _target(alias, namespace)
-    page = await (await _reader(request, target, verb="list")).list_tables(**_page(request))
-    identifiers = [{"namespace": target.namespace, "name": name} for name in page.names]
+    reader = await _reader(request, "list", alias, namespace)
+    page = await reader.list_tables(**_page(request))
+    identifiers = [{"namespace": reader.target.namespace, "name": name} for name in page.names]
     return _json(_paged({"identifiers": identifiers}, page))
 
 
@@ -123,9 +123,12 @@ async def create_table(request: Request, alias: str, namespace: str) -> Response
 @router.get(TABLE)
 async def load_table(request: Request, alias: str, namespace: str, table: str) -> Response:
     """Load a table's metadata."""
-    reader = await _reader(request, _target(alias, namespace, table), verb="load")
+    reader = await _reader(request, "load", alias, namespace, table)
+    snapshots = request.query_params.get("snapshots", "all")
+    if snapshots not in {"all", "refs"}:
+        raise BadRequestError(f"expected 'all' or 'refs', found {snapshots!r:.40}", field="snapshots")
     location, metadata = await reader.load_table()
-    if request.query_params.get("snapshots") == "refs":
+    if snapshots == "refs":
         metadata = _referenced(metadata)
     return _json({"metadata-location": location, "metadata": metadata, "config": {}})
 
@@ -133,7 +136,7 @@ async def load_table(request: Request, alias: str, namespace: str, table: str) -
 @router.head(TABLE)
 async def table_exists(request: Request, alias: str, namespace: str, table: str) -> Response:
     """Answer 204 if the table exists."""
-    await (await _reader(request, _target(alias, namespace, table), verb="exists")).load_table()
+    await (await _reader(request, "exists", alias, namespace, table)).load_table()
     return Response(status_code=204)
 
 
@@ -163,8 +166,31 @@ def credential(request: Request) -> str | None:
     return f"Bearer {key}" if key is not None else request.headers.get("authorization")
 
 
-async def _reader(request: Request, target: Target, *, verb: str) -> reads.Reader:
+async def chunks(request: Request) -> AsyncIterator[bytes]:
+    """
+    Yield the body as it arrives.
+
+    Raises:
+        BadRequestError: if the client hangs up before its end.
+    """
+    try:
+        async for chunk in request.stream():
+            yield chunk
+    except ClientDisconnect as error:
+        raise BadRequestError("the connection was closed before the end of the body", field="body") from error
+
+
+async def _reader(
+    request: Request, verb: str, alias: str, namespace: str | None = None, table: str | None = None
+) -> reads.Reader:
+    """Who asks comes first; then what for: without a namespace it is the one that the query names as `parent`."""
     house, principal = await _authenticate(request)
+    if namespace is None:
+        levels = reads.parse_parent(request.query_params.get("parent"))
+    else:
+        levels = parse_namespace_segment(namespace)
+    name = None if table is None else parse_name_segment(table)
+    target = Target(alias=parse_alias(alias), namespace=levels, name=name)
     view = RequestView(method=request.method, path=request.scope["path"], client_version=_client(request))
     return await reads.permit(house, principal, target, verb=verb, request=view)
 
@@ -173,7 +199,6 @@ async def _commit(
     request: Request, operation: Operation, alias: str, namespace: str | None = None, table: str | None = None
 ) -> Answer:
     measures: Measures = request.app.state.measures
-    length = request.headers.get("content-length", "")
     mutating = Mutating(
         operation=operation,
         method=request.method,
@@ -184,8 +209,8 @@ async def _commit(
         namespace_segment=namespace,
         name_segment=table,
         purge=request.query_params.get("purgeRequested", "false").lower() == "true",
-        content_length=int(length) if length.isascii() and length.isdigit() else None,
-        chunks=request.stream(),
+        content_length=parse_content_length(request.headers.get("content-length")),
+        chunks=chunks(request),
     )
     with measures.commit(operation) as step:
         return await commit(mutating, request.app.state.house, step)
@@ -195,14 +220,6 @@ def _client(request: Request) -> str:
     """What the engine says it is: Iceberg's clients name themselves in X-Client-Version, not in User-Agent."""
     named = request.headers.get("x-client-version") or request.headers.get("user-agent") or ""
     return named[:CLIENT_LENGTH_MAX]
-
-
-def _target(alias: str, namespace: str, table: str | None = None) -> Target:
-    return Target(
-        alias=parse_alias(alias),
-        namespace=parse_namespace_segment(namespace),
-        name=None if table is None else parse_name_segment(table),
-    )
 
 
 def _page(request: Request) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from gateway.errors import BadRequestError
+from ledger.event import KEY_LENGTH_MAX
 from ledger.events import Identifier
 from ledger.keys import format_key
 
@@ -27,11 +28,23 @@ _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a request is about: a catalog's alias, a namespace (perhaps empty), and a name (None: the namespace)."""
+    """
+    What a request is about: a catalog's alias, a namespace (perhaps empty), and a name (None: the namespace).
+
+    Raises:
+        BadRequestError: if its names are too long together: they become one event key, which is bounded.
+    """
 
     alias: str
     namespace: tuple[str, ...]
     name: str | None = None
+
+    def __post_init__(self) -> None:
+        if (length := len(self.key)) > KEY_LENGTH_MAX:
+            raise BadRequestError(
+                f"expected names of at most {KEY_LENGTH_MAX} bytes together, percent-encoded, found {length}",
+                field=self.kind,
+            )
 
     @property
     def kind(self) -> str:
@@ -54,7 +67,7 @@ class Target:
         return Identifier(alias=self.alias, namespace=self.namespace, name=self.name)
 
 
-def parse_alias(text: str) -> str:
+def parse_alias(text: str, *, field: str = "prefix") -> str:
     """
     Return a catalog's alias.
 
@@ -62,7 +75,7 @@ def parse_alias(text: str) -> str:
         BadRequestError: if it is not 1 to 64 letters, digits, `_` or `-`.
     """
     if not _ALIAS.fullmatch(text):
-        raise BadRequestError(f"expected 1 to 64 letters, digits, '_' or '-', found {text!r:.80}", field="prefix")
+        raise BadRequestError(f"expected 1 to 64 letters, digits, '_' or '-', found {text!r:.80}", field=field)
     return text
 
 
@@ -90,7 +103,9 @@ def parse_namespace(levels: object, *, field: str) -> tuple[str, ...]:
         BadRequestError: if it is not a list of 1 to 16 names.
     """
     if not isinstance(levels, list | tuple) or not 1 <= len(levels) <= NAMESPACE_LEVELS_MAX:
-        raise BadRequestError(f"expected a list of 1 to {NAMESPACE_LEVELS_MAX} names, found {levels!r:.80}", field=field)
+        raise BadRequestError(
+            f"expected a list of 1 to {NAMESPACE_LEVELS_MAX} names, found {levels!r:.80}", field=field
+        )
     return tuple(parse_name(level, field=f"{field}[{position}]") for position, level in enumerate(levels))
 
 

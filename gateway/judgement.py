@@ -7,11 +7,14 @@ kept. An engine that gives no answer makes the request undecidable, which is a r
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gateway.control import ControlState
+from gateway.errors import UnavailableError
+from gateway.identifiers import Target
 from gateway.identity import Principal
 from gateway.policy.access import Access, AccessDecision, AccessRule, Effect, access_activation, decide_access
 from gateway.policy.decide import Decided as Ruled
@@ -21,6 +24,8 @@ from gateway.policy.variables import CommitView, PrincipalView, RequestView, act
 from gateway.policy.verdicts import format_verdicts
 from ledger.canonical import Json
 from ledger.events import Decided, Reason
+
+READ_JUDGEMENTS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +65,10 @@ async def judge_access(engine: PolicyEngine, state: ControlState, asked: Asked, 
     Return what the access rules in force say; policies are not asked.
     """
     rules = tuple(state.access_rules.values())
-    variables = access_activation(commit=asked.commit, principal=asked.principal_view())
     try:
+        variables = access_activation(commit=asked.commit, principal=asked.principal_view())
         verdicts = await engine.judge([rule.program() for rule in rules], variables, timeout_s=timeout_s)
-    except PolicyEngineError as error:
+    except UnavailableError as error:
         return _undecidable(state, error)
     return _judgement(state, _access(state, verdicts), verdicts)
 
@@ -75,12 +80,17 @@ async def judge_all(engine: PolicyEngine, state: ControlState, asked: Asked, *, 
     judges = [rule.program() for rule in state.access_rules.values()]
     judges += [policy.program() for policy in state.policies.values()]
     caller = asked.principal_view()
-    variables = activation(
-        table=asked.table, result=asked.result, commit=asked.commit, principal=caller, request=asked.request
-    ) | access_activation(commit=asked.commit, principal=caller)
+    try:
+        variables = activation(
+            table=asked.table, result=asked.result, commit=asked.commit, principal=caller, request=asked.request
+        ) | access_activation(commit=asked.commit, principal=caller)
+    except UnavailableError as error:
+        # Policies cannot be asked; what is wrong with the table is told to those alone whom access permits.
+        access_alone = await judge_access(engine, state, asked, timeout_s=timeout_s)
+        return _undecidable(state, error) if access_alone.decision is Decided.APPROVED else access_alone
     try:
         verdicts = await engine.judge(judges, variables, timeout_s=timeout_s)
-    except PolicyEngineError as error:
+    except UnavailableError as error:
         return _undecidable(state, error)
     access = _access(state, verdicts)
     if access.outcome is not Access.PERMITTED:
@@ -94,6 +104,48 @@ async def judge_all(engine: PolicyEngine, state: ControlState, asked: Asked, *, 
         message = f"{state.policies[ruled.reason[0]].message} (policy {ruled.reason[0]}, version {ruled.reason[1]})"
     decided = Decided.REJECTED if ruled.outcome is Ruled.REJECTED else Decided.UNDECIDABLE
     return _made(state, decided, ruled.reason, message, verdicts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """One way to read one thing, by one caller, under one set of rules: all that decides whether it is permitted."""
+
+    log_id: int
+    policy_set: str
+    actor: str
+    roles: tuple[str, ...]
+    target: Target
+    operation: str
+
+
+class ReadJudgements:
+    """
+    What access rules said about reads; the least recently used of more than `judgements_max` is forgotten.
+
+    Remembering is sound: rules look at the variables of `access_activation` alone, have no clock and no randomness, and
+    for a read (it updates nothing) those variables are made from the members of `Read`. Its `policy_set` names id and
+    version of every rule in force, and what stands under them never changes. What could not be judged is asked again.
+    """
+
+    def __init__(self, *, judgements_max: int = READ_JUDGEMENTS_MAX) -> None:
+        self._judgements_max = judgements_max
+        self._judgements: OrderedDict[Read, Judgement] = OrderedDict()
+
+    def get(self, read: Read) -> Judgement | None:
+        """Return what is remembered of `read`. Its `as_of` may be an earlier one under which the same rules held."""
+        judgement = self._judgements.get(read)
+        if judgement is not None:
+            self._judgements.move_to_end(read)
+        return judgement
+
+    def put(self, read: Read, judgement: Judgement) -> None:
+        """Remember a judgement, unless it was undecidable."""
+        if judgement.decision is Decided.UNDECIDABLE:
+            return
+        self._judgements[read] = judgement
+        self._judgements.move_to_end(read)
+        if len(self._judgements) > self._judgements_max:
+            self._judgements.popitem(last=False)
 
 
 def _access(state: ControlState, verdicts: Sequence[Verdict]) -> AccessDecision:
@@ -114,8 +166,10 @@ def _judgement(state: ControlState, access: AccessDecision, verdicts: Sequence[V
             return _made(state, Decided.UNDECIDABLE, access.reason, access.message, verdicts)
 
 
-def _undecidable(state: ControlState, error: PolicyEngineError) -> Judgement:
-    return _made(state, Decided.UNDECIDABLE, None, str(error), error.verdicts)
+def _undecidable(state: ControlState, error: UnavailableError) -> Judgement:
+    """No verdict at all: the engine gave none, or what is to be judged cannot be put into words."""
+    verdicts = error.verdicts if isinstance(error, PolicyEngineError) else ()
+    return _made(state, Decided.UNDECIDABLE, None, str(error), verdicts)
 
 
 def _made(

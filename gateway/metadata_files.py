@@ -1,8 +1,8 @@
 """
 Metadata files of the built-in catalog: written once, read with their digest checked, through PyIceberg's FileIO.
 
-A metadata file is immutable, so what was read once is kept in memory by its location. Writing is durable before it
-returns: the log must never name a file that a power cut can take back.
+A metadata file is immutable, so what was read once is kept in memory by its location and digest. Writing is durable
+before it returns, folders that are new included: the log must never name a file that a power cut can take back.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import orjson
 from pyiceberg.io import FileIO, load_file_io
 
-from gateway.errors import GatewayError
+from gateway.errors import BadRequestError, GatewayError, UnavailableError
 
 METADATA_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 CACHED_BYTES_MAX: Final = 128 * 1024 * 1024
 
 
 class MetadataFileError(GatewayError):
-    """A metadata file cannot be read or written, or is not the file that was committed."""
+    """A metadata file cannot be read or deleted, or is not the file that was committed."""
 
     status = 500
     kind = "RuntimeIOException"
@@ -44,9 +44,12 @@ class Written:
 class MetadataFiles:
     """Reads, writes and deletes metadata files; blocking work runs in threads."""
 
-    def __init__(self, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, properties: Mapping[str, str] | None = None, *, cached_bytes_max: int = CACHED_BYTES_MAX
+    ) -> None:
         self._properties = dict(properties or {})
-        self._cache: OrderedDict[str, tuple[int, dict[str, Any]]] = OrderedDict()
+        self._cached_bytes_max = cached_bytes_max
+        self._cache: OrderedDict[Written, tuple[int, dict[str, Any]]] = OrderedDict()
         self._cached_bytes = 0
 
     async def read(self, location: str, *, digest: str) -> dict[str, Any]:
@@ -56,50 +59,57 @@ class MetadataFiles:
         Raises:
             MetadataFileError: if the file is gone, too large, or its SHA-256 is not `digest`.
         """
-        cached = self._cache.get(location)
-        if cached is not None:
-            self._cache.move_to_end(location)
+        file = Written(location=location, sha256=digest)
+        if (cached := self._cache.get(file)) is not None:
+            self._cache.move_to_end(file)
             return cached[1]
         data = await asyncio.to_thread(_read, self._io(location), location)
         if (found := sha256(data).hexdigest()) != digest:
             raise MetadataFileError(f"{location}: expected the committed file (sha256 {digest}), found sha256 {found}")
         metadata = _parse(location, data)
-        self._keep(location, len(data), metadata)
+        self._keep(file, len(data), metadata)
         return metadata
 
-    async def write(self, location: str, metadata: dict[str, Any]) -> Written:
+    async def write(self, location: str, metadata: dict[str, Any], *, within: str) -> Written:
         """
-        Write a new metadata file durably.
+        Write a new metadata file durably, in or below the folder `within`.
 
         Raises:
-            MetadataFileError: if it exists already or cannot be written.
+            BadRequestError: if it would be over 64 MiB, or a symbolic link leads out of `within`.
+            UnavailableError: if it cannot be written; nothing names it.
         """
         data = orjson.dumps(metadata)
-        await asyncio.to_thread(_write, self._io(location), location, data)
-        self._keep(location, len(data), metadata)
-        return Written(location=location, sha256=sha256(data).hexdigest())
+        if len(data) > METADATA_SIZE_BYTES_MAX:
+            raise BadRequestError(
+                f"expected at most {METADATA_SIZE_BYTES_MAX} bytes of metadata, found {len(data)}: expire snapshots"
+            )
+        await asyncio.to_thread(_write, self._io(location), location, data, within)
+        written = Written(location=location, sha256=sha256(data).hexdigest())
+        self._keep(written, len(data), metadata)
+        return written
 
-    async def delete(self, location: str) -> None:
+    async def delete(self, written: Written) -> None:
         """
         Delete a metadata file that the log is known not to name; one that is gone already is no error.
 
         Raises:
             MetadataFileError: if it cannot be deleted.
         """
-        _, _ = self._cache.pop(location, (0, {}))
-        await asyncio.to_thread(_delete, self._io(location), location)
+        size_bytes, _ = self._cache.pop(written, (0, {}))
+        self._cached_bytes -= size_bytes
+        await asyncio.to_thread(_delete, self._io(written.location), written.location)
 
     def _io(self, location: str) -> FileIO:
         return load_file_io(self._properties, location)
 
-    def _keep(self, location: str, size_bytes: int, metadata: dict[str, Any]) -> None:
-        if location in self._cache:
+    def _keep(self, file: Written, size_bytes: int, metadata: dict[str, Any]) -> None:
+        if file in self._cache or size_bytes > self._cached_bytes_max:
             return
-        self._cache[location] = (size_bytes, metadata)
-        self._cached_bytes = sum(size for size, _ in self._cache.values())
-        while self._cached_bytes > CACHED_BYTES_MAX and len(self._cache) > 1:
-            _, (size, _) = self._cache.popitem(last=False)
-            self._cached_bytes -= size
+        self._cache[file] = (size_bytes, metadata)
+        self._cached_bytes += size_bytes
+        while self._cached_bytes > self._cached_bytes_max:
+            _, (dropped_bytes, _) = self._cache.popitem(last=False)
+            self._cached_bytes -= dropped_bytes
 
 
 def _parse(location: str, data: bytes) -> dict[str, Any]:
@@ -123,15 +133,32 @@ def _read(io: FileIO, location: str) -> bytes:
     return data
 
 
-def _write(io: FileIO, location: str, data: bytes) -> None:
+def _write(io: FileIO, location: str, data: bytes, within: str) -> None:
+    path, root = local_path(location), local_path(within)
     try:
+        if path is not None and root is not None:
+            _check_within(path.parent, root)
+        unsynced = [] if path is None else [path, *_folders_to_sync(path)]
         with io.new_output(location).create(overwrite=False) as stream:
             stream.write(data)
-        if (path := _local_path(location)) is not None:
-            _sync(path)
-            _sync(path.parent)
+        for changed in unsynced:
+            _sync(changed)
     except OSError as error:
-        raise MetadataFileError(f"{location}: the table's metadata cannot be written: {error}") from error
+        raise UnavailableError(f"the table's metadata cannot be written, nothing was changed: {error}") from error
+
+
+def _check_within(folder: Path, root: Path) -> None:
+    """Whoever can write files into a table's folder could put a link there that leads to another tenant's."""
+    if not folder.resolve().is_relative_to(root.resolve()):
+        raise BadRequestError(f"expected a folder of {root}, found a link that leads out of it", field="location")
+
+
+def _folders_to_sync(path: Path) -> Iterator[Path]:
+    """Yield the folders whose entries change when `path` is made: up to the first that is there already."""
+    for folder in path.parents:
+        yield folder
+        if folder.exists():
+            return
 
 
 def _delete(io: FileIO, location: str) -> None:
@@ -143,10 +170,14 @@ def _delete(io: FileIO, location: str) -> None:
         raise MetadataFileError(f"{location}: cannot be deleted: {error}") from error
 
 
-def _local_path(location: str) -> Path | None:
-    """Return the path of a local file; object stores are durable when they answer."""
+def local_path(location: str) -> Path | None:
+    """
+    Return the path of a local file; object stores (None) are durable when they answer.
+
+    As PyIceberg reads it: the path of a `file:` URI is taken as it stands, percent signs and all.
+    """
     parts = urlsplit(location)
-    return Path(unquote(parts.path)) if parts.scheme == "file" else Path(location) if not parts.scheme else None
+    return Path(parts.path) if parts.scheme == "file" else Path(location) if not parts.scheme else None
 
 
 def _sync(path: Path) -> None:

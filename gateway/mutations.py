@@ -1,7 +1,7 @@
 """
 What engines ask to be changed, parsed: one shape for every mutation, whichever route it came by.
 
-createTable is updates with assert-create, so a create, a staged create's commit and a commit are one thing from here on.
+createTable is updates with assert-create, so a create, a staged create's commit and a commit are one thing from here.
 Parsing refuses what it does not know (updates and requirements by name); nothing here touches a catalog.
 """
 
@@ -16,13 +16,21 @@ import orjson
 
 from gateway.errors import BadRequestError, UnsupportedOperationError
 from gateway.identifiers import Target, parse_name, parse_namespace
-from gateway.metadata import Requirement, Update, parse_requirements, parse_updates
+from gateway.metadata import (
+    ASSERT_CREATE,
+    Requirement,
+    Update,
+    added_snapshot_ids,
+    parse_requirements,
+    parse_updates,
+)
 from gateway.policy.access import access_actions
 from gateway.policy.variables import CommitView
 
 PROPERTIES_MAX: Final = 1_000
 PROPERTY_LENGTH_MAX: Final = 32 * 1024
-ASSERT_CREATE: Final[Requirement] = {"type": "assert-create"}
+SNAPSHOTS_MAX: Final = 1_000
+"""Snapshots that one commit may add: their ids stand in its two entries, of at most 64 KiB each."""
 
 
 class Operation(StrEnum):
@@ -42,23 +50,17 @@ class Mutation:
     One mutation of one table or namespace.
 
     `create` is the body of a createTable, `requirements` and `updates` those of a commit, `properties` and `removals`
-    those of a namespace; `body` is the parsed request as policies and the record see it.
+    those of a namespace. The commit of a staged create is a `TABLE_CREATE` too, without `create`.
     """
 
     operation: Operation
     target: Target
-    body: Mapping[str, Any]
     create: Mapping[str, Any] | None = None
     staged: bool = False
     requirements: tuple[Requirement, ...] = ()
     updates: tuple[Update, ...] = ()
     properties: Mapping[str, str] | None = None
     removals: tuple[str, ...] = ()
-
-    @property
-    def creates(self) -> bool:
-        """Tell whether the mutation makes its table (a create, or the commit of a staged one)."""
-        return ASSERT_CREATE in self.requirements
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -116,13 +118,13 @@ def parse_mutation(operation: Operation, path: Target, *, body: bytes, purge: bo
                 raise UnsupportedOperationError(
                     f"table {path.path}: purge is not offered, data files are not deleted here; drop without purge"
                 )
-            return Mutation(operation=operation, target=path, body={})
+            return Mutation(operation=operation, target=path)
         case Operation.NAMESPACE_CREATE:
             return _namespace_create(path, parse_body(body))
         case Operation.NAMESPACE_UPDATE:
             return _namespace_update(path, parse_body(body))
         case Operation.NAMESPACE_DROP:
-            return Mutation(operation=operation, target=path, body={})
+            return Mutation(operation=operation, target=path)
 
 
 def _table_create(path: Target, body: dict[str, Any]) -> Mutation:
@@ -132,11 +134,13 @@ def _table_create(path: Target, body: dict[str, Any]) -> Mutation:
         raise BadRequestError(f"expected true or false, found {staged!r:.80}", field="stage-create")
     if not isinstance(body.get("schema"), dict):
         raise BadRequestError("expected a schema", field="schema")
-    _properties(body.get("properties") or {}, field="properties")
+    location = body.get("location")
+    if location is not None and (not isinstance(location, str) or not location):
+        raise BadRequestError(f"expected a location, found {location!r:.80}", field="location")
+    _properties(body.get("properties"), field="properties")
     return Mutation(
         operation=Operation.TABLE_CREATE,
         target=Target(alias=path.alias, namespace=path.namespace, name=name),
-        body=body,
         create=body,
         staged=staged,
         requirements=(ASSERT_CREATE,),
@@ -147,12 +151,17 @@ def _table_commit(path: Target, body: dict[str, Any]) -> Mutation:
     named = body.get("identifier")
     if named is not None:
         _check_identifier(path, named)
+    requirements = tuple(parse_requirements(body.get("requirements")))
+    updates = tuple(parse_updates(body.get("updates")))
+    if (added := len(added_snapshot_ids(updates))) > SNAPSHOTS_MAX:
+        raise BadRequestError(f"expected at most {SNAPSHOTS_MAX} new snapshots, found {added}", field="updates")
+    # Whoever may not create a table may not do it by way of a commit either.
+    creates = any(requirement["type"] == ASSERT_CREATE["type"] for requirement in requirements)
     return Mutation(
-        operation=Operation.TABLE_COMMIT,
+        operation=Operation.TABLE_CREATE if creates else Operation.TABLE_COMMIT,
         target=path,
-        body=body,
-        requirements=tuple(parse_requirements(body.get("requirements"))),
-        updates=tuple(parse_updates(body.get("updates"))),
+        requirements=requirements,
+        updates=updates,
     )
 
 
@@ -163,7 +172,9 @@ def _check_identifier(path: Target, named: object) -> None:
     namespace = parse_namespace(named.get("namespace"), field="identifier.namespace")
     name = parse_name(named.get("name"), field="identifier.name")
     if (namespace, name) != (path.namespace, path.name):
-        raise BadRequestError(f"expected {path.path} as in the path, found {'.'.join((*namespace, name))}", field="identifier")
+        raise BadRequestError(
+            f"expected {path.path} as in the path, found {'.'.join((*namespace, name))}", field="identifier"
+        )
 
 
 def _namespace_create(path: Target, body: dict[str, Any]) -> Mutation:
@@ -171,22 +182,22 @@ def _namespace_create(path: Target, body: dict[str, Any]) -> Mutation:
     return Mutation(
         operation=Operation.NAMESPACE_CREATE,
         target=Target(alias=path.alias, namespace=namespace),
-        body=body,
-        properties=_properties(body.get("properties") or {}, field="properties"),
+        properties=_properties(body.get("properties"), field="properties"),
     )
 
 
 def _namespace_update(path: Target, body: dict[str, Any]) -> Mutation:
-    updates = _properties(body.get("updates") or {}, field="updates")
-    removals = body.get("removals") or []
+    updates = _properties(body.get("updates"), field="updates")
+    removals = [] if body.get("removals") is None else body["removals"]
     if not isinstance(removals, list) or not all(isinstance(name, str) for name in removals):
         raise BadRequestError("expected a list of property names", field="removals")
+    if len(removals) > PROPERTIES_MAX:
+        raise BadRequestError(f"expected at most {PROPERTIES_MAX} names, found {len(removals)}", field="removals")
     if both := sorted(set(removals) & updates.keys()):
         raise UnprocessableNamespaceError(both)
     return Mutation(
         operation=Operation.NAMESPACE_UPDATE,
         target=path,
-        body=body,
         properties=updates,
         removals=tuple(dict.fromkeys(removals)),
     )
@@ -203,6 +214,9 @@ class UnprocessableNamespaceError(BadRequestError):
 
 
 def _properties(value: object, *, field: str) -> dict[str, str]:
+    """Properties as they are given; absent and null are none."""
+    if value is None:
+        return {}
     if not isinstance(value, dict) or len(value) > PROPERTIES_MAX:
         raise BadRequestError(f"expected an object of at most {PROPERTIES_MAX} strings", field=field)
     for name, text in value.items():

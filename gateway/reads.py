@@ -19,7 +19,7 @@ from gateway.errors import BadRequestError, ForbiddenError, UnavailableError
 from gateway.house import House
 from gateway.identifiers import Target, parse_namespace
 from gateway.identity import Principal
-from gateway.judgement import Asked, judge_access
+from gateway.judgement import Asked, Read, judge_access
 from gateway.policy.variables import CommitView, RequestView
 from ledger.events import Decided
 
@@ -51,7 +51,7 @@ class Reader:
         """
         loaded = await self.catalog.load(self.target)
         if not loaded.namespace_exists:
-            raise no_such_namespace(self.target)
+            raise no_such_namespace(self.target.namespace)
         if loaded.metadata is None or loaded.metadata_location is None:
             raise no_such_table(self.target)
         return loaded.metadata_location, loaded.metadata
@@ -65,7 +65,7 @@ class Reader:
         """
         loaded = await self.catalog.load(self.target)
         if loaded.properties is None:
-            raise no_such_namespace(self.target)
+            raise no_such_namespace(self.target.namespace)
         return loaded.properties
 
     async def list_tables(self, *, page_token: str | None, page_size: int | None) -> Page:
@@ -81,7 +81,7 @@ class Reader:
         while True:
             found = await self.catalog.list_tables(self.target.namespace, after=after, limit=limit)
             if found is None:
-                raise no_such_namespace(self.target)
+                raise no_such_namespace(self.target.namespace)
             rows += found
             if len(found) < limit:
                 return Page(names=rows, next_token=None)
@@ -102,7 +102,7 @@ class Reader:
         while True:
             found = await self.catalog.list_namespaces(self.target.namespace, after=last, limit=limit)
             if found is None:
-                raise no_such_namespace(self.target)
+                raise no_such_namespace(self.target.namespace)
             rows += found
             if len(found) < limit:
                 return Page(names=rows, next_token=None)
@@ -124,12 +124,19 @@ async def permit(house: House, principal: Principal, target: Target, *, verb: st
     state = await rules_in_force(house, principal)
     catalog = house.catalog(principal.tenant, state, target.alias)
     operation = f"{target.kind}.{verb}"
-    judgement = await judge_access(
-        house.engine,
-        state,
-        Asked(commit=_view(target, operation), principal=principal, request=request),
-        timeout_s=house.policy_timeout_s,
+    read = Read(
+        log_id=principal.log_id,
+        policy_set=state.policy_set,
+        actor=principal.actor,
+        roles=principal.roles,
+        target=target,
+        operation=operation,
     )
+    judgement = house.read_judgements.get(read)
+    if judgement is None:
+        asked = Asked(commit=_view(target, operation), principal=principal, request=request)
+        judgement = await judge_access(house.engine, state, asked, timeout_s=house.policy_timeout_s)
+        house.read_judgements.put(read, judgement)
     if judgement.decision is Decided.APPROVED:
         return Reader(catalog=catalog, target=target)
     if judgement.decision is Decided.UNDECIDABLE:

@@ -25,10 +25,14 @@ from gateway.metadata_files import Written
 from gateway.mutations import Mutation
 from ledger import canonical
 from ledger.event import Event, Part, PreparedEvent, prepare
-from ledger.events import CommitDecided, CommitSettled, Decided, Evidence, Settled, to_data
+from ledger.events import CommitDecided, CommitSettled, Evidence, Settled, to_data
 
-INPUTS_SIZE_BYTES_MAX: Final = 1024 * 1024
-"""A larger request body is recorded by its digest and size alone."""
+INPUTS_SIZE_BYTES_MAX: Final = 1280 * 1024
+"""
+What a record keeps of a request; of one with a larger body, only the body's digest and size. A body of a namespace
+(512 KiB, at most twice that as a JSON string) always fits: its row is replayed from here. So do the other parts of a
+group of 2 MiB.
+"""
 
 Random = Callable[[int], bytes]
 
@@ -63,17 +67,16 @@ def decided(
     *,
     at: datetime,
     random: Random,
-    decision: Decided | None = None,
 ) -> PreparedEvent:
     """
-    Return the decision on a request; `decision` overrides the judgement's (a conflict found before it was judged).
+    Return the decision on a request. `change` is what it will make of the target: None if it makes nothing.
     """
     mutation = requested.mutation
     data = CommitDecided(
         actions=mutation.actions,
         as_of=judgement.as_of,
         base=loaded.metadata_location,
-        decision=decision or judgement.decision,
+        decision=judgement.decision,
         identifier=mutation.target.identifier(),
         operation=mutation.operation.value,
         policy_set=judgement.policy_set,
@@ -146,20 +149,20 @@ def inputs(requested: Requested) -> bytes:
     """
     Return what was asked for as the record keeps it: method, path, client and body, or the digest of a large body.
     """
-    body: dict[str, Any] = {"body": None}
+    known: dict[str, Any] = {
+        "body": None,
+        "body_sha256": hashlib.sha256(requested.body).hexdigest(),
+        "body_size_bytes": len(requested.body),
+        "client": requested.client,
+        "method": requested.method,
+        "path": requested.path,
+    }
     if len(requested.body) <= INPUTS_SIZE_BYTES_MAX:
-        body["body"] = requested.body.decode("utf-8", "replace")
-    return orjson.dumps(
-        {
-            **body,
-            "body_sha256": hashlib.sha256(requested.body).hexdigest(),
-            "body_size_bytes": len(requested.body),
-            "client": requested.client,
-            "method": requested.method,
-            "path": requested.path,
-        },
-        option=orjson.OPT_SORT_KEYS,
-    )
+        body = requested.body.decode("utf-8", "replace")
+        whole = orjson.dumps({**known, "body": body}, option=orjson.OPT_SORT_KEYS)
+        if len(whole) <= INPUTS_SIZE_BYTES_MAX:
+            return whole
+    return orjson.dumps(known, option=orjson.OPT_SORT_KEYS)
 
 
 def _table_uuid(loaded: Loaded, change: Change | None) -> str | None:

@@ -1,8 +1,10 @@
 """
 Refusals that come before any decision: a read that is not permitted, credentials that are not known.
 
-They are recorded as `access.refused`, bounded: the same refusal is recorded once a minute with the number of times it
-happened since, so that a flood of bad requests cannot fill the log.
+They are recorded as `access.refused`, bounded: one refusal is recorded once a minute with the number of times it
+happened since, and of one caller at most a hundred different ones a minute; the others are counted together, without
+what they were about. So a flood of bad requests cannot fill the log. What has been counted since the last record is
+told by the next one, and lost with the process.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -19,18 +21,44 @@ from gateway.identifiers import Target
 from ledger.errors import LedgerError
 from ledger.event import SYSTEM_ACTOR, Event, prepare, random_group_id
 from ledger.events import AccessRefused, Reason, to_data
+from ledger.keys import format_key
 from ledger.sequence import Group
 
-INTERVAL_S: Final = 60.0
+INTERVAL: Final = timedelta(seconds=60)
+RECORDED_MAX: Final = 100
+"""Refusals of one caller recorded in one interval."""
 REMEMBERED_MAX: Final = 10_000
 
+_KEY: Final = format_key("gateway", ("access",))
+"""The key of refusals that are about nothing in particular."""
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refusal:
+    """Who was refused what, and why; `target` and `reason` are None where several are counted together."""
+
+    log_id: int
+    actor: str
+    operation: str
+    target: Target | None = None
+    reason: Reason | None = None
 
 
 @dataclass(slots=True)
 class _Count:
-    recorded_at: datetime
-    since: int
+    """How often a refusal happened since it was recorded (None: never yet)."""
+
+    recorded_at: datetime | None = None
+    since: int = 0
+
+
+@dataclass(slots=True)
+class _Caller:
+    """What was recorded of one caller in the interval that began at `since`."""
+
+    since: datetime
+    recorded: int = 0
 
 
 class Refusals:
@@ -48,56 +76,83 @@ class Refusals:
         self._system_log_id = system_log_id
         self._clock = clock
         self._random = random
-        self._counts: OrderedDict[tuple[int, str, str, str, Reason | None], _Count] = OrderedDict()
+        self._counts: OrderedDict[_Refusal, _Count] = OrderedDict()
+        self._callers: OrderedDict[tuple[int, str], _Caller] = OrderedDict()
 
     async def unauthenticated(self, operation: str) -> None:
         """Count a request without known credentials; it belongs to no tenant, so the system log has it."""
-        await self._refused(self._system_log_id, SYSTEM_ACTOR, operation, None, None, "gateway:")
+        await self._refused(_Refusal(log_id=self._system_log_id, actor=SYSTEM_ACTOR, operation=operation))
 
     async def not_permitted(
         self, log_id: int, actor: str, operation: str, target: Target | None, reason: Reason | None
     ) -> None:
         """Count a request that no access rule permitted, or one forbade."""
-        await self._refused(log_id, actor, operation, target, reason, target.key if target else "gateway:")
+        await self._refused(_Refusal(log_id=log_id, actor=actor, operation=operation, target=target, reason=reason))
 
-    async def _refused(
-        self, log_id: int, actor: str, operation: str, target: Target | None, reason: Reason | None, key: str
-    ) -> None:
+    async def _refused(self, refusal: _Refusal) -> None:
         now = self._clock()
-        counted = (log_id, actor, operation, key, reason)
-        count = self._counts.get(counted)
-        if count is not None and (now - count.recorded_at).total_seconds() < INTERVAL_S:
+        count = self._count(refusal)
+        if not _is_due(count, now):
             count.since += 1
             return
-        times = 1 if count is None else 1 + count.since
-        self._counts[counted] = _Count(recorded_at=now, since=0)
-        self._counts.move_to_end(counted)
+        caller = self._caller(refusal, now)
+        if caller.recorded >= RECORDED_MAX and refusal.target is not None:
+            together = self._count(replace(refusal, target=None, reason=None))
+            together.since += count.since
+            count.since = 0
+            refusal, count = replace(refusal, target=None, reason=None), together
+            if not _is_due(count, now):
+                count.since += 1
+                return
+        caller.recorded += 1
+        times, count.since, count.recorded_at = count.since + 1, 0, now
+        try:
+            await self._record(refusal, times, now)
+        except LedgerError as error:
+            # The request is refused either way: nothing was let through that needs a record before it.
+            count.since += times
+            _log.warning("a refusal could not be recorded: %s", error)
+
+    def _count(self, refusal: _Refusal) -> _Count:
+        count = self._counts.setdefault(refusal, _Count())
+        self._counts.move_to_end(refusal)
         if len(self._counts) > REMEMBERED_MAX:
             self._counts.popitem(last=False)
-        await self._record(log_id, actor, operation, target, reason, key, times)
+        return count
 
-    async def _record(
-        self, log_id: int, actor: str, operation: str, target: Target | None, reason: Reason | None, key: str, times: int
-    ) -> None:
-        now = self._clock()
+    def _caller(self, refusal: _Refusal, now: datetime) -> _Caller:
+        name = (refusal.log_id, refusal.actor)
+        caller = self._callers.setdefault(name, _Caller(since=now))
+        self._callers.move_to_end(name)
+        if now - caller.since >= INTERVAL:
+            caller.since, caller.recorded = now, 0
+        if len(self._callers) > REMEMBERED_MAX:
+            self._callers.popitem(last=False)
+        return caller
+
+    async def _record(self, refusal: _Refusal, times: int, now: datetime) -> None:
+        target = refusal.target
         data = AccessRefused(
-            operation=operation, identifier=target.identifier() if target else None, reason=reason, count=times
+            operation=refusal.operation,
+            identifier=target.identifier() if target else None,
+            reason=refusal.reason,
+            count=times,
         )
         event = prepare(
             Event(
                 type=AccessRefused.TYPE,
                 version=AccessRefused.VERSION,
-                key=key,
-                actor=actor,
+                key=target.key if target else _KEY,
+                actor=refusal.actor,
                 occurred_at=now,
                 data=to_data(data),
             )
         )
-        try:
-            await self._append(log_id, Group(id=self._group_id(now), then=(event,)))
-        except LedgerError as error:
-            # The request is refused either way; nothing was let through that needs a record before it.
-            _log.warning("a refusal could not be recorded: %s", error)
+        await self._append(refusal.log_id, Group(id=self._group_id(now), then=(event,)))
 
     def _group_id(self, now: datetime) -> UUID:
         return random_group_id(now_ms=int(now.timestamp() * 1000), random=self._random(10))
+
+
+def _is_due(count: _Count, now: datetime) -> bool:
+    return count.recorded_at is None or now - count.recorded_at >= INTERVAL

@@ -12,6 +12,7 @@ from gateway.errors import BadRequestError, TooLargeError
 from gateway.identifiers import Target, parse_alias, parse_name_segment, parse_namespace_segment
 from gateway.mutations import Operation
 
+CONTENT_LENGTH_DIGITS_MAX: Final = 18
 COMMIT_BODY_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 NAMESPACE_BODY_SIZE_BYTES_MAX: Final = 512 * 1024
 """A namespace's properties are kept whole in the record, from which its row can be replayed."""
@@ -56,9 +57,16 @@ class Request:
         return Target(alias=parse_alias(self.alias_segment), namespace=namespace, name=name)
 
 
-async def read_body(
-    chunks: AsyncIterator[bytes], *, content_length: int | None, size_bytes_max: int
-) -> bytes:
+def parse_content_length(text: str | None) -> int | None:
+    """
+    Return what a client declares about its body's size; None if it declares nothing that is a size.
+    """
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > CONTENT_LENGTH_DIGITS_MAX:
+        return None
+    return int(text)
+
+
+async def read_body(chunks: AsyncIterator[bytes], *, content_length: int | None, size_bytes_max: int) -> bytes:
     """
     Return the whole body.
 

@@ -62,7 +62,7 @@ async def serving(services: Services) -> AsyncIterator[Serving]:
     app = create_app(
         services.house,
         measures=Measures(),
-        metrics=lambda: metrics_text(services.house.database, installation.roles.projector),
+        metrics=lambda: metrics_text(services.house.database, installation.roles.auditor),
         metrics_token=settings.metrics_token,
     )
     server = _Gateway(

@@ -14,7 +14,7 @@ of its kind. Nothing is believed here; `verify_directory.py` does the checking.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, cast
 
@@ -32,6 +32,7 @@ from ledger.tiles import (
     Tile,
     bundle_path,
     parse_bundle,
+    pending_widths,
     tile_path,
 )
 
@@ -117,10 +118,10 @@ class LogDirectory:
 
     def read_bundle(self, index: int, width: int) -> list[bytes]:
         """
-        Return the entries of a bundle as far as their lengths lead; perhaps not `width`, perhaps none of them entries.
+        Return the entries of a bundle as far as their lengths lead; perhaps not `width` of them.
 
-        A length that leads beyond the end of the file yields what is left as one entry, so that the first bad entry can
-        be named by those that check them.
+        Where a length leads beyond the end of the file, an empty entry ends the list: nothing accepts that one, so it is
+        named by those that check the entries, unless one before it is bad.
 
         Raises:
             UnreadableError: if it cannot be read.
@@ -174,16 +175,21 @@ def bundle_places(size: int) -> list[tuple[int, int]]:
     return [(index, TILE_WIDTH) for index in range(complete)] + ([(complete, rest)] if rest else [])
 
 
+def tile_places(size: int) -> Iterator[tuple[int, int, int]]:
+    """
+    Yield level, index and width of each tile of a log of `size`: the complete ones in order, then those of the edge.
+    """
+    for level in range(len(pending_widths(size))):
+        for index in range(size >> (TILE_HEIGHT * (level + 1))):
+            yield level, index, TILE_WIDTH
+    yield from edge_places(size)
+
+
 def log_files(size: int) -> list[str]:
     """
     Return the paths of all bundles and tiles of a log of `size`: bundles first, each kind in order.
     """
-    paths = [bundle_path(index, width) for index, width in bundle_places(size)]
-    level = 0
-    while size >> (TILE_HEIGHT * level):
-        paths += [tile_path(level, index) for index in range(size >> (TILE_HEIGHT * (level + 1)))]
-        level += 1
-    return paths + [tile_path(level, index, width) for level, index, width in edge_places(size)]
+    return [bundle_path(*place) for place in bundle_places(size)] + [tile_path(*place) for place in tile_places(size)]
 
 
 def is_log_file(path: str) -> bool:
@@ -263,9 +269,9 @@ def _split_as_far_as_possible(data: bytes) -> list[bytes]:
     entries: list[bytes] = []
     at = 0
     while at < len(data) and len(entries) <= TILE_WIDTH:
-        length = int.from_bytes(data[at : at + 2], "big")
-        entries.append(data[at + 2 : at + 2 + length])
-        at += 2 + length
+        start = at + 2
+        at = start + int.from_bytes(data[at:start], "big")
+        entries.append(data[start:at] if at <= len(data) else b"")
     return entries
 
 

@@ -19,6 +19,7 @@ from uuid import UUID
 from ledger import canonical
 from ledger.canonical import Json
 from ledger.errors import FormatError
+from ledger.event import GROUP_EVENTS_MAX
 
 ENTRY_SIZE_BYTES_MAX: Final = 65_535
 ORIGIN_LENGTH_MAX: Final = 255
@@ -32,7 +33,7 @@ _GROUP_MEMBERS = {"branch", "id", "of", "position"}
 
 
 class Branch(StrEnum):
-    """Which events of a group were appended: those for a guard that held (or no guard), or those for one that failed."""
+    """Which events of a group were appended: those for a guard that held (or none), or those for one that did not."""
 
     THEN = "then"
     ELSE = "else"
@@ -121,6 +122,8 @@ def parse_entry(data: bytes) -> Entry:
     event = _members(entry["event"], _EVENT_MEMBERS, "entry.event")
     group = _members(entry["group"], _GROUP_MEMBERS, "entry.group")
     of, position = _count(group["of"], "group.of"), _count(group["position"], "group.position")
+    if of > GROUP_EVENTS_MAX:
+        raise FormatError("group.of", expected=f"at most {GROUP_EVENTS_MAX}", found=of)
     if position >= of:
         raise FormatError("group.position", expected=f"less than {of}", found=position)
     version = _count(event["version"], "event.version")

@@ -16,6 +16,7 @@ from typing import NamedTuple, cast
 
 from ledger import canonical
 from ledger.entry import ENTRY_SIZE_BYTES_MAX, Entry, parse_entry
+from ledger.event import GROUP_EVENTS_MAX
 
 
 class Envelope(NamedTuple):
@@ -54,8 +55,8 @@ _ENTRY = re.compile(
 )
 _PART_NAME = re.compile(rb'\["([a-z0-9_]+)"')
 
-_DEPTH_MAX = canonical.DEPTH_MAX - 2
-"""How deeply `data` may be nested: in an entry it stands two levels down. With fewer brackets it cannot be deeper."""
+_BRACKETS_MAX = canonical.DEPTH_MAX - 2
+"""`data` with more brackets than this may be nested too deeply for an entry, in which it stands two levels down."""
 
 
 def read_envelope(data: bytes) -> Envelope:
@@ -74,7 +75,8 @@ def read_envelope(data: bytes) -> Envelope:
     of, position = int(of_text), int(position_text)
     if (
         position >= of
-        or (len(body) > 2 * _DEPTH_MAX and body.count(b"{") + body.count(b"[") > _DEPTH_MAX)
+        or of > GROUP_EVENTS_MAX
+        or body.count(b"{") + body.count(b"[") > _BRACKETS_MAX
         or not (_is_time(occurred_at) and _is_known_time(recorded_at))
         or (len(parts) > 2 and not _are_sorted_and_unique(_PART_NAME.findall(parts)))
     ):

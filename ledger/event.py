@@ -23,6 +23,8 @@ from ledger.errors import FormatError, LimitExceededError
 SALT_SIZE_BYTES: Final = 32
 EVENT_SIZE_BYTES_MAX: Final = 64_512
 """An entry is at most 65,535 bytes (a C2SP entry bundle has 16-bit lengths); 1,023 of them are for the envelope."""
+KEY_LENGTH_MAX: Final = 2_000
+"""Event keys are indexed, and a row of an index holds at most 2,704 bytes."""
 GROUP_EVENTS_MAX: Final = 1_024
 GROUP_SIZE_BYTES_MAX: Final = 2 * 1024 * 1024
 
@@ -30,6 +32,7 @@ SYSTEM_ACTOR: Final = "system"
 CONTROL_FAMILIES: Final = frozenset({"policy", "access_rule", "contract", "catalog", "tenant", "key"})
 
 _TYPE = re.compile(r"[a-z][a-z_]*\.[a-z][a-z_]*")
+_KEY = re.compile(r"[!-~]+")
 _ACTOR = re.compile(r"[0-9a-f]{32}|system")
 _PART_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -94,16 +97,11 @@ def prepare(event: Event) -> PreparedEvent:
     Return `event` with its canonical bytes.
 
     Raises:
-        FormatError: if the type, actor, version or a part is not of its form.
-        NotCanonicalError: if `data` lies outside the canonical profile.
-        LimitExceededError: if the event is over 64,512 bytes.
+        FormatError: if the type, version, key, actor, data or a part is not of its form.
+        NotCanonicalError: if `data` or `occurred_at` lies outside the canonical profile.
+        LimitExceededError: if the event is over 64,512 bytes, or its key over 2,000.
     """
-    if not _TYPE.fullmatch(event.type):
-        raise FormatError("event type", expected="family.verb_in_past_tense", found=event.type)
-    if not _ACTOR.fullmatch(event.actor):
-        raise FormatError("event actor", expected="32 hex digits or 'system'", found=event.actor)
-    if event.version < 1:
-        raise FormatError("event version", expected="1 or more", found=event.version)
+    _check_members(event)
     parts = tuple(sorted(event.parts, key=lambda part: part.name))
     _check_parts(parts)
     data = canonical.encode(event.data)
@@ -133,6 +131,21 @@ def prepare(event: Event) -> PreparedEvent:
     )
 
 
+def _check_members(event: Event) -> None:
+    if not _TYPE.fullmatch(event.type):
+        raise FormatError("event type", expected="family.verb_in_past_tense", found=event.type)
+    if type(event.version) is not int or event.version < 1:
+        raise FormatError("event version", expected="a whole number from 1", found=event.version)
+    if not _KEY.fullmatch(event.key):
+        raise FormatError("event key", expected="printable ASCII without spaces (ledger.keys)", found=event.key)
+    if len(event.key) > KEY_LENGTH_MAX:
+        raise LimitExceededError(f"key of event {event.type}, bytes", found=len(event.key), limit=KEY_LENGTH_MAX)
+    if not _ACTOR.fullmatch(event.actor):
+        raise FormatError("event actor", expected="32 hex digits or 'system'", found=event.actor)
+    if not isinstance(event.data, Mapping):
+        raise FormatError("event data", expected="an object", found=event.data)
+
+
 def _check_parts(parts: tuple[Part, ...]) -> None:
     names = [part.name for part in parts]
     if len(set(names)) != len(names):
@@ -142,6 +155,8 @@ def _check_parts(parts: tuple[Part, ...]) -> None:
             raise FormatError("part name", expected="a lower-case word of at most 63 characters", found=part.name)
         if len(part.salt) != SALT_SIZE_BYTES:
             raise FormatError(f"salt of part {part.name}", expected="32 random bytes", found=f"{len(part.salt)} bytes")
+        if part.subject is not None and not _ACTOR.fullmatch(part.subject):
+            raise FormatError(f"subject of part {part.name}", expected="an actor", found=part.subject)
 
 
 def derived_group_id(kind: str, content: Json) -> UUID:

@@ -106,7 +106,7 @@ async def read_entries(connection: Connection, log_id: int, *, from_index: int, 
         BrokenError: if an entry is missing between two others.
     """
     bounds = {"log_id": log_id, "from_index": from_index, "to_index": to_index}
-    rows = await (await connection.execute(QUERIES["entries_between"], bounds)).fetchall()
+    rows = await (await connection.execute(QUERIES["entries_between"], bounds, binary=True)).fetchall()
     for expected, (index, _) in enumerate(rows, start=from_index):
         if index != expected:
             raise BrokenError(Fault.INDEX, where="ledger.entries", expected=expected, found=index, index=expected)
@@ -139,7 +139,8 @@ async def read_parts(
     """
     bounds = {"log_id": log_id, "from_index": from_index, "to_index": to_index}
     parts: dict[int, dict[str, Part]] = {}
-    for index, name, sealed in await (await connection.execute(QUERIES["parts_between"], bounds)).fetchall():
+    cursor = await connection.execute(QUERIES["parts_between"], bounds, binary=True)
+    for index, name, sealed in await cursor.fetchall():
         part = Part(name=name, salt=bytes(sealed[:SALT_SIZE_BYTES]), payload=bytes(sealed[SALT_SIZE_BYTES:]))
         parts.setdefault(index, {})[name] = part
     return parts
@@ -150,7 +151,8 @@ async def read_leaves(connection: Connection, log_id: int, *, from_index: int, t
     Return the leaf hashes from_index … to_index - 1, from the derived column.
     """
     bounds = {"log_id": log_id, "from_index": from_index, "to_index": to_index}
-    return [bytes(row[0]) for row in await (await connection.execute(QUERIES["leaves_between"], bounds)).fetchall()]
+    rows = await (await connection.execute(QUERIES["leaves_between"], bounds, binary=True)).fetchall()
+    return [bytes(row[0]) for row in rows]
 
 
 async def read_tile(connection: Connection, log_id: int, *, level: int, index: int, width: int = TILE_WIDTH) -> Tile:
@@ -163,7 +165,7 @@ async def read_tile(connection: Connection, log_id: int, *, level: int, index: i
     where = f"ledger.tiles level {level} tile {index}"
     if width == TILE_WIDTH:
         bounds = {"log_id": log_id, "level": level, "from_tile": index, "to_tile": index + 1}
-        row = await (await connection.execute(QUERIES["tiles_between"], bounds)).fetchone()
+        row = await (await connection.execute(QUERIES["tiles_between"], bounds, binary=True)).fetchone()
         if row is None:
             raise BrokenError(Fault.TILE, where=where, expected="a complete tile", found="none")
         return Tile(level=level, index=index, hashes=_split(bytes(row[1])))
@@ -184,7 +186,7 @@ async def read_tile_roots(
     Return the roots of complete tiles from_tile … to_tile - 1 of one level: the hashes of the level above.
     """
     bounds = {"log_id": log_id, "level": level, "from_tile": from_tile, "to_tile": to_tile}
-    rows = await (await connection.execute(QUERIES["tiles_between"], bounds)).fetchall()
+    rows = await (await connection.execute(QUERIES["tiles_between"], bounds, binary=True)).fetchall()
     return [root_of(_split(bytes(row[1]))) for row in rows]
 
 

@@ -1,8 +1,7 @@
 """
-The tree of a log as PostgreSQL holds it: its edge, its frontier at any size, and pure computations on its tiles.
+The tree of a log as PostgreSQL holds it: its newest checkpoint, its frontier at any size, computations on its tiles.
 
-Nothing is believed or checked here: stored tiles and the `leaf` column are given out as they are, for those who compare
-them with what was signed.
+Tiles and leaf hashes are given out as they are stored, for those who compare them with what was signed.
 """
 
 from __future__ import annotations
@@ -10,12 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from ledger.checkpoint import Checkpoint
 from ledger.edge import edge_places, frontier_of
+from ledger.errors import LedgerError
 from ledger.merkle import HASH_SIZE_BYTES, Frontier
-from ledger.read import Connection, read_tile
+from ledger.note import VerifierKey
+from ledger.read import QUERIES, Connection, Log, read_tile
 from ledger.tiles import Tile, TileReader, pending_widths
+from ledger.verify import read_checkpoint
 
 R = TypeVar("R")
+
+
+class NoCheckpointError(LedgerError):
+    """The log, or the part of it that is asked for, has not been signed yet."""
+
+
+async def read_newest_checkpoint(connection: Connection, log: Log, *, key: VerifierKey) -> tuple[bytes, Checkpoint]:
+    """
+    Return the newest signed note of a log and the checkpoint in it.
+
+    Raises:
+        NoCheckpointError: if there is none yet.
+        BrokenError: if it is not a checkpoint of this log that `key` has signed.
+    """
+    row = await (await connection.execute(QUERIES["latest_checkpoint"], {"log_id": log.log_id})).fetchone()
+    if row is None:
+        raise NoCheckpointError(
+            f"log {log.origin} has no signed checkpoint yet: `lakeproof up` signs one soon after the first append"
+        )
+    note = bytes(row[1])
+    return note, read_checkpoint(note, [key], where="ledger.checkpoints", origin=log.origin)
 
 
 async def read_frontier(connection: Connection, log_id: int, size: int) -> Frontier:

@@ -1,8 +1,8 @@
 """
 The rules of a log, checked over its entries in order. Pure: the bytes may come from a directory or from a database.
 
-Read this file to know what "verified" means; `verify_directory.py` and `verify_database.py` only fetch. For the entry
-at each index, in this order:
+Read this file to know what "verified" means, and `verify_tree.py` for the tree over the entries; `verify_directory.py`
+and `verify_database.py` fetch. For the entry at each index, in this order:
 
 1. its bytes are a canonical entry;
 2. it names this log;
@@ -24,19 +24,17 @@ Roots come last: where entries and tiles agree with each other but not with a si
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
 
 from ledger.checkpoint import Checkpoint, open_checkpoint
-from ledger.edge import edge_places, frontier_of, leads_to_root
 from ledger.entry import FIRST_PREVIOUS
 from ledger.envelope import Envelope, read_envelope
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.merkle import Frontier
+from ledger.merkle import EMPTY_ROOT
 from ledger.note import VerifierKey
-from ledger.tiles import TILE_WIDTH, Pending, Tile, TileReader, bundle_path, complete_tiles, tile_path
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Told, now and then, how many entries of how many are done."""
@@ -147,80 +145,6 @@ class EntryRules:
         return BrokenError(fault, where=self._where(self.size), expected=expected, found=found, index=self.size)
 
 
-class TreeRules:
-    """The tree over a log's leaf hashes, from index 0 on; `edge` is its incomplete tiles, lowest level first."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.edge: Pending = ()
-
-    def extend(self, leaves: Sequence[bytes]) -> list[Tile]:
-        """
-        Append `leaves` and return the tiles that they complete, lowest level first: what the stored ones must be.
-        """
-        tiles, self.edge = complete_tiles(size=self.size, pending=self.edge, leaves=leaves)
-        self.size += len(leaves)
-        return tiles
-
-    def edge_tiles(self) -> list[Tile]:
-        """Return the incomplete tiles, lowest level first."""
-        return [Tile(level=level, index=index, hashes=self.edge[level]) for level, index, _ in edge_places(self.size)]
-
-
-def check_roots(edge: Pending, leaves: Sequence[bytes], checkpoints: Iterable[Checkpoint]) -> None:
-    """
-    Check that the tree with this edge, extended by `leaves`, has the root of each checkpoint at its size.
-
-    `checkpoints` are of sizes that are reached within `leaves`, smallest first.
-
-    Raises:
-        BrokenError: (`Fault.ROOT`) if not; no index can be named, because entries and tiles agree with each other.
-    """
-    frontier: Frontier | None = None
-    start = 0
-    for checkpoint in checkpoints:
-        if frontier is None:
-            frontier = frontier_of(edge)
-            start = frontier.size
-        frontier = frontier.extended(leaves[frontier.size - start : checkpoint.size - start])
-        if (root := frontier.root()) != checkpoint.root:
-            raise BrokenError(
-                Fault.ROOT,
-                where=f"checkpoint of size {checkpoint.size}",
-                expected=f"the signed root {checkpoint.root.hex()}",
-                found=f"{root.hex()}, on which the entries and tiles agree: they were rewritten together",
-            )
-
-
-def check_tile(computed: Tile, stored: Tile, *, size: int, root: bytes, read_tile: TileReader) -> None:
-    """
-    Check that a stored tile is the one that the entries lead to.
-
-    `size` and `root` are those of a signed checkpoint that covers the tile; they decide who is wrong.
-
-    Raises:
-        BrokenError: `Fault.TILE` naming the stored tile, if the signed root follows from the entries. If not, the first
-            thing below it that differs: an entry (`Fault.ENTRY`, with its index), or a tile (`Fault.TILE`).
-    """
-    position = first_difference(computed.hashes, stored.hashes)
-    if position is None:
-        return
-    width = len(computed.hashes)
-    path = tile_path(computed.level, computed.index, width)
-    expected = _hash_at(computed.hashes, position)
-    found = _hash_at(stored.hashes, position)
-    if leads_to_root(computed, size=size, root=root, read_tile=read_tile):
-        raise BrokenError(Fault.TILE, where=path, expected=f"{expected} as hash {position}", found=found)
-    below = computed.index * TILE_WIDTH + position
-    if computed.level == 0:
-        where = bundle_path(computed.index, width)
-        raise BrokenError(
-            Fault.ENTRY, where=where, expected=f"the leaf hash {found} of {path}", found=expected, index=below
-        )
-    where = tile_path(computed.level - 1, below)
-    raise BrokenError(Fault.TILE, where=where, expected=f"the root {found} of {path}", found=expected)
-
-
 def read_checkpoint(note: bytes, keys: Sequence[VerifierKey], *, where: str, origin: str | None = None) -> Checkpoint:
     """
     Return the checkpoint of a note that is signed by its log.
@@ -234,37 +158,24 @@ def read_checkpoint(note: bytes, keys: Sequence[VerifierKey], *, where: str, ori
         raise BrokenError(Fault.CHECKPOINT, where=where, expected="a signed checkpoint", found=error) from error
 
 
-def known_checkpoints(held: Sequence[bytes], newest: Checkpoint, keys: Sequence[VerifierKey]) -> list[Checkpoint]:
+def held_checkpoints(held: Sequence[bytes], keys: Sequence[VerifierKey], *, origin: str, size: int) -> list[Checkpoint]:
     """
-    Return the checkpoints whose roots the log must have, smallest first: those held elsewhere, and the newest.
+    Return checkpoints that were kept elsewhere, opened, smallest first; a log of `size` must go on from each.
 
     Raises:
         BrokenError: if one is not a signed checkpoint of this log, or (`Fault.INDEX`) of a larger one, or
             (`Fault.ROOT`) if one of size 0 has the root of something.
     """
-    opened = [read_checkpoint(note, keys, where="checkpoint held elsewhere", origin=newest.origin) for note in held]
-    for checkpoint in opened:
-        if checkpoint.size > newest.size:
-            raise BrokenError(
-                Fault.INDEX,
-                where="checkpoint",
-                expected=f"{checkpoint.size} entries, as in a checkpoint held elsewhere",
-                found=f"a log of {newest.size}",
-                index=newest.size,
-            )
-    known = sorted((*opened, newest), key=lambda checkpoint: checkpoint.size)
-    check_roots((), (), [checkpoint for checkpoint in known if checkpoint.size == 0])
-    return known
-
-
-def first_difference(hashes: Sequence[bytes], others: Sequence[bytes]) -> int | None:
-    """
-    Return the first position at which the two differ, be it that one has ended, or None.
-    """
-    if tuple(hashes) == tuple(others):
-        return None
-    shorter = min(len(hashes), len(others))
-    return next((i for i in range(shorter) if hashes[i] != others[i]), shorter)
+    where = "checkpoint held elsewhere"
+    opened = sorted(
+        (read_checkpoint(note, keys, where=where, origin=origin) for note in held), key=lambda known: known.size
+    )
+    if opened and (largest := opened[-1].size) > size:
+        expected = f"{largest} entries, as in a checkpoint held elsewhere"
+        raise BrokenError(Fault.INDEX, where=where, expected=expected, found=f"a log of {size}", index=size)
+    if any(checkpoint.size == 0 and checkpoint.root != EMPTY_ROOT for checkpoint in opened):
+        raise BrokenError(Fault.ROOT, where=where, expected=f"the root {EMPTY_ROOT.hex()} at size 0", found="another")
+    return opened
 
 
 _INDEX_BYTES: Final = 8
@@ -299,7 +210,3 @@ class _GroupIds:
 def _group_text(group: tuple[bytes, bytes, int]) -> str:
     group_id, branch, of = group
     return f"{of}, branch {branch.decode()}, group {group_id.decode()}"
-
-
-def _hash_at(hashes: Sequence[bytes], position: int) -> str:
-    return hashes[position].hex() if position < len(hashes) else "no hash"

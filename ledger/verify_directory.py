@@ -36,17 +36,8 @@ from ledger.event import commitment
 from ledger.merkle import leaf_hash
 from ledger.note import VerifierKey
 from ledger.tiles import TILE_WIDTH, Tile, bundle_path, parse_bundle_path, tile_width
-from ledger.verify import (
-    EntryRules,
-    Progress,
-    Report,
-    TreeRules,
-    check_roots,
-    check_tile,
-    first_difference,
-    known_checkpoints,
-    read_checkpoint,
-)
+from ledger.verify import EntryRules, Progress, Report, held_checkpoints, read_checkpoint
+from ledger.verify_tree import TreeRules, check_roots, check_tile, first_difference
 
 
 def verify_directory(
@@ -73,7 +64,7 @@ def verify_directory(
     if CHECKPOINT_FILE not in files and not any(map(is_log_file, files)):
         raise UnreadableError(f"{path}: expected an exported log, found neither a checkpoint nor tiles")
     checkpoint = read_checkpoint(directory.read_checkpoint(), keys, where=CHECKPOINT_FILE)  # 1
-    known = known_checkpoints(held, checkpoint, keys)  # 2
+    known = [*held_checkpoints(held, keys, origin=checkpoint.origin, size=checkpoint.size), checkpoint]  # 2
     _check_files(files, checkpoint.size)  # 3
     disclosed = {index for file in files if (index := parse_parts_path(file)) is not None}
     _check_parts_of_other_entries(disclosed, checkpoint.size)
@@ -142,9 +133,9 @@ class _DirectoryPass:
         # What lies behind the first entry that is not in the tree is not looked at: that one, or one before it, is bad.
         differs = first_difference(leaves, stored.hashes)
         end = None if differs is None else differs + 1
-        for entry, leaf in zip(entries[:end], leaves, strict=False):
+        for position, (entry, leaf) in enumerate(zip(entries[:end], leaves, strict=False)):
             envelope = self._rules.check(entry, leaf)
-            if envelope.entry_index in self._disclosed:
+            if envelope.entry_index in self._disclosed and position != differs:
                 self._check_parts(envelope)
         if differs is not None:
             self._check_count(index, width, found=len(entries), same=differs)

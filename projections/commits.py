@@ -97,8 +97,9 @@ class CommitsProjection:
     async def digest(self, transaction: Transaction) -> bytes:
         """Return the digest of all rows in log order."""
         digest = GenerationDigest(projection=self.name, version=self.version)
-        async for row in iterate_rows(transaction.connection, QUERIES["digest_commits"], _where(transaction)):
-            digest.add(*(time_text(value) if isinstance(value, datetime) else value for value in row))
+        async for rows in iterate_rows(transaction.connection, QUERIES["digest_commits"], _where(transaction)):
+            for row in rows:
+                digest.add(*(time_text(value) if isinstance(value, datetime) else value for value in row))
         return digest.digest()
 
     async def drop(self, transaction: Transaction) -> None:

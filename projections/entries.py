@@ -92,6 +92,8 @@ def storable(text: str) -> str:
 
     Keys need no such thing: they are percent-encoded. Two names that differ only there still have two keys.
     """
+    if text.isascii() and "\x00" not in text:
+        return text  # nearly every one, and much faster
     return _UNSTORABLE.sub("\ufffd", text)
 
 

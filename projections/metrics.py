@@ -72,8 +72,9 @@ class MetricsProjection:
         """Return the digest of all counts and open commits."""
         digest = GenerationDigest(projection=self.name, version=self.version)
         for query in ("digest_counts", "digest_totals", "digest_refusals", "digest_open"):
-            async for row in iterate_rows(transaction.connection, QUERIES[query], _where(transaction)):
-                digest.add(*map(_as_json, row))
+            async for rows in iterate_rows(transaction.connection, QUERIES[query], _where(transaction)):
+                for row in rows:
+                    digest.add(*map(_as_json, row))
         return digest.digest()
 
     async def drop(self, transaction: Transaction) -> None:

@@ -18,10 +18,10 @@ from ledger.read import Log, read_entries, read_parts
 from projections import cursors
 from projections.entries import LogEntry, read_log_entry
 
-BATCH_ENTRIES_MAX: Final = 1_000
+BATCH_ENTRIES_MAX: Final = 1000
 """Entries applied in one transaction: enough to amortise its commit, few enough to hold the lock for a moment."""
 
-ROWS_FETCHED: Final = 10_000
+ROWS_FETCHED: Final = 2_000
 """Rows of a generation that are in memory while its digest is computed."""
 
 Connection = AsyncConnection[Any]
@@ -95,12 +95,11 @@ async def read_log_entries(connection: Connection, log_id: int, *, from_index: i
 
 async def iterate_rows(
     connection: Connection, query: Query, parameters: Mapping[str, object] | None = None
-) -> AsyncIterator[tuple[Any, ...]]:
+) -> AsyncIterator[list[tuple[Any, ...]]]:
     """
-    Yield the rows of a query through a server-side cursor; needs an open transaction.
+    Yield the rows of a query, in lists of at most 2,000, through a server-side cursor; needs an open transaction.
     """
     async with connection.cursor("lakeproof_rows") as cursor:
-        cursor.itersize = ROWS_FETCHED
         await cursor.execute(query, parameters)
-        async for row in cursor:
-            yield row
+        while rows := await cursor.fetchmany(ROWS_FETCHED):
+            yield rows

@@ -102,6 +102,8 @@ class Runner:
             for each in progress:
                 projection = self._projections[each.projection]
                 await ensure(connection, projection, each.log)
+                if each.version not in {None, projection.version}:
+                    raise _stale(projection, each.log, each.version)
                 at = each.next_index
                 while at < to_index:
                     at = (await self._advance(connection, projection, each.log, to_index, cursors.lock_live)).stop
@@ -141,10 +143,7 @@ class Runner:
             generation = await lock(connection, projection.name, log.log_id)
             live = await cursors.read_live(connection, projection.name, log.log_id)
             if live is None or live.version != projection.version:
-                raise StaleGenerationError(
-                    f"projection {projection.name} of {log.origin}: expected a live generation of version "
-                    f"{projection.version}, found {live.version if live else 'none'}: replace it"
-                )
+                raise _stale(projection, log, live.version if live else None)
             transaction = Transaction(connection=connection, log=log, generation=generation)
             return await apply_batch(projection, transaction, to_index=to_index, batch_max=self._batch_max)
 
@@ -155,6 +154,13 @@ class _Lock(Protocol):
 
 class _HeldElsewhereError(Exception):
     """Another process applies to this generation, or compares it; not an error to anyone."""
+
+
+def _stale(projection: Projection, log: Log, version: int | None) -> StaleGenerationError:
+    return StaleGenerationError(
+        f"projection {projection.name} of {log.origin}: expected a live generation of version {projection.version}, "
+        f"found {version}: replace it"
+    )
 
 
 async def _lock_or_pass(connection: Connection, projection: str, log_id: int) -> int:

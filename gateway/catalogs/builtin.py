@@ -1,8 +1,8 @@
 """
 The built-in catalog: namespaces and table pointers are rows beside the log, metadata files lie in a local warehouse.
 
-A change is a guard: the pointer swaps in the transaction that appends the decision and its outcome, so record and table
-cannot disagree. Existence and pointer are checked inside the guard's SQL (`sql/guards.sql`), whatever was loaded before.
+A change is a guard: the pointer swaps in the transaction that appends the decision and its outcome, so record and
+table cannot disagree. Existence and pointer are checked inside the guard's SQL (`sql/guards.sql`), whatever was loaded.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import quote
 from uuid import uuid4
 
 import orjson
@@ -31,7 +30,14 @@ GUARDS: Final = tuple(
 )
 
 PAGE_SIZE_MAX: Final = 1_000
-_VERSION = re.compile(r"/(\d{5,})-[^/]*\.metadata\.json$")
+READABLE_LENGTH_MAX: Final = 100
+LOCATION_LENGTH_MAX: Final = 1_024
+SEGMENT_SIZE_BYTES_MAX: Final = 255
+"""The longest name of a file or folder on the usual file systems."""
+
+_VERSION = re.compile(r"/([0-9]{5,9})-[^/]*\.metadata\.json$")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+_AMBIGUOUS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%?#\\]")
 
 
 class BuiltinCatalog:
@@ -52,19 +58,31 @@ class BuiltinCatalog:
             UnavailableError: if the database cannot be reached.
             MetadataFileError: if the metadata file is gone or is not the one that was committed.
         """
+        if target.name is None:
+            return await self._load_namespace(target.namespace)
         names = {"alias": self._alias, "namespace": list(target.namespace), "name": target.name}
         async with self._database.as_role(self._reader) as connection:
             namespace = await (await connection.execute(_QUERIES["namespace_row"], names)).fetchone()
-            pointer = None
-            if namespace is not None and target.name is not None:
-                pointer = await (await connection.execute(_QUERIES["table_pointer"], names)).fetchone()
-        if target.name is None:
-            return Loaded(namespace_exists=namespace is not None, properties=namespace[0] if namespace else None)
-        if pointer is None:
+            pointer = await (await connection.execute(_QUERIES["table_pointer"], names)).fetchone()
+        if namespace is None or pointer is None:
             return Loaded(namespace_exists=namespace is not None)
-        _, location, digest = pointer
+        location, digest = pointer
         metadata = await self._files.read(location, digest=digest)
         return Loaded(namespace_exists=True, metadata=metadata, metadata_location=location)
+
+    async def _load_namespace(self, namespace: tuple[str, ...]) -> Loaded:
+        names = {"alias": self._alias, "namespace": list(namespace)}
+        async with self._database.as_role(self._reader) as connection:
+            found = await (await connection.execute(_QUERIES["namespace_state"], names)).fetchone()
+        if found is None:
+            raise AssertionError("a SELECT of three expressions has one row")
+        properties, parent_exists, is_empty = found
+        return Loaded(
+            namespace_exists=properties is not None,
+            properties=properties,
+            parent_exists=parent_exists,
+            is_empty=is_empty,
+        )
 
     async def list_tables(self, namespace: tuple[str, ...], *, after: str, limit: int) -> list[str] | None:
         """
@@ -98,8 +116,12 @@ class BuiltinCatalog:
         return [tuple(row[0]) for row in rows]
 
     def table_location(self, target: Target, table_uuid: str) -> str:
-        """Return `<warehouse>/<namespace>.<table>-<uuid>`: never two tables in one folder, whatever their names."""
-        readable = quote(target.path, safe="")[:100]
+        """
+        Return `<warehouse>/<namespace>.<table>-<uuid>`: never two tables in one folder, whatever their names.
+
+        What is no plain letter becomes `_`: engines disagree on whether a location is percent-encoded.
+        """
+        readable = _UNSAFE.sub("_", target.path)[:READABLE_LENGTH_MAX]
         return f"{self._warehouse}/{readable}-{table_uuid}"
 
     def check_locations(self, metadata: Mapping[str, Any]) -> None:
@@ -113,22 +135,29 @@ class BuiltinCatalog:
         self._check_location(_metadata_folder(metadata), field="properties.write.metadata.path")
 
     def _check_location(self, location: str, *, field: str) -> None:
-        if not location.startswith(f"{self._warehouse}/") or ".." in location.split("/"):
-            raise BadRequestError(f"expected a location below {self._warehouse}/, found {location!r:.200}", field=field)
+        root, below = location[: len(self._warehouse) + 1], location[len(self._warehouse) + 1 :]
+        segments = below.removesuffix("/").split("/")
+        if root != f"{self._warehouse}/" or not all(map(_is_plain, segments)) or len(below) > LOCATION_LENGTH_MAX:
+            raise BadRequestError(
+                f"expected a plain location below {self._warehouse}/ (no '..', no empty folder, no %, ?, # or \\), "
+                f"found {location!r:.200}",
+                field=field,
+            )
 
     async def write(self, loaded: Loaded, change: Change) -> Written | None:
         """
         Write the next metadata file, named after the one before it.
 
         Raises:
-            MetadataFileError: if it cannot be written.
+            BadRequestError: if it would be too large, or lie elsewhere by way of a symbolic link.
+            UnavailableError: if it cannot be written.
         """
         if change.metadata is None:
             return None
         match = _VERSION.search(loaded.metadata_location or "")
         version = int(match[1]) + 1 if match else 0
         location = f"{_metadata_folder(change.metadata)}/{version:05d}-{uuid4()}.metadata.json"
-        return await self._files.write(location, change.metadata)
+        return await self._files.write(location, change.metadata, within=self._warehouse)
 
     async def discard(self, written: Written) -> None:
         """
@@ -137,7 +166,7 @@ class BuiltinCatalog:
         Raises:
             MetadataFileError: if it cannot be deleted.
         """
-        await self._files.delete(written.location)
+        await self._files.delete(written)
 
     def guards(
         self, mutation: Mutation, loaded: Loaded, change: Change, written: Written | None
@@ -171,6 +200,13 @@ def _metadata_folder(metadata: Mapping[str, Any]) -> str:
     """Return where the table's metadata files go (property `write.metadata.path`, else below its location)."""
     folder = metadata.get("properties", {}).get("write.metadata.path") or f"{metadata['location'].rstrip('/')}/metadata"
     return str(folder).rstrip("/")
+
+
+def _is_plain(segment: str) -> bool:
+    """Tell whether a segment of a location is the name of one folder, and the same one to every reader of it."""
+    if segment in {"", ".", ".."} or _AMBIGUOUS.search(segment):
+        return False
+    return len(segment.encode()) <= SEGMENT_SIZE_BYTES_MAX
 
 
 def _json(properties: Mapping[str, str]) -> str:

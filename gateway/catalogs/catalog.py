@@ -19,10 +19,13 @@ class Loaded:
     """
     A target as it is: `metadata` of a table with its location, or `properties` of a namespace; None for what is not.
 
-    `namespace_exists` tells whether the namespace that would hold the target (or is the target) is there.
+    `namespace_exists` tells whether the namespace that would hold the target (or is the target) is there. Only of a
+    namespace: `parent_exists` tells whether the one above it is, `is_empty` whether it holds nothing.
     """
 
     namespace_exists: bool
+    parent_exists: bool = True
+    is_empty: bool = True
     metadata: Mapping[str, Any] | None = None
     metadata_location: str | None = None
     properties: Mapping[str, str] | None = None
@@ -67,7 +70,8 @@ class SwapsPointer(Catalog, Protocol):
         Write what the pointer will point to; None where nothing is written (drops, namespaces).
 
         Raises:
-            MetadataFileError: if it cannot be written.
+            BadRequestError: if it would be too large, or lie outside the warehouse.
+            UnavailableError: if it cannot be written.
         """
 
     def guards(

@@ -17,10 +17,10 @@ from gateway.metadata.errors import InvalidUpdateError
 from gateway.metadata.partitions import FIRST_FIELD_ID, check_spec, describe_partition, parse_spec
 from gateway.metadata.properties import FORMAT_VERSION, check_new_properties, integer_property, stored_properties
 from gateway.metadata.schemas import parse_schema
-from gateway.metadata.shapes import JsonObject, as_object, check_bounds, read_texts
+from gateway.metadata.shapes import JsonObject, as_object, check_bounds, read_text_or_none, read_texts
 from gateway.metadata.sorting import UNSORTED_ID, check_new_order, parse_order, unsorted
 
-_PARTS: Final = ("schema", "partition-spec", "write-order", "properties")
+_PARTS: Final = ("location", "schema", "partition-spec", "write-order", "properties")
 _LAST_ADDED: Final = -1
 
 
@@ -37,6 +37,7 @@ def create_updates(request: Mapping[str, Any], *, table_uuid: str, location: str
     """
     for name in _PARTS:
         check_bounds(request.get(name), name)
+    read_text_or_none(request, "location", "")
     given = read_texts(request, "properties", "") if request.get("properties") is not None else {}
     schema = parse_schema(request.get("schema"), "schema")
     spec = parse_spec(_part(request, "partition-spec", {"fields": []}), "partition-spec")

@@ -13,11 +13,11 @@ from typing import Any, Final, TypeAlias
 
 from gateway.errors import BadRequestError
 from gateway.metadata.columns import Columns, describe_type
+from gateway.metadata.defaults import check_default
 from gateway.metadata.errors import InvalidUpdateError
 from gateway.metadata.shapes import (
     INT32_MAX,
     JsonObject,
-    as_int,
     as_object,
     found,
     read_bool,
@@ -50,17 +50,6 @@ _PRIMITIVES: Final = _SINCE_VERSION.keys() | {
 _DECIMAL: Final = re.compile(r"decimal\(\s*([0-9]{1,9})\s*,\s*([0-9]{1,9})\s*\)")
 _FIXED: Final = re.compile(r"fixed\[\s*([0-9]{1,9})\s*\]")
 _WITH_REFERENCE_SYSTEM: Final = re.compile(r"geo(metry|graphy)\s*\([^)]*\)", re.IGNORECASE)
-# the JSON kinds of a default value (table spec, appendix C); other types write theirs as text
-_KINDS_OF_DEFAULT: Final[Mapping[str, type | tuple[type, ...]]] = {
-    "boolean": bool,
-    "int": int,
-    "long": int,
-    "float": (int, float),
-    "double": (int, float),
-    "struct": dict,
-    "map": dict,
-    "list": list,
-}
 
 
 def parse_schema(value: object, at: str) -> JsonObject:
@@ -99,7 +88,7 @@ def _parse_field(value: object, at: str, depth: int) -> JsonObject:
     _check_unknown(field["type"], name, at, is_required=is_required)
     for default in ("initial-default", "write-default"):
         if default in field:
-            _check_default(field["type"], field[default], f"{at}.{default}")
+            check_default(field["type"], field[default], f"{at}.{default}")
     return field
 
 
@@ -147,16 +136,6 @@ def _check_primitive(name: str, at: str) -> None:
     if int(decimal[1]) > _DECIMAL_PRECISION_MAX:
         text = f"Decimals with precision larger than {_DECIMAL_PRECISION_MAX} are not supported: {int(decimal[1])}"
         raise BadRequestError(text, field=at)
-
-
-def _check_default(type_: JsonType, value: object, at: str) -> None:
-    name = type_.lower() if isinstance(type_, str) else type_["type"]
-    kinds = _KINDS_OF_DEFAULT.get(name, str)
-    if not isinstance(value, kinds) or (isinstance(value, bool) and name != "boolean"):
-        raise BadRequestError(f"Cannot parse default as a {describe_type(type_)} value: {found(value)}", field=at)
-    if name in {"int", "long"}:
-        most = INT32_MAX if name == "int" else 2**63 - 1
-        as_int(value, at, least=-most - 1, most=most)
 
 
 def schema_key(schema: Mapping[str, Any]) -> Hashable:

@@ -47,7 +47,7 @@ def _advance_sequence_number(draft: Draft, snapshot: Mapping[str, Any]) -> None:
         if number != 0:
             raise InvalidUpdateError(f"Sequence number must be 0 in v1: {number}")
         return
-    shares_last = snapshot.get("parent-snapshot-id") is None and number == last > 0
+    shares_last = snapshot.get("parent-snapshot-id") is None and number == last
     if number <= last and not shares_last:
         text = f"Cannot add snapshot with sequence number {number} older than last sequence number {last}"
         raise RequirementFailedError(f"Validation failed, please retry: {text}")

@@ -29,6 +29,7 @@ from gateway.policy.engine import (
 )
 from gateway.policy.frames import FrameError, format_frame
 from gateway.policy.process import WorkerProcess
+from gateway.policy.text import check_text
 
 if TYPE_CHECKING:
     from ledger.canonical import Json
@@ -37,6 +38,8 @@ WORKERS: Final = 1
 WAITING_MAX: Final = 256
 JUDGING_BYTES_MAX: Final = 256 * 2**20
 START_TIMEOUT_S: Final = 10.0
+
+_OUTCOMES: Final[Mapping[object, Outcome]] = {str(outcome): outcome for outcome in Outcome}
 
 
 @dataclass(slots=True, eq=False)
@@ -129,6 +132,7 @@ class WorkerEngine:
 
     async def check(self, expression: str, *, timeout_s: float, kind: str = POLICY) -> None:
         """See `PolicyEngine.check`."""
+        check_text(expression)
         call = self._call(timeout_s)
         await self._ask(call, {"check": {"expression": expression, "kind": kind}})
         match call.results:
@@ -263,6 +267,3 @@ def _verdicts(programs: Sequence[Program], call: _Call, *, missing: str) -> tupl
             Verdict(kind=program.kind, id=program.id, version=program.version, outcome=outcome, detail=detail)
         )
     return tuple(verdicts)
-
-
-_OUTCOMES: Final[Mapping[object, Outcome]] = {str(outcome): outcome for outcome in Outcome}

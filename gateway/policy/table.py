@@ -31,7 +31,7 @@ DEPTH_MAX: Final = 200
 """Levels of arrays and objects; the encoder that carries them to the worker stops at 254."""
 
 _SNAPSHOT_IDS: Final = frozenset({"snapshot-id", "parent-snapshot-id", "snapshot-ids"})
-_NO_SNAPSHOT: Final = (None, -1)
+_NO_SNAPSHOT: Final = -1
 _UNSORTED: Final = 0
 
 
@@ -49,10 +49,6 @@ def table_of(metadata: Metadata | None) -> dict[str, Json]:
     known = metadata if metadata is not None else {}
     schema = _current_schema(known)
     names = dict(_names_of(schema))
-    current = known.get("current-snapshot-id")
-    snapshots = {snapshot.get("snapshot-id"): snapshot for snapshot in _maps(known, "snapshots")}
-    if current not in _NO_SNAPSHOT and current not in snapshots:
-        raise UnreadableMetadataError(f"current-snapshot-id: expected one of the snapshots, found {current!r:.40}")
     return {
         "exists": metadata is not None,
         "uuid": _text(known, "table-uuid") or _text(known, "view-uuid"),
@@ -63,7 +59,7 @@ def table_of(metadata: Metadata | None) -> dict[str, Json]:
         "sort_fields": [_sort_field(one, names) for one in _current_sort_fields(known)],
         "properties": _texts(known, "properties"),
         "refs": _refs(known),
-        "snapshot": snapshot_of(None if current in _NO_SNAPSHOT else snapshots[current]),
+        "snapshot": snapshot_of(_current_snapshot(known)),
     }
 
 
@@ -76,7 +72,7 @@ def snapshot_of(snapshot: Metadata | None) -> dict[str, Json]:
     """
     known = snapshot if snapshot is not None else {}
     summary = _texts(known, "summary")
-    return {"id": _id_of(known), "operation": summary.get("operation", ""), "summary": dict(summary)}
+    return {"id": _snapshot_id(known), "operation": summary.get("operation", ""), "summary": dict(summary)}
 
 
 def plain_json(value: Any, *, depth: int = 0) -> Json:
@@ -115,11 +111,11 @@ def _plain_member(name: str, value: Any, *, depth: int) -> Json:
 
 def _current_schema(metadata: Metadata) -> Metadata:
     """Return the schema in force; views have that of their current version, metadata of version 1 may have only one."""
-    schemas = {schema.get("schema-id", 0): schema for schema in _maps(metadata, "schemas")}
-    current = metadata.get("current-schema-id")
-    for version in _maps(metadata, "versions"):
-        if version.get("version-id") == metadata.get("current-version-id"):
-            current = version.get("schema-id")
+    schemas = _by_id(metadata, "schemas", "schema-id")
+    current = _id(metadata, "current-schema-id")
+    if "versions" in metadata:
+        version = _one_of(_by_id(metadata, "versions", "version-id"), _id(metadata, "current-version-id"), "versions")
+        current = _id(version, "schema-id")
     if schemas and current is not None:
         return _one_of(schemas, current, "current-schema-id")
     if schemas and "schema" not in metadata:
@@ -128,30 +124,37 @@ def _current_schema(metadata: Metadata) -> Metadata:
 
 
 def _current_partition_fields(metadata: Metadata) -> Sequence[Metadata]:
-    specs = {spec.get("spec-id", 0): spec for spec in _maps(metadata, "partition-specs")}
+    specs = _by_id(metadata, "partition-specs", "spec-id")
     if specs:
-        return _maps(_one_of(specs, metadata.get("default-spec-id"), "default-spec-id"), "fields")
+        return _maps(_one_of(specs, _id(metadata, "default-spec-id"), "default-spec-id"), "fields")
     return _maps(metadata, "partition-spec")  # version 1, without a history of specs
 
 
 def _current_sort_fields(metadata: Metadata) -> Sequence[Metadata]:
-    orders = {order.get("order-id", _UNSORTED): order for order in _maps(metadata, "sort-orders")}
-    current = metadata.get("default-sort-order-id", _UNSORTED)
+    orders = _by_id(metadata, "sort-orders", "order-id")
+    current = _id(metadata, "default-sort-order-id") or _UNSORTED
     if current == _UNSORTED and current not in orders:
         return ()
     return _maps(_one_of(orders, current, "default-sort-order-id"), "fields")
 
 
+def _current_snapshot(metadata: Metadata) -> Metadata | None:
+    current = _id(metadata, "current-snapshot-id")
+    if current is None or current == _NO_SNAPSHOT:
+        return None
+    return _one_of(_by_id(metadata, "snapshots", "snapshot-id"), current, "current-snapshot-id")
+
+
 def _refs(metadata: Metadata) -> dict[str, Json]:
     """Return branches and tags; `main` is always there once there is a snapshot (specification, "Table Metadata")."""
     refs = _map(metadata, "refs")
-    current = metadata.get("current-snapshot-id")
-    if not refs and current not in _NO_SNAPSHOT:
-        refs = {"main": {"snapshot-id": current, "type": "branch"}}
+    current = _current_snapshot(metadata)
+    if not refs and current is not None:
+        refs = {"main": {"snapshot-id": current["snapshot-id"], "type": "branch"}}
     found: dict[str, Json] = {}
     for name in refs:
         ref = _map(refs, name)
-        found[str(name)] = {"type": _text(ref, "type"), "snapshot_id": _id_of(ref)}
+        found[str(name)] = {"type": _text(ref, "type"), "snapshot_id": _snapshot_id(ref)}
     return found
 
 
@@ -214,10 +217,14 @@ def _names_of(schema: Metadata) -> Iterator[tuple[int, str]]:
                     waiting.append((f"{prefix}{part}.", kind[part]))
 
 
-def _one_of(known: Mapping[Any, Metadata], key: Any, name: str) -> Metadata:
-    if isinstance(key, int) and key in known:
+def _by_id(metadata: Metadata, name: str, id_name: str) -> dict[int | None, Metadata]:
+    return {_id(one, id_name): one for one in _maps(metadata, name)}
+
+
+def _one_of(known: Mapping[int | None, Metadata], key: int | None, name: str) -> Metadata:
+    if key is not None and key in known:
         return known[key]
-    raise UnreadableMetadataError(f"{name}: expected one of {sorted(known, key=str)!r:.80}, found {key!r:.40}")
+    raise UnreadableMetadataError(f"{name}: expected one of {list(known)!r:.80}, found {key}")
 
 
 def _map(metadata: Metadata, name: str) -> Metadata:
@@ -272,10 +279,13 @@ def _integer(metadata: Metadata, name: str) -> int:
     raise UnreadableMetadataError(f"{name}: expected an integer within 53 bits, found {value!r:.40}")
 
 
-def _id_of(metadata: Metadata) -> str:
-    value = metadata.get("snapshot-id")
-    if value is None:
-        return ""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    raise UnreadableMetadataError(f"snapshot-id: expected an integer, found {value!r:.40}")
+def _id(metadata: Metadata, name: str) -> int | None:
+    value = metadata.get(name)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise UnreadableMetadataError(f"{name}: expected an integer, found {value!r:.40}")
+
+
+def _snapshot_id(metadata: Metadata) -> str:
+    value = _id(metadata, "snapshot-id")
+    return "" if value is None else str(value)

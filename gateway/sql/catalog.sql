@@ -1,11 +1,27 @@
 -- name: table_pointer
 -- Where a table's metadata is.
-SELECT table_uuid, metadata_location, metadata_sha256 FROM gateway.tables
+SELECT metadata_location, metadata_sha256 FROM gateway.tables
 WHERE alias = %(alias)s AND namespace = %(namespace)s::text[] AND name = %(name)s
 
 -- name: namespace_row
--- A namespace's properties.
-SELECT properties FROM gateway.namespaces WHERE alias = %(alias)s AND namespace = %(namespace)s::text[]
+-- Whether a namespace is there.
+SELECT 1 FROM gateway.namespaces WHERE alias = %(alias)s AND namespace = %(namespace)s::text[]
+
+-- name: namespace_state
+-- A namespace's properties (null: it is not there), whether the one above it is, and whether it holds nothing.
+SELECT
+    (SELECT properties FROM gateway.namespaces WHERE alias = %(alias)s AND namespace = %(namespace)s::text[]),
+    cardinality(%(namespace)s::text[]) = 1 OR EXISTS (
+        SELECT FROM gateway.namespaces
+        WHERE alias = %(alias)s
+          AND namespace = (%(namespace)s::text[])[: cardinality(%(namespace)s::text[]) - 1]
+    ),
+    NOT EXISTS (SELECT FROM gateway.tables WHERE alias = %(alias)s AND namespace = %(namespace)s::text[])
+    AND NOT EXISTS (
+        SELECT FROM gateway.namespaces
+        WHERE alias = %(alias)s AND cardinality(namespace) > cardinality(%(namespace)s::text[])
+          AND namespace[: cardinality(%(namespace)s::text[])] = %(namespace)s::text[]
+    )
 
 -- name: list_tables
 -- A page of the tables of one namespace.

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Final
@@ -20,6 +21,9 @@ from ledger.keys import format_key
 
 KEY_BYTES_MAX: Final = 1_024
 """A key is in a B-tree, whose entries end at 2,704 bytes; a longer one stands there as its beginning and its hash."""
+
+KEYS_CACHED: Final = 4_096
+"""Tables, namespaces and people come again and again, and percent-encoding is slow."""
 
 
 class VertexLabel(StrEnum):
@@ -180,6 +184,7 @@ EDGES: Final[Mapping[EdgeLabel, EdgeKind]] = MappingProxyType(
 )
 
 
+@lru_cache(maxsize=KEYS_CACHED)
 def vertex_key(label: VertexLabel, *segments: str) -> str:
     """
     Return the natural key of the vertex that `segments` name, at most 1,024 ASCII bytes.

@@ -176,7 +176,7 @@ async def open_graph(connection: Connection) -> Graph:
     tenant, generation = row
     if generation is None:
         raise NotProjectedError(f"graph of tenant {tenant}: expected one, no runner has seen this log yet")
-    await connection.execute(QUERIES["search_path"])
+    await connection.execute(QUERIES["settings"])
     return Graph(connection, graph_name(tenant, generation))
 
 

@@ -49,7 +49,7 @@ async def create_graph(connection: Connection, graph: str, *, reader: str) -> No
     """
     Make an empty graph with every label of the inventory, readable by the role `reader`.
     """
-    await connection.execute(QUERIES["search_path"])
+    await connection.execute(QUERIES["settings"])
     await connection.execute(QUERIES["create_graph"], {"graph": graph})
     for vertex_label in VertexLabel:
         await connection.execute(QUERIES["create_vertex_label"], {"graph": graph, "label": vertex_label.value})
@@ -81,22 +81,19 @@ async def write_changes(connection: Connection, graph: str, changes: Changes) ->
     ids: dict[Vertex, str] = {}
     for label, vertices in by_label.items():
         table = sql.Identifier(graph, label.value)
-        rows = [agtype({**changes.vertices[vertex], "key": vertex.key}) for vertex in vertices]
+        rows = agtype([{**changes.vertices[vertex], "key": vertex.key} for vertex in vertices])
         await connection.execute(compose("upsert_vertices", label=table), {"properties": rows})
-        keys = [agtype(vertex.key) for vertex in vertices]
+        keys = agtype([vertex.key for vertex in vertices])
         found = await connection.execute(compose("vertex_ids", label=table), {"keys": keys})
         ids.update({vertices[place - 1]: id_ for place, id_ in await found.fetchall()})
-    edges: dict[EdgeLabel, list[tuple[str, str, str]]] = {}
+    edges: dict[EdgeLabel, list[Json]] = {}
     for edge, end in (await _in_force(connection, graph, changes)).items():
-        edges.setdefault(edge.label, []).append((ids[edge.start], end, agtype({})))
+        edges.setdefault(edge.label, []).append([ids[edge.start], end, {}])
     for edge, properties in changes.edges.items():
-        edges.setdefault(edge.label, []).append((ids[edge.start], ids[edge.end], agtype(properties)))
+        edges.setdefault(edge.label, []).append([ids[edge.start], ids[edge.end], properties])
     for edge_label, between in edges.items():
-        starts, ends, rows = (list(column) for column in zip(*between, strict=True))
-        await connection.execute(
-            compose("upsert_edges", label=sql.Identifier(graph, edge_label.value)),
-            {"starts": starts, "ends": ends, "properties": rows},
-        )
+        table = sql.Identifier(graph, edge_label.value)
+        await connection.execute(compose("upsert_edges", label=table), {"edges": agtype(between)})
 
 
 async def _in_force(connection: Connection, graph: str, changes: Changes) -> dict[Edge, str]:
@@ -106,7 +103,7 @@ async def _in_force(connection: Connection, graph: str, changes: Changes) -> dic
         by_label.setdefault(edge.end.label, []).append(edge)
     ends: dict[Edge, str] = {}
     for label, edges in by_label.items():
-        keys = [agtype(edge.end.key) for edge in edges]
+        keys = agtype([edge.end.key for edge in edges])
         rows = await connection.execute(compose("versions", label=sql.Identifier(graph, label.value)), {"keys": keys})
         for place, id_, from_index, to_index in await rows.fetchall():
             edge = edges[place - 1]
@@ -129,12 +126,14 @@ async def digest_graph(connection: Connection, graph: str, digest: GenerationDig
     vertices = sql.Identifier(graph, ALL_VERTICES)
     for vertex_label in VertexLabel:
         query = compose("digest_vertices", label=sql.Identifier(graph, vertex_label.value))
-        async for (properties,) in iterate_rows(connection, query):
-            _add(digest, vertex_label, (), properties)
+        async for rows in iterate_rows(connection, query):
+            for (properties,) in rows:
+                _add(digest, vertex_label, (), properties)
     for edge_label in EdgeLabel:
         query = compose("digest_edges", label=sql.Identifier(graph, edge_label.value), vertices=vertices)
-        async for start, end, properties in iterate_rows(connection, query):
-            _add(digest, edge_label, (start, end), properties)
+        async for rows in iterate_rows(connection, query):
+            for start, end, properties in rows:
+                _add(digest, edge_label, (start, end), properties)
 
 
 def digest_changes(changes: Changes, digest: GenerationDigest) -> None:

@@ -1,6 +1,7 @@
--- name: search_path
--- AGE finds its own operators by this path; it lasts as long as the transaction.
-SET LOCAL search_path = pg_catalog, ag_catalog
+-- name: settings
+-- AGE finds its own operators by the path; its row estimates are so high that PostgreSQL would compile every query. Both
+-- last as long as the transaction.
+SELECT set_config('search_path', 'pg_catalog, ag_catalog', true), set_config('jit', 'off', true)
 
 -- name: create_graph
 -- A schema of its own, with AGE's tables in it.
@@ -41,7 +42,7 @@ SELECT ag_catalog.drop_graph(%(graph)s, true)
 -- name: upsert_vertices
 -- Properties over those that are there; a row that would not change is not written.
 INSERT INTO {label} AS v (properties)
-SELECT p::ag_catalog.agtype FROM unnest(%(properties)s::text[]) AS p
+SELECT p::text::ag_catalog.agtype FROM json_array_elements(%(properties)s::json) AS p
 ON CONFLICT (ag_catalog.agtype_access_operator(properties, '"key"'::ag_catalog.agtype)) DO UPDATE
 SET properties = v.properties OPERATOR(ag_catalog.||) excluded.properties
 WHERE v.properties OPERATOR(ag_catalog.<>) (v.properties OPERATOR(ag_catalog.||) excluded.properties)
@@ -49,26 +50,26 @@ WHERE v.properties OPERATOR(ag_catalog.<>) (v.properties OPERATOR(ag_catalog.||)
 -- name: vertex_ids
 -- The ids of vertices, by the place of their key in the array.
 SELECT k.place, v.id
-FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k (key, place)
+FROM json_array_elements(%(keys)s::json) WITH ORDINALITY AS k (key, place)
 JOIN {label} AS v
     ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype)
-       OPERATOR(ag_catalog.=) k.key::ag_catalog.agtype
+       OPERATOR(ag_catalog.=) k.key::text::ag_catalog.agtype
 
 -- name: versions
 -- Versions of policies and rules that exist, with the indices between which they are in force.
 SELECT k.place, v.id,
        (ag_catalog.agtype_access_operator(v.properties, '"from_index"'::ag_catalog.agtype))::bigint,
        (ag_catalog.agtype_access_operator(v.properties, '"to_index"'::ag_catalog.agtype))::bigint
-FROM unnest(%(keys)s::text[]) WITH ORDINALITY AS k (key, place)
+FROM json_array_elements(%(keys)s::json) WITH ORDINALITY AS k (key, place)
 JOIN {label} AS v
     ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype)
-       OPERATOR(ag_catalog.=) k.key::ag_catalog.agtype
+       OPERATOR(ag_catalog.=) k.key::text::ag_catalog.agtype
 
 -- name: upsert_edges
 -- Edges between vertices by id, properties as for vertices.
 INSERT INTO {label} AS e (start_id, end_id, properties)
-SELECT s::ag_catalog.graphid, t::ag_catalog.graphid, p::ag_catalog.agtype
-FROM unnest(%(starts)s::text[], %(ends)s::text[], %(properties)s::text[]) AS x (s, t, p)
+SELECT (x ->> 0)::ag_catalog.graphid, (x ->> 1)::ag_catalog.graphid, (x -> 2)::text::ag_catalog.agtype
+FROM json_array_elements(%(edges)s::json) AS x
 ON CONFLICT (start_id, end_id) DO UPDATE
 SET properties = e.properties OPERATOR(ag_catalog.||) excluded.properties
 WHERE e.properties OPERATOR(ag_catalog.<>) (e.properties OPERATOR(ag_catalog.||) excluded.properties)
@@ -80,13 +81,13 @@ ORDER BY (ag_catalog.agtype_access_operator(properties, '"key"'::ag_catalog.agty
 
 -- name: digest_edges
 -- Every edge of a label by the natural keys of its ends; an end that is not there is null.
-SELECT (ag_catalog.agtype_access_operator(s.properties, '"key"'::ag_catalog.agtype))::text AS start_key,
-       (ag_catalog.agtype_access_operator(t.properties, '"key"'::ag_catalog.agtype))::text AS end_key,
-       e.properties::text
+SELECT (ag_catalog.agtype_access_operator(s.properties, '"key"'::ag_catalog.agtype))::text COLLATE "C",
+       (ag_catalog.agtype_access_operator(t.properties, '"key"'::ag_catalog.agtype))::text COLLATE "C",
+       e.properties::text COLLATE "C"
 FROM {label} AS e
 LEFT JOIN {vertices} AS s ON s.id OPERATOR(ag_catalog.=) e.start_id
 LEFT JOIN {vertices} AS t ON t.id OPERATOR(ag_catalog.=) e.end_id
-ORDER BY 1 COLLATE "C", 2 COLLATE "C", 3 COLLATE "C"
+ORDER BY 1, 2, 3
 
 -- name: live_graph
 -- The tenant of the role that asks, and the generation it reads.
@@ -119,7 +120,7 @@ WITH RECURSIVE reached (id, hops) AS (
     WHERE r.hops < %(hops)s
 ),
 nearest AS (SELECT id, min(hops) AS hops FROM reached GROUP BY id)
-SELECT (ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype))::text, n.hops
+SELECT (ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype))::text COLLATE "C", n.hops
 FROM nearest AS n JOIN {vertices} AS v ON v.id OPERATOR(ag_catalog.=) n.id
 WHERE n.hops > 0
 ORDER BY 2, 1

@@ -24,7 +24,9 @@ async def test_who_wrote_what_under_which_policy(world: World, story: Story) -> 
     story.policy("p1")
     story.committed(snapshots=["11"])
     story.policy("p1", 2)
-    story.decided("table:lake/sales/orders", Decided.REJECTED, actor=BOB, principal="bob", reason=Reason(id="p1", version=2))
+    story.decided(
+        "table:lake/sales/orders", Decided.REJECTED, actor=BOB, principal="bob", reason=Reason(id="p1", version=2)
+    )
     log = await world.new_log()
     await world.project(log, story)
     async with world.as_reader(log) as connection:
@@ -134,7 +136,7 @@ async def test_keys_are_found_through_their_index(world: World, story: Story) ->
         await connection.execute("SET search_path = public, ag_catalog")
         await connection.execute("ANALYZE")
         cursor = await connection.execute(
-            f"EXPLAIN SELECT * FROM cypher('{name}', $$ MATCH (t:Table) WHERE t.key = 'x' RETURN t $$) AS (t agtype)"  # type: ignore[arg-type]  # noqa: S608 - a name of ours
+            f"EXPLAIN SELECT * FROM cypher('{name}', $$ MATCH (t:Table) WHERE t.key = 'x' RETURN t $$) AS (t agtype)"  # noqa: S608 - a name of ours
         )
         assert "Index" in str(await cursor.fetchall())
 
@@ -168,5 +170,7 @@ async def test_an_outcome_that_supersedes_unknown_is_shown(world: World, story: 
         graph = await open_graph(connection)
         (write,) = await graph.writes()
         assert write.outcome == "accepted"
-        query = "MATCH (w:WriteEvent)-[:ACTUAL_WRITE]->(s:Snapshot)<-[:HAS_SNAPSHOT]-(t:Table) RETURN s.snapshot_id, t.name"
+        query = (
+            "MATCH (w:WriteEvent)-[:ACTUAL_WRITE]->(s:Snapshot)<-[:HAS_SNAPSHOT]-(t:Table) RETURN s.snapshot_id, t.name"
+        )
         assert await graph.query(query, ["s", "t"]) == [("7", "orders")]

@@ -181,7 +181,9 @@ async def test_unknown_types_are_skipped_outside_the_control_plane(world: World,
         assert [commit.index for commit in await read_commits(connection)] == [5, 0]
 
 
-@pytest.mark.parametrize(("event_type", "version"), [("policy.bent", 1), ("policy.created", 2), ("contract.created", 1)])
+@pytest.mark.parametrize(
+    ("event_type", "version"), [("policy.bent", 1), ("policy.created", 2), ("contract.created", 1)]
+)
 async def test_an_unknown_control_entry_stops_the_runner_before_it(
     world: World, story: Story, event_type: str, version: int
 ) -> None:

@@ -17,11 +17,9 @@ import lark
 from celpy.celparser import CELParseError, CELParser
 
 from gateway.policy.engine import PolicyNotCompiledError
+from gateway.policy.text import check_text, place_of
 
 Node: TypeAlias = "lark.Tree[Any]"
-
-EXPRESSION_BYTES_MAX: Final = 8192
-"""As UTF-8. A policy longer than that is several policies."""
 
 DEPTH_MAX: Final = 200
 """Levels of a folded tree; evaluating takes up to four frames a level, of the 1,000 that Python has by itself."""
@@ -39,7 +37,7 @@ def parse(expression: str) -> Node:
     Raises:
         PolicyNotCompiledError: if it is too long, nested too deeply, or not CEL.
     """
-    _check_text(expression)
+    check_text(expression)
     try:
         tree = _folded(CELParser().parse(expression))
     except CELParseError as error:
@@ -59,27 +57,13 @@ def refuse(node: Node | lark.Token, reason: str) -> NoReturn:
     raise PolicyNotCompiledError(reason, line=place.line or 1, column=place.column or 1)
 
 
-def _check_text(expression: str) -> None:
-    try:
-        size_bytes = len(expression.encode())
-    except UnicodeEncodeError as error:
-        line, column = _place_of(expression, error.start)
-        reason = "a lone surrogate is not a character"
-        raise PolicyNotCompiledError(reason, line=line, column=column) from error
-    if size_bytes > EXPRESSION_BYTES_MAX:
-        reason = f"the expression has {size_bytes} bytes; at most {EXPRESSION_BYTES_MAX} are allowed"
-        raise PolicyNotCompiledError(reason, line=1, column=1)
-    if not expression.strip():
-        raise PolicyNotCompiledError("the expression is empty", line=1, column=1)
-
-
 def _refuse_syntax(expression: str, error: CELParseError) -> NoReturn:
     """Say in words what the parser met. cel-python keeps the parser's own error only as the context of its own."""
     cause = error.__context__
     line, column = error.line or 1, error.column or 1
     if isinstance(cause, lark.UnexpectedToken) and cause.token.type == "$END":
         reason = "the expression ends where more was expected"
-        line, column = _place_of(expression, len(expression.rstrip()))
+        line, column = place_of(expression, len(expression.rstrip()))
     elif isinstance(cause, lark.UnexpectedToken):
         reason = f"{cause.token.value!r:.60} cannot stand here"
     elif isinstance(cause, lark.UnexpectedCharacters) and cause.char in "'\"":
@@ -89,11 +73,6 @@ def _refuse_syntax(expression: str, error: CELParseError) -> NoReturn:
     else:
         reason = "this is not a CEL expression"
     raise PolicyNotCompiledError(reason, line=line, column=column) from error
-
-
-def _place_of(text: str, offset: int) -> tuple[int, int]:
-    """Return line and column, both from 1, of the character at `offset`."""
-    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
 def _folded(tree: Node) -> Node:

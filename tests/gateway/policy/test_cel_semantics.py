@@ -1,6 +1,6 @@
 """
-What expressions mean. The expected values follow the CEL language definition (github.com/google/cel-spec, doc/langdef.md);
-those that cel-python alone gets wrong are marked in `functions.py` and `evaluate.py`.
+What expressions mean. The expected values follow the CEL language definition (google/cel-spec, doc/langdef.md); where
+cel-python by itself gives others is said in `functions.py` and `evaluate.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.policy.cel.programs import Programs, Result
+from gateway.policy.cel.programs import COMPILED_CHARACTERS_MAX, COMPILED_MAX, Programs, Result
 from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome
 
 COLUMNS = [
@@ -264,9 +264,15 @@ def test_access_rules_see_their_own_variables_and_no_others() -> None:
 
 def test_programs_beyond_what_is_kept_are_compiled_again() -> None:
     programs = Programs()
-    asked = [(POLICY, f"{'1' * 9}{number} > 0 && {'true && ' * 100} true") for number in range(200)]
+    asked = [(POLICY, f"{number} >= 0 // {'x' * 8000}") for number in range(20)]
     for _ in range(2):
         assert {result.outcome for result in programs.judge(asked, {})} == {ALLOW}
+        assert 0 < programs._characters <= COMPILED_CHARACTERS_MAX
+        assert 0 < len(programs._compiled) < len(asked)
+    few = [(POLICY, f"{number} >= 0") for number in range(COMPILED_MAX + 1)]
+    assert {result.outcome for result in programs.judge(few, {})} == {ALLOW}
+    assert len(programs._compiled) == COMPILED_MAX
+    assert programs._characters == sum(len(text) for _, text in programs._compiled)
 
 
 Modelled = tuple[str, bool | None]

@@ -22,8 +22,8 @@ verdicts = st.lists(
 )
 
 
-def verdict(outcome: Outcome, *, id: str = "p", kind: str = POLICY) -> Verdict:
-    return Verdict(kind=kind, id=id, version=1, outcome=outcome)
+def verdict(outcome: Outcome, *, name: str = "p", kind: str = POLICY) -> Verdict:
+    return Verdict(kind=kind, id=name, version=1, outcome=outcome)
 
 
 ALLOW, DENY, ERROR = Outcome.ALLOW, Outcome.DENY, Outcome.ERROR
@@ -81,7 +81,7 @@ def test_the_reason_is_the_first_verdict_of_the_outcome(given_verdicts: list[Ver
 
 
 def test_the_reason_names_the_policy_to_the_client() -> None:
-    decision = decide([verdict(ALLOW, id="a"), verdict(DENY, id="tenant-id"), verdict(DENY, id="other")])
+    decision = decide([verdict(ALLOW, name="a"), verdict(DENY, name="tenant-id"), verdict(DENY, name="other")])
     assert decision.reason == ("tenant-id", 1)
     assert decision.message == "policy tenant-id (version 1) does not allow this commit"
 

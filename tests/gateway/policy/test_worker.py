@@ -119,7 +119,9 @@ import os; os.write(1, b"stray")
 import sys; assert sys.stdin.read() == ""
 worker._send(answers, {"ready": True})
 """
-    ran = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, input=b"not for it", capture_output=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=PROJECT, input=b"not for it", capture_output=True, check=True
+    )
     assert ran.stdout == format_frame({"ready": True})
     assert ran.stderr == b"stray\nstray"
 

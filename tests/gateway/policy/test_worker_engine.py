@@ -46,8 +46,8 @@ def doubled_string(levels: int) -> str:
 ENDLESS = nested_loops(12)
 
 
-def program(expression: str, *, id: str = "p", kind: str = POLICY) -> Program:
-    return Program(kind=kind, id=id, version=1, expression=expression)
+def program(expression: str, *, name: str = "p", kind: str = POLICY) -> Program:
+    return Program(kind=kind, id=name, version=1, expression=expression)
 
 
 async def outcomes(engine: PolicyEngine, *expressions: str, activation: dict[str, Any] | None = None) -> list[Outcome]:
@@ -58,6 +58,17 @@ async def outcomes(engine: PolicyEngine, *expressions: str, activation: dict[str
 def is_gone(pid: int) -> bool:
     """Whether the process has ended and its parent has been told (a zombie would still be there)."""
     return not Path(f"/proc/{pid}").exists()
+
+
+def proc_bytes(pid: int | str, name: str) -> bytes:
+    return Path(f"/proc/{pid}/{name}").read_bytes()
+
+
+def worker_children() -> list[bytes]:
+    """The command lines of those of our own child processes that are workers."""
+    children = proc_bytes("self", f"task/{os.getpid()}/children").split()
+    commands = [proc_bytes(pid.decode(), "cmdline") for pid in children]
+    return [command for command in commands if b"gateway.policy.worker" in command]
 
 
 @pytest.fixture
@@ -71,13 +82,13 @@ async def engine() -> AsyncIterator[WorkerEngine]:
 
 async def test_verdicts_come_in_the_order_of_the_programs(engine: WorkerEngine) -> None:
     programs = [
-        program("table.exists", id="a"),
-        program("op == 'CREATE_ENTITY'", id="b", kind=ACCESS_RULE),
-        program("dyn('true')", id="c"),
-        program("1 / 0 == 1", id="d"),
-        program("true", id="e"),
+        program("table.exists", name="a"),
+        program("op == 'CREATE_ENTITY'", name="b", kind=ACCESS_RULE),
+        program("dyn('true')", name="c"),
+        program("1 / 0 == 1", name="d"),
+        program("true", name="e"),
     ]
-    activation = {"table": {"exists": False}, "op": "CREATE_ENTITY"}
+    activation: dict[str, Any] = {"table": {"exists": False}, "op": "CREATE_ENTITY"}
     verdicts = await engine.judge(programs, activation, timeout_s=LONG_S)
     assert verdicts == (
         Verdict(kind=POLICY, id="a", version=1, outcome=DENY),
@@ -102,6 +113,13 @@ async def test_an_expression_is_checked_and_refused_with_its_place(engine: Worke
     assert caught.value.status == 422
 
 
+@pytest.mark.parametrize("text", ["true\n&& '\ud800' == ''", "x" * 8193, " "])
+async def test_a_text_that_is_no_expression_is_not_sent_to_a_worker(engine: WorkerEngine, text: str) -> None:
+    with pytest.raises(PolicyNotCompiledError):
+        await engine.check(text, timeout_s=LONG_S)
+    assert not engine.pids
+
+
 @pytest.mark.parametrize(
     "hostile",
     [ENDLESS, "[" + ENDLESS + "].filter(x, x).size() == 1", f"has({{'a': {ENDLESS}}}.a)"],
@@ -112,7 +130,7 @@ async def test_an_endless_expression_is_killed_at_the_deadline_and_the_next_call
 ) -> None:
     await engine.start()
     (before,) = engine.pids
-    programs = [program("true", id="first"), program(hostile, id="hostile"), program("true", id="last")]
+    programs = [program("true", name="first"), program(hostile, name="hostile"), program("true", name="last")]
     with pytest.raises(DeadlineExceededError) as caught:
         await engine.judge(programs, {}, timeout_s=SHORT_S)
     assert caught.value.status == 503
@@ -216,9 +234,10 @@ async def test_a_worker_that_dies_in_a_call_makes_the_engine_unavailable_for_it_
     await engine.start()
     (pid,) = engine.pids
     judging = asyncio.create_task(engine.judge([program(ENDLESS)], {}, timeout_s=LONG_S))
-    waiting = asyncio.create_task(outcomes(engine, "true"))
-    while not any(call.running for call in _calls_at_work(engine)):
+    await asyncio.wait([judging], timeout=0)
+    while not engine._waiting.empty():  # until the worker's seat has taken it
         await asyncio.wait([judging], timeout=0)
+    waiting = asyncio.create_task(outcomes(engine, "true"))
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(EngineUnavailableError, match="ended \\(status -9\\)") as caught:
         await judging
@@ -226,11 +245,6 @@ async def test_a_worker_that_dies_in_a_call_makes_the_engine_unavailable_for_it_
     assert caught.value.status == 503
     assert await waiting == [ALLOW]
     assert engine.pids.isdisjoint({pid})
-
-
-def _calls_at_work(engine: WorkerEngine) -> list[Any]:
-    frames = [seat.get_stack(limit=1) for seat in engine._seats]
-    return [frame[0].f_locals["call"] for frame in frames if frame and frame[0].f_locals.get("call") is not None]
 
 
 async def test_a_worker_that_died_while_idle_is_replaced_without_anyone_noticing(engine: WorkerEngine) -> None:
@@ -276,9 +290,7 @@ async def test_closing_an_engine_that_is_starting_leaves_no_process() -> None:
     await engine.close()
     starting.cancel()
     await asyncio.wait([starting])
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
-    commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
-    assert not [command for command in commands if b"gateway.policy.worker" in command]
+    assert not worker_children()
 
 
 @pytest.mark.parametrize("unwritable", ["\ud800", 2**64, {1: "a"}, 1j])
@@ -293,6 +305,6 @@ async def test_a_worker_sees_nothing_of_our_environment(engine: WorkerEngine, mo
     monkeypatch.setenv("LAKEPROOF_SIGNING_KEY", "a secret")
     await engine.start()
     (pid,) = engine.pids
-    environment = Path(f"/proc/{pid}/environ").read_bytes()
+    environment = proc_bytes(pid, "environ")
     assert b"PYTHONPATH=" in environment
     assert b"secret" not in environment

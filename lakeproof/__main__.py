@@ -1,0 +1,6 @@
+"""`python -m lakeproof` is `lakeproof`."""
+
+from lakeproof.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""
+The command `lakeproof`: the list of its commands, and what becomes of errors.
+
+Only what is used is imported. This module knows of each command its name and one line of help; the package that a
+command belongs to is imported when the command is called, and registers its subcommands then (`<package>/cli.py`). So
+an auditor's `lakeproof ledger check-proof` loads no database driver and no web framework.
+
+Exit codes: 0 done, 1 refused or failed, 2 called wrongly, 130 interrupted, 143 told to end; `ledger verify` says more
+by its own. Whatever is raised on purpose becomes one sentence on stderr. Whatever is not, too, and its stack trace goes
+to a file in the home's log directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, Final, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
+
+from lakeproof import console
+from lakeproof.crash import CrashFile
+from lakeproof.errors import LakeproofError
+from lakeproof.settings import LogLevel, Settings, format_settings_table, load_settings
+
+NAME: Final = "lakeproof"
+FAILED: Final = 1
+
+FOR_PEOPLE: Final = frozenset(
+    {
+        ("lakeproof.errors", "LakeproofError"),
+        ("ledger.errors", "LedgerError"),
+        ("projections.errors", "ProjectionError"),
+        ("gateway.errors", "GatewayError"),
+    }
+)
+"""The roots of what is raised on purpose. By name: telling errors apart must not import the packages."""
+
+LOST_CONNECTION: Final = ("psycopg", "OperationalError")
+
+
+def _ledger() -> typer.Typer:
+    from ledger.cli import ledger_app
+
+    return ledger_app(_open_log_room)
+
+
+def _open_log_room() -> (
+    Any
+):  # the type is that of lakeproof.operating, which a command that needs no database must not load
+    from lakeproof.operating import open_log_room
+
+    return open_log_room()
+
+
+def _projections() -> typer.Typer:
+    from lakeproof.operating import open_workshop
+    from projections.cli import projections_app
+
+    return projections_app(open_workshop, console)
+
+
+def _gateway(name: str) -> Callable[[], typer.Typer]:
+    def load() -> typer.Typer:
+        from gateway.cli import gateway_apps
+        from lakeproof.operating import open_desk
+
+        return gateway_apps(open_desk, console)[name]
+
+    return load
+
+
+GROUPS: Final[dict[str, tuple[str, Callable[[], typer.Typer]]]] = {
+    "ledger": ("Verify, export and prove logs; most of it offline.", _ledger),
+    "projections": ("See how far the read models are; rebuild them from the log.", _projections),
+    "policies": ("Add and list the policies that judge commits.", _gateway("policies")),
+    "catalogs": ("Add and list the catalogs that engines reach.", _gateway("catalogs")),
+    "tenants": ("Found and list tenants.", _gateway("tenants")),
+    "keys": ("Create, list and revoke API keys.", _gateway("keys")),
+}
+
+
+class _Unloaded(TyperCommand):
+    """Stands in the list of commands for a group whose package is not imported yet."""
+
+    def __init__(self, name: str, *, summary: str, load: Callable[[], typer.Typer]) -> None:
+        super().__init__(name, help=summary, rich_markup_mode=None)
+        self._load = load
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:  # exactly as it is called, to whom it is meant for
+        parent = typer.Typer(rich_markup_mode=None)
+        parent.add_typer(self._load(), name=self.name, help=self.help, no_args_is_help=True)
+        return get_group(parent).commands[str(self.name)].make_context(*args, **kwargs)
+
+
+class _Commands(TyperGroup):
+    """The commands of this module, and behind them those of the packages."""
+
+    def __init__(self, **attributes: Any) -> None:  # whatever Typer gives a group
+        super().__init__(**attributes)
+        for name, (summary, load) in GROUPS.items():
+            self.add_command(_Unloaded(name, summary=summary, load=load))
+
+
+app = typer.Typer(
+    cls=_Commands,
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="A governed, provable front door for Apache Iceberg lakehouses.",
+)
+
+
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 - the form of an option's callback
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            console.say(f"{NAME} {version(NAME)}")
+        except PackageNotFoundError:
+            console.say(f"{NAME}, run from its source without being installed")
+        raise typer.Exit
+
+
+@app.callback()
+def lakeproof(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A governed, provable front door for Apache Iceberg lakehouses."""
+
+
+@app.command()
+def up() -> None:
+    """Serve everything until Ctrl-C: PostgreSQL, gateway, projections, signer."""
+    settings = _settings()
+    console.log_from(settings.log_level)
+    from lakeproof.up import run_up
+
+    asyncio.run(run_up(settings, console.say))
+
+
+@app.command()
+def demo(
+    *, once: Annotated[bool, typer.Option("--once", help="End after the scene: with 1 if a step failed.")] = False
+) -> None:
+    """Play one scene with real parts, and keep serving."""
+    settings = _settings()
+    # What is logged at the usual level would stand between the lines of the scene.
+    console.log_from(LogLevel.WARNING if settings.log_level is LogLevel.INFO else settings.log_level)
+    from lakeproof.demo.scene import run_demo
+
+    raise typer.Exit(asyncio.run(run_demo(settings, console.say, once=once)))
+
+
+@app.command()
+def settings() -> None:
+    """Show every setting: the variables LAKEPROOF_*."""
+    console.say(format_settings_table().rstrip())
+
+
+def main() -> NoReturn:
+    """Run the command line of this process, and end it."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """
+    Run the command that `arguments` name; return the exit code.
+    """
+    console.tolerate_any_text()
+    crash_file = CrashFile(_home, began=datetime.now(UTC), pid=os.getpid())
+    console.log_to_stderr(crash_file)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
+    try:
+        get_command(app).main(args=list(arguments), prog_name=NAME)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0
+    except Exception as error:  # noqa: BLE001 - the top of the process: nothing may leave it as a stack trace
+        explain_error(error, crash_file)
+        return FAILED
+    return 0
+
+
+def explain_error(error: Exception, crash_file: CrashFile) -> None:
+    """
+    Say in one sentence on stderr what happened; what was not raised on purpose goes to `crash_file`, too.
+    """
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    kinds = {(kind.__module__, kind.__name__) for kind in type(error).__mro__}
+    if kinds & FOR_PEOPLE:
+        console.complain(str(error) or type(error).__name__)
+    elif LOST_CONNECTION in kinds:
+        console.complain(f"the database cannot be reached ({error}): check that it runs, then try again")
+    elif isinstance(error, OSError):
+        console.complain(f"the system refuses: {error} (details in {crash_file.add(error)})")
+    else:
+        kind = type(error).__name__
+        console.complain(f"an error that should not be, {kind}: {error} (details in {crash_file.add(error)})")
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    """
+    Unwind from wherever the process is, so that what was opened is closed and a server that was started is stopped.
+
+    asyncio's own handler would only cancel a task, and leave a call that blocks to its time-out.
+    """
+    raise SystemExit(128 + number)
+
+
+def _settings() -> Settings:
+    return load_settings(os.environ, directory=Path.cwd())
+
+
+def _home() -> Path | None:
+    try:
+        return _settings().home
+    except (LakeproofError, OSError):
+        return None

@@ -1,0 +1,136 @@
+"""
+What the commands print, and where: results on stdout, everything else on stderr.
+
+A pipe gets results and nothing else: progress is shown on a terminal only. Errors are one line each, whatever they were
+made of. The packages' commands are handed this module, as the part of it that they name in a Protocol of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
+from typing import Final
+
+import typer
+
+from lakeproof.crash import CrashFile
+from lakeproof.settings import LogLevel
+
+OURS: Final = ("ledger", "projections", "gateway", "streams", "spark_detect", "lakeproof")
+
+
+def show_rows(columns: Sequence[str], rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None:
+    """
+    Print rows on stdout: a table of `columns` for people, or whole as one JSON list for programs.
+    """
+    if as_json:
+        show_json(rows)
+        return
+    if not rows:
+        typer.echo("none")
+        return
+    cells = [[column.replace("_", " ").upper() for column in columns]]
+    cells += [[one_line(_cell(row[column])) for column in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def show_json(value: object) -> None:
+    """Print one JSON document on stdout."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def say(text: str) -> None:
+    """Print a line on stdout: of a command that serves, what it says is its result."""
+    typer.echo(text)
+
+
+def say_aside(text: str) -> None:
+    """Print a line on stderr if somebody watches."""
+    if sys.stderr.isatty():
+        typer.echo(text, err=True)
+
+
+def complain(text: str) -> None:
+    """Print an error on stderr, as one line."""
+    typer.echo(f"lakeproof: {one_line(text)}", err=True)
+
+
+def explain(text: str) -> None:
+    """Print on stderr, as it is, what the error that follows is about."""
+    typer.echo(text, err=True)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows how far long work is: on stderr, each time over what it showed before."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    try:
+        yield lambda text: typer.echo(f"\r\x1b[K{one_line(text)}", err=True, nl=False)
+    finally:
+        typer.echo("\r\x1b[K", err=True, nl=False)
+
+
+def one_line(text: str) -> str:
+    """Return `text` with every run of white space as one space."""
+    return " ".join(text.split())
+
+
+def tolerate_any_text() -> None:
+    """Let stdout escape what its encoding lacks: a name from a log must not end a command."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def log_to_stderr(crash_file: CrashFile) -> None:
+    """Show warnings and worse of the log on stderr, one line each; stack traces go to `crash_file`."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine(crash_file))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+
+
+def log_from(level: LogLevel) -> None:
+    """Show log records of our own packages from `level` on, those of others from there or from warning on."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    logging.getLogger().setLevel(max(number, logging.WARNING))
+    for package in OURS:
+        logging.getLogger(package).setLevel(number)
+
+
+class _OneLine(logging.Formatter):
+    """One line a record, with the time in UTC; of an exception the kind and the message, and where the rest is."""
+
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def __init__(self, crash_file: CrashFile) -> None:
+        super().__init__()
+        self.converter = time.gmtime
+        self._crash_file = crash_file
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{self.formatTime(record)} {record.levelname} {record.name}: {record.getMessage()}"
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            line += f" ({type(error).__name__}: {error}; details in {self._crash_file.add(error)})"
+        return one_line(line)
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case str():
+            return value
+        case Sequence():
+            return ", ".join(map(str, value)) or "-"
+        case _:
+            return str(value)

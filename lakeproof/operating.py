@@ -1,0 +1,128 @@
+"""
+What operators' commands work with: the database of the home, opened for one command, beside a running server or alone.
+
+`gateway/cli.py` and `projections/cli.py` name in Protocols what they need; here it is, made of `services.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from gateway.admin.aggregates import Tenant
+from gateway.admin.application import Admin
+from gateway.admin.limits import check_id
+from gateway.errors import ConflictError
+from lakeproof.console import say_aside
+from lakeproof.foundation import open_foundation
+from lakeproof.projecting import PROJECTIONS, attest
+from lakeproof.services import Services, open_services
+from lakeproof.settings import load_settings
+from lakeproof.tenants import Founded, find_tenant, found_tenant
+from ledger.events import ProjectionAttested
+from ledger.read import Log
+from projections.projection import Projection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorDesk:
+    """What people edit, in the hands of the operator (implements `gateway.cli.Desk`)."""
+
+    services: Services
+
+    @property
+    def admin(self) -> Admin:
+        """The operations themselves."""
+        return self.services.house.admin
+
+    @property
+    def url(self) -> str:
+        """Where the gateway is reached once `lakeproof up` runs."""
+        settings = self.services.foundation.settings
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        return f"http://{host}:{settings.port or '<port>'}"
+
+    async def log_of(self, tenant: str) -> int:
+        """
+        Return the log of the tenant of that name or id.
+
+        Raises:
+            NotFoundError: if there is none.
+        """
+        return (await find_tenant(self.services, tenant))[1]
+
+    async def tenants(self) -> Sequence[Tenant]:
+        """Return the tenants, oldest first."""
+        state = await self.services.house.control.current(self.services.system.log_id)
+        return tuple(state.tenants.values())
+
+    async def found(self, *, name: str, identity: str, roles: Sequence[str], alias: str | None) -> Founded:
+        """
+        Make a tenant with its log and its first key, and perhaps a built-in catalog under `alias`.
+
+        Raises:
+            BadRequestError: if the alias is not of its form.
+            ConflictError: if there is one of that name: commands that name it would mean either.
+            GatewayError, ServerError: as `lakeproof.tenants.found_tenant`.
+        """
+        if alias is not None:
+            check_id(alias, field="alias")  # or the tenant would be founded, and its key lost, before it is refused
+        if any(tenant.name == name for tenant in await self.tenants()):
+            raise ConflictError(
+                f"tenant {name!r:.80} exists already: choose another name", kind="AlreadyExistsException"
+            )
+        return await found_tenant(self.services, name=name, identity=identity, roles=roles, alias=alias)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorWorkshop:
+    """The projections, in the hands of the operator (implements `projections.cli.Workshop`)."""
+
+    services: Services
+    projections: Sequence[Projection] = PROJECTIONS
+
+    @property
+    def dsn(self) -> str:
+        """The connection string of the projector role."""
+        installation = self.services.foundation.installation
+        return installation.as_role(installation.roles.projector)
+
+    async def attest(self, log: Log, attested: ProjectionAttested, /) -> None:
+        """Append the attestation to the log that was projected."""
+        await attest(self.services, log, attested)
+
+    async def tenant_of(self, name: str) -> UUID:
+        """
+        Return the tenant of that name or id.
+
+        Raises:
+            NotFoundError: if there is none.
+        """
+        return (await find_tenant(self.services, name))[0]
+
+
+@asynccontextmanager
+async def open_desk() -> AsyncIterator[OperatorDesk]:
+    """Yield a desk on the database of the home; see `open_foundation` for what it raises."""
+    async with _open_services() as services:
+        yield OperatorDesk(services=services)
+
+
+@asynccontextmanager
+async def open_workshop() -> AsyncIterator[OperatorWorkshop]:
+    """Yield a workshop on the database of the home; see `open_foundation` for what it raises."""
+    async with _open_services() as services:
+        yield OperatorWorkshop(services=services)
+
+
+@asynccontextmanager
+async def _open_services() -> AsyncIterator[Services]:
+    # Opening blocks the loop, on which nothing else runs yet.
+    settings = load_settings(os.environ, directory=Path.cwd())
+    with open_foundation(settings, say_aside) as foundation:
+        async with open_services(foundation) as services:
+            yield services

@@ -1,0 +1,109 @@
+"""
+The rules of the tree over a log's entries: it is made again from them and compared with tiles and signed roots. Pure.
+
+Where an entry and a tile disagree, or two tiles, both cannot be genuine, and the signed root decides (`leads_to_root`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ledger.checkpoint import Checkpoint
+from ledger.edge import edge_places, frontier_of, leads_to_root
+from ledger.errors import BrokenError, Fault
+from ledger.merkle import Frontier
+from ledger.tiles import TILE_WIDTH, Pending, Tile, TileReader, bundle_path, complete_tiles, tile_path
+
+
+class TreeRules:
+    """The tree over a log's leaf hashes, from index 0 on; `edge` is its incomplete tiles, lowest level first."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.edge: Pending = ()
+
+    def extend(self, leaves: Sequence[bytes]) -> list[Tile]:
+        """
+        Append `leaves` and return the tiles that they complete, lowest level first: what the stored ones must be.
+        """
+        tiles, self.edge = complete_tiles(size=self.size, pending=self.edge, leaves=leaves)
+        self.size += len(leaves)
+        return tiles
+
+    def edge_tiles(self) -> list[Tile]:
+        """Return the incomplete tiles, lowest level first."""
+        return [Tile(level=level, index=index, hashes=self.edge[level]) for level, index, _ in edge_places(self.size)]
+
+
+def check_roots(edge: Pending, leaves: Sequence[bytes], checkpoints: Iterable[Checkpoint]) -> None:
+    """
+    Check that the tree with this edge, extended by `leaves`, has the root of each checkpoint at its size.
+
+    `checkpoints` are of sizes that are reached within `leaves`, smallest first.
+
+    Raises:
+        BrokenError: (`Fault.ROOT`) if not; no index can be named, because entries and tiles agree with each other.
+    """
+    frontier: Frontier | None = None
+    start = 0
+    for checkpoint in checkpoints:
+        if frontier is None:
+            frontier = frontier_of(edge)
+            start = frontier.size
+        frontier = frontier.extended(leaves[frontier.size - start : checkpoint.size - start])
+        if (root := frontier.root()) != checkpoint.root:
+            raise BrokenError(
+                Fault.ROOT,
+                where=f"checkpoint of size {checkpoint.size}",
+                expected=f"the signed root {checkpoint.root.hex()}",
+                found=f"{root.hex()}, on which the entries and tiles agree: they were rewritten together",
+            )
+
+
+def check_tile(computed: Tile, stored: Tile, *, size: int, root: bytes, read_tile: TileReader) -> None:
+    """
+    Check that a stored tile is the one that the entries lead to.
+
+    `size` and `root` are those of a signed checkpoint that covers the tile; they decide who is wrong.
+
+    Raises:
+        BrokenError: what `tile_fault` says.
+    """
+    if first_difference(computed.hashes, stored.hashes) is not None:
+        genuine = leads_to_root(computed, size=size, root=root, read_tile=read_tile)
+        entries = bundle_path(computed.index, len(computed.hashes)) if computed.level == 0 else ""
+        raise tile_fault(computed, stored, entries_are_genuine=genuine, entries=entries)
+
+
+def tile_fault(computed: Tile, stored: Tile, *, entries_are_genuine: bool, entries: str) -> BrokenError:
+    """
+    Return what is wrong where a stored tile differs from the one computed from below.
+
+    If the signed root follows from the entries, that is the stored tile. If not, it is the first thing below the tile
+    that differs: an entry, with its index, in what `entries` names, or a tile.
+    """
+    position = first_difference(computed.hashes, stored.hashes) or 0
+    path = tile_path(computed.level, computed.index, len(computed.hashes))
+    below, above = _hash_at(computed.hashes, position), _hash_at(stored.hashes, position)
+    if entries_are_genuine:
+        return BrokenError(Fault.TILE, where=path, expected=f"{below} as hash {position}", found=above)
+    index = computed.index * TILE_WIDTH + position
+    if computed.level == 0:
+        expected = f"the leaf hash {above} of {path}"
+        return BrokenError(Fault.ENTRY, where=entries, expected=expected, found=below, index=index)
+    where = tile_path(computed.level - 1, index)
+    return BrokenError(Fault.TILE, where=where, expected=f"the root {above} of {path}", found=below)
+
+
+def first_difference(hashes: Sequence[bytes], others: Sequence[bytes]) -> int | None:
+    """
+    Return the first position at which the two differ, be it that one has ended, or None.
+    """
+    if tuple(hashes) == tuple(others):
+        return None
+    shorter = min(len(hashes), len(others))
+    return next((i for i in range(shorter) if hashes[i] != others[i]), shorter)
+
+
+def _hash_at(hashes: Sequence[bytes], position: int) -> str:
+    return hashes[position].hex() if position < len(hashes) else "no hash"

@@ -1,0 +1,164 @@
+"""
+What the log tells about a catalog, and whether the catalog's rows say the same.
+
+`replay` makes the guarded rows from entries and payload parts alone, as FORMATS promises that it can be done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from gateway.metadata_files import local_path
+from lakeproof.services import Services
+from ledger.entry import Entry, parse_entry
+from ledger.events import CommitDecided, CommitSettled, Decided, Settled, from_data
+from ledger.read import iterate_entries, read_head, read_parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One entry of a log and the payload parts beside it."""
+
+    entry: Entry
+    parts: Mapping[str, bytes]
+
+    @property
+    def decided(self) -> CommitDecided:
+        """The decision that the entry is."""
+        return from_data(CommitDecided, self.entry.data)
+
+    @property
+    def settled(self) -> CommitSettled:
+        """The outcome that the entry is."""
+        return from_data(CommitSettled, self.entry.data)
+
+    @property
+    def words(self) -> str:
+        """A short form: `approved`, `accepted`, `access.refused`, …."""
+        match self.entry.type:
+            case CommitDecided.TYPE:
+                return self.decided.decision.value
+            case CommitSettled.TYPE:
+                return self.settled.outcome.value
+            case other:
+                return other
+
+
+async def tell(services: Services, log_id: int, *, after: int = 0, key: str | None = None) -> list[Told]:
+    """Return the entries of a log from index `after`; with `key`, only those about it."""
+    async with services.house.database.as_role(services.house.roles.projector) as connection:
+        size = (await read_head(connection, log_id)).size
+        parts = await read_parts(connection, log_id, from_index=after, to_index=size)
+        told = []
+        async for page in iterate_entries(connection, log_id, from_index=after, to_index=size):
+            for data in page:
+                entry = parse_entry(data)
+                payloads = {name: part.payload for name, part in parts.get(entry.index, {}).items()}
+                told.append(Told(entry=entry, parts=payloads))
+    return [one for one in told if key is None or one.entry.key == key]
+
+
+async def words(services: Services, log_id: int, *, key: str | None = None) -> list[str]:
+    """Return the short forms of the commits in a log."""
+    families = ("commit.", "access.")
+    told = await tell(services, log_id, key=key)
+    return [one.words for one in told if one.entry.type.startswith(families)]
+
+
+@dataclass(slots=True, kw_only=True)
+class Rows:
+    """The guarded rows of one log: properties by namespace, (uuid, location, digest) by table."""
+
+    namespaces: dict[tuple[str, tuple[str, ...]], dict[str, str]] = field(default_factory=dict)
+    tables: dict[tuple[str, tuple[str, ...], str], tuple[UUID, str, str]] = field(default_factory=dict)
+
+
+def replay(told: Sequence[Told]) -> Rows:
+    """Return the rows that the log says there must be."""
+    rows = Rows()
+    decisions: dict[tuple[str, str], Told] = {}
+    for one in told:
+        if one.entry.type == CommitDecided.TYPE:
+            decisions[str(one.entry.group_id), one.entry.key] = one
+        elif one.entry.type == CommitSettled.TYPE and one.settled.outcome is Settled.ACCEPTED:
+            decision = decisions[one.settled.decision, one.entry.key]
+            assert decision.decided.decision is Decided.APPROVED
+            _apply(rows, decision, one.settled)
+    return rows
+
+
+def _apply(rows: Rows, told: Told, settled: CommitSettled) -> None:
+    decided = told.decided
+    identifier = decided.identifier
+    where = (identifier.alias, identifier.namespace)
+    match decided.operation:
+        case "namespace.create":
+            assert where not in rows.namespaces
+            rows.namespaces[where] = _body(told).get("properties") or {}
+        case "namespace.update":
+            body = _body(told)
+            removals = body.get("removals") or []
+            kept = {name: text for name, text in rows.namespaces[where].items() if name not in removals}
+            rows.namespaces[where] = kept | (body.get("updates") or {})
+        case "namespace.drop":
+            del rows.namespaces[where]
+        case "table.drop":
+            assert identifier.name is not None
+            del rows.tables[*where, identifier.name]
+        case "table.create" | "table.commit":
+            assert identifier.name is not None
+            assert settled.table_uuid is not None
+            assert settled.metadata_location is not None
+            assert settled.metadata_sha256 is not None
+            table = (*where, identifier.name)
+            assert (table in rows.tables) == (decided.operation == "table.commit")
+            assert decided.base == (rows.tables[table][1] if table in rows.tables else None)
+            rows.tables[table] = (UUID(settled.table_uuid), settled.metadata_location, settled.metadata_sha256)
+        case other:
+            raise AssertionError(f"an operation nobody knows: {other}")
+
+
+def _body(told: Told) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(json.loads(told.parts["inputs"])["body"])
+    return body
+
+
+async def live_rows(services: Services, log_id: int) -> Rows:
+    """Return the rows that are there."""
+    rows = Rows()
+    async with services.house.database.as_role(services.house.roles.auditor) as connection:
+        found = await connection.execute(
+            "SELECT alias, namespace, properties FROM gateway.namespaces WHERE log_id = %s", (log_id,)
+        )
+        for alias, namespace, properties in await found.fetchall():
+            rows.namespaces[alias, tuple(namespace)] = properties
+        found = await connection.execute(
+            "SELECT alias, namespace, name, table_uuid, metadata_location, metadata_sha256 FROM gateway.tables"
+            " WHERE log_id = %s",
+            (log_id,),
+        )
+        for alias, namespace, name, *pointer in await found.fetchall():
+            rows.tables[alias, tuple(namespace), name] = (pointer[0], pointer[1], pointer[2])
+    return rows
+
+
+async def check_agreement(services: Services, log_id: int) -> Rows:
+    """Check that log, rows and metadata files say one thing; return the rows."""
+    rows = await live_rows(services, log_id)
+    assert replay(await tell(services, log_id)) == rows
+    for _, location, digest in rows.tables.values():
+        assert hashlib.sha256(path_of(location).read_bytes()).hexdigest() == digest
+    return rows
+
+
+def path_of(location: str) -> Path:
+    """Return the path of a file in a local warehouse."""
+    path = local_path(location)
+    assert path is not None
+    return path

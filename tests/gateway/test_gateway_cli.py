@@ -1,0 +1,200 @@
+"""The commands for what people edit, on the test's own database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from gateway.cli import Desk, gateway_apps, mark_place
+from gateway.errors import BadRequestError, ConflictError, NotFoundError
+from gateway.policy.engine import PolicyNotCompiledError
+from lakeproof import console
+from lakeproof.foundation import Foundation
+from lakeproof.operating import OperatorDesk
+from lakeproof.provision import Installation
+from lakeproof.services import open_services
+from lakeproof.settings import load_settings
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def command(database: str, installation: Installation, tmp_path: Path) -> Command:
+    """Runs a command as `lakeproof` would, on this test's database."""
+    settings = load_settings({"LAKEPROOF_HOME": str(tmp_path / "home")}, directory=tmp_path)
+    foundation = Foundation(settings=settings, installation=installation, admin_dsn=database)
+
+    @asynccontextmanager
+    async def open_desk() -> AsyncIterator[Desk]:
+        async with open_services(foundation) as services:
+            yield OperatorDesk(services=services)
+
+    app = typer.Typer(rich_markup_mode=None)
+    for name, group in gateway_apps(open_desk, console).items():
+        app.add_typer(group, name=name)
+    return lambda *arguments: CliRunner().invoke(app, arguments)
+
+
+@pytest.fixture
+def acme(command: Command) -> dict[str, object]:
+    """A tenant, as `tenants add --json` tells of it."""
+    arguments = ("--identity", "ada@acme.example", "--role", "data-eng", "--catalog", "lake")
+    result = command("tenants", "add", "acme", *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    tenant: dict[str, object] = json.loads(result.stdout)
+    return tenant
+
+
+def listed(result: Result) -> list[dict[str, object]]:
+    assert result.exit_code == 0, result.output
+    rows: list[dict[str, object]] = json.loads(result.stdout)
+    return rows
+
+
+POLICY = ("--id", "tenant-id", "--message", "tables need tenant_id")
+
+
+def test_a_new_tenants_key_is_shown_once_with_how_an_engine_uses_it(command: Command) -> None:
+    added = command("tenants", "add", "acme", "--identity", "ada@acme.example", "--catalog", "lake")
+    assert added.exit_code == 0
+    secret = next(line.strip() for line in added.stdout.splitlines() if line.strip().startswith("lp_"))
+    assert added.stdout.count(secret) == 1
+    assert 'uri="http://127.0.0.1:8181", warehouse="lake"' in added.stdout
+    for shown in (command("keys", "list", "--tenant", "acme"), command("tenants", "list")):
+        assert shown.exit_code == 0
+        assert secret not in shown.output
+
+
+def test_a_tenant_without_a_catalog_is_told_how_to_add_one(command: Command) -> None:
+    added = command("tenants", "add", "acme", "--identity", "ada@acme.example")
+    assert "lakeproof catalogs add --tenant acme lake" in added.stdout
+    assert listed(command("catalogs", "list", "--tenant", "acme", "--json")) == []
+    assert command("catalogs", "list", "--tenant", "acme").stdout == "none\n"
+
+
+def test_a_name_that_is_taken_founds_no_second_tenant(command: Command, acme: dict[str, object]) -> None:
+    again = command("tenants", "add", "acme", "--identity", "eve@acme.example")
+    assert isinstance(again.exception, ConflictError)
+    assert listed(command("tenants", "list", "--json")) == [{"id": acme["tenant"], "name": "acme"}]
+
+
+def test_an_alias_that_is_refused_leaves_no_tenant_behind(command: Command) -> None:
+    refused = command("tenants", "add", "acme", "--identity", "ada@acme.example", "--catalog", "No Alias")
+    assert isinstance(refused.exception, BadRequestError)
+    assert refused.exception.field == "alias"
+    assert command("tenants", "list").stdout == "none\n"
+
+
+def test_a_tenant_goes_by_its_name_and_by_its_id(command: Command, acme: dict[str, object]) -> None:
+    by_name = listed(command("catalogs", "list", "--tenant", "acme", "--json"))
+    by_id = listed(command("catalogs", "list", "--tenant", str(acme["tenant"]), "--json"))
+    assert by_name == by_id == [{"alias": "lake", "kind": "builtin", "options": {}}]
+
+
+def test_a_tenant_that_is_not_there_is_named(command: Command, acme: dict[str, object]) -> None:
+    result = command("policies", "list", "--tenant", "acne")
+    assert isinstance(result.exception, NotFoundError)
+    assert "'acne' does not exist; known: acme" in str(result.exception)
+
+
+def test_a_policy_is_added_and_listed_as_it_was_written(command: Command, acme: dict[str, object]) -> None:
+    expression = "!table.exists ||\n\ttable.exists"
+    added = command("policies", "add", "--tenant", "acme", *POLICY, "--expression", expression)
+    assert added.stdout == "policy tenant-id v1 is in force for tenant acme\n"
+    rows = listed(command("policies", "list", "--tenant", "acme", "--json"))
+    message = "tables need tenant_id"
+    assert rows == [{"id": "tenant-id", "version": 1, "message": message, "expression": expression}]
+    assert command("policies", "list", "--tenant", "acme").stdout == (
+        "ID         VERSION  MESSAGE                EXPRESSION\n"
+        "tenant-id  1        tables need tenant_id  !table.exists || table.exists\n"
+    )
+
+
+def test_a_policy_that_does_not_compile_is_shown_with_a_caret_under_the_place(
+    command: Command, acme: dict[str, object]
+) -> None:
+    refused = command("policies", "add", "--tenant", "acme", *POLICY, "--expression", "true &&\n  (tabel.exists)")
+    assert isinstance(refused.exception, PolicyNotCompiledError)
+    assert refused.stderr == "      (tabel.exists)\n       ^\n"
+    assert refused.stdout == ""
+    assert listed(command("policies", "list", "--tenant", "acme", "--json")) == []
+
+
+def test_an_id_is_given_once(command: Command, acme: dict[str, object]) -> None:
+    for expected in (type(None), ConflictError):
+        result = command("policies", "add", "--tenant", "acme", *POLICY, "--expression", "true")
+        assert isinstance(result.exception, expected)
+
+
+def test_catalogs_are_added_by_kind(command: Command, acme: dict[str, object]) -> None:
+    added = command("catalogs", "add", "--tenant", "acme", "attic")
+    assert added.stdout == "catalog attic (builtin) is reachable for tenant acme\n"
+    unknown = command("catalogs", "add", "--tenant", "acme", "cellar", "--kind", "tape")
+    assert isinstance(unknown.exception, BadRequestError)
+    aliases = [row["alias"] for row in listed(command("catalogs", "list", "--tenant", "acme", "--json"))]
+    assert aliases == ["lake", "attic"]
+
+
+def test_a_key_is_created_listed_without_its_secret_and_revoked(command: Command, acme: dict[str, object]) -> None:
+    arguments = ("--tenant", "acme", "--identity", "bob@acme.example", "--role", "b", "--role", "a")
+    created = json.loads(command("keys", "create", *arguments, "--json").stdout)
+    assert created["secret"].startswith("lp_")
+    shown = command("keys", "list", "--tenant", "acme", "--json")
+    row = next(row for row in listed(shown) if row["id"] == created["id"])
+    assert row["roles"] == ["a", "b"]
+    assert created["secret"] not in shown.output
+    revoked = command("keys", "revoke", "--tenant", "acme", created["id"])
+    assert revoked.stdout == f"key {created['id']} is revoked\n"
+    assert created["id"] not in command("keys", "list", "--tenant", "acme").stdout
+    again = command("keys", "revoke", "--tenant", "acme", created["id"])
+    assert isinstance(again.exception, ConflictError)
+
+
+def test_a_role_that_cannot_be_one_is_refused_by_its_field(command: Command, acme: dict[str, object]) -> None:
+    refused = command("keys", "create", "--tenant", "acme", "--identity", "bob", "--role", "no role")
+    assert isinstance(refused.exception, BadRequestError)
+    assert refused.exception.field == "roles"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("policies", "add", "--tenant", "acme"),
+        ("policies", "list"),
+        ("catalogs", "add", "--tenant", "acme"),
+        ("tenants", "add", "--identity", "ada"),
+        ("tenants", "add", "acme"),
+        ("keys", "create", "--tenant", "acme"),
+        ("keys", "revoke", "--tenant", "acme"),
+        ("keys", "forge"),
+    ],
+)
+def test_a_command_without_what_it_needs_is_called_wrongly(arguments: tuple[str, ...]) -> None:
+    def never() -> Desk:
+        raise AssertionError("nothing may be opened")
+
+    app = typer.Typer(rich_markup_mode=None)
+    for name, group in gateway_apps(never, console).items():  # type: ignore[arg-type]  # it must not be called at all
+        app.add_typer(group, name=name)
+    assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "expected"),
+    [
+        ("a == b", 1, 1, "    a == b\n    ^"),
+        ("a == b", 1, 6, "    a == b\n         ^"),
+        ("a ==", 1, 5, "    a ==\n        ^"),
+        ("a\n\t&& b", 2, 5, "    \t&& b\n    \t   ^"),
+        ("", 1, 1, "    \n    ^"),
+        ("a", 3, 2, "    \n     ^"),
+    ],
+)
+def test_the_caret_stands_under_the_column(text: str, line: int, column: int, expected: str) -> None:
+    assert mark_place(text, line=line, column=column) == expected

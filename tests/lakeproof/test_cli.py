@@ -1,0 +1,378 @@
+"""
+The command `lakeproof` as people run it: a process of its own each time, its exit code, and what stands on the screen.
+
+One home for the module; its server runs throughout, so that most commands attach to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+
+from gateway.errors import NotFoundError
+from lakeproof import cli
+from lakeproof.crash import SIZE_BYTES_MAX, CrashFile
+from lakeproof.errors import ServerError
+from lakeproof.postgres import EmbeddedServer
+from lakeproof.settings import SETTINGS, load_settings
+from ledger.checkpoint import Checkpoint, format_checkpoint
+from ledger.errors import BrokenError, Fault
+from ledger.merkle import leaf_hash, node_hash
+from ledger.note import Ed25519Signer, sign_note
+from ledger.proof import Proof, format_proof
+from projections.errors import NotProjectedError
+
+PROJECT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 60
+PROGRAM = ("-m", "lakeproof")
+HEAVY = frozenset({"psycopg", "psycopg_pool", "fastapi", "pyiceberg", "pyarrow", "celpy", "uvicorn", "eventsourcing"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shell:
+    """Runs the command in a directory, with a home."""
+
+    directory: Path
+    environment: Mapping[str, str]
+
+    def start(self, *arguments: str, program: tuple[str, ...] = PROGRAM, **more: str) -> subprocess.Popen[str]:
+        """Start the command; `more` are variables."""
+        return subprocess.Popen(
+            [sys.executable, *program, *arguments],
+            cwd=self.directory,
+            env={**self.environment, **more},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str, program: tuple[str, ...] = PROGRAM, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run the command to its end."""
+        process = self.start(*arguments, program=program, **more)
+        stdout, stderr = process.communicate(timeout=TIMEOUT_S)
+        return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
+
+    def refusal(self, *arguments: str, **more: str) -> str:
+        """Run a command that must fail; return its one sentence."""
+        ended = self.run(*arguments, program=PROGRAM, **more)
+        assert ended.returncode == 1, ended
+        assert re.fullmatch(r"lakeproof: [^\n]+\n", ended.stderr), ended.stderr
+        return ended.stderr.strip()
+
+
+def shell_in(directory: Path, home: Path) -> Shell:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAKEPROOF_")}
+    cache = load_settings(os.environ, directory=PROJECT).cache
+    ours = {"LAKEPROOF_HOME": str(home), "LAKEPROOF_CACHE": str(cache), "LAKEPROOF_PORT": "0"}
+    return Shell(directory=directory, environment={**kept, **ours, "PYTHONPATH": str(PROJECT)})
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    """A shell whose home does not exist yet."""
+    return shell_in(tmp_path, tmp_path / "home")
+
+
+@pytest.fixture(scope="module")
+def installed(age: Path, short_directory: Callable[[], AbstractContextManager[Path]]) -> Iterator[Shell]:
+    """A shell whose home has a server that runs."""
+    with short_directory() as directory:
+        server = EmbeddedServer(directory / "home", age)
+        server.start(print)
+        try:
+            yield shell_in(directory, directory / "home")
+        finally:
+            server.stop()
+
+
+# Which packages are loaded
+
+
+def modules_after(shell: Shell, *arguments: str) -> tuple[int, set[str]]:
+    """Run a command; return its exit code and the top-level modules it has loaded, and our own in full."""
+    script = (
+        "import sys, json\nfrom lakeproof.cli import run\ncode = run(sys.argv[1:])\n"
+        "print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
+    )
+    ended = shell.run(*arguments, program=("-c", script))
+    code, modules = json.loads(ended.stderr.splitlines()[-1])
+    return code, {name.partition(".")[0] for name in modules} | set(modules)
+
+
+def test_help_lists_every_command_and_imports_no_package(shell: Shell) -> None:
+    code, modules = modules_after(shell, "--help")
+    assert code == 0
+    assert not modules & {*HEAVY, "ledger", "projections", "gateway", "lakeproof.services", "cryptography"}
+    shown = shell.run("--help").stdout
+    for command in ("up", "demo", "settings", *cli.GROUPS):
+        assert re.search(rf"^  {command} +[A-Z].*\.$", shown, re.MULTILINE), command
+
+
+def test_checking_a_proof_needs_no_database_and_no_web(shell: Shell) -> None:
+    origin = "logs.example.org/one"
+    signer = Ed25519Signer.from_seed(name=origin, seed=bytes(32))
+    first, second = leaf_hash(b"first"), leaf_hash(b"second")
+    root = Checkpoint(origin=origin, size=2, root=node_hash(first, second))
+    proof = Proof(extra=b"second", index=1, hashes=(first,), checkpoint=sign_note(format_checkpoint(root), [signer]))
+    file = shell.directory / "second.tlog-proof"
+    file.write_bytes(format_proof(proof))
+    code, modules = modules_after(shell, "ledger", "check-proof", str(file), "--key", signer.verifier_key.format())
+    assert code == 0
+    assert "ledger.proof" in modules
+    assert not modules & {*HEAVY, "gateway", "projections", "lakeproof.foundation", "lakeproof.services"}
+    file.write_bytes(file.read_bytes().replace(b"index 1", b"index 0"))
+    assert modules_after(shell, "ledger", "check-proof", str(file), "--key", signer.verifier_key.format())[0] == 1
+    assert not (shell.directory / "home").exists()
+
+
+# How it is called
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "Commands:"),
+        (("polices",), "Did you mean 'policies'?"),
+        (("--speed",), "No such option"),
+        (("up", "now"), "unexpected extra argument"),
+        (("projections", "rebuild"), "Missing argument"),
+        (("keys", "create", "--tenant", "acme"), "Missing option '--identity'"),
+    ],
+)
+def test_a_command_that_is_called_wrongly_ends_with_2(shell: Shell, arguments: tuple[str, ...], words: str) -> None:
+    ended = shell.run(*arguments)
+    assert ended.returncode == 2
+    assert words in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not (shell.directory / "home").exists()
+
+
+def test_the_version_and_the_settings_are_shown(shell: Shell) -> None:
+    assert shell.run("--version").stdout.startswith("lakeproof")
+    shown = shell.run("settings")
+    assert shown.returncode == 0
+    for setting in SETTINGS:
+        assert f"| `{setting.variable}` |" in shown.stdout
+
+
+# Errors, for people
+
+
+def test_a_file_of_settings_that_is_none_is_named(shell: Shell) -> None:
+    (shell.directory / "lakeproof.toml").write_text("port = \n")
+    assert "lakeproof.toml" in shell.refusal("up")
+    assert "lakeproof.toml" in shell.refusal("tenants", "list")
+
+
+def test_a_variable_that_is_no_setting_is_named(shell: Shell) -> None:
+    assert "the nearest is LAKEPROOF_PORT" in shell.refusal("projections", "status", LAKEPROOF_PROT="1")
+
+
+def test_data_of_another_version_is_left_alone(
+    age: Path, short_directory: Callable[[], AbstractContextManager[Path]]
+) -> None:
+    with short_directory() as directory:
+        data = directory / "home" / "postgres" / "data"
+        data.mkdir(parents=True)
+        for parent in (data.parent.parent, data.parent):
+            parent.chmod(0o711)
+        (data / "PG_VERSION").write_text("16\n")
+        sentence = shell_in(directory, directory / "home").refusal("up")
+        assert "made by PostgreSQL 16" in sentence
+        assert "choose another LAKEPROOF_HOME" in sentence
+
+
+def test_a_database_that_is_not_there_is_one_sentence(shell: Shell) -> None:
+    assert "LAKEPROOF_DSN" in shell.refusal("tenants", "list", LAKEPROOF_DSN="host=/nonexistent dbname=nowhere")
+
+
+def test_a_port_in_use_is_one_sentence(installed: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        sentence = installed.refusal("up", LAKEPROOF_PORT=port)
+    assert f"cannot listen on 127.0.0.1 port {port}" in sentence
+    assert "set LAKEPROOF_PORT" in sentence
+
+
+def test_a_home_that_is_a_file_is_one_sentence(shell: Shell) -> None:
+    (shell.directory / "home").write_text("")
+    assert str(shell.directory / "home") in shell.refusal("tenants", "list")
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (ServerError("the server\nis gone: start it"), "the server is gone: start it"),
+        (NotFoundError("no tenant", kind="NotFoundException"), "no tenant"),
+        (NotProjectedError("no runner yet"), "no runner yet"),
+        (
+            BrokenError(Fault.CHAIN, where="log", expected="a", found="b", index=7),
+            "chain fault at index 7 in log: expected a, found b",
+        ),
+        (
+            psycopg.OperationalError("connection refused\nIs it running?"),
+            "the database cannot be reached (connection refused Is it running?): check that it runs, then try again",
+        ),
+        (ExceptionGroup("tasks", [ExceptionGroup("task", [ServerError("one")]), ValueError("two")]), "one"),
+    ],
+)
+def test_what_is_raised_on_purpose_is_one_sentence(
+    error: Exception, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.explain_error(error, CrashFile(lambda: tmp_path, began=datetime(2026, 3, 1, tzinfo=UTC), pid=1))
+    assert capsys.readouterr() == ("", f"lakeproof: {sentence}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+BROKEN_COMMAND = """
+import sys
+from lakeproof import cli
+@cli.app.command()
+def break_down() -> None:
+    raise RuntimeError("it broke\\nbadly")
+sys.exit(cli.run(sys.argv[1:]))
+"""
+
+
+def test_what_nobody_expected_is_one_sentence_and_a_private_file(shell: Shell) -> None:
+    (shell.directory / "home").mkdir()
+    ended = shell.run("break-down", program=("-c", BROKEN_COMMAND))
+    assert ended.returncode == 1
+    sentence = re.fullmatch(
+        r"lakeproof: an error that should not be, RuntimeError: it broke badly \(details in ([^\n]+)\)\n", ended.stderr
+    )
+    assert sentence is not None, ended.stderr
+    file = Path(sentence[1])
+    assert file.parent == shell.directory / "home" / "log"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert "RuntimeError: it broke\nbadly" in file.read_text()
+    assert "Traceback" in file.read_text()
+
+
+def test_a_command_that_breaks_down_without_a_home_makes_none(shell: Shell) -> None:
+    ended = shell.run("break-down", program=("-c", BROKEN_COMMAND), TMPDIR=str(shell.directory))
+    assert f"(details in {shell.directory}/lakeproof-" in ended.stderr
+    assert not (shell.directory / "home").exists()
+
+
+LOGGING_COMMAND = """
+import logging, sys
+from lakeproof import cli
+@cli.app.command()
+def log() -> None:
+    logging.getLogger("gateway.app").info("never shown")
+    try:
+        raise RuntimeError("it broke\\nbadly")
+    except RuntimeError as error:
+        logging.getLogger("gateway.app").error("GET /x failed", exc_info=error)
+    logging.getLogger("strangers").warning("two\\nlines")
+sys.exit(cli.run(sys.argv[1:]))
+"""
+
+
+def test_what_is_logged_is_one_line_each_and_its_stack_goes_to_the_file(shell: Shell) -> None:
+    (shell.directory / "home").mkdir()
+    ended = shell.run("log", program=("-c", LOGGING_COMMAND))
+    assert ended.returncode == 0
+    first, second = ended.stderr.splitlines()
+    time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+    assert re.fullmatch(rf"{time} WARNING strangers: two lines", second)
+    logged = re.fullmatch(
+        rf"{time} ERROR gateway.app: GET /x failed \(RuntimeError: it broke badly; details in (\S+)\)", first
+    )
+    assert logged is not None, first
+    assert "Traceback" in Path(logged[1]).read_text()
+
+
+def test_a_crash_file_ends_at_its_bound(tmp_path: Path) -> None:
+    file = CrashFile(lambda: tmp_path, began=datetime(2026, 3, 1, tzinfo=UTC), pid=1)
+    for _ in range(3):
+        file.add(ValueError("x" * (SIZE_BYTES_MAX // 2)))
+    [path] = (tmp_path / "log").iterdir()
+    assert path.stat().st_size < 1.5 * SIZE_BYTES_MAX
+    assert file.add(ValueError("one more")) == str(path)
+
+
+def test_a_crash_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("in the way")
+    file = CrashFile(lambda: tmp_path, began=datetime(2026, 3, 1, tzinfo=UTC), pid=1)
+    assert file.add(ValueError("lost")) == "no file, since none could be written (File exists)"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_that_is_told_to_end_ends_at_once_and_says_nothing(
+    shell: Shell, number: signal.Signals, code: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(TIMEOUT_S)
+        port = silent.getsockname()[1]
+        process = shell.start("tenants", "list", LAKEPROOF_DSN=f"host=127.0.0.1 port={port} dbname=nowhere")
+        connection, _ = silent.accept()  # it waits for an answer that never comes
+        with connection:
+            process.send_signal(number)
+            assert process.communicate(timeout=TIMEOUT_S) == ("", "")
+    assert process.returncode == code
+
+
+# The whole
+
+
+@contextmanager
+def serving(shell: Shell) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run `lakeproof up` and yield it with its address."""
+    process = shell.start("up")
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if found := re.match(r"the gateway listens on (\S+);", line):
+                yield process, found[1]
+                return
+        raise AssertionError(process.communicate())
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_operators_commands_work_beside_a_server_that_runs(installed: Shell) -> None:
+    with serving(installed) as (process, url):
+        added = installed.run("tenants", "add", "acme", "--identity", "ada", "--catalog", "lake", "--json")
+        assert added.returncode == 0, added.stderr
+        tenant = json.loads(added.stdout)
+        policy = ("policies", "add", "--tenant", "acme", "--id", "p", "--message", "no", "--expression")
+        refused = installed.run(*policy, "tabel.exists")
+        assert refused.returncode == 1
+        assert refused.stderr.startswith(
+            "    tabel.exists\n    ^\nlakeproof: line 1, column 1: unknown variable 'tabel'"
+        )
+        assert refused.stderr.count("\n") == 3
+        added = installed.run(*policy, "true")
+        assert (added.returncode, added.stderr) == (0, "")
+        key = json.loads(installed.run("keys", "create", "--tenant", "acme", "--identity", "bob", "--json").stdout)
+        with httpx.Client(base_url=url, params={"warehouse": "lake"}) as engine:
+            for secret, status in ((tenant["key"]["secret"], 200), (key["secret"], 200), ("lp_" + "a" * 56, 401)):
+                assert engine.get("/v1/config", headers={"Authorization": f"Bearer {secret}"}).status_code == status
+        rebuilt = installed.run("projections", "rebuild", "graph", "--tenant", "acme")
+        assert rebuilt.returncode == 0, rebuilt.stderr
+        assert "generation 1 -> 2" in rebuilt.stdout
+        assert rebuilt.stderr == ""
+        process.send_signal(signal.SIGTERM)
+        stdout, stderr = process.communicate(timeout=TIMEOUT_S)
+        assert (process.returncode, stdout) == (0, "stopping\n")
+        assert "Traceback" not in stderr

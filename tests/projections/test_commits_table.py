@@ -1,0 +1,82 @@
+"""
+The table of commits on the real database.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ledger.events import Decided, Reason, Settled
+from projections.commits import read_commits, read_commits_of_group
+from projections.generations import rebuild
+
+if TYPE_CHECKING:
+    from tests.projections.conftest import Story, World
+
+ITEMS = "table:lake/sales/items"
+ORDERS = "table:lake/sales/orders"
+
+
+async def test_a_commit_is_a_row_with_its_outcome(world: World, story: Story) -> None:
+    group = story.decided(snapshots=["1", "2"], reason=Reason(id="p1", version=3))
+    story.settled(group, snapshots=["1", "2"])
+    log = await world.new_log()
+    await world.project(log, story)
+    async with world.as_reader(log) as connection:
+        (commit,) = await read_commits(connection)
+    assert (commit.index, commit.settled_index, commit.group_id, commit.key) == (0, 1, group, ORDERS)
+    assert (commit.alias, commit.namespace, commit.name) == ("lake", ("sales",), "orders")
+    assert (commit.actor, commit.principal) == ("a" * 32, "ada@example.com")
+    assert (commit.decision, commit.outcome, commit.evidence) == ("approved", "accepted", "answer")
+    assert (commit.reason_id, commit.reason_version, commit.snapshots) == ("p1", 3, ("1", "2"))
+    assert commit.recorded_at.utcoffset() == timedelta(0)
+    assert commit.metadata_location is not None
+
+
+async def test_a_transaction_is_several_rows_settled_each_by_its_key(world: World, story: Story) -> None:
+    group = story.add(story.decision(ORDERS), story.decision(ITEMS))
+    story.add(story.outcome(group, ITEMS), story.outcome(group, ORDERS, Settled.CONFLICTED))
+    log = await world.new_log()
+    await world.project(log, story, batch_max=3)
+    async with world.as_reader(log) as connection:
+        commits = await read_commits_of_group(connection, group)
+    assert [(commit.key, commit.outcome) for commit in commits] == [(ORDERS, "conflicted"), (ITEMS, "accepted")]
+
+
+async def test_commits_are_paged_and_filtered(world: World, story: Story) -> None:
+    for number in range(4):
+        story.decided(ORDERS if number % 2 else ITEMS, Decided.REJECTED if number == 3 else Decided.APPROVED)
+    log = await world.new_log()
+    await world.project(log, story)
+    async with world.as_reader(log) as connection:
+        assert [commit.index for commit in await read_commits(connection, limit=3)] == [3, 2, 1]
+        assert [commit.index for commit in await read_commits(connection, before=1)] == [0]
+        assert [commit.index for commit in await read_commits(connection, key=ORDERS)] == [3, 1]
+        assert [commit.index for commit in await read_commits(connection, decision="rejected")] == [3]
+        assert [commit.index for commit in await read_commits(connection, key=ITEMS, decision="rejected")] == []
+
+
+async def test_an_outcome_settles_its_decision_only_and_the_last_one_counts(world: World, story: Story) -> None:
+    first, second = story.decided(), story.decided()
+    story.settled(second, ITEMS)  # another key: not its outcome
+    story.settled(first, outcome=Settled.UNKNOWN)
+    story.settled(first, outcome=Settled.ACCEPTED)
+    log = await world.new_log()
+    await world.project(log, story, batch_max=4)
+    async with world.as_reader(log) as connection:
+        newest, oldest = await read_commits(connection)
+    assert (newest.outcome, newest.settled_index) == (None, None)
+    assert (oldest.outcome, oldest.settled_index) == ("accepted", 4)
+
+
+async def test_erased_principals_are_not_there_after_a_rebuild_of_a_log_without_the_parts(
+    world: World, story: Story
+) -> None:
+    story.committed(principal=None)
+    log = await world.new_log()
+    await world.project(log, story)
+    await rebuild(world.dsn, world.commits, log, append=world.attest)
+    async with world.as_reader(log) as connection:
+        (commit,) = await read_commits(connection)
+    assert commit.principal is None

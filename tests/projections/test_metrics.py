@@ -1,0 +1,162 @@
+"""
+Metrics: what is counted, once, and how it is exposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ledger.events import AccessRefused, Decided, Reason, Settled
+from projections.counting import groups_settled, tally
+from projections.exposition import CONTENT_TYPE, Metric, MetricKind, Sample, format_metrics
+from projections.generations import rebuild
+from projections.metrics import read_history, read_metrics
+
+if TYPE_CHECKING:
+    from tests.projections.conftest import Story, World
+
+NAMES = ("graph", "commits", "metrics")
+
+
+def counted(story: Story) -> dict[tuple[str, str, str], int]:
+    result = tally(story.entries(), [])
+    found: dict[tuple[str, str, str], int] = {}
+    for of, count in result.counts.items():
+        key = (of.decision, of.outcome, of.reason)
+        found[key] = found.get(key, 0) + count
+    return found
+
+
+def test_a_commit_is_counted_when_it_is_at_its_end(story: Story) -> None:
+    story.decided()
+    assert counted(story) == {}
+    story.committed()
+    story.decided(decision=Decided.REJECTED, reason=Reason(id="p1", version=2))
+    story.decided(decision=Decided.CONFLICTED)
+    story.settled(story.decided(), outcome=Settled.REFUSED)
+    assert counted(story) == {
+        ("approved", "accepted", ""): 1,
+        ("rejected", "", "p1/2"): 1,
+        ("conflicted", "", ""): 1,
+        ("approved", "refused", ""): 1,
+    }
+
+
+def test_unknown_is_no_end_and_a_second_outcome_counts_nothing(story: Story) -> None:
+    group = story.decided()
+    story.settled(group, outcome=Settled.UNKNOWN)
+    assert counted(story) == {}
+    assert [commit.is_unknown for commit in tally(story.entries(), []).opened.values()] == [True]
+    story.settled(group)
+    story.settled(group)
+    story.settled(UUID(int=1))
+    assert counted(story) == {("approved", "accepted", ""): 1}
+    result = tally(story.entries(), [])
+    assert result.opened == {}
+    assert result.closed == {0}
+
+
+def test_a_transaction_counts_each_of_its_tables(story: Story) -> None:
+    other = "table:lake/sales/items"
+    group = story.add(story.decision(), story.decision(other))
+    story.add(story.outcome(group), story.outcome(group, other, Settled.FAILED))
+    assert counted(story) == {("approved", "accepted", ""): 1, ("approved", "failed", ""): 1}
+    assert groups_settled(story.entries()) == [group]
+
+
+def test_a_batch_needs_only_the_open_commits_that_it_settles(new_story: Callable[[], Story]) -> None:
+    story = new_story()
+    group = story.decided()
+    story.settled(group, outcome=Settled.UNKNOWN)
+    story.settled(group)
+    entries = story.entries()
+    opened: dict[int, object] = {}
+    for item in entries:
+        stored = [commit for commit in opened.values() if commit.group_id in groups_settled([item])]  # type: ignore[attr-defined]  # OpenCommits
+        result = tally([item], stored)  # type: ignore[arg-type]  # OpenCommits
+        opened.update(result.opened)
+        opened = {index: commit for index, commit in opened.items() if index not in result.closed}
+    assert result.counts == tally(entries, []).counts
+    assert opened == {}
+
+
+async def test_the_metrics_of_all_tenants_are_scraped_and_parse(world: World, new_story: Callable[[], Story]) -> None:
+    tenants = []
+    for commits in (1, 2):
+        story = new_story()
+        for _ in range(commits):
+            story.committed()
+        story.decided(decision=Decided.REJECTED, reason=Reason(id='say "no"\\\n', version=1))
+        story.settled(story.decided(), outcome=Settled.UNKNOWN)
+        story.decided()
+        refused = AccessRefused(operation="table.load", identifier=None, reason=None, count=5)
+        story.add(story.event(refused, key="table:lake/sales/orders"))
+        log = await world.new_log()
+        await world.project(log, story, batch_max=2)
+        assert log.tenant is not None
+        tenants.append(log.tenant.hex)
+    async with world.as_role(world.roles.auditor) as connection:
+        text = format_metrics(await read_metrics(connection, NAMES))
+    samples = {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    # Labels in the order of their names: decision, operation, outcome, reason, tenant.
+    for tenant, commits in zip(tenants, (1, 2), strict=True):
+        total = "lakeproof_commits_total"
+        assert samples[total, "approved", "table.commit", "accepted", "", tenant] == commits
+        assert samples[total, "rejected", "table.commit", "", 'say "no"\\\n/1', tenant] == 1
+        assert samples["lakeproof_commits_open", "table.commit", "unknown", tenant] == 1
+        assert samples["lakeproof_commits_open", "table.commit", "forwarded", tenant] == 1
+        assert samples["lakeproof_access_refused_total", "table.load", "", tenant] == 5
+        for name in NAMES:
+            assert samples["lakeproof_projection_lag_entries", name, tenant] == 0
+    assert len(samples) == 2 * (2 + 2 + 1 + 3)
+
+
+async def test_a_rebuild_changes_no_metric(world: World, story: Story) -> None:
+    story.committed()
+    story.decided(decision=Decided.REJECTED)
+    log = await world.new_log()
+    await world.project(log, story)
+    texts = set()
+    for _ in range(3):
+        async with world.as_role(world.roles.auditor) as connection:
+            texts.add(format_metrics(await read_metrics(connection, NAMES)))
+        await rebuild(world.dsn, world.metrics, log, append=world.attest)
+    assert len(texts) == 1
+
+
+async def test_history_is_by_hour_table_and_actor(world: World, story: Story) -> None:
+    story.committed()
+    story.committed()
+    story.committed("table:lake/sales/items", actor="b" * 32)
+    log = await world.new_log()
+    await world.project(log, story)
+    async with world.as_reader(log) as connection:
+        history = await read_history(connection, since=datetime(2026, 1, 1, tzinfo=UTC))
+        assert await read_history(connection, since=datetime(9000, 1, 1, tzinfo=UTC)) == []
+    by_key: dict[tuple[str, str], int] = {}
+    for each in history:
+        key = (each.dimensions.key, each.dimensions.actor)
+        by_key[key] = by_key.get(key, 0) + each.count
+    assert by_key == {("table:lake/sales/orders", "a" * 32): 2, ("table:lake/sales/items", "b" * 32): 1}
+    assert {(each.dimensions.hour.minute, each.dimensions.hour.tzinfo) for each in history} == {(0, UTC)}
+
+
+@pytest.mark.parametrize("value", ["", "a", '"', "\\", "\n", '\\"\n\\n', "表"])
+def test_label_values_may_hold_anything(value: str) -> None:
+    metric = Metric(
+        name="m_total", kind=MetricKind.COUNTER, help="Things.", samples=[Sample(labels={"of": value}, value=2**53)]
+    )
+    (family,) = text_string_to_metric_families(format_metrics([metric]))
+    (sample,) = family.samples
+    assert (sample.name, sample.labels, sample.value) == ("m_total", {"of": value}, 2**53)
+    assert CONTENT_TYPE.startswith("text/plain")

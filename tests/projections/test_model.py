@@ -1,0 +1,214 @@
+"""
+What entries mean to the graph, without a database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger.errors import FormatError
+from ledger.events import CatalogCreated, CatalogRetired, Decided, KeyCreated, KeyRevoked, Reason, Settled
+from ledger.keys import format_key
+from projections.errors import UnknownLabelError
+from projections.graph.changes import Changes, Edge, Vertex, is_in_force
+from projections.graph.labels import KEY_BYTES_MAX, EdgeLabel, VertexLabel, bounded_key, vertex_key
+from projections.graph.model import changes_of
+
+if TYPE_CHECKING:
+    from tests.projections.conftest import Story
+
+ADA = "a" * 32
+SEGMENTS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
+UUID_TEXT = "5f0c9d1e-0000-4000-8000-000000000001"
+
+
+def drawn(changes: Changes) -> set[tuple[str, str, str]]:
+    edges = [*changes.edges, *changes.edges_in_force()]
+    return {(edge.start.key, edge.label.value, edge.end.key) for edge in edges}
+
+
+def test_an_accepted_commit_is_drawn_from_its_author_to_its_snapshot(story: Story) -> None:
+    group = story.committed("table:lake/a/b/t", snapshots=["11"])
+    changes = changes_of(story.entries())
+    write = f"write_event:{group}/table%3Alake%2Fa%2Fb%2Ft"
+    assert drawn(changes) == {
+        (f"person:{ADA}", "WROTE", write),
+        (write, "INTENDED_WRITE", "table:lake/a/b/t"),
+        (write, "ACTUAL_WRITE", "table:lake/a/b/t"),
+        (write, "ACTUAL_WRITE", f"snapshot:{UUID_TEXT}/11"),
+        ("table:lake/a/b/t", "HAS_SNAPSHOT", f"snapshot:{UUID_TEXT}/11"),
+        ("table:lake/a/b/t", "IN_NAMESPACE", "namespace:lake/a/b"),
+        ("namespace:lake/a/b", "IN_NAMESPACE", "namespace:lake/a"),
+        ("namespace:lake/a", "IN_CATALOG", "catalog:lake"),
+    }
+    properties = changes.vertices[Vertex(VertexLabel.WRITE_EVENT, write)]
+    assert properties["principal"] == "ada@example.com"
+    assert (properties["index"], properties["settled_index"], properties["outcome"]) == (0, 1, "accepted")
+    assert properties["recorded_at"] == "2026-11-20T12:00:00.000000Z"
+
+
+@pytest.mark.parametrize("decision", [Decided.REJECTED, Decided.UNDECIDABLE, Decided.CONFLICTED])
+def test_what_was_not_approved_is_intended_and_never_actual(story: Story, decision: Decided) -> None:
+    story.decided(decision=decision)
+    labels = {edge.label for edge in changes_of(story.entries()).edges}
+    assert EdgeLabel.INTENDED_WRITE in labels
+    assert EdgeLabel.ACTUAL_WRITE not in labels
+
+
+@pytest.mark.parametrize("outcome", [Settled.CONFLICTED, Settled.REFUSED, Settled.FAILED, Settled.UNKNOWN])
+def test_what_was_not_accepted_is_never_actual(story: Story, outcome: Settled) -> None:
+    story.settled(story.decided(), outcome=outcome, snapshots=["1"])
+    changes = changes_of(story.entries())
+    assert EdgeLabel.ACTUAL_WRITE not in {edge.label for edge in changes.edges}
+    assert VertexLabel.SNAPSHOT not in {vertex.label for vertex in changes.vertices}
+
+
+def test_namespaces_and_views_are_written_too(story: Story) -> None:
+    story.committed("namespace:lake/a/b")
+    story.committed("view:lake/a/v")
+    story.committed("table:lake/t")
+    changes = changes_of(story.entries())
+    written = {edge.end.label for edge in changes.edges if edge.label is EdgeLabel.ACTUAL_WRITE}
+    assert written == {VertexLabel.NAMESPACE, VertexLabel.VIEW, VertexLabel.TABLE}
+    assert ("namespace:lake/a/b", "IN_NAMESPACE", "namespace:lake/a") in drawn(changes)
+
+
+@pytest.mark.parametrize("key", ["policy:p1", "table:lake", "namespace:lake", "table:a$b/c", "nothing"])
+def test_a_commit_about_what_no_commit_can_be_about_is_corruption(story: Story, key: str) -> None:
+    story.add(story.outcome(story.decided(), key))
+    with pytest.raises(FormatError):
+        changes_of(story.entries())
+
+
+def test_an_outcome_whose_decision_is_no_group_id_is_corruption(story: Story) -> None:
+    group = story.decided()
+    settled = story.outcome(group)
+    broken = settled.event.replace(str(group).encode(), b"not-an-id-at-all-but-as-long-as-one--"[:36])
+    assert broken != settled.event
+    story.add(replace(settled, event=broken))
+    with pytest.raises(FormatError, match="UUID"):
+        changes_of(story.entries())
+
+
+def test_a_principal_whose_part_was_erased_is_not_there(story: Story) -> None:
+    story.decided(principal=None)
+    changes = changes_of(story.entries())
+    (write,) = (vertex for vertex in changes.vertices if vertex.label is VertexLabel.WRITE_EVENT)
+    assert changes.vertices[write]["principal"] is None
+    assert changes.vertices[Vertex(VertexLabel.PERSON, f"person:{ADA}")] == {"actor": ADA}
+
+
+def test_the_reason_is_the_version_that_was_in_force_and_no_other_kind_of_rule(story: Story) -> None:
+    story.policy("p1")
+    story.policy("p1", 2)
+    story.decided(decision=Decided.REJECTED, reason=Reason(id="p1", version=2))
+    story.policy("p1", 3)
+    story.rule("p1")
+    decided_by = {end for _, label, end in drawn(changes_of(story.entries())) if label == "DECIDED_BY"}
+    assert decided_by == {"policy:p1/2"}
+
+
+def test_a_policy_and_a_rule_of_one_name_are_two_and_both_can_be_the_reason(story: Story) -> None:
+    story.policy("p1")
+    story.rule("p1")
+    story.decided(decision=Decided.REJECTED, reason=Reason(id="p1", version=1))
+    decided_by = {end for _, label, end in drawn(changes_of(story.entries())) if label == "DECIDED_BY"}
+    assert decided_by == {"policy:p1/1", "access_rule:p1/1"}
+
+
+def test_versions_are_in_force_one_after_the_other(story: Story) -> None:
+    story.policy("p1")  # entry 0
+    story.decided()  # 1
+    story.policy("p1", 2)  # 2
+    story.policy_retired("p1", 3)  # 3
+    changes = changes_of(story.entries())
+    first, second = (changes.vertices[Vertex(VertexLabel.POLICY, f"policy:p1/{version}")] for version in (1, 2))
+    assert (first["from_index"], first["to_index"]) == (0, 2)
+    assert (second["from_index"], second["to_index"]) == (2, 3)
+    assert Vertex(VertexLabel.POLICY, "policy:p1/3") not in changes.vertices
+
+
+@pytest.mark.parametrize(
+    ("from_index", "to_index", "as_of", "expected"),
+    [(2, None, 1, False), (2, None, 2, True), (2, 5, 4, True), (2, 5, 5, False), (None, None, 9, False)],
+)
+def test_in_force_is_from_one_index_up_to_another(
+    from_index: int | None, to_index: int | None, as_of: int, *, expected: bool
+) -> None:
+    assert is_in_force(from_index, to_index, as_of=as_of) is expected
+
+
+def test_catalogs_and_keys_are_drawn_with_who_made_them(story: Story) -> None:
+    bob = "b" * 32
+    catalog = CatalogCreated(id="lake", version=1, kind="builtin", options={})
+    key = KeyCreated(id="k1", version=1, prefix="lp_abc", actor=bob, roles=("data-eng",))
+    story.add(story.event(catalog, key="catalog:lake"), story.event(key, key="key:k1"))
+    story.add(
+        story.event(CatalogRetired(id="lake", version=2), key="catalog:lake"),
+        story.event(KeyRevoked(id="k1", version=2), key="key:k1"),
+    )
+    changes = changes_of(story.entries())
+    assert drawn(changes) == {
+        (f"person:{ADA}", "AUTHORED", "catalog:lake"),
+        (f"person:{ADA}", "AUTHORED", "api_key:k1"),
+        (f"person:{bob}", "HOLDS", "api_key:k1"),
+    }
+    assert changes.vertices[Vertex(VertexLabel.API_KEY, "api_key:k1")]["to_index"] == 3
+    assert changes.vertices[Vertex(VertexLabel.CATALOG, "catalog:lake")]["to_index"] == 2
+
+
+def test_the_rest_of_the_vocabulary_changes_nothing(story: Story) -> None:
+    story.raw("commit.dreamt")
+    story.raw("commit.decided", version=7)
+    assert changes_of(story.entries()) == Changes()
+
+
+def test_an_edge_that_the_inventory_does_not_have_is_refused() -> None:
+    changes = Changes()
+    person = changes.vertex(VertexLabel.PERSON, ADA)
+    table = changes.vertex(VertexLabel.TABLE, "lake", "t")
+    with pytest.raises(UnknownLabelError, match="Person-WROTE->Table"):
+        changes.edge(person, EdgeLabel.WROTE, table)
+    with pytest.raises(UnknownLabelError):
+        changes.edge_if_in_force(person, EdgeLabel.DECIDED_BY, table, as_of=0)
+
+
+@given(SEGMENTS, SEGMENTS)
+def test_two_things_never_share_a_key(one: list[str], other: list[str]) -> None:
+    assert (vertex_key(VertexLabel.TABLE, *one) == vertex_key(VertexLabel.TABLE, *other)) == (one == other)
+
+
+def test_a_key_too_long_for_an_index_is_cut_and_stays_one_of_a_kind() -> None:
+    fits, long, longer = ("x" * (KEY_BYTES_MAX + more - len("table:")) for more in (0, 1, 2))
+    keys = [vertex_key(VertexLabel.TABLE, name) for name in (fits, long, longer)]
+    assert [len(key) for key in keys] == [KEY_BYTES_MAX] * 3
+    assert len(set(keys)) == 3
+    assert keys[0] == format_key("table", [fits])
+    assert bounded_key(keys[1]) == keys[1]
+
+
+def test_batches_one_after_the_other_change_what_one_batch_of_both_changes(
+    new_story: Callable[[], Story],
+) -> None:
+    story = new_story()
+    group = story.decided(snapshots=["1"])
+    story.settled(group, outcome=Settled.UNKNOWN)
+    story.settled(group, snapshots=["1"])
+    story.committed()
+    entries = story.entries()
+    whole = changes_of(entries)
+    for cut in range(len(entries) + 1):
+        parts = Changes()
+        for batch in (changes_of(entries[:cut]), changes_of(entries[cut:])):
+            for vertex, properties in batch.vertices.items():
+                parts.vertices.setdefault(vertex, {}).update(properties)
+            for edge, properties in batch.edges.items():
+                parts.edges.setdefault(edge, {}).update(properties)
+        assert parts == whole
+    assert all(isinstance(edge, Edge) for edge in whole.edges)

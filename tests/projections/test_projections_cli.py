@@ -1,0 +1,160 @@
+"""The commands of the read models, on the test's own database."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from lakeproof import console
+from ledger.events import ProjectionAttested
+from ledger.read import Log
+from projections.cli import Workshop, projections_app
+from projections.errors import DigestMismatchError, NotProjectedError, ProjectionError
+
+Command = Callable[..., Result]
+
+
+class Bench:
+    """A workshop on the world of a test (implements `Workshop`); its only tenant is called acme."""
+
+    def __init__(self, world: Any, log: Log) -> None:
+        self.dsn: str = world.dsn
+        self.projections = world.projections
+        self._world = world
+        self._log = log
+
+    async def attest(self, log: Log, attested: ProjectionAttested, /) -> None:
+        await self._world.attest(log, attested)
+
+    async def tenant_of(self, name: str) -> UUID:
+        assert name == "acme"
+        assert self._log.tenant is not None
+        return self._log.tenant
+
+
+@pytest.fixture
+def log(world: Any) -> Log:
+    """The log of a tenant."""
+    made: Log = asyncio.run(world.new_log())
+    return made
+
+
+@pytest.fixture
+def command(world: Any, log: Log) -> Command:
+    """Runs a command as `lakeproof projections` would, on this test's database."""
+
+    @asynccontextmanager
+    async def open_workshop() -> AsyncIterator[Workshop]:
+        yield Bench(world, log)
+
+    return lambda *arguments: CliRunner().invoke(projections_app(open_workshop, console), arguments)
+
+
+@pytest.fixture
+def projected(world: Any, log: Log, story: Any) -> int:
+    """A few entries that every projection has; the number of them."""
+    story.policy("no-drops")
+    story.committed()
+    asyncio.run(world.project(log, story))
+    size: int = story.size
+    return size
+
+
+def states(command: Command) -> dict[str, tuple[object, ...]]:
+    result = command("status", "--json")
+    assert result.exit_code == 0, result.output
+    return {
+        row["projection"]: (row["state"], row["generation"], row["next_index"], row["lag_entries"])
+        for row in json.loads(result.stdout)
+    }
+
+
+def test_the_status_says_of_every_projection_how_far_it_is(command: Command, log: Log, projected: int) -> None:
+    current = ("current", 1, projected, 0)
+    assert states(command) == {"commits": current, "graph": current, "metrics": current}
+    table = command("status").stdout
+    assert table.splitlines()[0].split() == [
+        "LOG", "PROJECTION", "STATE", "GENERATION", "VERSION", "NEXT", "INDEX", "SIZE", "LAG", "ENTRIES",
+    ]  # fmt: skip
+    assert table.count(log.origin) == 3
+
+
+def test_the_status_tells_a_lag_and_a_log_that_nobody_has_seen(
+    command: Command, world: Any, log: Log, story: Any
+) -> None:
+    assert states(command)["graph"] == ("not begun", None, 0, 0)
+    story.committed()
+    asyncio.run(world.project(log, story))
+    story.committed()
+    asyncio.run(world.append(log, story))
+    assert states(command)["graph"] == ("behind", 1, 2, 2)
+
+
+def test_the_status_tells_a_generation_of_another_version(command: Command, world: Any, projected: int) -> None:
+    world.graph.version = 7
+    assert states(command)["graph"][0] == "other version"
+    assert states(command)["commits"][0] == "current"
+
+
+def test_a_rebuild_prints_the_digest_and_is_attested(command: Command, world: Any, log: Log, projected: int) -> None:
+    result = command("rebuild", "graph")
+    assert result.exit_code == 0, result.exception
+    [(attested_log, attested)] = world.attested
+    assert (attested_log, attested.size, attested.generation) == (log, projected, 2)
+    assert result.stdout == (
+        f"graph of {log.origin}: generation 1 -> 2 from {projected} entries; digests equal: {attested.digest}; "
+        "attested in the log\n"
+    )
+    assert states(command)["graph"][1] == 2
+
+
+def test_a_rebuild_that_finds_another_digest_switches_nothing_and_replace_does(
+    command: Command, world: Any, log: Log, projected: int
+) -> None:
+    async def tamper() -> None:
+        async with world.as_admin() as connection:
+            await connection.execute("UPDATE projections.commits SET operation = 'forged'")
+
+    asyncio.run(tamper())
+    refused = command("rebuild", "commits", "--tenant", "acme")
+    assert isinstance(refused.exception, DigestMismatchError)
+    assert states(command)["commits"][1] == 1
+    replaced = command("replace", "commits", "--log", log.origin)
+    assert replaced.exit_code == 0, replaced.exception
+    assert "not compared, digest" in replaced.stdout
+    assert command("rebuild", "commits").exit_code == 0
+
+
+def test_prune_drops_what_rebuilds_have_left(command: Command, log: Log, projected: int) -> None:
+    command("rebuild", "metrics")
+    pruned = command("prune")
+    assert pruned.stdout == f"metrics of {log.origin}: generation 1 dropped\n1 generations dropped\n"
+    assert command("prune", "--tenant", "acme").stdout == "0 generations dropped\n"
+    assert states(command)["metrics"][1] == 2
+
+
+def test_a_log_that_nobody_has_seen_is_passed_over_unless_it_is_named(command: Command, log: Log) -> None:
+    everything = command("rebuild", "graph")
+    assert everything.exit_code == 0
+    assert everything.stdout == "no log has the projection graph yet: `lakeproof up` makes it\n"
+    assert isinstance(command("rebuild", "graph", "--log", log.origin).exception, NotProjectedError)
+
+
+@pytest.mark.parametrize("arguments", [("rebuild", "map"), ("rebuild", "graph", "--log", "example.com/none")])
+def test_a_projection_or_log_that_is_not_there_is_named(command: Command, arguments: tuple[str, ...]) -> None:
+    refused = command(*arguments)
+    assert isinstance(refused.exception, ProjectionError)
+    assert arguments[-1] in str(refused.exception)
+
+
+@pytest.mark.parametrize("arguments", [("rebuild",), ("rebuild", "graph", "metrics"), ("status", "graph"), ("forget",)])
+def test_a_command_that_is_called_wrongly_opens_nothing(arguments: tuple[str, ...]) -> None:
+    app = projections_app(lambda: pytest.fail("nothing may be opened"), console)
+    assert CliRunner().invoke(app, arguments).exit_code == 2

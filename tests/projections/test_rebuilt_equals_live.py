@@ -1,0 +1,88 @@
+"""
+Any projection, rebuilt from the log, has the same digest: over made-up histories, cut into batches of any size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ledger.events import Decided, Reason, Settled
+from projections.digest import GenerationDigest
+from projections.generations import rebuild
+from projections.graph.model import changes_of
+from projections.graph.write import digest_changes
+from projections.projection import read_log_entries
+
+if TYPE_CHECKING:
+    from tests.projections.conftest import Story, World
+
+TABLES = ("table:lake/sales/orders", "table:lake/sales/items", "view:lake/sales/v", "namespace:lake/sales")
+
+
+@st.composite
+def happenings(draw: st.DrawFn) -> list[tuple[str, int, int]]:
+    kinds = st.sampled_from(["commit", "decide", "settle", "reject", "policy", "retire", "rule", "unknown"])
+    return draw(st.lists(st.tuples(kinds, st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=25))
+
+
+def tell(story: Story, happened: list[tuple[str, int, int]]) -> Story:
+    """Let it happen, in whatever order; only the versions of policies follow one another, as their guards see to it."""
+    groups: list[tuple[int, str]] = []
+    versions = [0, 0, 0, 0]
+    retired: set[int] = set()
+    rules = 0
+    for kind, which, how in happened:
+        key = TABLES[which]
+        match kind:
+            case "commit":
+                story.committed(key, snapshots=[str(how)])
+            case "decide":
+                groups.append((story.decided(key, actor="abcd"[which] * 32).int, key))
+            case "settle":
+                # Also of decisions that are settled already, or never were.
+                group, of = groups[how % len(groups)] if groups else (how + 1, key)
+                story.settled(UUID(int=group), of, list(Settled)[(which + how) % 5], snapshots=["9"])
+            case "reject":
+                reason = Reason(id=f"p{which}", version=how + 1)
+                story.decided(key, [Decided.REJECTED, Decided.UNDECIDABLE, Decided.CONFLICTED][how % 3], reason=reason)
+            case "policy" if which not in retired:
+                versions[which] += 1
+                story.policy(f"p{which}", versions[which], expression=f"{how} == 1")
+            case "retire" if versions[which] and which not in retired:
+                story.policy_retired(f"p{which}", versions[which] + 1)
+                retired.add(which)
+            case "rule":
+                rules += 1
+                story.rule(f"p{rules}")
+            case _:
+                story.raw("dream.dreamt")
+    return story
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(happened=happenings(), cuts=st.tuples(st.integers(1, 9), st.integers(1, 9)))
+def test_however_the_entries_are_cut_live_rebuilt_and_folded_without_a_database_are_equal(
+    world: World, new_story: Callable[[], Story], happened: list[tuple[str, int, int]], cuts: tuple[int, int]
+) -> None:
+    story = tell(new_story(), happened)
+    folded = GenerationDigest(projection="graph", version=world.graph.version)
+    live_batch, rebuild_batch = cuts
+
+    async def play() -> None:
+        log = await world.new_log()
+        await world.project(log, story, batch_max=live_batch)
+        async with world.as_projector() as connection:
+            entries = await read_log_entries(connection, log.log_id, from_index=0, to_index=story.size)
+        digest_changes(changes_of(entries), folded)
+        for projection in world.projections:
+            done = await rebuild(world.dsn, projection, log, append=world.attest, batch_max=rebuild_batch)
+            if projection.name == "graph":
+                assert done.attested.digest == folded.digest().hex()
+
+    asyncio.run(play())

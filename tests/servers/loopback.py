@@ -1,0 +1,36 @@
+"""
+A real HTTP server for an application of a test: uvicorn on a free port of loopback, in the test's own event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that leaves the signals to pytest."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def serve(app: FastAPI) -> AsyncIterator[str]:
+    """Yield the URL under which `app` is served; whoever connects before it is ready waits in the socket's queue."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5)
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve([listener]))
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving
+        listener.close()
