@@ -154,8 +154,9 @@ def read_checkpoint(note: bytes, keys: Sequence[VerifierKey], *, where: str, ori
     """
     try:
         return open_checkpoint(note, keys, origin=origin)
-    except FormatError as error:
-        raise BrokenError(Fault.CHECKPOINT, where=where, expected="a signed checkpoint", found=error) from error
+    except (BrokenError, FormatError) as error:
+        fault = error.fault if isinstance(error, BrokenError) else Fault.CHECKPOINT
+        raise BrokenError(fault, where=where, expected="a checkpoint signed by its log", found=error) from error
 
 
 def held_checkpoints(held: Sequence[bytes], keys: Sequence[VerifierKey], *, origin: str, size: int) -> list[Checkpoint]:

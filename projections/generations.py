@@ -44,7 +44,7 @@ Connection = AsyncConnection[Any]
 Report = Callable[[int, int], None]
 """Told how many entries are in the new generation, of how many."""
 
-NEAR_ENTRIES: Final = 2 * BATCH_ENTRIES_MAX
+NEAR_ENTRIES: Final = 4 * BATCH_ENTRIES_MAX
 """So near to the live generation that filling the rest while holding it takes a second at most."""
 
 

@@ -18,8 +18,8 @@ from ledger.read import Log, read_entries, read_parts
 from projections import cursors
 from projections.entries import LogEntry, read_log_entry
 
-BATCH_ENTRIES_MAX: Final = 1000
-"""Entries applied in one transaction: enough to amortise its commit, few enough to hold the lock for a moment."""
+BATCH_ENTRIES_MAX: Final = 250
+"""Entries applied in one transaction: enough to amortise its commit, few enough to keep lock and loop for a moment."""
 
 ROWS_FETCHED: Final = 2_000
 """Rows of a generation that are in memory while its digest is computed."""

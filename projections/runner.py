@@ -129,6 +129,7 @@ class Runner:
                 await ensure(connection, projection, each.log)
             elif each.version != projection.version or not each.lag_entries:
                 continue
+            # Held: its holder does the work. Stale: another version was switched to since we looked; it is not ours.
             with suppress(_HeldElsewhereError, StaleGenerationError):
                 indices = await self._advance(connection, projection, each.log, each.size, _lock_or_pass)
                 applied += len(indices)

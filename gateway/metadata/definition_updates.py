@@ -15,6 +15,7 @@ from gateway.metadata.partitions import (
     FIRST_FIELD_ID,
     check_spec,
     describe_spec,
+    field_ids,
     has_sequential_ids,
     highest_field_id,
     with_field_ids,
@@ -69,15 +70,16 @@ def add_spec(draft: Draft, update: Update) -> None:
         draft.specs.last_added_id = known_id
         return
     if draft.format_version == 1:
-        spec = with_field_ids(spec, (), last_id=FIRST_FIELD_ID - 1)
+        spec = with_field_ids(spec, {}, last_id=FIRST_FIELD_ID - 1)
         if not has_sequential_ids(spec):
             text = f"Spec does not use sequential IDs that are required in v1: {describe_spec(spec)}"
             raise InvalidUpdateError(text)
     else:
-        spec = with_field_ids(spec, draft.specs.by_id.values(), last_id=draft.last_partition_id)
+        spec = with_field_ids(spec, draft.partition_field_ids(), last_id=draft.last_partition_id)
     new_id = draft.specs.next_id(first=0)
     draft.specs.add({**spec, "spec-id": new_id}, new_id)
     draft.last_partition_id = max(draft.last_partition_id, highest_field_id(spec))
+    draft.partition_field_ids().update(field_ids([spec]))
     draft.is_changed = True
 
 

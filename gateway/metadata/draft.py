@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from gateway.errors import BadRequestError
 from gateway.metadata.columns import Columns, index_columns
 from gateway.metadata.errors import CorruptMetadataError, InvalidUpdateError
-from gateway.metadata.partitions import FIRST_FIELD_ID, spec_key
+from gateway.metadata.partitions import FIRST_FIELD_ID, Origin, field_ids, spec_key
 from gateway.metadata.schemas import parse_schema, schema_key
 from gateway.metadata.shapes import JsonObject
 from gateway.metadata.sorting import UNSORTED_ID, order_key
@@ -41,7 +41,7 @@ class Definitions:
     current_id: int
     key_of: Callable[[Mapping[str, Any]], Hashable]
     last_added_id: int | None = None
-    _ids_by_key: dict[Hashable, int] | None = None
+    _ids_by_key: dict[Hashable, list[int]] | None = None
 
     @property
     def current(self) -> JsonObject | None:
@@ -53,21 +53,28 @@ class Definitions:
         if self._ids_by_key is None:
             self._ids_by_key = {}
             for known_id, known in self.by_id.items():
-                self._ids_by_key.setdefault(self.key_of(known), known_id)
-        return self._ids_by_key.get(self.key_of(definition))
+                self._ids_by_key.setdefault(self.key_of(known), []).append(known_id)
+        ids = self._ids_by_key.get(self.key_of(definition))
+        return ids[0] if ids else None
 
     def add(self, definition: JsonObject, new_id: int) -> None:
         """Add a definition that is not there yet."""
         self.by_id[new_id] = definition
         self.last_added_id = new_id
         if self._ids_by_key is not None:
-            self._ids_by_key[self.key_of(definition)] = new_id
+            self._ids_by_key.setdefault(self.key_of(definition), []).append(new_id)
 
     def remove(self, ids: Iterable[int]) -> bool:
         """Remove those of `ids` that are there; tell whether any was."""
-        gone = [one for one in ids if self.by_id.pop(one, None) is not None]
-        self._ids_by_key = None
-        return bool(gone)
+        has_removed = False
+        for one in ids:
+            definition = self.by_id.pop(one, None)
+            if definition is None:
+                continue
+            has_removed = True
+            if self._ids_by_key is not None:
+                self._ids_by_key[self.key_of(definition)].remove(one)
+        return has_removed
 
     def next_id(self, *, first: int) -> int:
         """Return the id after the highest, at least `first`."""
@@ -106,6 +113,7 @@ class Draft:
     was_main: set[int] = field(default_factory=set)  # added by this commit and made the current snapshot by it
     has_removed_snapshots: bool = False
     columns_by_schema: dict[int, Columns] = field(default_factory=dict)  # filled by add-schema, and on demand
+    _partition_field_ids: dict[Origin, int] | None = None
     _ref_names: dict[int, set[str]] | None = None
 
     def columns(self) -> Columns:
@@ -126,6 +134,12 @@ class Draft:
             except BadRequestError as error:
                 raise CorruptMetadataError(f"The stored schema {schema_id} cannot be read: {error}") from error
         return self.columns_by_schema[schema_id]
+
+    def partition_field_ids(self) -> dict[Origin, int]:
+        """Return the id that each source and transform has in the specs there are, and in those this commit removed."""
+        if self._partition_field_ids is None:
+            self._partition_field_ids = field_ids(self.specs.by_id.values())
+        return self._partition_field_ids
 
     def set_ref(self, name: str, ref: JsonObject) -> None:
         """Point a branch or tag at a snapshot."""

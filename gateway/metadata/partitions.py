@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from gateway.errors import BadRequestError
 from gateway.metadata.columns import Columns, describe_type
@@ -22,6 +22,8 @@ from gateway.metadata.transforms import VOID, can_transform, canonical_transform
 
 FIRST_FIELD_ID: Final = 1000  # ids of partition fields start here (table spec, partition evolution)
 FIELDS_MAX: Final = 1_000
+
+Origin: TypeAlias = tuple[int, str]  # the source column and the transform of a partition field
 
 
 def parse_spec(value: object, at: str) -> JsonObject:
@@ -134,27 +136,33 @@ def has_sequential_ids(spec: Mapping[str, Any]) -> bool:
     return all(f["field-id"] == FIRST_FIELD_ID + index for index, f in enumerate(spec["fields"]))
 
 
-def with_field_ids(spec: JsonObject, specs: Iterable[Mapping[str, Any]], *, last_id: int) -> JsonObject:
+def with_field_ids(spec: JsonObject, known: Mapping[Origin, int], *, last_id: int) -> JsonObject:
     """
     Give ids to the fields of a spec that came without.
 
-    A source and transform that some spec of the table has used before keep their id, others follow `last_id`
-    (table spec, partition evolution).
+    A source and transform in `known`, which some spec of the table has used before, keep their id; others follow
+    `last_id` (table spec, partition evolution).
     """
     if all("field-id" in field for field in spec["fields"]):
         return spec
-    known = {_origin(field): field["field-id"] for other in specs for field in other["fields"]}
     fields: list[JsonObject] = []
+    used: set[int] = set()
     for field in spec["fields"]:
         field_id = known.get(_origin(field))
-        if field_id is None or any(other["field-id"] == field_id for other in fields):
+        if field_id is None or field_id in used:
             last_id += 1
             field_id = last_id
+        used.add(field_id)
         fields.append({**field, "field-id": field_id})
     return {**spec, "fields": fields}
 
 
-def _origin(field: Mapping[str, Any]) -> tuple[int, str]:
+def field_ids(specs: Iterable[Mapping[str, Any]]) -> dict[Origin, int]:
+    """Return the id that each source and transform has in these specs."""
+    return {_origin(field): field["field-id"] for spec in specs for field in spec["fields"]}
+
+
+def _origin(field: Mapping[str, Any]) -> Origin:
     return field["source-id"], canonical_transform(field["transform"])
 
 

@@ -122,11 +122,11 @@ def _specs(metadata: Metadata, version: int) -> Definitions:
     if version == 1 and metadata.get("partition-specs") is None:
         fields = read_list(metadata, "partition-spec", _AT)
         spec = parse_spec({"spec-id": 0, "fields": fields}, f"{_AT}.partition-spec")
-        spec = with_field_ids(spec, (), last_id=FIRST_FIELD_ID - 1)
+        spec = with_field_ids(spec, {}, last_id=FIRST_FIELD_ID - 1)
         return Definitions(by_id={0: spec}, current_id=0, key_of=spec_key)
     found = [parse_spec(one, f"{_AT}.partition-specs") for one in read_list(metadata, "partition-specs", _AT)]
     by_id = {
-        _id(spec, "spec-id", "partition-specs"): with_field_ids(spec, (), last_id=FIRST_FIELD_ID - 1) for spec in found
+        _id(spec, "spec-id", "partition-specs"): with_field_ids(spec, {}, last_id=FIRST_FIELD_ID - 1) for spec in found
     }
     return _in_force(metadata, "default-spec-id", Definitions(by_id=by_id, current_id=0, key_of=spec_key))
 

@@ -159,7 +159,7 @@ TAMPERINGS = [
     ),
     *entries("UPDATE ledger.entries SET group_id = NULL {entry}", Fault.DERIVED, "ledger.entries.group_id", 0),
     Tampering(
-        "INSERT INTO ledger.entries SELECT log_id, 1400, entry, leaf, type, key, is_control FROM ledger.entries {entry}",
+        "INSERT INTO ledger.entries SELECT log_id, 1400, entry, leaf, type, '', is_control FROM ledger.entries {entry}",
         Fault.INDEX,
         "ledger.entries",
         at=7,
@@ -193,11 +193,11 @@ TAMPERINGS = [
             ("recorded_at", "recorded_at = NULL"),
         )
     ),
-    Tampering("UPDATE ledger.logs SET origin = 'elsewhere/1' {log}", Fault.CHECKPOINT, "checkpoint"),
+    Tampering("UPDATE ledger.logs SET origin = 'else/1' {log}", Fault.SIGNATURE, "ledger.checkpoints size 700"),
     *(
         Tampering(f"UPDATE ledger.checkpoints SET {change_} {{checkpoint}}", fault, where, at=256)  # noqa: S608
         for change_, fault, where in (
-            ("note = flipped(note)", Fault.SIGNATURE, "note"),
+            ("note = flipped(note)", Fault.SIGNATURE, "ledger.checkpoints size 256"),
             ("note = ''", Fault.CHECKPOINT, "ledger.checkpoints size 256"),
             ("size = 257", Fault.CHECKPOINT, "ledger.checkpoints size 257"),
             ("size = 0", Fault.CHECKPOINT, "ledger.checkpoints size 0"),

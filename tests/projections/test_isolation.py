@@ -96,20 +96,23 @@ FUNCTIONS_BY_NAME = (
 )
 
 
-@pytest.mark.parametrize("function", FUNCTIONS_BY_NAME, ids=range(len(FUNCTIONS_BY_NAME)))
-async def test_no_function_of_age_reads_a_graph_past_its_grants(
-    world: World, new_story: Callable[[], Story], function: str
-) -> None:
+async def test_no_function_of_age_reads_a_graph_past_its_grants(world: World, new_story: Callable[[], Story]) -> None:
     ours, theirs = await two_tenants(world, new_story)
     assert theirs.tenant is not None
     graph = graph_name(theirs.tenant, 1)
     async with world.as_admin() as connection:
         row = await (await connection.execute(f'SELECT id::text FROM {graph}."Person"')).fetchone()  # noqa: S608 - ours
         assert row is not None
-    async with world.as_reader(ours) as connection:
-        await connection.execute("SET LOCAL search_path = public, ag_catalog")
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            await connection.execute(function.format(graph=graph, start=row[0]))
+    leaked = []
+    for function in FUNCTIONS_BY_NAME:
+        async with world.as_reader(ours) as connection:
+            await connection.execute("SET LOCAL search_path = public, ag_catalog")
+            try:
+                await connection.execute(function.format(graph=graph, start=row[0]))
+            except psycopg.errors.InsufficientPrivilege:
+                continue
+            leaked.append(function)
+    assert leaked == []
 
 
 async def test_no_query_calls_those_functions_on_its_own_graph_either(
@@ -125,26 +128,26 @@ async def test_no_query_calls_those_functions_on_its_own_graph_either(
                 await graph.query(f"RETURN {call}", ["v"])
 
 
-@pytest.mark.parametrize(
-    "cypher",
-    [
-        "CREATE (v:Person {key: 'x'}) RETURN v",
-        "CREATE (v:Stranger {key: 'x'}) RETURN v",
-        "MERGE (v:Person {key: 'x'}) RETURN v",
-        "MATCH (v:Person) SET v.actor = 'x' RETURN v",
-        "MATCH (v:Person) REMOVE v.actor RETURN v",
-        "MATCH (v:Person) DETACH DELETE v RETURN v",
-        "MATCH (v)-[e:WROTE]->() DELETE e RETURN v",
-    ],
+WRITES = (
+    "CREATE (v:Person {key: 'x'}) RETURN v",
+    "CREATE (v:Stranger {key: 'x'}) RETURN v",
+    "MERGE (v:Person {key: 'x'}) RETURN v",
+    "MATCH (v:Person) SET v.actor = 'x' RETURN v",
+    "MATCH (v:Person) REMOVE v.actor RETURN v",
+    "MATCH (v:Person) DETACH DELETE v RETURN v",
+    "MATCH (v)-[e:WROTE]->() DELETE e RETURN v",
 )
-async def test_a_reader_cannot_change_its_own_graph(world: World, story: Story, cypher: str) -> None:
+
+
+async def test_a_reader_cannot_change_its_own_graph(world: World, story: Story) -> None:
     story.committed()
     log = await world.new_log()
     await world.project(log, story)
-    async with world.as_reader(log) as connection:
-        graph = await open_graph(connection)
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            await graph.query(cypher, ["v"])
+    for cypher in WRITES:
+        async with world.as_reader(log) as connection:
+            graph = await open_graph(connection)
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await graph.query(cypher, ["v"])
 
 
 async def test_a_reader_cannot_change_rows_or_graphs_in_sql(world: World, story: Story) -> None:

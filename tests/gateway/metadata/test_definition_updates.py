@@ -130,6 +130,14 @@ def test_specs_and_schemas_that_are_not_in_force_can_be_removed(commit: Commit, 
     assert commit(result, {"action": "remove-partition-specs", "spec-ids": [0]}) == result
 
 
+def test_what_was_removed_in_a_commit_can_be_added_again_in_it(commit: Commit, table: dict[str, Any]) -> None:
+    table = commit(table, _schema(table, EMAIL), SET_SCHEMA)
+    first = _schema(table)
+    result = commit(table, first, {"action": "remove-schemas", "schema-ids": [0]}, first, SET_SCHEMA)
+    assert [schema["schema-id"] for schema in result["schemas"]] == [1, 2]
+    assert result["current-schema-id"] == 2
+
+
 @pytest.mark.parametrize(
     ("update", "text"),
     [

@@ -1,0 +1,35 @@
+"""
+The documents are true: tables are what the code prints, links lead somewhere, names of files exist.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lakeproof.settings import format_settings_table
+
+PROJECT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+
+
+def test_the_documented_settings_are_the_settings() -> None:
+    assert format_settings_table() in (PROJECT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_leads_to_a_file_of_the_project(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
+    missing = [link for link in links if "://" not in link and not (document.parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_file_that_is_named_exists(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    named = re.findall(
+        r"`((?:ledger|gateway|projections|lakeproof|streams|spark_detect|bench|docs|tests)/[\w/.]*)`", text
+    )
+    assert [path for path in named if not (PROJECT / path).exists()] == []

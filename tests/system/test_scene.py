@@ -1,0 +1,107 @@
+"""
+The scene of `make run`, played by the command itself in a home of its own: twice, and after everything was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from lakeproof.server_process import postmaster_pid
+from lakeproof.server_room import open_server_files
+
+TITLES = (
+    "1. Start",
+    "2. An engine commits",
+    "3. A policy refuses",
+    "4. Two clients race",
+    "5. Projections show it",
+    "6. A projection is rebuilt",
+    "7. An auditor verifies offline",
+)
+TIMEOUT_S = 240
+
+
+@pytest.fixture(scope="module")
+def home(age: Path, short_directory: Callable[[], AbstractContextManager[Path]]) -> Iterator[Path]:
+    """A home that no run has seen; a server that is still there at the end is stopped."""
+    with short_directory() as directory:
+        home = directory / "home"
+        yield home
+        if (pid := postmaster_pid(open_server_files(home).data)) is not None:
+            os.kill(pid, signal.SIGQUIT)
+
+
+def start_scene(home: Path) -> subprocess.Popen[str]:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("LAKEPROOF_") or name.endswith("_CACHE")
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "lakeproof", "demo", "--once"],
+        env={**environment, "LAKEPROOF_HOME": str(home), "LAKEPROOF_PORT": "0"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def play(home: Path) -> str:
+    scene = start_scene(home)
+    printed, _ = scene.communicate(timeout=TIMEOUT_S)
+    assert scene.returncode == 0, printed
+    return printed
+
+
+def check_all_steps(printed: str) -> None:
+    places = [printed.find(title) for title in TITLES]
+    assert -1 not in places, printed
+    assert places == sorted(places), printed
+    assert "FAILED" not in printed
+    assert "Traceback" not in printed
+    assert "All steps passed." in printed
+
+
+def test_the_scene_passes_on_a_fresh_home_and_leaves_no_process_behind(home: Path) -> None:
+    printed = play(home)
+    check_all_steps(printed)
+    assert "NOT ANCHORED" in printed
+    assert "tenant demo-1" in printed
+    assert postmaster_pid(open_server_files(home).data) is None
+
+
+def test_a_second_run_plays_in_a_new_tenant_and_verifies_the_first_ones_log_again(home: Path) -> None:
+    printed = play(home)
+    check_all_steps(printed)
+    assert "tenant demo-2" in printed
+    assert re.search(r"1 logs? of earlier runs verified again", printed)
+
+
+def test_after_everything_was_killed_in_the_middle_the_next_run_is_clean(home: Path) -> None:
+    scene = start_scene(home)
+    assert scene.stdout is not None
+    for line in scene.stdout:
+        if line.startswith("4. "):
+            break
+    # The scene, its policy worker and whatever it runs are one session; the server is a daemon of its own.
+    os.killpg(scene.pid, signal.SIGKILL)
+    postmaster = postmaster_pid(open_server_files(home).data)
+    assert postmaster is not None
+    os.kill(postmaster, signal.SIGKILL)
+    scene.stdout.close()
+    assert scene.wait() == -signal.SIGKILL
+    printed = play(home)
+    check_all_steps(printed)
+    assert "tenant demo-4" in printed
+    assert "3 logs of earlier runs verified again" in printed
