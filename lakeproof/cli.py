@@ -5,9 +5,10 @@ Only what is used is imported. This module knows of each command its name and on
 command belongs to is imported when the command is called, and registers its subcommands then (`<package>/cli.py`). So
 an auditor's `lakeproof ledger check-proof` loads no database driver and no web framework.
 
-Exit codes: 0 done, 1 refused or failed, 2 called wrongly, 130 interrupted, 143 told to end; `ledger verify` says more
-by its own. Whatever is raised on purpose becomes one sentence on stderr. Whatever is not, too, and its stack trace goes
-to a file in the home's log directory.
+Exit codes: 0 done, 1 refused or failed, 2 called wrongly, 70 broken down, 130 interrupted, 143 told to end; `ledger
+verify` and `ledger check-proof` have 1 for what is broken and 2 for what they cannot tell, and never 1 for anything
+else. Whatever is raised on purpose becomes one sentence on stderr; whatever is not, too, and its stack trace goes to a
+file in the home's log directory.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -31,8 +33,13 @@ from lakeproof.crash import CrashFile
 from lakeproof.errors import LakeproofError
 from lakeproof.settings import LogLevel, Settings, format_settings_table, load_settings
 
+if TYPE_CHECKING:
+    from ledger.cli_room import LogRoom
+
 NAME: Final = "lakeproof"
 FAILED: Final = 1
+BROKEN_DOWN: Final = 70
+"""EX_SOFTWARE of sysexits.h. Not 1: where an auditor reads that as a broken log, a fault of ours must not look so."""
 
 FOR_PEOPLE: Final = frozenset(
     {
@@ -53,10 +60,8 @@ def _ledger() -> typer.Typer:
     return ledger_app(_open_log_room)
 
 
-def _open_log_room() -> (
-    Any
-):  # the type is that of lakeproof.operating, which a command that needs no database must not load
-    from lakeproof.operating import open_log_room
+def _open_log_room() -> AbstractAsyncContextManager[LogRoom]:
+    from lakeproof.log_room import open_log_room  # here: to check a proof must not load a database driver
 
     return open_log_room()
 
@@ -189,27 +194,30 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0
     except Exception as error:  # noqa: BLE001 - the top of the process: nothing may leave it as a stack trace
-        explain_error(error, crash_file)
-        return FAILED
+        return explain_error(error, crash_file)
     return 0
 
 
-def explain_error(error: Exception, crash_file: CrashFile) -> None:
+def explain_error(error: Exception, crash_file: CrashFile) -> int:
     """
-    Say in one sentence on stderr what happened; what was not raised on purpose goes to `crash_file`, too.
+    Say in one sentence on stderr what happened; return the exit code.
+
+    The stack trace of what was not raised on purpose goes to `crash_file`.
     """
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     kinds = {(kind.__module__, kind.__name__) for kind in type(error).__mro__}
     if kinds & FOR_PEOPLE:
         console.complain(str(error) or type(error).__name__)
-    elif LOST_CONNECTION in kinds:
+        return FAILED
+    if LOST_CONNECTION in kinds:
         console.complain(f"the database cannot be reached ({error}): check that it runs, then try again")
-    elif isinstance(error, OSError):
-        console.complain(f"the system refuses: {error} (details in {crash_file.add(error)})")
-    else:
-        kind = type(error).__name__
-        console.complain(f"an error that should not be, {kind}: {error} (details in {crash_file.add(error)})")
+        return FAILED
+    kind = (
+        "the system refuses" if isinstance(error, OSError) else f"an error that should not be, {type(error).__name__}"
+    )
+    console.complain(f"{kind}: {error} (details in {crash_file.add(error)})")
+    return BROKEN_DOWN
 
 
 def _end(number: int, _frame: FrameType | None) -> NoReturn:

@@ -11,8 +11,12 @@ Files are not forced to the disk one by one: an export is a copy, can be made ag
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
+
+from psycopg.sql import SQL, Identifier
 
 from ledger.checkpoint import Checkpoint, parse_checkpoint
 from ledger.directory import (
@@ -86,7 +90,7 @@ async def export_parts(
     """
     Write beside an exported log the payload parts that still exist; return how many entries have some.
 
-    This discloses what the parts hold. `connection` reads as a role that may see them: the tenant's reader.
+    This discloses what the parts hold. `connection` reads as a role that may see them (`as_reader`).
 
     Raises:
         ExportRefusedError: if `path` is not an export of this log, or cannot be written.
@@ -106,6 +110,22 @@ async def export_parts(
         progress(end, exported.size)
     writer.remove(kept - written)  # parts that were erased since must not outlive that in a copy
     return len(written)
+
+
+@asynccontextmanager
+async def as_reader(connection: Connection, log: Log) -> AsyncIterator[None]:
+    """
+    Let `connection` read as the log's tenant does, payload parts included, in one transaction.
+
+    Raises:
+        LedgerError: if the log has no tenant: nobody may read the parts of the system log.
+        psycopg.Error: if the connection's login may not take that role.
+    """
+    if log.reader is None:
+        raise LedgerError(f"log {log.origin} belongs to no tenant: its payload parts are not given out")
+    async with connection.transaction():
+        await connection.execute(SQL("SET LOCAL ROLE {}").format(Identifier(log.reader)))
+        yield
 
 
 class _Writer:

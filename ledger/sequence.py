@@ -174,7 +174,7 @@ def sequence(
             outcome = Refused(error=answer) if isinstance(answer, GuardError) else batch.place(group, held=answer)
         else:
             outcome = batch.place(group, held=True)
-        if isinstance(outcome, Appended) and outcome.indices and not outcome.repeated:
+        if isinstance(outcome, Appended) and outcome.indices:
             placed[group.id] = (group, outcome)
         outcomes.append(outcome)
     return Sequenced(rows=batch.rows, head=batch.new_head(head), outcomes=outcomes)

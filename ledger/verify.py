@@ -30,11 +30,12 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from ledger.checkpoint import Checkpoint, open_checkpoint
-from ledger.entry import FIRST_PREVIOUS
+from ledger.entry import FIRST_PREVIOUS, Entry, parse_entry
 from ledger.envelope import Envelope, read_envelope
 from ledger.errors import BrokenError, Fault, FormatError
 from ledger.merkle import EMPTY_ROOT
 from ledger.note import VerifierKey
+from ledger.proof import ProvenEntry
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Told, now and then, how many entries of how many are done."""
@@ -47,7 +48,8 @@ class Report:
 
     `anchored` is False: the root was signed by the log alone, with no witness and no time stamp, so a log that shows
     different histories to different readers is not excluded. `signed_size` is the size of the newest signed checkpoint;
-    entries behind it are chained, but nobody has signed them yet. `unchecked` names what was there and not looked at.
+    entries behind it are chained, but nobody has signed them yet. `parts` counts the entries whose payload parts were
+    there and match, `unchecked` names what was there and not looked at.
     """
 
     origin: str
@@ -177,6 +179,29 @@ def held_checkpoints(held: Sequence[bytes], keys: Sequence[VerifierKey], *, orig
     if any(checkpoint.size == 0 and checkpoint.root != EMPTY_ROOT for checkpoint in opened):
         raise BrokenError(Fault.ROOT, where=where, expected=f"the root {EMPTY_ROOT.hex()} at size 0", found="another")
     return opened
+
+
+def read_proven(proven: ProvenEntry) -> Entry:
+    """
+    Return the entry that a proof has proven, checked to be one, and to say of itself what the proof says.
+
+    Raises:
+        BrokenError: if it is no entry, or names another log or another index.
+    """
+    where = "proof"
+    try:
+        entry = parse_entry(proven.entry)
+    except FormatError as error:
+        raise BrokenError(
+            Fault.ENTRY, where=where, expected="a canonical entry", found=error, index=proven.index
+        ) from error
+    if entry.log != proven.checkpoint.origin:
+        expected = proven.checkpoint.origin
+        raise BrokenError(Fault.ORIGIN, where=where, expected=expected, found=entry.log, index=proven.index)
+    if entry.index != proven.index:
+        expected, found = f"entry {proven.index}", f"entry {entry.index}"
+        raise BrokenError(Fault.INDEX, where=where, expected=expected, found=found, index=proven.index)
+    return entry
 
 
 _INDEX_BYTES: Final = 8

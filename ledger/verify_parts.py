@@ -22,9 +22,10 @@ _PAGE: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartsReport:
-    """How many payload parts match their commitments; `sealed` ones are encrypted, and were not looked at."""
+    """How many payload parts, of how many entries, match; `sealed` ones are encrypted, and were not looked at."""
 
     checked: int
+    entries: int
     sealed: int
 
 
@@ -40,7 +41,8 @@ async def verify_parts(
         BrokenError: (`Fault.PART`) at the first that does not match; carries the index of its entry.
     """
     size = (await read_head(connection, log.log_id)).size
-    checked = sealed = 0
+    checked = entries = sealed = 0
+    latest = -1
     for first in range(0, size, _PAGE):
         bounds = {"log_id": log.log_id, "from_index": first, "to_index": min(first + _PAGE, size)}
         cursor = await connection.execute(_QUERIES["parts_with_entries"], bounds, binary=True)
@@ -59,5 +61,7 @@ async def verify_parts(
                     index=index,
                 )
             checked += 1
+            entries += index != latest
+            latest = index
         progress(min(first + _PAGE, size), size)
-    return PartsReport(checked=checked, sealed=sealed)
+    return PartsReport(checked=checked, entries=entries, sealed=sealed)

@@ -6,12 +6,14 @@ and moves the cursor. Whatever dies, dies before or after that, so nothing is lo
 many processes run. A generation that another process holds is passed over; its holder does the work.
 
 The runner wakes at a doorbell (`wake`) and looks for itself every second besides, because a doorbell can be missed. A
-lost connection is made again with back-off; corruption and entries of a newer version's control plane end `run`.
+lost connection is made again with back-off; corruption ends `run`. A log whose control plane holds what only a newer
+version knows is left where it is, and the others go on: one tenant must not hold up all.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Protocol
@@ -22,7 +24,7 @@ from psycopg import AsyncConnection
 from ledger.read import Log
 from projections import cursors
 from projections.cursors import FIRST_GENERATION, Progress
-from projections.errors import ProjectionError, StaleGenerationError
+from projections.errors import ProjectionError, StaleGenerationError, UnknownControlError
 from projections.projection import BATCH_ENTRIES_MAX, Projection, Transaction, apply_batch
 
 POLL_S: Final = 1.0
@@ -33,6 +35,8 @@ IDLE_IN_TRANSACTION_TIMEOUT_S: Final = 30
 """A process that was stopped in the middle of a batch gives its lock back after this."""
 
 Connection = AsyncConnection[Any]
+
+_log = logging.getLogger(__name__)
 
 
 class Doorbell(Protocol):
@@ -62,6 +66,8 @@ class Runner:
         self._batch_max = batch_max
         self._poll_s = poll_s
         self._on_applied = on_applied
+        self.too_old_for: dict[int, str] = {}
+        """The logs (log_id) that `run` leaves where they are until a newer version runs, and why."""
 
     async def run(self, stop: asyncio.Event, wake: Doorbell | None = None) -> None:
         """
@@ -69,7 +75,6 @@ class Runner:
 
         Raises:
             FormatError, BrokenError: if a log is corrupt.
-            UnknownControlError: if this process is too old for a log.
         """
         failures = 0
         while not stop.is_set():
@@ -131,10 +136,21 @@ class Runner:
                 continue
             # Held: its holder does the work. Stale: another version was switched to since we looked; it is not ours.
             with suppress(_HeldElsewhereError, StaleGenerationError):
-                indices = await self._advance(connection, projection, each.log, each.size, _lock_or_pass)
-                applied += len(indices)
-                self._on_applied(projection.name, len(indices))
+                applied += await self._apply(connection, projection, each)
         return applied
+
+    async def _apply(self, connection: Connection, projection: Projection, each: Progress) -> int:
+        """Apply one batch of a log, unless it holds what only a newer version knows; return the number of entries."""
+        log_id = each.log.log_id
+        try:
+            indices = await self._advance(connection, projection, each.log, each.size, _lock_or_pass)
+        except UnknownControlError as error:
+            if log_id not in self.too_old_for:
+                _log.warning("the projections of %s wait for a newer version: %s", each.log.origin, error)
+            self.too_old_for[log_id] = str(error)
+            return 0
+        self._on_applied(projection.name, len(indices))
+        return len(indices)
 
     async def _advance(
         self, connection: Connection, projection: Projection, log: Log, to_index: int, lock: _Lock

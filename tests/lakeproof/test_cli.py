@@ -68,10 +68,10 @@ class Shell:
         stdout, stderr = process.communicate(timeout=TIMEOUT_S)
         return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
 
-    def refusal(self, *arguments: str, **more: str) -> str:
+    def refusal(self, *arguments: str, code: int = 1, **more: str) -> str:
         """Run a command that must fail; return its one sentence."""
         ended = self.run(*arguments, program=PROGRAM, **more)
-        assert ended.returncode == 1, ended
+        assert ended.returncode == code, ended
         assert re.fullmatch(r"lakeproof: [^\n]+\n", ended.stderr), ended.stderr
         return ended.stderr.strip()
 
@@ -212,7 +212,7 @@ def test_a_port_in_use_is_one_sentence(installed: Shell) -> None:
 
 def test_a_home_that_is_a_file_is_one_sentence(shell: Shell) -> None:
     (shell.directory / "home").write_text("")
-    assert str(shell.directory / "home") in shell.refusal("tenants", "list")
+    assert str(shell.directory / "home") in shell.refusal("tenants", "list", code=70)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,8 @@ def test_a_home_that_is_a_file_is_one_sentence(shell: Shell) -> None:
 def test_what_is_raised_on_purpose_is_one_sentence(
     error: Exception, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cli.explain_error(error, CrashFile(lambda: tmp_path, began=datetime(2026, 3, 1, tzinfo=UTC), pid=1))
+    crash_file = CrashFile(lambda: tmp_path, began=datetime(2026, 3, 1, tzinfo=UTC), pid=1)
+    assert cli.explain_error(error, crash_file) == 1
     assert capsys.readouterr() == ("", f"lakeproof: {sentence}\n")
     assert list(tmp_path.iterdir()) == []
 
@@ -253,7 +254,7 @@ sys.exit(cli.run(sys.argv[1:]))
 def test_what_nobody_expected_is_one_sentence_and_a_private_file(shell: Shell) -> None:
     (shell.directory / "home").mkdir()
     ended = shell.run("break-down", program=("-c", BROKEN_COMMAND))
-    assert ended.returncode == 1
+    assert ended.returncode == 70
     sentence = re.fullmatch(
         r"lakeproof: an error that should not be, RuntimeError: it broke badly \(details in ([^\n]+)\)\n", ended.stderr
     )

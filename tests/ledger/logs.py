@@ -94,10 +94,10 @@ def rows_of(count: int, *, log: str = ORIGIN, salt: str = "") -> list[Row]:
     return sequenced(list(groups(count, salt=salt)), log=log)[0]
 
 
-def plain_rows(count: int) -> list[Row]:
+def plain_rows(count: int, *, log: str = ORIGIN) -> list[Row]:
     """Return the rows of a log in which the same event stands `count` times: fast, for large ones."""
     same = event(1)
-    return sequenced([Group(id=UUID(int=number), then=(same,)) for number in range(count)])[0]
+    return sequenced([Group(id=UUID(int=number), then=(same,)) for number in range(count)], log=log)[0]
 
 
 def head_of(rows: Sequence[Row]) -> Head:

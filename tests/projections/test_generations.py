@@ -143,7 +143,7 @@ async def test_readers_see_no_gap_while_generations_are_switched(world: World, s
                 generations.add(graph.name)
 
     reading = [asyncio.create_task(read()) for _ in range(2)]
-    for _ in range(3):
+    for _ in range(2):
         for projection in (world.graph, world.commits):
             await rebuild(world.dsn, projection, log, append=world.attest, batch_max=9)
     stop.set()

@@ -184,7 +184,7 @@ async def test_unknown_types_are_skipped_outside_the_control_plane(world: World,
 @pytest.mark.parametrize(
     ("event_type", "version"), [("policy.bent", 1), ("policy.created", 2), ("contract.created", 1)]
 )
-async def test_an_unknown_control_entry_stops_the_runner_before_it(
+async def test_an_unknown_control_entry_holds_its_own_log_back_and_no_other(
     world: World, story: Story, event_type: str, version: int
 ) -> None:
     story.committed()
@@ -193,8 +193,19 @@ async def test_an_unknown_control_entry_stops_the_runner_before_it(
     story.raw(event_type, version)
     await world.append(log, story)
     with pytest.raises(UnknownControlError, match="newer"):
-        await asyncio.wait_for(world.runner().run(asyncio.Event()), TIMEOUT_S)
-    assert {each.next_index for each in await world.runner().progress()} == {2}
+        await world.runner().catch_up(log.log_id, story.size)
+    other_story, other = type(story)(), await world.new_log()
+    other_story.committed()
+    await world.append(other, other_story)
+    runner, stop = world.runner(), asyncio.Event()
+    running = asyncio.create_task(runner.run(stop))
+    async with asyncio.timeout(TIMEOUT_S):
+        while {each.next_index for each in await runner.progress() if each.log == other} != {other_story.size}:
+            await asyncio.sleep(0)
+    stop.set()
+    await running
+    assert {each.next_index for each in await runner.progress() if each.log == log} == {2}
+    assert list(runner.too_old_for) == [log.log_id]
 
 
 async def test_a_generation_of_another_version_is_left_alone(world: World, story: Story) -> None:

@@ -1,0 +1,39 @@
+"""When a head that another process holds is skipped, and when it is waited for."""
+
+from __future__ import annotations
+
+from ledger.contention import SKIPS_MAX, WAIT_AGAIN_S, Contention
+
+
+def test_a_head_is_waited_for_after_three_skips() -> None:
+    contention = Contention()
+    for _ in range(SKIPS_MAX):
+        assert contention.head_to_wait_for([1, 2], 0) is None
+        contention.note_skipped([2], all_were=False)
+    assert contention.head_to_wait_for([1, 2], 0) == 2
+    assert contention.head_to_wait_for([1], 0) is None
+
+
+def test_a_round_in_which_all_heads_were_held_is_followed_by_a_wait() -> None:
+    contention = Contention()
+    contention.note_skipped([7], all_were=True)
+    assert contention.head_to_wait_for([7], 0) == 7
+
+
+def test_a_head_that_was_had_begins_anew() -> None:
+    contention = Contention()
+    contention.note_skipped([1, 2], all_were=True)
+    contention.note_locked([1])
+    assert contention.head_to_wait_for([1], 0) is None
+    assert contention.head_to_wait_for([2], 0) == 2
+
+
+def test_after_a_wait_in_vain_nobody_waits_for_a_while() -> None:
+    contention = Contention()
+    contention.note_skipped([1, 2], all_were=True)
+    contention.note_waited_in_vain(1, 100.0)
+    assert not contention.may_wait(100.0 + WAIT_AGAIN_S / 2)
+    assert contention.head_to_wait_for([1, 2], 100.0 + WAIT_AGAIN_S / 2) is None
+    assert contention.may_wait(100.0 + WAIT_AGAIN_S)
+    # The other's turn: the one that was waited for is skipped three times again.
+    assert contention.head_to_wait_for([1, 2], 100.0 + WAIT_AGAIN_S) == 2
