@@ -12,7 +12,15 @@ from itertools import pairwise
 from typing import Any, Final
 
 from gateway.metadata import definition_updates, snapshot_updates, table_updates
-from gateway.metadata.draft import FORMAT_VERSION_DEFAULT, FORMAT_VERSION_MAX, Draft, Metadata, Update, empty_draft
+from gateway.metadata.draft import (
+    FORMAT_VERSION_DEFAULT,
+    FORMAT_VERSION_MAX,
+    MAIN_BRANCH,
+    Draft,
+    Metadata,
+    Update,
+    empty_draft,
+)
 from gateway.metadata.errors import InvalidUpdateError
 from gateway.metadata.partitions import check_readable, check_sources
 from gateway.metadata.properties import PREVIOUS_VERSIONS_MAX, PREVIOUS_VERSIONS_MAX_DEFAULT, integer_property
@@ -121,7 +129,7 @@ def _check_snapshots(draft: Draft) -> None:
         if ref["snapshot-id"] not in draft.snapshots:
             text = f"Snapshot for reference {name} does not exist in the existing snapshots list"
             raise InvalidUpdateError(text)
-    current, main = draft.current_snapshot_id, draft.refs.get("main", {}).get("snapshot-id")
+    current, main = draft.current_snapshot_id, draft.refs.get(MAIN_BRANCH, {}).get("snapshot-id")
     if current is not None and current not in draft.snapshots:
         raise InvalidUpdateError("Invalid table metadata: Cannot find current version")
     if current is not None and main not in {None, current}:

@@ -7,6 +7,7 @@ Every act is a command an auditor types, run as a process of its own; what it pr
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import sys
@@ -90,7 +91,12 @@ class Auditor:
         await self._run("ledger", "prove", log.origin, str(index), "--out", str(proof), expect=VERIFIED)
         self.say(f"   the refusal as one file of {proof.stat().st_size:,} bytes:")
         self.say("   $ lakeproof ledger check-proof refusal.tlog-proof --key …")
-        self._show(await self._offline("ledger", "check-proof", str(proof), "--key", key, expect=VERIFIED))
+        checked = await self._offline("ledger", "check-proof", str(proof), "--key", key, expect=VERIFIED)
+        entry, end, verdict = checked.output.partition("\n}\n")
+        event = json.loads(entry + end)["event"]
+        decision, reason = event["data"]["decision"], event["data"]["reason"]
+        self.say(f"     {event['type']} {event['key']}: {decision} by {reason['id']} v{reason['version']}")
+        self._show(Ran(code=checked.code, output=verdict))
 
     async def _checkpointed(self, log: Log) -> None:
         """Wait until a signed checkpoint covers all that is in the log now."""

@@ -249,6 +249,8 @@ async def run_demo(settings: Settings, say: Say, *, once: bool) -> int:
         LakeproofError: if the server, the database or the port cannot be had.
         LedgerError, ProjectionError: if a task met corruption.
     """
+    # PyIceberg says when it tries a conflicted commit again; the scene counts that itself.
+    logging.getLogger("pyiceberg").setLevel(logging.ERROR)
     with open_foundation(settings, say) as foundation:
         async with open_services(foundation) as services, serving(services) as served:
             with stop_on_signals(served.stop):

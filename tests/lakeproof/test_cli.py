@@ -16,9 +16,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID
 
 import httpx
 import psycopg
@@ -32,9 +33,11 @@ from lakeproof.postgres import EmbeddedServer
 from lakeproof.settings import SETTINGS, load_settings
 from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.errors import BrokenError, Fault
+from ledger.event import Event, prepare
 from ledger.merkle import leaf_hash, node_hash
 from ledger.note import Ed25519Signer, sign_note
 from ledger.proof import Proof, format_proof
+from ledger.sequence import Group, Head, sequence
 from projections.errors import NotProjectedError
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -124,21 +127,40 @@ def test_help_lists_every_command_and_imports_no_package(shell: Shell) -> None:
         assert re.search(rf"^  {command} +[A-Z].*\.$", shown, re.MULTILINE), command
 
 
+def entries_of(origin: str, count: int) -> list[bytes]:
+    """Return the entries of a small log."""
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    event = Event(type="scan.requested", version=1, key="table:a/b", actor="system", occurred_at=noon, data={})
+    groups = [Group(id=UUID(int=(1 << 127) + number, version=4), then=(prepare(event),)) for number in range(count)]
+    sequencing = sequence(Head.empty(), groups, log=origin, stored={}, clock=noon)
+    with pytest.raises(StopIteration) as ended:
+        next(sequencing)
+    return [row.entry for row in ended.value.value.rows]
+
+
 def test_checking_a_proof_needs_no_database_and_no_web(shell: Shell) -> None:
     origin = "logs.example.org/one"
     signer = Ed25519Signer.from_seed(name=origin, seed=bytes(32))
-    first, second = leaf_hash(b"first"), leaf_hash(b"second")
+    entries = entries_of(origin, 2)
+    first, second = map(leaf_hash, entries)
     root = Checkpoint(origin=origin, size=2, root=node_hash(first, second))
-    proof = Proof(extra=b"second", index=1, hashes=(first,), checkpoint=sign_note(format_checkpoint(root), [signer]))
+    proof = Proof(extra=entries[1], index=1, hashes=(first,), checkpoint=sign_note(format_checkpoint(root), [signer]))
     file = shell.directory / "second.tlog-proof"
+    check = ("ledger", "check-proof", str(file), "--key", signer.verifier_key.format())
     file.write_bytes(format_proof(proof))
-    code, modules = modules_after(shell, "ledger", "check-proof", str(file), "--key", signer.verifier_key.format())
+    code, modules = modules_after(shell, *check)
     assert code == 0
     assert "ledger.proof" in modules
     assert not modules & {*HEAVY, "gateway", "projections", "lakeproof.foundation", "lakeproof.services"}
-    file.write_bytes(file.read_bytes().replace(b"index 1", b"index 0"))
-    assert modules_after(shell, "ledger", "check-proof", str(file), "--key", signer.verifier_key.format())[0] == 1
+    file.write_bytes(format_proof(replace(proof, hashes=(second,))))
+    assert modules_after(shell, *check)[0] == 1
     assert not (shell.directory / "home").exists()
+
+
+def test_a_log_that_cannot_be_reached_is_not_a_broken_log(shell: Shell) -> None:
+    key = Ed25519Signer.from_seed(name="logs.example.org/one", seed=bytes(32)).verifier_key.format()
+    shell.refusal("ledger", "verify", "--log", "acme", "--key", key, LAKEPROOF_DSN="host=/nonexistent", code=2)
+    shell.refusal("ledger", "verify", "--log", "acme", "--key", key, LAKEPROOF_DSM="host=/nonexistent", code=2)
 
 
 # How it is called
@@ -373,6 +395,9 @@ def test_operators_commands_work_beside_a_server_that_runs(installed: Shell) -> 
         assert rebuilt.returncode == 0, rebuilt.stderr
         assert "generation 1 -> 2" in rebuilt.stdout
         assert rebuilt.stderr == ""
+        for name in ("acme", tenant["tenant"], tenant["log"], "system"):
+            assert installed.run("ledger", "verify", "--log", name).returncode == 0, name
+        assert "a tenant's name or id" in installed.refusal("ledger", "key", "acne")
         process.send_signal(signal.SIGTERM)
         stdout, stderr = process.communicate(timeout=TIMEOUT_S)
         assert (process.returncode, stdout) == (0, "stopping\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
+from ledger.checkpoint import Checkpoint
 from ledger.directory import TEMPORARY_SUFFIX, LogDirectory, log_files, parts_path
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.export import ExportRefusedError, as_reader, export_log, export_parts
@@ -30,33 +32,50 @@ from tests.ledger.logs import TENANT, append, change, groups, plain_rows, put, r
 SIZE = 700
 
 
-@pytest.fixture
-def keys(tmp_path: Path) -> KeyDirectory:
-    return create_key_directory(tmp_path / "keys")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What exports are made with: a log in a database, its signer, and an auditor's connection."""
+
+    installation: Installation
+    database: str
+    connection: Connection
+    keys: KeyDirectory
+    log: Log
+    rows: list[Row]
+
+    @property
+    def key(self) -> VerifierKey:
+        return self.keys.verifier_key(self.log.origin)
+
+    async def grow(self, size: int) -> None:
+        await put(self.database, self.log.log_id, self.rows[:size])
+
+    async def sign(self) -> None:
+        dsn = self.installation.as_role(self.installation.roles.signer)
+        async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+            assert await Signer(dsn, self.keys).sign_due(connection)
+
+    async def export(self, path: Path) -> Checkpoint:
+        return await export_log(self.connection, self.log, path, key=self.key)
+
+    async def prove(self, index: int) -> bytes:
+        return await prove(self.connection, self.log, index, key=self.key)
 
 
 @pytest.fixture
-async def log(database: str, installation: Installation) -> Log:
+async def desk(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Desk]:
     create_tenant_log(database, installation, TENANT)
-    async with await AsyncConnection.connect(database) as connection:
-        return await find_log(connection, installation.origin(TENANT))
-
-
-@pytest.fixture
-def key(keys: KeyDirectory, log: Log) -> VerifierKey:
-    return keys.verifier_key(log.origin)
-
-
-@pytest.fixture
-def rows(log: Log) -> list[Row]:
-    return rows_of(SIZE, log=log.origin)
-
-
-@pytest.fixture
-async def connection(installation: Installation) -> AsyncIterator[Connection]:
     dsn = installation.as_role(installation.roles.auditor)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-        yield connection
+        log = await find_log(connection, installation.origin(TENANT))
+        yield Desk(
+            installation=installation,
+            database=database,
+            connection=connection,
+            keys=create_key_directory(tmp_path / "keys"),
+            log=log,
+            rows=rows_of(SIZE, log=log.origin),
+        )
 
 
 @pytest.fixture
@@ -64,91 +83,74 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-async def sign(installation: Installation, keys: KeyDirectory) -> None:
-    dsn = installation.as_role(installation.roles.signer)
-    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-        assert await Signer(dsn, keys).sign_due(connection)
-
-
 def contents(path: Path) -> dict[str, bytes]:
-    return {name: (path / name).read_bytes() for name in LogDirectory(path).files()}
+    return {name: (path / name).read_bytes() for name in LogDirectory(path).files()} if path.exists() else {}
 
 
-async def test_a_log_that_the_appender_has_written_is_exported_and_verified(
-    installation: Installation, connection: Connection, keys: KeyDirectory, log: Log, key: VerifierKey, out: Path
-) -> None:
-    await append(installation, log.log_id, list(groups(600)))
-    await sign(installation, keys)
+async def test_a_log_that_the_appender_has_written_is_exported_and_verified(desk: Desk, out: Path) -> None:
+    await append(desk.installation, desk.log.log_id, list(groups(600)))
+    await desk.sign()
     told: list[tuple[int, int]] = []
-    checkpoint = await export_log(connection, log, out, key=key, progress=lambda done, of: told.append((done, of)))
+    checkpoint = await export_log(
+        desk.connection, desk.log, out, key=key, progress=lambda done, of: told.append((done, of))
+    )
     assert told == [(256, 600), (512, 600), (600, 600)]
-    assert verify_directory(out, [key]).root == checkpoint.root
+    assert verify_directory(out, [desk.key]).root == checkpoint.root
     assert LogDirectory(out).files() == {*log_files(600), "checkpoint", "vkey"}
-    assert VerifierKey.parse(LogDirectory(out).read_key()) == key
+    assert VerifierKey.parse(LogDirectory(out).read_key()) == desk.key
 
 
 @pytest.mark.parametrize("size", [1, 255, 256, 257, 512, SIZE])
 async def test_an_export_holds_what_anyone_would_make_of_the_entries(
-    installation: Installation, database: str, connection: Connection, keys: KeyDirectory, log: Log, key: VerifierKey,
-    rows: list[Row], out: Path, tmp_path: Path, size: int,
-) -> None:  # fmt: skip
-    await put(database, log.log_id, rows[:size])
-    await sign(installation, keys)
-    await export_log(connection, log, out, key=key)
+    desk: Desk, out: Path, tmp_path: Path, size: int
+) -> None:
+    await desk.grow(size)
+    await desk.sign()
+    await desk.export(out)
     exported = contents(out)
     exported.pop("vkey")
-    expected = contents(write_directory(tmp_path / "expected", rows[:size], keys.signer(log.origin)))
+    expected = contents(write_directory(tmp_path / "expected", desk.rows[:size], desk.keys.signer(desk.log.origin)))
     assert exported == expected
 
 
-async def test_a_log_over_two_levels_of_tiles_is_exported(
-    installation: Installation, database: str, connection: Connection, keys: KeyDirectory, log: Log, key: VerifierKey,
-    out: Path,
-) -> None:  # fmt: skip
-    await put(database, log.log_id, plain_rows(65_536 + 300, log=log.origin))
-    await sign(installation, keys)
-    await export_log(connection, log, out, key=key)
-    assert verify_directory(out, [key]).size == 65_836
+async def test_a_log_over_two_levels_of_tiles_is_exported(desk: Desk, out: Path) -> None:
+    await put(desk.database, desk.log.log_id, plain_rows(65_536 + 300, log=desk.log.origin))
+    await desk.sign()
+    await desk.export(out)
+    assert verify_directory(out, [desk.key]).size == 65_836
     for index in (0, 65_535, 65_536, 65_835):
-        proven = check_proof(await prove(connection, log, index, key=key), [key])
+        proven = check_proof(await desk.prove(index), [desk.key])
         assert read_proven(proven).index == index
 
 
-async def test_only_what_is_signed_is_exported(
-    installation: Installation, database: str, connection: Connection, keys: KeyDirectory, log: Log, key: VerifierKey,
-    rows: list[Row], out: Path,
-) -> None:  # fmt: skip
+async def test_only_what_is_signed_is_exported(desk: Desk, out: Path) -> None:
     with pytest.raises(NoCheckpointError, match="no signed checkpoint yet"):
-        await export_log(connection, log, out, key=key)
-    await put(database, log.log_id, rows[:600])
-    await sign(installation, keys)
-    await put(database, log.log_id, rows)
-    assert (await export_log(connection, log, out, key=key)).size == 600
+        await desk.export(out)
+    await desk.grow(600)
+    await desk.sign()
+    await desk.grow(SIZE)
+    assert (await desk.export(out)).size == 600
 
 
-async def test_a_grown_log_is_exported_over_the_earlier_export(
-    installation: Installation, database: str, connection: Connection, keys: KeyDirectory, log: Log, key: VerifierKey,
-    rows: list[Row], out: Path,
-) -> None:  # fmt: skip
-    for size in (100, 300, 300, SIZE):
-        await put(database, log.log_id, rows[:size])
-        if size != 300 or not out.exists() or verify_directory(out, [key]).size != 300:
-            await sign(installation, keys)
-        await export_log(connection, log, out, key=key)
-        assert verify_directory(out, [key]).size == size
+async def test_a_grown_log_is_exported_over_the_earlier_export(desk: Desk, out: Path) -> None:
+    for size in (100, 300, SIZE):
+        await desk.grow(size)
+        await desk.sign()
+        await desk.export(out)
+        await desk.export(out)
+        assert verify_directory(out, [desk.key]).size == size
         assert LogDirectory(out).files() == {*log_files(size), "checkpoint", "vkey"}
 
 
 async def test_an_export_that_was_cut_off_is_gone_on_with(
-    installation: Installation, database: str, connection: Connection, keys: KeyDirectory, log: Log, key: VerifierKey,
-    rows: list[Row], out: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    await put(database, log.log_id, rows)
-    await sign(installation, keys)
+    desk: Desk, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await desk.grow(SIZE)
+    await desk.sign()
     real, written = os.replace, 0
     for cut in range(1, 40):
 
-        def replace(source: Any, target: Any, cut: int = cut) -> None:
+        def cutting(source: Any, target: Any, cut: int = cut) -> None:
             nonlocal written
             written += 1
             if written == cut:
@@ -157,171 +159,147 @@ async def test_an_export_that_was_cut_off_is_gone_on_with(
 
         written = 0
         with monkeypatch.context() as patch:
-            patch.setattr(os, "replace", replace)
+            patch.setattr(os, "replace", cutting)
             try:
-                await export_log(connection, log, out, key=key)
+                await desk.export(out)
             except KeyboardInterrupt:
-                assert not (out / "checkpoint").exists()
+                assert "checkpoint" not in contents(out)
                 continue
         break
     assert cut < 20  # each time more was kept
-    assert verify_directory(out, [key]).unchecked == ()
-    assert not list(out.rglob(f"*{TEMPORARY_SUFFIX}"))
+    assert verify_directory(out, [desk.key]).unchecked == ()
+    assert not [name for name in contents(out) if name.endswith(TEMPORARY_SUFFIX)]
     before = {name: (out / name).stat().st_ino for name in log_files(512) if ".p/" not in name}
-    await export_log(connection, log, out, key=key)
+    await desk.export(out)
     assert {name: (out / name).stat().st_ino for name in before} == before
 
 
-async def test_nothing_but_an_earlier_export_of_the_same_log_is_written_over(
-    installation: Installation, database: str, connection: Connection, keys: KeyDirectory, log: Log, key: VerifierKey,
-    rows: list[Row], tmp_path: Path,
-) -> None:  # fmt: skip
-    await put(database, log.log_id, rows[:5])
-    await put(database, 1, rows_of(5, log=installation.system_origin))
-    await sign(installation, keys)
+async def test_nothing_but_an_earlier_export_of_the_same_log_is_written_over(desk: Desk, tmp_path: Path) -> None:
+    await desk.grow(5)
+    await put(desk.database, 1, rows_of(5, log=desk.installation.system_origin))
+    await desk.sign()
     occupied = tmp_path / "occupied"
     occupied.mkdir()
     (occupied / "thesis").write_text("the only copy")
     with pytest.raises(ExportRefusedError, match="is not empty"):
-        await export_log(connection, log, occupied, key=key)
+        await desk.export(occupied)
     with pytest.raises(ExportRefusedError, match="make room"):
-        await export_log(connection, log, occupied / "thesis", key=key)
-    system = await find_log(connection, installation.system_origin)
-    await export_log(connection, system, tmp_path / "system", key=keys.verifier_key(system.origin))
-    with pytest.raises(ExportRefusedError, match=f"holds no export of {log.origin}"):
-        await export_log(connection, log, tmp_path / "system", key=key)
+        await desk.export(occupied / "thesis")
+    system = await find_log(desk.connection, desk.installation.system_origin)
+    await export_log(desk.connection, system, tmp_path / "system", key=desk.keys.verifier_key(system.origin))
+    with pytest.raises(ExportRefusedError, match=f"holds no export of {desk.log.origin}"):
+        await desk.export(tmp_path / "system")
 
 
-async def test_a_smaller_database_does_not_replace_a_larger_export(
-    installation: Installation, database: str, connection: Connection, keys: KeyDirectory, log: Log, key: VerifierKey,
-    rows: list[Row], out: Path,
-) -> None:  # fmt: skip
+async def test_a_smaller_database_does_not_replace_a_larger_export(desk: Desk, out: Path) -> None:
     for size in (10, 20):
-        await put(database, log.log_id, rows[:size])
-        await sign(installation, keys)
-    await export_log(connection, log, out, key=key)
-    change(database, "DELETE FROM ledger.checkpoints WHERE size = 20")
+        await desk.grow(size)
+        await desk.sign()
+    await desk.export(out)
+    change(desk.database, "DELETE FROM ledger.checkpoints WHERE size = 20")
     with pytest.raises(ExportRefusedError, match="restoring a backup"):
-        await export_log(connection, log, out, key=key)
+        await desk.export(out)
 
 
-async def test_a_broken_log_is_exported_as_it_is_and_the_verifier_says_where(
-    installation: Installation, database: str, connection: Connection, keys: KeyDirectory, log: Log, key: VerifierKey,
-    rows: list[Row], tmp_path: Path,
-) -> None:  # fmt: skip
-    await put(database, log.log_id, rows)
-    await sign(installation, keys)
+async def test_a_broken_log_is_exported_as_it_is_and_the_verifier_says_where(desk: Desk, tmp_path: Path) -> None:
+    await desk.grow(SIZE)
+    await desk.sign()
     change(
         database,
         "UPDATE ledger.entries SET entry = set_byte(entry, 60, 65) WHERE log_id = %s AND index = 300",
-        log.log_id,
+        desk.log.log_id,
     )
-    await export_log(connection, log, tmp_path / "changed", key=key)
+    await desk.export(tmp_path / "changed")
     with pytest.raises(BrokenError) as caught:
-        verify_directory(tmp_path / "changed", [key])
+        verify_directory(tmp_path / "changed", [desk.key])
     assert (caught.value.fault, caught.value.index) == (Fault.ENTRY, 300)
     with pytest.raises(BrokenError) as caught:
-        await prove(connection, log, 300, key=key)
+        await desk.prove(300)
     assert (caught.value.fault, caught.value.index) == (Fault.PROOF, 300)
-    change(database, "DELETE FROM ledger.parts")
-    change(database, "DELETE FROM ledger.entries WHERE index = 300")
+    change(desk.database, "DELETE FROM ledger.parts")
+    change(desk.database, "DELETE FROM ledger.entries WHERE index = 300")
     for export in (
-        export_log(connection, log, tmp_path / "missing", key=key),
-        prove(connection, log, 300, key=key),
+        desk.export(tmp_path / "missing"),
+        desk.prove(300),
     ):
         with pytest.raises(BrokenError) as caught:
             await export
         assert (caught.value.fault, caught.value.index) == (Fault.INDEX, 300)
 
 
-async def test_a_checkpoint_of_another_key_is_not_exported(
-    installation: Installation, database: str, connection: Connection, keys: KeyDirectory, log: Log, rows: list[Row],
-    out: Path, tmp_path: Path,
-) -> None:  # fmt: skip
-    await put(database, log.log_id, rows[:5])
-    await sign(installation, keys)
-    stranger = create_key_directory(tmp_path / "stranger").verifier_key(log.origin)
-    for refused in (export_log(connection, log, out, key=stranger), prove(connection, log, 1, key=stranger)):
+async def test_a_checkpoint_of_another_key_is_not_exported(desk: Desk, out: Path, tmp_path: Path) -> None:
+    await desk.grow(5)
+    await desk.sign()
+    stranger = create_key_directory(tmp_path / "stranger").verifier_key(desk.log.origin)
+    for refused in (
+        export_log(desk.connection, desk.log, out, key=stranger),
+        prove(desk.connection, desk.log, 1, key=stranger),
+    ):
         with pytest.raises(BrokenError) as caught:
             await refused
         assert caught.value.fault is Fault.SIGNATURE
-    assert not out.exists()
+    assert contents(out) == {}
 
 
 # Payload parts
 
 
-async def test_parts_are_disclosed_on_request_only_and_checked(
-    installation: Installation, database: str, connection: Connection, keys: KeyDirectory, log: Log, key: VerifierKey,
-    rows: list[Row], out: Path,
-) -> None:  # fmt: skip
-    await put(database, log.log_id, rows)
-    await sign(installation, keys)
+async def test_parts_are_disclosed_on_request_only_and_checked(desk: Desk, out: Path) -> None:
+    await desk.grow(SIZE)
+    await desk.sign()
     with pytest.raises(ExportRefusedError, match="export the log first"):
-        await export_parts(connection, log, out)
-    await export_log(connection, log, out, key=key)
+        await export_parts(desk.connection, desk.log, out)
+    await desk.export(out)
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        await export_parts(connection, log, out)  # an auditor sees no parts
-    async with as_reader(connection, log):
-        disclosed = await export_parts(connection, log, out)
-    assert disclosed == sum(bool(row.parts) for row in rows)
-    report = verify_directory(out, [key])
+        await export_parts(desk.connection, desk.log, out)  # an auditor sees no parts
+    async with as_reader(desk.connection, desk.log):
+        disclosed = await export_parts(desk.connection, desk.log, out)
+    assert disclosed == sum(bool(row.parts) for row in desk.rows)
+    report = verify_directory(out, [desk.key])
     assert (report.parts, report.unchecked) == (disclosed, ())
     # What was erased since does not stay in the copy.
-    index = next(row.index for row in rows if row.parts)
-    change(database, "DELETE FROM ledger.parts WHERE index = %s", index)
-    async with as_reader(connection, log):
-        assert await export_parts(connection, log, out) == disclosed - 1
+    index = next(row.index for row in desk.rows if row.parts)
+    change(desk.database, "DELETE FROM ledger.parts WHERE index = %s", index)
+    async with as_reader(desk.connection, desk.log):
+        assert await export_parts(desk.connection, desk.log, out) == disclosed - 1
     assert not (out / parts_path(index)).exists()
-    assert verify_directory(out, [key]).parts == disclosed - 1
+    assert verify_directory(out, [desk.key]).parts == disclosed - 1
 
 
-async def test_parts_of_a_log_without_a_tenant_are_not_given_out(
-    installation: Installation, connection: Connection
-) -> None:
-    system = await find_log(connection, installation.system_origin)
+async def test_parts_of_a_log_without_a_tenant_are_not_given_out(desk: Desk) -> None:
+    system = await find_log(desk.connection, desk.installation.system_origin)
     with pytest.raises(LedgerError, match="belongs to no tenant"):
-        async with as_reader(connection, system):
+        async with as_reader(desk.connection, system):
             pass
 
 
 # Proofs
 
 
-async def test_every_entry_can_be_proven_and_any_changed_bit_of_a_proof_is_found(
-    installation: Installation, database: str, connection: Connection, keys: KeyDirectory, log: Log, key: VerifierKey,
-    rows: list[Row],
-) -> None:  # fmt: skip
-    await put(database, log.log_id, rows[:300])
-    await sign(installation, keys)
-    await put(database, log.log_id, rows)
+async def test_every_entry_can_be_proven_and_any_changed_bit_of_a_proof_is_found(desk: Desk) -> None:
+    await desk.grow(300)
+    await desk.sign()
+    await desk.grow(SIZE)
     for index in (0, 1, 254, 255, 256, 298, 299):
-        proof = await prove(connection, log, index, key=key)
-        proven = check_proof(proof, [key])
-        assert (proven.entry, proven.index, proven.checkpoint.size) == (rows[index].entry, index, 300)
-        assert read_proven(proven).log == log.origin
+        proof = await desk.prove(index)
+        proven = check_proof(proof, [desk.key])
+        assert (proven.entry, proven.index, proven.checkpoint.size) == (desk.rows[index].entry, index, 300)
+        assert read_proven(proven).log == desk.log.origin
     for at in range(len(proof)):
         with pytest.raises(LedgerError):
-            check_proof(proof[:at] + bytes([proof[at] ^ 1]) + proof[at + 1 :], [key])
-    moved = parse_proof(proof)
+            check_proof(proof[:at] + bytes([proof[at] ^ 1]) + proof[at + 1 :], [desk.key])
     with pytest.raises(BrokenError):
-        check_proof(
-            format_proof(type(moved)(extra=moved.extra, index=298, hashes=moved.hashes, checkpoint=moved.checkpoint)),
-            [key],
-        )
+        check_proof(format_proof(replace(parse_proof(proof), index=298)), [desk.key])
 
 
-async def test_what_is_not_there_or_not_signed_is_not_proven(
-    installation: Installation, database: str, connection: Connection, keys: KeyDirectory, log: Log, key: VerifierKey,
-    rows: list[Row],
-) -> None:  # fmt: skip
-    await put(database, log.log_id, rows[:3])
+async def test_what_is_not_there_or_not_signed_is_not_proven(desk: Desk) -> None:
+    await desk.grow(3)
     with pytest.raises(NoCheckpointError, match="no signed checkpoint yet"):
-        await prove(connection, log, 0, key=key)
-    await sign(installation, keys)
-    await put(database, log.log_id, rows[:5])
+        await desk.prove(0)
+    await desk.sign()
+    await desk.grow(5)
     with pytest.raises(NoCheckpointError, match="not signed yet"):
-        await prove(connection, log, 3, key=key)
+        await desk.prove(3)
     for index in (-1, 5):
         with pytest.raises(LedgerError, match="below its size 5"):
-            await prove(connection, log, index, key=key)
+            await desk.prove(index)

@@ -1,0 +1,339 @@
+"""
+What is malformed, too large or without known credentials: refused by name, before anything is recorded or changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.identity.api_keys import mint_key
+from gateway.requests import COMMIT_BODY_SIZE_BYTES_MAX, NAMESPACE_BODY_SIZE_BYTES_MAX
+from tests.gateway.conftest import Gateway
+from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
+from tests.gateway.story import check_agreement, tell
+from tests.servers.loopback import serve
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PROPERTIES = f"{SALES}/properties"
+UPDATE = {"action": "set-properties", "updates": {"a": "b"}}
+
+
+def commit(**members: Any) -> dict[str, Any]:
+    return {"requirements": [], "updates": [UPDATE], **members}
+
+
+# Bodies: where they are posted, what they are, and the field that the answer names.
+
+BODIES: list[tuple[str, object, str]] = [
+    (NAMESPACES, b"", "body"),
+    (NAMESPACES, b"{", "body"),
+    (NAMESPACES, b"\xff", "body"),
+    (NAMESPACES, b'{"namespace": ["\\ud800"]}', "body"),
+    (NAMESPACES, b"[" * 5_000, "body"),
+    (NAMESPACES, [], "body"),
+    (NAMESPACES, None, "body"),
+    (NAMESPACES, {}, "namespace"),
+    (NAMESPACES, {"namespace": "sales"}, "namespace"),
+    (NAMESPACES, {"namespace": []}, "namespace"),
+    (NAMESPACES, {"namespace": ["x"] * 17}, "namespace"),
+    (NAMESPACES, {"namespace": ["ok", 1]}, "namespace[1]"),
+    (NAMESPACES, {"namespace": [""]}, "namespace[0]"),
+    (NAMESPACES, {"namespace": ["a\nb"]}, "namespace[0]"),
+    (NAMESPACES, {"namespace": ["a\x1fb"]}, "namespace[0]"),
+    (NAMESPACES, {"namespace": ["x" * 256]}, "namespace[0]"),
+    (NAMESPACES, {"namespace": ["ü" * 200] * 2}, "namespace"),
+    (NAMESPACES, {"namespace": ["n"], "properties": []}, "properties"),
+    (NAMESPACES, {"namespace": ["n"], "properties": {"a": 1}}, "properties.a"),
+    (NAMESPACES, {"namespace": ["n"], "properties": {"a": None}}, "properties.a"),
+    (NAMESPACES, {"namespace": ["n"], "properties": {"a": "\0"}}, "properties.a"),
+    (NAMESPACES, {"namespace": ["n"], "properties": {"a": "x" * 40_000}}, "properties.a"),
+    (NAMESPACES, {"namespace": ["n"], "properties": {str(n): "" for n in range(1_001)}}, "properties"),
+    (PROPERTIES, {"updates": "a"}, "updates"),
+    (PROPERTIES, {"updates": False}, "updates"),
+    (PROPERTIES, {"removals": {"a": "b"}}, "removals"),
+    (PROPERTIES, {"removals": [1]}, "removals"),
+    (PROPERTIES, {"removals": [str(n) for n in range(1_001)]}, "removals"),
+    (TABLES, {"schema": SCHEMA}, "name"),
+    (TABLES, {**CREATE, "name": ["orders"]}, "name"),
+    (TABLES, {**CREATE, "name": "a\tb"}, "name"),
+    (TABLES, {"name": "t"}, "schema"),
+    (TABLES, {**CREATE, "name": "t", "schema": []}, "schema"),
+    (TABLES, {**CREATE, "name": "t", "schema": {"type": "struct", "fields": [{"id": 1}]}}, "schema.fields[0].name"),
+    (TABLES, {**CREATE, "name": "t", "stage-create": "yes"}, "stage-create"),
+    (TABLES, {**CREATE, "name": "t", "location": 5}, "location"),
+    (TABLES, {**CREATE, "name": "t", "location": ""}, "location"),
+    (TABLES, {**CREATE, "name": "t", "properties": "x"}, "properties"),
+    (TABLES, {**CREATE, "name": "t", "partition-spec": 1}, "partition-spec"),
+    (TABLES, {**CREATE, "name": "t", "write-order": 1}, "write-order"),
+    (ORDERS, {}, "requirements"),
+    (ORDERS, {"requirements": []}, "updates"),
+    (ORDERS, commit(updates={}), "updates"),
+    (ORDERS, commit(updates=["x"]), "updates[0]"),
+    (ORDERS, commit(updates=[{}]), "updates[0].action"),
+    (ORDERS, commit(updates=[UPDATE, {"action": "make-coffee"}]), "updates[1].action"),
+    (ORDERS, commit(updates=[{"action": "add-view-version"}]), "updates[0].action"),
+    (ORDERS, commit(updates=[{"action": "set-properties", "updates": {"a": 1}}]), "updates[0].updates.a"),
+    (ORDERS, commit(updates=[{"action": "set-location", "location": 1}]), "updates[0].location"),
+    (ORDERS, commit(requirements=[{"type": "assert-love"}]), "requirements[0].type"),
+    (ORDERS, commit(requirements=[{"type": "assert-table-uuid"}]), "requirements[0].uuid"),
+    (
+        ORDERS,
+        commit(requirements=[{"type": "assert-create"}, {"type": "assert-table-uuid", "uuid": "x"}]),
+        "requirements",
+    ),
+    (ORDERS, commit(identifier="sales.orders"), "identifier"),
+    (ORDERS, commit(identifier={"namespace": ["sales"]}), "identifier.name"),
+    (ORDERS, commit(identifier={"namespace": [""], "name": "orders"}), "identifier.namespace[0]"),
+    (ORDERS, commit(identifier={"namespace": ["sales"], "name": "other"}), "identifier"),
+]
+
+
+def _posted(body: object) -> dict[str, Any]:
+    return {"content": body} if isinstance(body, bytes) else {"json": body}
+
+
+async def test_a_malformed_body_is_refused_by_the_name_of_its_field(sales: Gateway) -> None:
+    told = await tell(sales.services, sales.acme.log_id)
+    for path, body, field in BODIES:
+        answer = await sales.http.post(path, **_posted(body))
+        assert answer.status_code == 400, (path, body, answer.text)
+        assert error_of(answer)["type"] == "BadRequestException", (path, body)
+        assert error_of(answer)["message"].startswith(f"{field}: "), (path, body, answer.text)
+    assert await tell(sales.services, sales.acme.log_id) == told
+    await check_agreement(sales.services, sales.acme.log_id)
+
+
+async def test_an_update_that_does_not_fit_the_table_is_refused_in_the_references_words(sales: Gateway) -> None:
+    body = commit(updates=[{"action": "set-current-schema", "schema-id": 9}])
+    answer = await sales.http.post(ORDERS, json=body)
+    assert (answer.status_code, error_of(answer)["type"]) == (400, "ValidationException")
+    assert error_of(answer)["message"] == "Cannot set current schema to unknown schema: 9"
+
+
+async def test_a_commit_of_too_many_snapshots_is_refused(sales: Gateway) -> None:
+    snapshot = {"timestamp-ms": 1, "manifest-list": "file:///x", "summary": {"operation": "append"}}
+    updates = [{"action": "add-snapshot", "snapshot": {**snapshot, "snapshot-id": n}} for n in range(1, 1_002)]
+    answer = await sales.http.post(ORDERS, json=commit(updates=updates))
+    assert answer.status_code == 400
+    assert error_of(answer)["message"] == "updates: expected at most 1000 new snapshots, found 1001"
+
+
+PATHS = [
+    (f"{NAMESPACES}/%FF", "namespace"),
+    (f"{NAMESPACES}/a%00b", "namespace[0]"),
+    (f"{NAMESPACES}/a%1F", "namespace[1]"),
+    (f"{NAMESPACES}/%1Fa", "namespace[0]"),
+    (f"{NAMESPACES}/" + "%1F".join("x" * 17), "namespace"),
+    (f"{NAMESPACES}/{'x' * 256}", "namespace[0]"),
+    (f"{NAMESPACES}/" + "%1F".join(["%C3%BC" * 200] * 2), "namespace"),
+    (f"{NAMESPACES}/%E2%80%A8", "namespace[0]"),
+    ("/v1/iceberg/a%2Fb/namespaces/sales", "prefix"),
+    ("/v1/iceberg/no.dots/namespaces/sales", "prefix"),
+    (f"/v1/iceberg/{'x' * 65}/namespaces/sales", "prefix"),
+    (f"{TABLES}/%C0%AF", "table"),
+    (f"{TABLES}/%7F", "table"),
+]
+
+
+@pytest.mark.parametrize(("path", "field"), PATHS)
+async def test_a_malformed_identifier_is_refused_by_name(sales: Gateway, path: str, field: str) -> None:
+    is_table = "/tables/" in path
+    answers = [await sales.http.get(path), await sales.http.delete(path)]
+    answers.append(await sales.http.post(path if is_table else f"{path}/properties", json=commit()))
+    for answer in answers:
+        assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException")
+        assert error_of(answer)["message"].startswith(f"{field}: ")
+
+
+async def test_malformed_queries_are_refused_by_name(sales: Gateway) -> None:
+    for query, field in (
+        (f"{NAMESPACES}?pageSize=0", "pageSize"),
+        (f"{NAMESPACES}?pageSize=-1", "pageSize"),
+        (f"{TABLES}?pageSize={'9' * 5000}", "pageSize"),
+        (f"{TABLES}?pageSize=ten", "pageSize"),
+        (f"{TABLES}?pageToken=%00", "pageToken"),
+        (f"{NAMESPACES}?pageToken={'x' * 70_000}", "pageToken"),
+        (f"{NAMESPACES}?parent=a%1F", "parent[1]"),
+        (f"{ORDERS}?snapshots=some", "snapshots"),
+        ("/v1/config", "warehouse"),
+        ("/v1/config?warehouse=", "warehouse"),
+        ("/v1/config?warehouse=a/b", "warehouse"),
+    ):
+        answer = await sales.http.get(query)
+        assert (answer.status_code, error_of(answer)["message"].split(":")[0]) == (400, field), query
+
+
+async def test_a_path_beyond_measure_is_refused(sales: Gateway) -> None:
+    assert (await sales.http.get(f"{NAMESPACES}/{'x' * 20_000}")).status_code == 414
+
+
+# Credentials
+
+EVERYTHING = [
+    ("GET", "/v1/config?warehouse=lake"),
+    ("GET", NAMESPACES),
+    ("POST", NAMESPACES),
+    ("GET", SALES),
+    ("GET", f"{NAMESPACES}/%FF"),
+    ("DELETE", SALES),
+    ("POST", PROPERTIES),
+    ("POST", TABLES),
+    ("GET", ORDERS),
+    ("POST", ORDERS),
+    ("DELETE", f"{ORDERS}?purgeRequested=true"),
+    ("GET", "/v1/policies"),
+    ("POST", "/v1/policies"),
+    ("POST", "/v1/access-rules"),
+    ("POST", "/v1/catalogs"),
+    ("POST", "/v1/keys"),
+    ("DELETE", "/v1/keys/x"),
+]
+
+
+async def test_without_known_credentials_nothing_is_answered_but_401(sales: Gateway) -> None:
+    stranger = mint_key(lambda size: bytes(size)).format()
+    nobodys = [
+        {},
+        {"Authorization": ""},
+        {"Authorization": "Basic YTpi"},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer None"},
+        {"Authorization": f"Bearer {stranger}"},
+        {"Authorization": f"Bearer {sales.acme.key.secret[:-1]}"},
+        {"Authorization": f"Bearer {sales.acme.key.secret}x"},
+        {"Authorization": "Bearer \xff\xfe"},
+        {"X-Api-Key": stranger},
+        {"X-Api-Key": ""},
+    ]
+    anonymous = sales.client(None)
+    for headers in nobodys:
+        raw = [(name.encode(), text.encode("latin-1")) for name, text in headers.items()]
+        for method, path in EVERYTHING if not headers else EVERYTHING[:3]:
+            answer = await anonymous.request(method, path, content=b"{", headers=raw)
+            assert answer.status_code == 401, (method, path, headers, answer.text)
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert error_of(answer)["type"] == "NotAuthorizedException"
+            assert sales.acme.key.secret[10:] not in answer.text
+    key = {"X-Api-Key": sales.acme.key.secret}
+    assert (await anonymous.get(NAMESPACES, headers=key)).status_code == 200
+
+
+# Bodies over their cap
+
+
+async def test_a_body_over_its_cap_is_413(sales: Gateway) -> None:
+    for path, cap in ((NAMESPACES, NAMESPACE_BODY_SIZE_BYTES_MAX), (ORDERS, COMMIT_BODY_SIZE_BYTES_MAX)):
+        answer = await sales.http.post(path, content=b" " * (cap + 1))
+        assert (answer.status_code, error_of(answer)["type"]) == (413, "PayloadTooLargeException")
+        fits = await sales.http.post(path, content=b" " * cap)
+        assert fits.status_code == 400, "it is read, and no JSON"
+    assert (await sales.http.post("/v1/policies", content=b" " * 70_000)).status_code == 413
+
+
+class Wire:
+    """A client that says what it likes, on a real socket."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self._url = httpx.URL(url)
+        self._key = key
+
+    async def begin(self, *headers: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Send the head of a POST to `sales.orders`."""
+        reader, writer = await asyncio.open_connection(self._url.host, self._url.port)
+        lines = [f"POST {ORDERS} HTTP/1.1", "Host: gateway", f"Authorization: Bearer {self._key}", *headers, "", ""]
+        writer.write("\r\n".join(lines).encode())
+        return reader, writer
+
+    async def answer(self, reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+        """Read the answer's status and headers."""
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+        return int(head[0].split()[1]), headers
+
+
+async def feed(writer: asyncio.StreamWriter, chunk: bytes) -> int:
+    """Send `chunk` again and again until the other side closes; return how many bytes it took."""
+    sent = 0
+    with suppress(ConnectionError):
+        while True:
+            writer.write(chunk)
+            await writer.drain()
+            sent += len(chunk)
+    return sent
+
+
+async def test_a_declared_length_over_the_cap_is_refused_before_the_body_is_read(sales: Gateway) -> None:
+    async with serve(sales.app) as url, asyncio.timeout(10):
+        wire = Wire(url, sales.acme.key.secret)
+        reader, writer = await wire.begin(f"Content-Length: {COMMIT_BODY_SIZE_BYTES_MAX + 1}")
+        status, headers = await wire.answer(reader)
+        assert (status, headers["connection"]) == (413, "close")
+        await reader.read()
+        assert await feed(writer, b"x" * 65_536) < COMMIT_BODY_SIZE_BYTES_MAX
+        writer.close()
+
+
+async def test_a_body_without_an_end_is_not_read_to_its_end(sales: Gateway) -> None:
+    chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    async with serve(sales.app) as url, asyncio.timeout(20):
+        wire = Wire(url, sales.acme.key.secret)
+        reader, writer = await wire.begin("Transfer-Encoding: chunked")
+        feeding = asyncio.create_task(feed(writer, chunk))
+        status, headers = await wire.answer(reader)
+        assert (status, headers["connection"]) == (413, "close")
+        assert await feeding < 3 * COMMIT_BODY_SIZE_BYTES_MAX
+        writer.close()
+
+
+async def test_a_stranger_cannot_make_the_gateway_read_at_all(sales: Gateway) -> None:
+    chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    async with serve(sales.app) as url, asyncio.timeout(20):
+        wire = Wire(url, "nobody")
+        reader, writer = await wire.begin("Transfer-Encoding: chunked")
+        feeding = asyncio.create_task(feed(writer, chunk))
+        status, headers = await wire.answer(reader)
+        assert (status, headers["connection"]) == (401, "close")
+        assert await feeding < COMMIT_BODY_SIZE_BYTES_MAX
+        writer.close()
+
+
+async def test_a_body_that_ends_before_its_declared_length_changes_nothing(sales: Gateway) -> None:
+    told = await tell(sales.services, sales.acme.log_id)
+    body = json.dumps(properties(a="b")).encode()
+    async with serve(sales.app) as url, asyncio.timeout(10):
+        wire = Wire(url, sales.acme.key.secret)
+        _, writer = await wire.begin(f"Content-Length: {len(body) + 1}")
+        writer.write(body)
+        writer.write_eof()
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        async with httpx.AsyncClient(base_url=url, headers=sales.http.headers) as client:
+            found = (await client.get(ORDERS)).json()["metadata"]["properties"]
+    assert "a" not in found
+    assert await tell(sales.services, sales.acme.log_id) == told
+
+
+async def test_more_than_was_declared_is_no_part_of_the_request(sales: Gateway) -> None:
+    body = json.dumps(properties(a="b")).encode()
+    async with serve(sales.app) as url, asyncio.timeout(10):
+        wire = Wire(url, sales.acme.key.secret)
+        reader, writer = await wire.begin(f"Content-Length: {len(body)}")
+        writer.write(body + b"and more")
+        status, headers = await wire.answer(reader)
+        assert (
+            status,
+            "a" in json.loads(await reader.readexactly(int(headers["content-length"])))["metadata"]["properties"],
+        ) == (200, True)
+        writer.close()
+    answer = await sales.http.post(ORDERS, content=body, headers={"Content-Length": str(len(body) - 1)})
+    assert answer.status_code == 400, "no server in between has cut it"
+    odd = await sales.http.post(ORDERS, content=body, headers={"Content-Length": "9" * 6_000})
+    assert odd.status_code == 200, "what is no size declares nothing"

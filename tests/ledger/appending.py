@@ -1,0 +1,100 @@
+"""What tests of the Appender share: groups to append, and looking at what is really in the database afterwards."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.conninfo import make_conninfo
+
+from lakeproof.provision import Installation
+from ledger.append import CORE_GUARDS, Appender
+from ledger.canonical import Json
+from ledger.entry import Branch, Entry, parse_entry
+from ledger.event import Event, Part, PreparedEvent, prepare, random_group_id
+from ledger.guards import Guard, GuardCall, GuardRegistry
+from ledger.read import Log, read_entries, read_head, read_logs
+from ledger.sequence import Appended, Group, Stale
+from ledger.verify import Report
+from ledger.verify_database import verify_database
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def new_id() -> UUID:
+    """Return a fresh UUIDv7."""
+    return random_group_id(now_ms=time.time_ns() // 1_000_000, random=os.urandom(10))
+
+
+def event(
+    data: Mapping[str, Json] | None = None,
+    *,
+    kind: str = "commit.decided",
+    key: str = "table:lake/t",
+    payloads: Mapping[str, bytes] | None = None,
+) -> PreparedEvent:
+    """Return an event whose parts, if any, have fresh salts."""
+    parts = tuple(Part(name=name, payload=data, salt=os.urandom(32)) for name, data in (payloads or {}).items())
+    return prepare(Event(type=kind, version=1, key=key, actor="system", occurred_at=NOON, data=data or {}, parts=parts))
+
+
+def group(*events: PreparedEvent, group_id: UUID | None = None, as_of: int | None = None) -> Group:
+    """Return an unguarded group of these events, or of one if none is given."""
+    return Group(id=group_id or new_id(), then=events or (event(),), as_of=as_of)
+
+
+def aggregate(key: str, version: int, *, otherwise: tuple[PreparedEvent, ...] = ()) -> Group:
+    """Return a group that brings the aggregate of that key to that version, if it is at the one before."""
+    call = (
+        GuardCall("aggregate.create", {"key": key})
+        if version == 1
+        else GuardCall("aggregate.change", {"key": key, "version": version})
+    )
+    kind = "policy.created" if version == 1 else "policy.changed"
+    then = (event({"id": key.partition(":")[2], "version": version}, kind=kind, key=key),)
+    return Group(id=new_id(), then=then, otherwise=otherwise, guard=(call,))
+
+
+def appender_dsn(installation: Installation, *, host: str | None = None) -> str:
+    """Return the appender role's connection string, through the proxy in the directory `host` if there is one."""
+    dsn = installation.as_role(installation.roles.appender)
+    return dsn if host is None else make_conninfo(dsn, host=host)
+
+
+def appender(installation: Installation, *guards: Guard, host: str | None = None) -> Appender:
+    """Return an Appender, not started, that knows these guards besides those of the core."""
+    return Appender(appender_dsn(installation, host=host), GuardRegistry((*CORE_GUARDS, *guards)))
+
+
+def appended(outcome: Appended | Stale) -> Appended:
+    """Return the outcome if the group is in the log, and fail if not."""
+    assert isinstance(outcome, Appended)
+    return outcome
+
+
+async def read_log(database: str, log_id: int) -> list[Entry]:
+    """Return all entries of a log, behind the head lock: nothing that was on its way is still to come."""
+    async with await AsyncConnection.connect(database) as connection:
+        await connection.execute("SELECT FROM ledger.heads WHERE log_id = %s FOR UPDATE", (log_id,))
+        size = (await read_head(connection, log_id)).size
+        return [parse_entry(entry) for entry in await read_entries(connection, log_id, from_index=0, to_index=size)]
+
+
+def places(entries: list[Entry], group_id: UUID) -> tuple[Branch, range] | None:
+    """Return where a group is in its log, and which branch of it, or None."""
+    found = [entry for entry in entries if entry.group_id == group_id]
+    if not found:
+        return None
+    return found[0].branch, range(found[0].index, found[-1].index + 1)
+
+
+async def verify(installation: Installation, log_id: int) -> Report:
+    """Verify everything about a log that the database holds; no checkpoint is asked for."""
+    dsn = installation.as_role(installation.roles.auditor)
+    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+        logs: dict[int, Log] = {log.log_id: log for log in await read_logs(connection)}
+        return await verify_database(connection, logs[log_id], [])
