@@ -84,7 +84,8 @@ def parse_name(text: object, *, field: str) -> str:
     Return one name (a level of a namespace or a table).
 
     Raises:
-        BadRequestError: if it is empty, too long, or holds control characters or lone surrogates.
+        BadRequestError: if it is empty, too long, `.` or `..` (clients drop these from a path), or holds control
+            characters or lone surrogates.
     """
     if not isinstance(text, str):
         raise BadRequestError(f"expected a string, found {text!r:.80}", field=field)
@@ -92,6 +93,8 @@ def parse_name(text: object, *, field: str) -> str:
         raise BadRequestError(f"expected 1 to {NAME_LENGTH_MAX} characters, found {len(text)}", field=field)
     if found := _FORBIDDEN.search(text):
         raise BadRequestError(f"expected no control characters, found U+{ord(found[0]):04X}", field=field)
+    if text in {".", ".."}:
+        raise BadRequestError(f"expected a name that a path can hold, found {text!r}", field=field)
     return text
 
 

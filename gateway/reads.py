@@ -24,7 +24,7 @@ from gateway.policy.variables import CommitView, RequestView
 from ledger.events import Decided
 
 SEPARATOR: Final = "/"
-PAGE_TOKEN_LENGTH_MAX: Final = 64 * 1024
+PAGE_TOKEN_LENGTH_MAX: Final = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

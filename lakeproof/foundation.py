@@ -52,8 +52,9 @@ def open_foundation(settings: Settings, say: Say) -> Iterator[Foundation]:
         yield _provisioned(settings, settings.dsn, password, say)
         return
     server = EmbeddedServer(settings.home, fetch_age(settings.cache, say))
-    server.start(say)
     try:
+        # Inside: whoever is interrupted while the server starts stops it again.
+        server.start(say)
         yield _provisioned(settings, server.admin_dsn, password, say)
     finally:
         server.stop()

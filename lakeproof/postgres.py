@@ -85,8 +85,12 @@ class EmbeddedServer:
         try:
             self._files = open_server_files(self._home)
             with exclusive(self._files.lock, timeout_s=LOCK_TIMEOUT_S):
-                self._start_or_attach(self._files, say)
+                # Before the start: whoever is interrupted in it can call `stop`.
                 self._presence = self._presence or Presence(self._files.users)
+                self._start_or_attach(self._files, say)
+        except ServerError:
+            self._leave()
+            raise
         except TimeoutError as error:
             raise ServerError(f"another process is starting or stopping this server ({error}): end it first") from error
         except OSError as error:
@@ -103,14 +107,18 @@ class EmbeddedServer:
             return
         try:
             with exclusive(self.files.lock, timeout_s=LOCK_TIMEOUT_S):
-                self._presence.leave()
-                self._presence = None
+                self._leave()
                 if is_alone(self.files.users):
                     stop_process(self.files.data)
         except OSError as error:
             raise ServerError(
                 f"PostgreSQL in {self.files.data} cannot be stopped ({error}): stop it yourself"
             ) from error
+
+    def _leave(self) -> None:
+        presence, self._presence = self._presence, None
+        if presence is not None:
+            presence.leave()
 
     def _start_or_attach(self, files: ServerFiles, say: Say) -> None:
         if files.data.exists():
@@ -144,6 +152,9 @@ def check_dsn(dsn: str) -> None:
     try:
         with psycopg.connect(dsn, connect_timeout=CONNECT_TIMEOUT_S) as connection:
             check_server(connection)
+    except psycopg.ProgrammingError as error:
+        # libpq would repeat a piece of the text, and that may be the password.
+        raise ServerError("LAKEPROOF_DSN is no connection string of PostgreSQL: correct it") from error
     except psycopg.Error as error:
         raise ServerError(f"LAKEPROOF_DSN leads to no server that answers ({_one_line(error)}): correct it") from error
 

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 
 import psycopg
 
-from ledger.batch import Transaction, connect, is_refusal
+from ledger.batch import Transaction, connect, in_brief, is_refusal
 from ledger.contention import Contention
 from ledger.errors import LedgerError, LogUnavailableError, NoSuchLogError, OutcomeUnknownError
 from ledger.guards import Guard, GuardRegistry
@@ -260,8 +260,8 @@ class Appender:
                 submission.commit_sent = False  # an answer did arrive: it was not carried out
         lasting = isinstance(error, LedgerError) or (refusal and (_sqlstate(error) or "")[:2] not in _TRANSIENT)
         if lasting and len(writing) == 1:
-            ours = error if isinstance(error, LedgerError) else LedgerError(f"the database refused the group: {error}")
-            _refuse(writing[0], ours)
+            known = isinstance(error, LedgerError)
+            _refuse(writing[0], error if known else LedgerError(f"the database refused the group: {in_brief(error)}"))
         for submission in writing:
             submission.alone = submission.alone or lasting
         self._give_back(writing)

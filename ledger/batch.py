@@ -275,7 +275,7 @@ class Transaction:
             if self._connection.closed or (isinstance(error, psycopg.Error) and not is_refusal(error)):
                 raise
             await self._connection.execute("ROLLBACK TO SAVEPOINT guard")
-            return GuardError(f"a guard of group {group.id} failed: {error}")
+            return GuardError(f"a guard of group {group.id} failed: {in_brief(error)}")
         return True
 
 
@@ -289,6 +289,13 @@ def is_refusal(error: psycopg.Error) -> bool:
     if error.sqlstate is None:
         return not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return error.diag.severity_nonlocalized == "ERROR"
+
+
+def in_brief(error: Exception) -> str:
+    """
+    Return what went wrong, without the details that a server adds: they may hold what the callers wrote.
+    """
+    return (isinstance(error, psycopg.Error) and error.diag.message_primary) or str(error)
 
 
 def _find_groups(groups: Mapping[int, Sequence[Group]]) -> tuple[str, dict[str, object]]:

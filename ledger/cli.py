@@ -227,7 +227,7 @@ def _show_report(report: Report, *, as_json: bool) -> None:
             }
         )
         return
-    typer.echo(f"log        {report.origin}")
+    typer.echo(f"log        {_one_line(report.origin)}")
     typer.echo(f"size       {report.size:,} entries, {report.signed_size:,} of them signed")
     typer.echo(f"root       {report.root.hex()}")
     typer.echo(f"verified   in {report.elapsed_s:.2f} s, {report.entries_per_s:,.0f} entries/s")
@@ -257,7 +257,7 @@ def _check_proof(file: Path, keys: Sequence[VerifierKey], *, as_json: bool) -> N
         )
         return
     _show_json(entry)
-    typer.echo(f"entry {proven.index:,} of log {checkpoint.origin}")
+    typer.echo(f"entry {proven.index:,} of log {_one_line(checkpoint.origin)}")
     typer.echo(f"stands in its tree of {checkpoint.size:,} entries with the signed root {checkpoint.root.hex()}")
     typer.echo(NOT_ANCHORED)
     typer.echo("OK")
@@ -277,7 +277,7 @@ def _parsed(key: str | None) -> VerifierKey | None:
 
 
 def _show_json(value: Mapping[str, object]) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    typer.echo(_printable(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 def _complain(error: Exception) -> None:
@@ -286,4 +286,9 @@ def _complain(error: Exception) -> None:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return _printable(" ".join(text.split()))
+
+
+def _printable(text: str) -> str:
+    """Return `text` with JSON's escapes for what could move the cursor: logs and file names may come from anyone."""
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)

@@ -167,12 +167,14 @@ class LogDirectory:
         return data
 
 
-def bundle_places(size: int) -> list[tuple[int, int]]:
+def bundle_places(size: int) -> Iterator[tuple[int, int]]:
     """
-    Return index and width of each entry bundle of a log of `size`, in order.
+    Yield index and width of each entry bundle of a log of `size`, in order.
     """
-    complete, rest = divmod(size, TILE_WIDTH)
-    return [(index, TILE_WIDTH) for index in range(complete)] + ([(complete, rest)] if rest else [])
+    for index in range(size // TILE_WIDTH):
+        yield index, TILE_WIDTH
+    if rest := size % TILE_WIDTH:
+        yield size // TILE_WIDTH, rest
 
 
 def tile_places(size: int) -> Iterator[tuple[int, int, int]]:
@@ -185,11 +187,14 @@ def tile_places(size: int) -> Iterator[tuple[int, int, int]]:
     yield from edge_places(size)
 
 
-def log_files(size: int) -> list[str]:
+def log_files(size: int) -> Iterator[str]:
     """
-    Return the paths of all bundles and tiles of a log of `size`: bundles first, each kind in order.
+    Yield the paths of all bundles and tiles of a log of `size`: bundles first, each kind in order.
     """
-    return [bundle_path(*place) for place in bundle_places(size)] + [tile_path(*place) for place in tile_places(size)]
+    for index, width in bundle_places(size):
+        yield bundle_path(index, width)
+    for level, index, width in tile_places(size):
+        yield tile_path(level, index, width)
 
 
 def is_log_file(path: str) -> bool:

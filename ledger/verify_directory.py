@@ -83,16 +83,20 @@ def verify_directory(
 
 
 def _check_files(files: set[str], size: int) -> None:
-    """Check that the bundles and tiles are exactly those of a log of `size`; names the first that is not."""
-    expected = log_files(size)
-    for path in expected:
+    """
+    Check that the bundles and tiles are exactly those of a log of `size`; names the first that is not.
+
+    Ends at the first that is missing: a log may be signed as larger than any memory.
+    """
+    expected: set[str] = set()
+    for path in log_files(size):
         if path not in files:
             first = parse_bundle_path(path)[0] * TILE_WIDTH if is_bundle(path) else None
             fault = Fault.TILE if first is None else Fault.INDEX
-            raise BrokenError(
-                fault, where=path, expected=f"a file, in a log of {size} entries", found="none", index=first
-            )
-    surplus = sorted(path for path in files.difference(expected) if is_log_file(path))
+            wanted = f"a file, in a log of {size} entries"
+            raise BrokenError(fault, where=path, expected=wanted, found="none", index=first)
+        expected.add(path)
+    surplus = sorted(path for path in files - expected if is_log_file(path))
     if surplus:
         fault = Fault.INDEX if is_bundle(surplus[0]) else Fault.TILE
         raise BrokenError(fault, where=surplus[0], expected=f"no such file, in a log of {size} entries", found="one")

@@ -82,7 +82,12 @@ class Shell:
 def shell_in(directory: Path, home: Path) -> Shell:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LAKEPROOF_")}
     cache = load_settings(os.environ, directory=PROJECT).cache
-    ours = {"LAKEPROOF_HOME": str(home), "LAKEPROOF_CACHE": str(cache), "LAKEPROOF_PORT": "0"}
+    ours = {
+        "LAKEPROOF_HOME": str(home),
+        "LAKEPROOF_CACHE": str(cache),
+        "LAKEPROOF_PORT": "0",
+        "LAKEPROOF_CHECKPOINT_INTERVAL_S": "0.05",
+    }
     return Shell(directory=directory, environment={**kept, **ours, "PYTHONPATH": str(PROJECT)})
 
 

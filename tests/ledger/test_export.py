@@ -92,7 +92,7 @@ async def test_a_log_that_the_appender_has_written_is_exported_and_verified(desk
     await desk.sign()
     told: list[tuple[int, int]] = []
     checkpoint = await export_log(
-        desk.connection, desk.log, out, key=key, progress=lambda done, of: told.append((done, of))
+        desk.connection, desk.log, out, key=desk.key, progress=lambda done, of: told.append((done, of))
     )
     assert told == [(256, 600), (512, 600), (600, 600)]
     assert verify_directory(out, [desk.key]).root == checkpoint.root
@@ -205,7 +205,7 @@ async def test_a_broken_log_is_exported_as_it_is_and_the_verifier_says_where(des
     await desk.grow(SIZE)
     await desk.sign()
     change(
-        database,
+        desk.database,
         "UPDATE ledger.entries SET entry = set_byte(entry, 60, 65) WHERE log_id = %s AND index = 300",
         desk.log.log_id,
     )

@@ -224,13 +224,13 @@ def test_a_changed_entry_names_its_index(copy: Path, rows: list[Row], index: int
 
 
 def bundle_of(index: int) -> str:
-    place = bundle_places(SIZE)[index // TILE_WIDTH]
+    place = list(bundle_places(SIZE))[index // TILE_WIDTH]
     return bundle_path(*place)
 
 
 def rewrite(path: Path, change: Callable[[list[bytes]], object]) -> None:
     """Change the list of a log's entries and put it back into the same bundles; what is over goes into the last."""
-    places = bundle_places(SIZE)
+    places = list(bundle_places(SIZE))
     entries = [entry for place in places for entry in parse_bundle((path / bundle_path(*place)).read_bytes())]
     change(entries)
     for index, width in places:
@@ -388,6 +388,13 @@ def test_a_log_signed_again_by_another_key_is_not_believed(tmp_path: Path, rows:
 def test_another_log_is_not_believed(tmp_path: Path) -> None:
     other = Ed25519Signer.from_seed(name=OTHER_ORIGIN, seed=bytes(range(32)))
     assert broken(write_directory(tmp_path, FOREIGN, other)).fault is Fault.SIGNATURE
+
+
+def test_a_log_signed_as_larger_than_any_memory_ends_at_its_first_missing_file(copy: Path) -> None:
+    vast = Checkpoint(origin=ORIGIN, size=2**63 - 1, root=noise())
+    (copy / "checkpoint").write_bytes(sign_note(format_checkpoint(vast), [SIGNER]))
+    error = broken(copy)
+    assert (error.fault, error.index, error.where) == (Fault.INDEX, 512, bundle_path(2))
 
 
 def test_no_keys_believe_nothing(clean: Path) -> None:
