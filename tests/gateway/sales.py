@@ -19,8 +19,8 @@ SALES = f"{NAMESPACES}/sales"
 TABLES = f"{SALES}/tables"
 ORDERS = f"{TABLES}/orders"
 ORDERS_KEY = "table:lake/sales/orders"
-SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": True}]}
-CREATE = {"name": "orders", "schema": SCHEMA}
+SCHEMA: dict[str, Any] = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": True}]}
+CREATE: dict[str, Any] = {"name": "orders", "schema": SCHEMA}
 
 Append = Callable[[int, Group], Awaitable[Appended | Stale]]
 

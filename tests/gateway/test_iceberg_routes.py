@@ -4,6 +4,7 @@ The Iceberg REST catalog's routes: which there are, how names travel in them, an
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -211,7 +212,7 @@ async def test_only_the_snapshots_that_refs_name_are_loaded_on_request(sales: Ga
 
 
 async def test_members_nobody_knows_survive(sales: Gateway) -> None:
-    schema = {**SCHEMA, "schema-id": 1, "x-note": {"deep": [1, None, "ü"]}}
+    schema: dict[str, Any] = {**SCHEMA, "schema-id": 1, "x-note": {"deep": [1, None, "ü"]}}
     updates = [{"action": "add-schema", "schema": schema}, {"action": "set-current-schema", "schema-id": -1}]
     fields = [*SCHEMA["fields"], {"id": 2, "name": "n", "type": "string", "required": False, "x-tag": 7}]
     schema["fields"] = fields
