@@ -260,8 +260,7 @@ class Appender:
                 submission.commit_sent = False  # an answer did arrive: it was not carried out
         lasting = isinstance(error, LedgerError) or (refusal and (_sqlstate(error) or "")[:2] not in _TRANSIENT)
         if lasting and len(writing) == 1:
-            known = isinstance(error, LedgerError)
-            _refuse(writing[0], error if known else LedgerError(f"the database refused the group: {in_brief(error)}"))
+            _refuse(writing[0], _as_ours(error))
         for submission in writing:
             submission.alone = submission.alone or lasting
         self._give_back(writing)
@@ -294,6 +293,10 @@ def _refuse(submission: Submission, error: LedgerError) -> None:
         error = OutcomeUnknownError(f"no answer to COMMIT arrived, the group may or may not be in the log ({error})")
     if not submission.answer.done():
         submission.answer.set_result(Refused(error=error))
+
+
+def _as_ours(error: Exception) -> LedgerError:
+    return error if isinstance(error, LedgerError) else LedgerError(f"the database refused it: {in_brief(error)}")
 
 
 def _sqlstate(error: Exception) -> str | None:

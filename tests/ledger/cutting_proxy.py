@@ -27,6 +27,7 @@ class Cut(StrEnum):
     BEFORE = "before it arrives"
     AFTER = "after it was carried out, its answer lost"
     LATE = "on our side only, and it arrives later"
+    NOT = "nothing: it is only noticed"
 
 
 @dataclass
@@ -105,11 +106,19 @@ class CuttingProxy:
                     to_writer.write(message)
                     continue
                 self.plan = None
-                if plan.cut is Cut.LATE:
-                    await self._deliver_late(plan, message, reader, writer, to_reader, to_writer)
-                elif plan.cut is Cut.AFTER:
+                if plan.cut is Cut.NOT:
+                    to_writer.write(message)
+                    plan.hit.set()
+                    continue
+                if plan.cut is not Cut.BEFORE:
                     answers.cancel()
-                    to_writer.write(await _whole_statement(message, reader))
+                    statement = await _whole_statement(message, reader)
+                if plan.cut is Cut.LATE:
+                    writer.close()
+                    plan.hit.set()
+                    await plan.deliver.wait()
+                if plan.cut is not Cut.BEFORE:
+                    to_writer.write(statement)
                     await to_reader.read(1)
                 if plan.then is not None:
                     await plan.then()
@@ -119,22 +128,6 @@ class CuttingProxy:
             answers.cancel()
             with suppress(asyncio.CancelledError, OSError):
                 await answers
-
-    @staticmethod
-    async def _deliver_late(
-        plan: Plan,
-        message: bytes,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        to_reader: asyncio.StreamReader,
-        to_writer: asyncio.StreamWriter,
-    ) -> None:
-        held = await _whole_statement(message, reader)
-        writer.close()
-        plan.hit.set()
-        await plan.deliver.wait()
-        to_writer.write(held)
-        await to_reader.read(1)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -142,8 +143,8 @@ async def append(installation: Installation, log_id: int, wanted: Sequence[Group
     """Append groups through the real Appender."""
     dsn = installation.as_role(installation.roles.appender)
     async with Appender(dsn, GuardRegistry(CORE_GUARDS)) as appender:
-        for group in wanted:
-            await appender.append(log_id, group)
+        for at in range(0, len(wanted), 500):
+            await asyncio.gather(*(appender.append(log_id, group) for group in wanted[at : at + 500]))
 
 
 async def put(database: str, log_id: int, rows: Sequence[Row]) -> None:
