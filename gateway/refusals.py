@@ -91,19 +91,14 @@ class Refusals:
 
     async def _refused(self, refusal: _Refusal) -> None:
         now = self._clock()
+        caller = self._caller(refusal, now)
+        known = self._counts.get(refusal)
+        if caller.recorded >= RECORDED_MAX and (known is None or _is_due(known, now)):
+            refusal = self._counted_together(refusal)
         count = self._count(refusal)
         if not _is_due(count, now):
             count.since += 1
             return
-        caller = self._caller(refusal, now)
-        if caller.recorded >= RECORDED_MAX and refusal.target is not None:
-            together = self._count(replace(refusal, target=None, reason=None))
-            together.since += count.since
-            count.since = 0
-            refusal, count = replace(refusal, target=None, reason=None), together
-            if not _is_due(count, now):
-                count.since += 1
-                return
         caller.recorded += 1
         times, count.since, count.recorded_at = count.since + 1, 0, now
         try:
@@ -117,8 +112,15 @@ class Refusals:
         count = self._counts.setdefault(refusal, _Count())
         self._counts.move_to_end(refusal)
         if len(self._counts) > REMEMBERED_MAX:
-            self._counts.popitem(last=False)
+            self._counted_together(next(iter(self._counts)))
         return count
+
+    def _counted_together(self, refusal: _Refusal) -> _Refusal:
+        """Forget a refusal; what it has counted goes to that of all of its kind, which is returned."""
+        together = replace(refusal, target=None, reason=None)
+        if together != refusal and (count := self._counts.pop(refusal, None)) is not None and count.since:
+            self._counts.setdefault(together, _Count()).since += count.since
+        return together
 
     def _caller(self, refusal: _Refusal, now: datetime) -> _Caller:
         name = (refusal.log_id, refusal.actor)

@@ -36,6 +36,8 @@ META_ACTIONS: Final[Mapping[str, str]] = {
     "remove-statistics": "META_REMOVE_STATISTICS",
     "set-partition-statistics": "META_SET_PARTITION_STATISTICS",
     "remove-partition-statistics": "META_REMOVE_PARTITION_STATISTICS",
+    "add-view-version": "META_ADD_VIEW_VERSION",
+    "set-current-view-version": "META_SET_CURRENT_VIEW_VERSION",
 }
 # counts in a snapshot's summary (table spec, appendix F) that name an action when they are above zero
 _COUNTS: Final[Mapping[str, str]] = {

@@ -15,15 +15,15 @@ and `SNAP_*` actions); the metadata updates that Nessie does not know are named 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.errors import UnavailableError
+from gateway.metadata import commit_actions
 from gateway.policy.engine import ACCESS_RULE, Outcome, Verdict
-from gateway.policy.table import snapshot_of
-from gateway.policy.variables import CommitView, PrincipalView, added_snapshots
+from gateway.policy.variables import CommitView, PrincipalView
 
 if TYPE_CHECKING:
     from ledger.canonical import Json
@@ -86,27 +86,6 @@ _OPERATIONS: Final[Mapping[str, tuple[str, str | None]]] = {
 
 _CONTENT_TYPES: Final = {"table": "ICEBERG_TABLE", "view": "ICEBERG_VIEW", "namespace": "NAMESPACE"}
 
-_UPDATES: Final = {"add-spec": "META_ADD_PARTITION_SPEC", "set-default-spec": "META_SET_DEFAULT_PARTITION_SPEC"}
-"""The updates whose actions are not named after them."""
-
-_COUNTED: Final = (
-    ("added-data-files", "SNAP_ADD_DATA_FILES"),
-    ("deleted-data-files", "SNAP_DELETE_DATA_FILES"),
-    ("added-delete-files", "SNAP_ADD_DELETE_FILES"),
-    ("added-equality-delete-files", "SNAP_ADD_EQUALITY_DELETE_FILES"),
-    ("added-position-delete-files", "SNAP_ADD_POSITION_DELETE_FILES"),
-    ("removed-delete-files", "SNAP_REMOVE_DELETE_FILES"),
-    ("removed-equality-delete-files", "SNAP_REMOVE_EQUALITY_DELETE_FILES"),
-    ("removed-position-delete-files", "SNAP_REMOVE_POSITION_DELETE_FILES"),
-    ("added-records", "SNAP_ADDED_RECORDS"),
-    ("deleted-records", "SNAP_DELETED_RECORDS"),
-    ("added-position-deletes", "SNAP_ADDED_POSITION_DELETES"),
-    ("removed-position-deletes", "SNAP_DELETED_POSITION_DELETES"),
-    ("added-equality-deletes", "SNAP_ADDED_EQUALITY_DELETES"),
-    ("removed-equality-deletes", "SNAP_DELETED_EQUALITY_DELETES"),
-)
-"""Counters of a snapshot's summary (Iceberg specification, "Optional Snapshot Summary Fields") and their actions."""
-
 
 def access_activation(*, commit: CommitView, principal: PrincipalView, ref: str = "") -> dict[str, Json]:
     """
@@ -149,10 +128,7 @@ def access_actions(commit: CommitView) -> tuple[str, ...]:
         UnknownOperationError: if the operation of `commit` has no name in the vocabulary.
     """
     _, catalog_action = _operation(commit)
-    found = {catalog_action} if catalog_action else set()
-    found.update(*(_update_actions(update) for update in commit.updates))
-    found.update(*(_snapshot_actions(snapshot) for snapshot in added_snapshots(commit.updates)))
-    return tuple(sorted(found))
+    return tuple(sorted({*commit_actions(commit.updates), *([catalog_action] if catalog_action else [])}))
 
 
 def decide_access(rules: Sequence[AccessRule], verdicts: Sequence[Verdict]) -> AccessDecision:
@@ -193,25 +169,3 @@ def _operation(commit: CommitView) -> tuple[str, str | None]:
     if verb not in _OPERATIONS:
         raise UnknownOperationError(f"operation: expected one of {sorted(_OPERATIONS)}, found {commit.operation!r:.60}")
     return _OPERATIONS[verb]
-
-
-def _update_actions(update: Mapping[str, Any]) -> Iterator[str]:
-    action = str(update.get("action", ""))
-    yield _UPDATES.get(action, f"META_{action.upper().replace('-', '_')}")
-    if action == "remove-properties" and "location" in (update.get("removals") or ()):
-        yield "META_REMOVE_LOCATION_PROPERTY"
-
-
-def _snapshot_actions(snapshot: Mapping[str, Any]) -> Iterator[str]:
-    known = snapshot_of(snapshot)
-    summary = known["summary"]
-    if not isinstance(summary, Mapping):
-        return
-    for counter, action in _COUNTED:
-        count = str(summary.get(counter, ""))
-        if count.isascii() and count.isdecimal() and count.strip("0"):
-            yield action
-    if summary.get("replace-partitions") == "true":
-        yield "SNAP_REPLACE_PARTITIONS"
-    if known["operation"]:
-        yield f"SNAP_OP_{str(known['operation']).upper()}"

@@ -140,6 +140,7 @@ def test_updates_and_snapshots_name_their_actions() -> None:
         "SNAP_ADDED_RECORDS",
         "SNAP_ADD_DATA_FILES",
         "SNAP_DELETED_POSITION_DELETES",
+        "SNAP_DELETED_RECORDS",
         "SNAP_OP_OVERWRITE",
         "SNAP_REPLACE_PARTITIONS",
     )
