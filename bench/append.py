@@ -124,6 +124,7 @@ async def appends(dsn: str, log_id: int, event: PreparedEvent, callers: int, sec
         async def once(_: int) -> None:
             await appender.append(log_id, Group(id=new_id(), then=(event,)))
 
+        await once(0)  # connects
         return await measure(callers, seconds, once)
 
 

@@ -153,8 +153,7 @@ class _Flow:
 
     async def attempt(self, state: ControlState, *, is_last: bool) -> Answer | None:
         """Load, judge and change once; None if another commit was first and this one may try again."""
-        loaded = await self.catalog.load(self.requested.mutation.target)
-        resulting = self._change(loaded)
+        loaded, resulting = await self._load()
         self.step(8)
         for _ in range(STALE_MAX):
             # At first these are the rules of step 3: if they have changed since, the append says so, and they are
@@ -176,14 +175,19 @@ class _Flow:
         self.house.catalog(principal.tenant, state, self.requested.mutation.target.alias)
         return state
 
-    def _change(self, loaded: Loaded) -> Change | GatewayError:
-        """What the mutation would make of `loaded`; why it cannot be is kept until access has permitted an answer."""
-        now_ms = int(self.house.clock().timestamp() * 1000)
-        new_uuid = str(UUID(bytes=self.house.random(16), version=4))
+    async def _load(self) -> tuple[Loaded, Change | GatewayError]:
+        """The target as it is, and as it would be; why it cannot be is kept until access has permitted an answer."""
+        mutation = self.requested.mutation
+        loaded = Loaded(namespace_exists=False)
         try:
-            return change(self.requested.mutation, loaded, self.catalog, now_ms=now_ms, new_uuid=new_uuid)
+            loaded = await self.catalog.load(mutation.target)
+            now_ms = int(self.house.clock().timestamp() * 1000)
+            new_uuid = str(UUID(bytes=self.house.random(16), version=4))
+            return loaded, change(mutation, loaded, self.catalog, now_ms=now_ms, new_uuid=new_uuid)
+        except UnavailableError:
+            raise
         except GatewayError as error:
-            return error
+            return loaded, error
 
     async def _judge(self, state: ControlState, loaded: Loaded, resulting: Change | GatewayError) -> Judgement:
         """Step 10. Of what cannot be done there is no result to judge: access alone says whether the caller is told."""

@@ -44,6 +44,10 @@ class _Refusal:
     target: Target | None = None
     reason: Reason | None = None
 
+    def together(self) -> _Refusal:
+        """Return the refusal that stands for all of this caller and operation."""
+        return replace(self, target=None, reason=None)
+
 
 @dataclass(slots=True)
 class _Count:
@@ -93,8 +97,9 @@ class Refusals:
         now = self._clock()
         caller = self._caller(refusal, now)
         known = self._counts.get(refusal)
-        if caller.recorded >= RECORDED_MAX and (known is None or _is_due(known, now)):
-            refusal = self._counted_together(refusal)
+        if caller.recorded >= RECORDED_MAX and (known is None or _is_due(known, now)) and refusal != refusal.together():
+            self._forget(refusal)
+            refusal = refusal.together()
         count = self._count(refusal)
         if not _is_due(count, now):
             count.since += 1
@@ -112,15 +117,14 @@ class Refusals:
         count = self._counts.setdefault(refusal, _Count())
         self._counts.move_to_end(refusal)
         if len(self._counts) > REMEMBERED_MAX:
-            self._counted_together(next(iter(self._counts)))
+            self._forget(next(iter(self._counts)))
         return count
 
-    def _counted_together(self, refusal: _Refusal) -> _Refusal:
-        """Forget a refusal; what it has counted goes to that of all of its kind, which is returned."""
-        together = replace(refusal, target=None, reason=None)
-        if together != refusal and (count := self._counts.pop(refusal, None)) is not None and count.since:
-            self._counts.setdefault(together, _Count()).since += count.since
-        return together
+    def _forget(self, refusal: _Refusal) -> None:
+        """Forget a refusal; what it has counted and not recorded goes to those that are counted together."""
+        count = self._counts.pop(refusal, None)
+        if count is not None and count.since and refusal != refusal.together():
+            self._counts.setdefault(refusal.together(), _Count()).since += count.since
 
     def _caller(self, refusal: _Refusal, now: datetime) -> _Caller:
         name = (refusal.log_id, refusal.actor)

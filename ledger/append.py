@@ -176,34 +176,19 @@ class Appender:
 
     async def _write(self, batch: Batch) -> None:
         """Write one batch in one transaction; groups of logs whose heads are held go back to their lines."""
-        loop = asyncio.get_running_loop()
         self._writing = [submission for line in batch.values() for submission in line]
         self._commit_sent = False
         transaction = await self._open()
-        waited_for = self._contention.head_to_wait_for(batch.keys(), loop.time())
-        if waited_for is not None:
-            batch = self._go_on_with(batch, {waited_for})
-        groups = {log_id: [submission.group for submission in line] for log_id, line in batch.items()}
-        locked = await transaction.begin(groups, wait=waited_for is not None)
-        if not locked:
-            await transaction.rollback()
-        self._contention.note_locked(locked)
-        if held := [log_id for log_id in batch if log_id not in locked]:
-            held = [log_id for log_id in held if await self._exists(log_id, batch[log_id], transaction)]
-            batch = self._go_on_with(batch, locked)
-            if waited_for is None:
-                self._contention.note_skipped(held, all_were=not locked)
-            else:
-                self._contention.note_waited_in_vain(waited_for, loop.time())
-            if held and not locked and not self._contention.may_wait(loop.time()):
-                await self._pause(POLL_S)
+        batch = await self._lock(batch, transaction)
         if not batch:
             return
-        outcomes = await transaction.sequence({log_id: groups[log_id] for log_id in batch})
-        for submission in self._writing:
-            # Settled under the lock, whatever became of an earlier COMMIT.
-            submission.commit_sent = False
-            submission.found = transaction.holds(submission.log_id, submission.group.id)
+        outcomes = await transaction.sequence(_groups(batch))
+        for log_id, line in batch.items():
+            stored = transaction.stored(log_id)
+            for submission in line:
+                # Settled under the lock, whatever became of an earlier COMMIT.
+                submission.commit_sent = False
+                submission.found = bool(stored) and submission.group.id in stored
         changes = transaction.changes
         if await transaction.commit(self._may_commit):
             self._answer(batch, outcomes)
@@ -211,6 +196,28 @@ class Appender:
                 self._on_append()
         else:
             self._go_on_with(batch, ())
+
+    async def _lock(self, batch: Batch, transaction: Transaction) -> Batch:
+        """Begin the transaction; returns the part of the batch whose heads are locked, the rest has gone back."""
+        loop = asyncio.get_running_loop()
+        waited_for = self._contention.head_to_wait_for(batch.keys(), loop.time())
+        if waited_for is not None:
+            batch = self._go_on_with(batch, {waited_for})
+        locked = await transaction.begin(_groups(batch), wait=waited_for is not None)
+        self._contention.note_locked(locked)
+        if len(locked) == len(batch):
+            return batch
+        if not locked:
+            await transaction.rollback()
+        held = [log_id for log_id in batch.keys() - locked if await self._exists(log_id, batch[log_id], transaction)]
+        batch = self._go_on_with(batch, locked)
+        if waited_for is None:
+            self._contention.note_skipped(held, all_were=not locked)
+        else:
+            self._contention.note_waited_in_vain(waited_for, loop.time())
+        if held and not locked and not self._contention.may_wait(loop.time()):
+            await self._pause(POLL_S)
+        return batch
 
     def _may_commit(self) -> bool:
         """Tell whether nobody in the batch was told that nothing was appended; from now on it may be in the log."""
@@ -280,6 +287,10 @@ class Appender:
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
+
+
+def _groups(batch: Batch) -> dict[int, list[Group]]:
+    return {log_id: [submission.group for submission in line] for log_id, line in batch.items()}
 
 
 def _give_up(submission: Submission, when: str) -> None:

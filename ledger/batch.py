@@ -16,7 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor
 
 from ledger.contention import LOCK_WAIT_MS
 from ledger.entry import parse_entry
@@ -97,6 +97,7 @@ class Transaction:
         self._connection = connection
         self._guards = guards
         self._pending = PendingTiles(connection)
+        self._cursors: dict[str, AsyncCursor[Any]] = {}
         self._origins: dict[int, str] = {}
         self._batches: dict[int, _LogBatch] = {}
         self._in_savepoint = False
@@ -119,9 +120,9 @@ class Transaction:
         )
         try:
             async with self._connection.pipeline():
-                await self._connection.execute("BEGIN")
-                heads = await self._connection.execute(query, parameters)
-                found = await self._connection.execute(*_find_groups(groups))
+                await self._execute("BEGIN")
+                heads = await self._execute(query, parameters)
+                found = await self._execute(*_find_groups(groups))
         except psycopg.errors.LockNotAvailable:
             return set()
         for *head, clock in await heads.fetchall():
@@ -136,9 +137,9 @@ class Transaction:
         """Tell whether there is such a log, whoever holds its head."""
         return await self._origin(log_id) is not None
 
-    def holds(self, log_id: int, group_id: UUID) -> bool:
-        """Tell whether the locked log holds that group already."""
-        return group_id in self._batches[log_id].stored
+    def stored(self, log_id: int) -> Mapping[UUID, StoredGroup]:
+        """Return the groups of this batch that the locked log holds already."""
+        return self._batches[log_id].stored
 
     async def sequence(self, groups: Mapping[int, Sequence[Group]]) -> dict[int, list[Outcome]]:
         """
@@ -182,17 +183,17 @@ class Transaction:
                 await stack.enter_async_context(self._connection.pipeline())
             if self._in_savepoint:
                 # Else the head, locked outside and changed inside of a savepoint, would cost a multixact.
-                await self._connection.execute("RELEASE SAVEPOINT guard")
+                await self._execute("RELEASE SAVEPOINT guard")
             if rows:
-                await self._connection.execute(QUERIES["insert_entries"], _entry_columns(rows))
+                await self._execute(QUERIES["insert_entries"], _entry_columns(rows))
             if parts:
-                await self._connection.execute(QUERIES["insert_parts"], _part_columns(parts))
+                await self._execute(QUERIES["insert_parts"], _part_columns(parts))
             if tiles:
-                await self._connection.execute(QUERIES["insert_tiles"], _tile_columns(tiles))
+                await self._execute(QUERIES["insert_tiles"], _tile_columns(tiles))
             if changed:
-                await self._connection.execute(QUERIES["update_heads"], _head_columns(changed))
+                await self._execute(*_update_heads(changed))
             allowed = may_commit()
-            await self._connection.execute("COMMIT" if allowed else "ROLLBACK")
+            await self._execute("COMMIT" if allowed else "ROLLBACK")
         if allowed:
             for log_id, batch in changed.items():
                 if batch.pending is not None and batch.new_head is not None:
@@ -203,6 +204,13 @@ class Transaction:
         """End the transaction without a trace."""
         await self._connection.execute("ROLLBACK")
 
+    async def _execute(self, query: str, parameters: Mapping[str, object] | None = None) -> AsyncCursor[Any]:
+        """Run one of our queries, each on a cursor that is kept: it remembers how its parameters are written."""
+        cursor = self._cursors.get(query)
+        if cursor is None:
+            cursor = self._cursors[query] = self._connection.cursor()
+        return await cursor.execute(query, parameters)
+
     async def _read_stored(self, firsts: Sequence[tuple[int, int, bytes]]) -> None:
         """Read the groups whose first entries were found: the other entries, and the salts of the parts still there."""
         ranges = {(log_id, index): parse_entry(bytes(entry)) for log_id, index, entry in firsts}
@@ -212,10 +220,10 @@ class Transaction:
             "ends": [index + first.of for (_, index), first in ranges.items()],
         }
         entries = {(log_id, index): bytes(entry) for log_id, index, entry in firsts}
-        cursor = await self._connection.execute(QUERIES["entries_of_groups"], bounds)
+        cursor = await self._execute(QUERIES["entries_of_groups"], bounds)
         entries |= {(log_id, index): bytes(entry) for log_id, index, entry in await cursor.fetchall()}
         salts: dict[tuple[int, int], dict[str, bytes]] = {}
-        cursor = await self._connection.execute(QUERIES["salts_of_groups"], bounds)
+        cursor = await self._execute(QUERIES["salts_of_groups"], bounds)
         for log_id, index, name, salt in await cursor.fetchall():
             salts.setdefault((log_id, index), {})[name] = bytes(salt)
         for (log_id, index), first in ranges.items():
@@ -235,7 +243,7 @@ class Transaction:
 
     async def _origin(self, log_id: int) -> str | None:
         if log_id not in self._origins:
-            cursor = await self._connection.execute(QUERIES["log_by_id"], {"log_id": log_id})
+            cursor = await self._execute(QUERIES["log_by_id"], {"log_id": log_id})
             row = await cursor.fetchone()
             if row is None:
                 return None
@@ -348,9 +356,20 @@ def _tile_columns(tiles: Sequence[tuple[int, Tile]]) -> dict[str, object]:
     }
 
 
-def _head_columns(batches: Mapping[int, _LogBatch]) -> dict[str, object]:
+def _update_heads(batches: Mapping[int, _LogBatch]) -> tuple[str, dict[str, object]]:
+    """Return the statement that moves all heads of a batch."""
     heads = [(log_id, batch.new_head) for log_id, batch in batches.items() if batch.new_head is not None]
-    return {
+    if len(heads) == 1:
+        ((log_id, head),) = heads
+        return QUERIES["update_head"], {
+            "log_id": log_id,
+            "size": head.size,
+            "last": head.last,
+            "frontier": head.frontier.pack(),
+            "control": head.control_index,
+            "recorded": head.recorded_at,
+        }
+    return QUERIES["update_heads"], {
         "log_ids": [log_id for log_id, _ in heads],
         "sizes": [head.size for _, head in heads],
         "lasts": [head.last for _, head in heads],

@@ -50,14 +50,20 @@ _log = logging.getLogger(__name__)
 
 LogName = Annotated[str, typer.Argument(help="Origin, tenant's name or id, or 'system'.", show_default=False)]
 TrustedKeys = Annotated[
-    list[str] | None, typer.Option("--key", help="A verifier key you trust. May be repeated.", show_default=False)
+    list[str] | None,
+    typer.Option("--key", metavar="VKEY", help="A verifier key you trust. May be repeated.", show_default=False),
 ]
 LogKey = Annotated[
-    str | None, typer.Option("--key", help="The log's verifier key, if not this installation's.", show_default=False)
+    str | None,
+    typer.Option(
+        "--key", metavar="VKEY", help="The log's verifier key, if not this installation's.", show_default=False
+    ),
 ]
 Held = Annotated[
     list[Path] | None,
-    typer.Option("--checkpoint", help="A checkpoint that you kept: the log must go on from it.", show_default=False),
+    typer.Option(
+        "--checkpoint", metavar="FILE", help="One that you kept: the log must go on from it.", show_default=False
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 

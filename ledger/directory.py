@@ -120,8 +120,8 @@ class LogDirectory:
         """
         Return the entries of a bundle as far as their lengths lead; perhaps not `width` of them.
 
-        Where a length leads beyond the end of the file, an empty entry ends the list. Nothing accepts that one, so those
-        that check the entries name it, if none before it is bad.
+        Where a length leads beyond the end of the file, an empty entry ends the list. Nothing accepts that one, so
+        those that check the entries name it, if none before it is bad.
 
         Raises:
             UnreadableError: if it cannot be read.

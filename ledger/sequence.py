@@ -163,7 +163,7 @@ def sequence(
     placed: dict[UUID, tuple[Group, Appended]] = {}
     for group in groups:
         outcome: Outcome
-        if (found := stored.get(group.id)) is not None:
+        if stored and (found := stored.get(group.id)) is not None:
             outcome = _stored_outcome(group, found)
         elif (twin := placed.get(group.id)) is not None:
             outcome = _twin_outcome(group, *twin)

@@ -92,6 +92,12 @@ FROM unnest(%(log_ids)b::integer[], %(sizes)b::bigint[], %(lasts)b::bytea[], %(f
     AS n (log_id, size, last, frontier, control_index, recorded_at)
 WHERE h.log_id = n.log_id
 
+-- name: update_head
+-- The new end of one log.
+UPDATE ledger.heads
+SET size = %(size)s, last = %(last)b, frontier = %(frontier)b, control_index = %(control)s, recorded_at = %(recorded)s
+WHERE log_id = %(log_id)s
+
 -- name: logs
 -- Every log this role may see.
 SELECT log_id, origin, tenant, reader FROM ledger.logs ORDER BY log_id

@@ -11,8 +11,8 @@ import httpx
 
 from gateway.admin.application import OPERATOR
 from ledger.sequence import Appended, Group, Stale
-from tests.gateway.conftest import Gateway
 from tests.gateway.story import live_rows, path_of
+from tests.servers.gateways import Gateway
 
 NAMESPACES = "/v1/iceberg/lake/namespaces"
 SALES = f"{NAMESPACES}/sales"

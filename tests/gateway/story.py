@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from psycopg import AsyncConnection
+
 from gateway.metadata_files import local_path
 from lakeproof.services import Services
 from ledger.entry import Entry, parse_entry
 from ledger.events import CommitDecided, CommitSettled, Decided, Settled, from_data
 from ledger.read import iterate_entries, read_head, read_parts
+from ledger.verify_database import verify_database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +158,16 @@ async def check_agreement(services: Services, log_id: int) -> Rows:
     for _, location, digest in rows.tables.values():
         assert hashlib.sha256(path_of(location).read_bytes()).hexdigest() == digest
     return rows
+
+
+async def check_log(services: Services, log_id: int) -> None:
+    """Verify a log as an auditor does: its chain, its tree, its head and what the database derives from its entries."""
+    installation = services.foundation.installation
+    auditor = installation.as_role(installation.roles.auditor)
+    (log,) = [log for log in await services.logs() if log.log_id == log_id]
+    async with await AsyncConnection.connect(auditor, autocommit=True) as connection:
+        report = await verify_database(connection, log, [])
+        assert report.size == (await read_head(connection, log_id)).size
 
 
 def path_of(location: str) -> Path:

@@ -14,9 +14,9 @@ import pytest
 
 from gateway.identity.api_keys import mint_key
 from gateway.requests import COMMIT_BODY_SIZE_BYTES_MAX, NAMESPACE_BODY_SIZE_BYTES_MAX
-from tests.gateway.conftest import Gateway
 from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
 from tests.gateway.story import check_agreement, tell
+from tests.servers.gateways import Gateway
 from tests.servers.loopback import serve
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -223,6 +223,10 @@ async def test_without_known_credentials_nothing_is_answered_but_401(sales: Gate
             assert answer.headers["www-authenticate"] == "Bearer"
             assert error_of(answer)["type"] == "NotAuthorizedException"
             assert sales.acme.key.secret[10:] not in answer.text
+    system = await tell(sales.services, sales.services.system.log_id, key="gateway:access")
+    operations = {str(one.entry.data["operation"]) for one in system if one.words == "access.refused"}
+    assert "POST /v1/iceberg/{alias}/namespaces/{namespace}/tables/{table}" in operations, "the route, not the path"
+    assert not any("sales" in operation for operation in operations)
     key = {"X-Api-Key": sales.acme.key.secret}
     assert (await anonymous.get(NAMESPACES, headers=key)).status_code == 200
 

@@ -17,7 +17,6 @@ from gateway.policy.pool import WorkerEngine
 from ledger.canonical import Json
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.sequence import Appended, Group, Stale
-from tests.gateway.conftest import Gateway
 from tests.gateway.sales import (
     CREATE,
     NAMESPACES,
@@ -31,6 +30,7 @@ from tests.gateway.sales import (
     properties,
 )
 from tests.gateway.story import check_agreement, path_of, tell, words
+from tests.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -181,6 +181,8 @@ async def test_metadata_that_was_changed_behind_our_back_is_noticed(sales: Gatew
     file = path_of(await location_of_orders(sales))
     file.write_bytes(file.read_bytes().replace(b"zstd", b"none"))
     restarted = sales.through(files=MetadataFiles(), catalogs={})
+    eve = sales.through(key=await another_key(sales), files=MetadataFiles(), catalogs={})
+    assert (await eve.post(ORDERS, json=properties(a="b"))).status_code == 403, "not even that it is broken"
     for answer in (await restarted.get(ORDERS), await restarted.post(ORDERS, json=properties(a="b"))):
         assert (answer.status_code, error_of(answer)["type"]) == (500, "RuntimeIOException")
     file.unlink()

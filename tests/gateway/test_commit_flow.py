@@ -12,7 +12,6 @@ import httpx
 import pytest
 
 from ledger.entry import Branch
-from tests.gateway.conftest import Gateway
 from tests.gateway.sales import (
     CREATE,
     NAMESPACES,
@@ -26,6 +25,7 @@ from tests.gateway.sales import (
     properties,
 )
 from tests.gateway.story import check_agreement, live_rows, path_of, tell, words
+from tests.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -9,7 +9,6 @@ import pytest
 from gateway.admin.application import OPERATOR
 from gateway.commit_flow import ATTEMPTS_MAX, STALE_MAX
 from ledger.entry import Branch
-from tests.gateway.conftest import Gateway
 from tests.gateway.sales import (
     CREATE,
     NAMESPACES,
@@ -24,6 +23,7 @@ from tests.gateway.sales import (
     properties,
 )
 from tests.gateway.story import check_agreement, path_of, tell, words
+from tests.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,9 +11,9 @@ import pytest
 
 from gateway.iceberg_routes import router
 from gateway.identifiers import Target
-from tests.gateway.conftest import Gateway
 from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
 from tests.gateway.story import check_agreement, live_rows, tell
+from tests.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -189,9 +189,9 @@ async def test_a_table_is_loaded_as_it_was_committed(sales: Gateway) -> None:
 
 
 async def test_only_the_snapshots_that_refs_name_are_loaded_on_request(sales: Gateway) -> None:
-    updates = []
+    updates: list[dict[str, Any]] = []
     for number in (1, 2):
-        snapshot: dict[str, object] = {
+        snapshot: dict[str, Any] = {
             "snapshot-id": number,
             "sequence-number": number,
             "timestamp-ms": 32_503_680_000_000 + number,

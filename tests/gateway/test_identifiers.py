@@ -34,7 +34,7 @@ namespaces = st.lists(names, min_size=1, max_size=4).map(tuple)
 @given(names)
 def test_a_name_survives_its_path(name: str) -> None:
     assert parse_name_segment(quote(name, safe="")) == name
-    assert parse_name_segment(quote(name, safe="").lower()) == name if quote(name, safe="") == name.lower() else True
+    assert parse_name_segment(quote(name, safe="/:@!$&'()*+,;=")) == name, "however much of it is encoded"
 
 
 @given(namespaces)
@@ -67,9 +67,7 @@ def test_a_table_and_the_namespace_of_its_name_have_two_keys() -> None:
 @pytest.mark.parametrize("control", CONTROLS)
 def test_control_characters_and_surrogates_are_refused(control: str) -> None:
     for text in (control, f"a{control}", f"{control}a", f"a{control}b"):
-        with pytest.raises(
-            BadRequestError, match=f"name: expected no control characters, found U\\+{ord(control):04X}"
-        ):
+        with pytest.raises(BadRequestError, match=rf"^name: expected no control .* U\+{ord(control):04X}$"):
             parse_name(text, field="name")
 
 
@@ -102,7 +100,7 @@ def test_a_percent_sign_that_encodes_nothing_is_itself() -> None:
 
 @pytest.mark.parametrize("alias", ["", "a b", "a/b", "a.b", "ü", "a\n", "x" * 65, "%2e"])
 def test_what_is_no_alias_is_refused(alias: str) -> None:
-    with pytest.raises(BadRequestError, match="^warehouse: expected 1 to 64"):
+    with pytest.raises(BadRequestError, match=r"^warehouse: expected 1 to 64"):
         parse_alias(alias, field="warehouse")
     assert parse_alias("x" * 64) == "x" * 64
 
@@ -112,7 +110,7 @@ def test_names_that_make_too_long_a_key_are_refused() -> None:
     longest = ("x" * 255,) * 7
     rest = room - sum(len(level) + 1 for level in longest)
     assert len(Target(alias="lake", namespace=(*longest, "x" * rest)).key) == KEY_LENGTH_MAX
-    with pytest.raises(BadRequestError, match="^namespace: expected names of at most 2000 bytes together"):
+    with pytest.raises(BadRequestError, match=r"^namespace: expected names of at most 2000 bytes together"):
         Target(alias="lake", namespace=(*longest, "x" * (rest + 1)))
-    with pytest.raises(BadRequestError, match="^table: "):
+    with pytest.raises(BadRequestError, match=r"^table: "):
         Target(alias="lake", namespace=longest, name="ü" * 255)

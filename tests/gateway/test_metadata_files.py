@@ -23,6 +23,10 @@ def warehouse(tmp_path: Path) -> str:
     return f"file://{tmp_path}/warehouse"
 
 
+def root_of(warehouse: str) -> Path:
+    return Path(warehouse.removeprefix("file://"))
+
+
 async def test_what_is_written_is_read_with_its_digest(warehouse: str) -> None:
     location = f"{warehouse}/t/metadata/00000-x.metadata.json"
     written = await MetadataFiles().write(location, METADATA, within=warehouse)
@@ -36,7 +40,7 @@ async def test_what_is_written_is_read_with_its_digest(warehouse: str) -> None:
 async def test_a_file_that_was_changed_is_not_read(warehouse: str) -> None:
     location = f"{warehouse}/00000-x.metadata.json"
     written = await MetadataFiles().write(location, METADATA, within=warehouse)
-    path = Path(f"{warehouse}/00000-x.metadata.json".removeprefix("file://"))
+    path = root_of(warehouse) / "00000-x.metadata.json"
     whole = path.read_bytes()
     for position in range(len(whole)):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
@@ -49,7 +53,7 @@ async def test_a_file_that_was_changed_is_not_read(warehouse: str) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff"])
 async def test_a_file_that_is_no_json_object_is_not_read(warehouse: str, data: bytes) -> None:
-    path = Path(warehouse.removeprefix("file://")) / "m.json"
+    path = root_of(warehouse) / "m.json"
     path.write_bytes(data)
     with pytest.raises(MetadataFileError, match="expected"):
         await MetadataFiles().read(f"{warehouse}/m.json", digest=hashlib.sha256(data).hexdigest())
@@ -59,7 +63,7 @@ async def test_what_is_remembered_is_remembered_with_its_digest(warehouse: str) 
     files = MetadataFiles()
     location = f"{warehouse}/00000-x.metadata.json"
     written = await files.write(location, METADATA, within=warehouse)
-    (Path(warehouse.removeprefix("file://")) / "00000-x.metadata.json").unlink()
+    (root_of(warehouse) / "00000-x.metadata.json").unlink()
     assert await files.read(location, digest=written.sha256) is METADATA
     with pytest.raises(MetadataFileError):
         await files.read(location, digest="0" * 64)
@@ -70,7 +74,7 @@ async def test_no_more_is_remembered_than_fits(warehouse: str) -> None:
     files = MetadataFiles(cached_bytes_max=2 * size_bytes)
     written = [await files.write(f"{warehouse}/{number}", METADATA, within=warehouse) for number in range(3)]
     for number in range(3):
-        (Path(warehouse.removeprefix("file://")) / str(number)).unlink()
+        (root_of(warehouse) / str(number)).unlink()
     with pytest.raises(MetadataFileError):
         await files.read(written[0].location, digest=written[0].sha256)
     await files.delete(written[1])
@@ -92,7 +96,7 @@ async def test_a_file_is_never_written_over(warehouse: str) -> None:
 
 
 async def test_what_cannot_be_written_is_unavailable(warehouse: str) -> None:
-    (Path(warehouse.removeprefix("file://")) / "t").write_bytes(b"")
+    (root_of(warehouse) / "t").write_bytes(b"")
     with pytest.raises(UnavailableError, match="cannot be written, nothing was changed"):
         await MetadataFiles().write(f"{warehouse}/t/metadata/m.json", METADATA, within=warehouse)
 
@@ -107,7 +111,7 @@ async def test_metadata_that_nobody_could_read_again_is_not_written(
     assert await MetadataFiles().read(f"{warehouse}/fits", digest=written.sha256) == fits
     with pytest.raises(BadRequestError, match="expected at most 100 bytes of metadata, found 101"):
         await files.write(f"{warehouse}/over", {"x": fits["x"] + "y"}, within=warehouse)
-    (Path(warehouse.removeprefix("file://")) / "over").write_bytes(orjson.dumps({"x": fits["x"] + "y"}))
+    (root_of(warehouse) / "over").write_bytes(orjson.dumps({"x": fits["x"] + "y"}))
     with pytest.raises(MetadataFileError, match="found more"):
         await files.read(f"{warehouse}/over", digest="0" * 64)
 
@@ -119,7 +123,7 @@ async def test_deleting_is_repeatable(warehouse: str) -> None:
         await files.delete(written)
     with pytest.raises(MetadataFileError):
         await files.read(written.location, digest=written.sha256)
-    (Path(warehouse.removeprefix("file://")) / "folder").mkdir()
+    (root_of(warehouse) / "folder").mkdir()
     with pytest.raises(MetadataFileError, match="cannot be deleted"):
         await files.delete(Written(location=f"{warehouse}/folder", sha256="0" * 64))
 
@@ -144,7 +148,7 @@ async def test_every_folder_that_is_new_is_made_durable_with_the_file(
 
 
 async def test_a_link_out_of_the_warehouse_is_not_followed(warehouse: str, tmp_path: Path) -> None:
-    root = Path(warehouse.removeprefix("file://"))
+    root = root_of(warehouse)
     (tmp_path / "elsewhere").mkdir()
     (root / "out").symlink_to(tmp_path / "elsewhere")
     (root / "inside").mkdir()

@@ -14,9 +14,9 @@ from gateway.admin.application import OPERATOR
 from gateway.judgement import ReadJudgements
 from gateway.policy.engine import EngineUnavailableError, PolicyEngine, Program, Verdict
 from ledger.canonical import Json
-from tests.gateway.conftest import Gateway
 from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, TABLES, another_key, error_of
 from tests.gateway.story import tell, words
+from tests.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from gateway.identifiers import Target
-from gateway.refusals import INTERVAL, RECORDED_MAX, Refusals
+from gateway.refusals import INTERVAL, RECORDED_MAX, REMEMBERED_MAX, Refusals
 from ledger.errors import LogUnavailableError
 from ledger.events import Reason
 from ledger.sequence import Group
@@ -114,12 +113,31 @@ async def test_a_flood_of_different_refusals_is_counted_together(world: World) -
 
 
 async def test_what_is_forgotten_was_counted(world: World) -> None:
-    keys = Counter[str]()
-    for number in range(12_000):
-        await world.refuse("orders", operation=f"table.op{number}")
-    for _, event in world.recorded:
-        keys[event["key"]] += 1
-    assert keys["table:lake/sales/orders"] == RECORDED_MAX
+    for _ in range(3):
+        await world.refuse("orders")
+    for number in range(REMEMBERED_MAX + 10):
+        await world.refuse("orders", actor=f"{number:032x}")
+    world.now += INTERVAL
+    for number in range(RECORDED_MAX):
+        await world.refuse(f"t{number}")
+    await world.refuse("one more")
+    assert world.counted() == 3 + REMEMBERED_MAX + 10 + RECORDED_MAX + 1
+
+
+async def test_memory_is_bounded_whoever_is_refused(world: World) -> None:
+    for number in range(REMEMBERED_MAX + 100):
+        actor = f"{number:032x}"
+        await world.refusals.not_permitted(ACME, actor, "policy.configure", None, None)
+    assert len(world.refusals._counts) == len(world.refusals._callers) == REMEMBERED_MAX
+
+
+async def test_what_is_about_nothing_in_particular_is_recorded_once_a_minute_too(world: World) -> None:
+    for number in range(RECORDED_MAX + 1):
+        await world.refuse(f"t{number}")
+    before = len(world.recorded)
+    for _ in range(10):
+        await world.refusals.not_permitted(ACME, ADA, "policy.configure", None, None)
+    assert len(world.recorded) == before + 1
 
 
 async def test_a_log_that_is_out_of_reach_is_told_later(world: World) -> None:

@@ -111,7 +111,7 @@ class CuttingProxy:
                     plan.hit.set()
                     continue
                 if plan.cut is not Cut.BEFORE:
-                    answers.cancel()
+                    await _end(answers)
                     statement = await _whole_statement(message, reader)
                 if plan.cut is Cut.LATE:
                     writer.close()
@@ -120,20 +120,24 @@ class CuttingProxy:
                 if plan.cut is not Cut.BEFORE:
                     to_writer.write(statement)
                     await to_reader.read(1)
+                plan.hit.set()
                 if plan.then is not None:
                     await plan.then()
-                plan.hit.set()
                 return
         finally:
-            answers.cancel()
-            with suppress(asyncio.CancelledError, OSError):
-                await answers
+            await _end(answers)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while data := await reader.read(65_536):
         writer.write(data)
     writer.close()
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError, OSError):
+        await task
 
 
 async def _first_message(reader: asyncio.StreamReader) -> bytes:

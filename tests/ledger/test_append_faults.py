@@ -1,8 +1,8 @@
 """
 Faults at every statement of the Appender: whatever a caller was told is true afterwards.
 
-Each step of one batch × the wire cut before it arrives, its answer lost, the server stopped at once; and then either all
-is well again, or the server stays away until the callers' deadlines have passed.
+At each step of one batch: the wire cut before it arrives, its answer lost, the server stopped at once; and then either
+all is well again, or the server stays away until the callers' deadlines have passed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from select import select
 from uuid import uuid4
 
 import psycopg
@@ -26,6 +27,7 @@ from lakeproof.provision import Installation, create_tenant_log, provision
 from lakeproof.server_files import SOCKET_NAME
 from lakeproof.server_process import postmaster_pid
 from ledger.append import Appender
+from ledger.batch import is_refusal
 from ledger.entry import Branch
 from ledger.errors import GuardError, LogUnavailableError, OutcomeUnknownError
 from ledger.sequence import Appended, Group, Stale
@@ -61,7 +63,7 @@ BEFORE_ANY_COMMIT = tuple(STEPS)[:6]
 
 @dataclass
 class Scene:
-    """One log behind a proxy, and a batch that takes every step: guards that hold, do not hold and fail, parts, a tile."""
+    """One log behind a proxy, and a batch that takes every step: guards of every outcome, parts, a tile."""
 
     database: str
     installation: Installation
@@ -148,7 +150,7 @@ async def test_with_the_server_gone_at_any_step_nobody_is_told_more_than_is_know
         for one in scene.start:
             await running.append(scene.log_id, one)
         plan = scene.proxy.plan = Plan(STEPS[step], cut, go_away)
-        answers = await scene.append_all(running, timeout_s=0.2)
+        answers = await scene.append_all(running, timeout_s=0.1)
         assert plan.hit.is_set()
         assert {type(answer) for answer in answers} <= {LogUnavailableError, OutcomeUnknownError}
         if step in BEFORE_ANY_COMMIT:
@@ -224,14 +226,15 @@ async def own_scene(
             yield Scene(own_server.admin_dsn, installation, proxy, log_id)
 
 
-async def stop_at_once(server: EmbeddedServer) -> None:
+def stop_at_once(server: EmbeddedServer) -> None:
     """Do what `pg_ctl stop -m immediate` does, and start again: the server recovers from its write-ahead log."""
     pid = postmaster_pid(server.files.data)
     assert pid is not None
+    process = os.pidfd_open(pid)
     os.kill(pid, signal.SIGQUIT)
-    while postmaster_pid(server.files.data) == pid:
-        await asyncio.sleep(0.01)
-    await asyncio.to_thread(server.start, print)
+    select([process], [], [])  # until it has ended
+    os.close(process)
+    server.start(print)
 
 
 @pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER])
@@ -242,10 +245,28 @@ async def test_a_server_stopped_at_any_step_has_what_it_acknowledged(
     async with appender(own_scene.installation, host=str(own_scene.proxy.directory)) as running:
         for one in own_scene.start:
             await running.append(own_scene.log_id, one)
-        plan = own_scene.proxy.plan = Plan(STEPS[step], cut, partial(stop_at_once, own_server))
+        plan = own_scene.proxy.plan = Plan(STEPS[step], cut, partial(asyncio.to_thread, stop_at_once, own_server))
         answers = await own_scene.append_all(running, timeout_s=60)
         assert plan.hit.is_set()
     await own_scene.check_that_all_is_in(answers)
+
+
+async def test_only_an_error_that_the_session_survives_says_that_nothing_was_committed(database: str) -> None:
+    statements = {
+        "SELECT 1 / 0": True,
+        "SELECT FROM nowhere": True,
+        "SELECT pg_terminate_backend(pg_backend_pid())": False,  # FATAL: it may stand in place of a COMMIT's answer
+    }
+    for statement, expected in statements.items():
+        with psycopg.connect(database, autocommit=True) as connection, pytest.raises(psycopg.Error) as caught:
+            connection.execute(statement.encode())
+        assert is_refusal(caught.value) is expected
+    with pytest.raises(psycopg.Error) as caught:
+        connection.execute("SELECT 1")  # on a closed connection
+    assert not is_refusal(caught.value)
+    with psycopg.connect(database) as connection, pytest.raises(psycopg.Error) as caught:
+        connection.execute("SELECT %s", ("a\x00b",))  # refused before it was sent
+    assert is_refusal(caught.value)
 
 
 async def test_a_server_that_does_not_answer_is_answered_for_at_the_deadline(scene: Scene) -> None:

@@ -1,0 +1,279 @@
+"""
+A real engine against the real server: PyIceberg, in threads, over HTTP, with Parquet in a local warehouse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from threading import Barrier
+
+import pyarrow as pa
+import pytest
+import pytest_asyncio
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+    ServiceUnavailableError,
+    TableAlreadyExistsError,
+    UnauthorizedError,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField, StringType
+
+from gateway.admin.application import OPERATOR
+from tests.gateway.sales import another_key
+from tests.gateway.story import check_agreement, path_of, tell, words
+from tests.servers.gateways import Gateway
+from tests.servers.loopback import serve
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ORDERS = ("sales", "orders")
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "shop", StringType()))
+ARROW = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("shop", pa.string())])
+
+
+def rows(first: int, count: int) -> pa.Table:
+    numbers = list(range(first, first + count))
+    return pa.table({"id": numbers, "shop": [f"shop-{number % 7}" for number in numbers]}, schema=ARROW)
+
+
+def ids(catalog: Catalog) -> list[int]:
+    found: list[int] = catalog.load_table(ORDERS).scan().to_arrow()["id"].to_pylist()
+    return sorted(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A gateway on a port."""
+
+    gateway: Gateway
+    url: str
+
+    def connect(self, key: str | None = None, **properties: str) -> Catalog:
+        """Return a new client, blocking as PyIceberg is."""
+        token = key or self.gateway.acme.key.secret
+        return RestCatalog("test", uri=self.url, warehouse="lake", token=token, **properties)
+
+    async def words(self) -> list[str]:
+        """What the log says of commits."""
+        return await words(self.gateway.services, self.gateway.acme.log_id)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def served(shared_gateway: Gateway) -> AsyncIterator[Served]:
+    async with serve(shared_gateway.app) as url:
+        yield Served(gateway=shared_gateway, url=url)
+
+
+def make_orders(catalog: Catalog) -> Table:
+    catalog.create_namespace("sales")
+    return catalog.create_table(ORDERS, SCHEMA)
+
+
+async def test_an_engine_writes_and_reads(served: Served) -> None:
+    def engine() -> None:
+        catalog = served.connect()
+        orders = make_orders(catalog)
+        orders.append(rows(0, 1_000))
+        orders.append(rows(1_000, 1_000))
+        orders.overwrite(rows(0, 10), overwrite_filter="id < 100")
+        orders.delete("shop == 'shop-6'")
+        with orders.update_schema() as schema:
+            schema.add_column("channel", StringType())
+        with orders.update_spec() as spec:
+            spec.add_identity("shop")
+        with orders.manage_snapshots() as snapshots:
+            snapshots.create_tag(orders.snapshots()[0].snapshot_id, "first")
+        with orders.transaction() as transaction:
+            transaction.set_properties({"owner": "ada", "gone": "soon"})
+        with orders.transaction() as transaction:
+            transaction.remove_properties("gone")
+        expected = [number for number in (*range(10), *range(100, 2_000)) if number % 7 != 6]
+        assert ids(served.connect()) == expected
+        found = served.connect().load_table(ORDERS)
+        assert found.metadata == orders.metadata
+        assert found.properties["owner"] == "ada"
+        assert "gone" not in found.properties
+        assert "channel" in found.schema().column_names
+        assert found.scan(snapshot_id=found.refs()["first"].snapshot_id).to_arrow().num_rows == 1_000
+
+    await asyncio.to_thread(engine)
+    found = await served.words()
+    assert found == ["approved", "accepted"] * (len(found) // 2)
+    services, log_id = served.gateway.services, served.gateway.acme.log_id
+    live = await check_agreement(services, log_id)
+    named = {told.settled.metadata_location for told in await tell(services, log_id) if told.words == "accepted"}
+    ((_, location, _),) = live.tables.values()
+    on_disk = {f"file://{path}" for path in path_of(location).parent.glob("*.metadata.json")}
+    assert on_disk == named - {None}, "every metadata file is named by the log"
+
+
+async def test_a_table_is_created_in_one_commit_with_its_first_rows(served: Served) -> None:
+    def engine() -> None:
+        catalog = served.connect()
+        catalog.create_namespace("sales")
+        with catalog.create_table_transaction(ORDERS, SCHEMA) as staged:
+            staged.append(rows(0, 10))
+        assert ids(catalog) == list(range(10))
+
+    await asyncio.to_thread(engine)
+    told = await tell(served.gateway.services, served.gateway.acme.log_id, key="table:lake/sales/orders")
+    assert [(one.words, one.entry.of) for one in told] == [("approved", 2), ("accepted", 2)]
+    assert told[0].decided.operation == "table.create"
+    assert len(told[0].decided.snapshots) == 1
+
+
+async def test_a_staged_create_that_loses_says_that_the_table_exists(served: Served) -> None:
+    def engine() -> None:
+        catalog = served.connect()
+        catalog.create_namespace("sales")
+        staged = catalog.create_table_transaction(ORDERS, SCHEMA)
+        served.connect().create_table(ORDERS, SCHEMA)
+        with pytest.raises(CommitFailedException, match="table already exists"):
+            staged.commit_transaction()
+
+    await asyncio.to_thread(engine)
+    assert (await served.words())[-1] == "conflicted"
+
+
+async def test_namespaces_are_what_an_engine_expects(served: Served) -> None:
+    def engine() -> None:
+        catalog = served.connect()
+        catalog.create_namespace("sales", {"owner": "ada", "old": "1"})
+        catalog.create_namespace(("sales", "eu"))
+        catalog.create_namespace(("sales", "with.dot / and space"))
+        with pytest.raises(NamespaceAlreadyExistsError):
+            catalog.create_namespace("sales")
+        with pytest.raises(RESTError, match="Namespace does not exist: no"):
+            catalog.create_namespace(("no", "eu"))
+        assert catalog.list_namespaces() == [("sales",)]
+        assert sorted(catalog.list_namespaces("sales")) == [("sales", "eu"), ("sales", "with.dot / and space")]
+        assert catalog.namespace_exists(("sales", "with.dot / and space"))
+        assert not catalog.namespace_exists(("sales", "no"))
+        summary = catalog.update_namespace_properties("sales", removals={"old", "never"}, updates={"owner": "eve"})
+        assert (summary.updated, summary.removed, summary.missing) == (["owner"], ["old"], ["never"])
+        assert catalog.load_namespace_properties("sales") == {"owner": "eve"}
+        with pytest.raises(NoSuchNamespaceError):
+            catalog.load_namespace_properties("no")
+        with pytest.raises(NamespaceNotEmptyError):
+            catalog.drop_namespace("sales")
+        catalog.drop_namespace(("sales", "eu"))
+
+    await asyncio.to_thread(engine)
+
+
+async def test_tables_are_what_an_engine_expects(served: Served) -> None:
+    def engine() -> None:
+        catalog = served.connect()
+        make_orders(catalog)
+        assert catalog.table_exists(ORDERS)
+        assert not catalog.table_exists(("sales", "no"))
+        assert catalog.list_tables("sales") == [ORDERS]
+        with pytest.raises(TableAlreadyExistsError, match=r"Table already exists: sales\.orders"):
+            catalog.create_table(ORDERS, SCHEMA)
+        with pytest.raises(NoSuchTableError):
+            catalog.load_table(("sales", "no"))
+        with pytest.raises(NoSuchNamespaceError):
+            catalog.create_table(("no", "orders"), SCHEMA)
+        with pytest.raises(RESTError, match="purge is not offered"):
+            catalog.purge_table(ORDERS)
+        with pytest.raises(BadRequestError, match="expected a plain location below"):
+            catalog.create_table(("sales", "elsewhere"), SCHEMA, location="file:///elsewhere")
+        for name in ("ünï cödé", "a.b", "a/b", "%2F", 'say "x"'):
+            catalog.create_table(("sales", name), SCHEMA).append(rows(0, 3))
+            assert catalog.load_table(("sales", name)).scan().to_arrow().num_rows == 3
+        catalog.drop_table(ORDERS)
+        assert not catalog.table_exists(ORDERS)
+        with pytest.raises(NoSuchTableError):
+            catalog.drop_table(ORDERS)
+
+    await asyncio.to_thread(engine)
+    await check_agreement(served.gateway.services, served.gateway.acme.log_id)
+
+
+async def test_two_engines_race_and_no_row_is_lost(served: Served) -> None:
+    commits, start = 3, Barrier(2)
+
+    def racer(first: int) -> int:
+        catalog = served.connect()
+        start.wait()
+        landed = conflicts = 0
+        while landed < commits:
+            try:
+                catalog.load_table(ORDERS).append(rows(first + 10 * landed, 10))
+                landed += 1
+            except CommitFailedException:
+                conflicts += 1
+        return conflicts
+
+    await asyncio.to_thread(lambda: make_orders(served.connect()))
+    conflicts = sum(await asyncio.gather(*(asyncio.to_thread(racer, first) for first in (0, 1_000))))
+    found = await asyncio.to_thread(lambda: ids(served.connect()))
+    assert found == [*range(10 * commits), *range(1_000, 1_000 + 10 * commits)]
+    told = await served.words()
+    assert told.count("accepted") == 2 + 2 * commits
+    assert told.count("conflicted") >= conflicts, "every 409 has its entry; PyIceberg tries some of them again unasked"
+    await check_agreement(served.gateway.services, served.gateway.acme.log_id)
+
+
+async def test_a_refusal_reaches_the_user_with_its_reason(served: Served) -> None:
+    admin, log_id = served.gateway.services.house.admin, served.gateway.acme.log_id
+
+    def prepare() -> str:
+        return make_orders(served.connect()).metadata_location
+
+    location = await asyncio.to_thread(prepare)
+    await admin.create_policy(
+        log_id,
+        OPERATOR,
+        policy_id="shops",
+        expression="!result.exists || result.columns.exists(c, c.name == 'shop')",
+        message="orders belong to a shop",
+    )
+
+    def engine(eve_key: str) -> None:
+        orders = served.connect().load_table(ORDERS)
+        with pytest.raises(ForbiddenError, match=r"orders belong to a shop \(policy shops, version 1\)"):  # noqa: SIM117 - the commit is at the end of the block
+            with orders.update_schema(allow_incompatible_changes=True) as schema:
+                schema.delete_column("shop")
+        orders.append(rows(0, 3))
+        eve = served.connect(eve_key)
+        with pytest.raises(ForbiddenError, match="no access rule permits this"):
+            eve.load_table(ORDERS)
+        with pytest.raises(ForbiddenError, match="no access rule permits this"):
+            eve.create_namespace("eve")
+        with pytest.raises(UnauthorizedError):
+            served.connect("nobody")
+
+    await asyncio.to_thread(engine, await another_key(served.gateway))
+    assert "rejected" in await served.words()
+    told = await tell(served.gateway.services, log_id)
+    (rejected,) = [one for one in told if one.words == "rejected" and one.entry.key == "table:lake/sales/orders"]
+    assert rejected.decided.base == location
+
+
+async def test_an_undecidable_commit_reaches_the_user_as_not_available(served: Served) -> None:
+    admin, log_id = served.gateway.services.house.admin, served.gateway.acme.log_id
+    await asyncio.to_thread(lambda: make_orders(served.connect()))
+    expression = "commit.requirements[99].type == 'x'"
+    await admin.create_policy(log_id, OPERATOR, policy_id="broken", expression=expression, message="never")
+
+    def engine() -> None:
+        with pytest.raises(ServiceUnavailableError, match="could not be evaluated, so nothing was changed"):
+            served.connect().load_table(ORDERS).append(rows(0, 3))
+        assert ids(served.connect()) == []
+
+    await asyncio.to_thread(engine)
+    assert (await served.words())[-1] == "undecidable"
