@@ -219,9 +219,9 @@ class _Flow:
             # A staged create promises nothing and writes nothing, so there is nothing to record.
             return Answer(mutation=mutation, loaded=loaded, change=resulting, metadata_location=None)
         if changes_nothing(resulting, loaded):
-            return Answer(
-                mutation=mutation, loaded=loaded, change=resulting, metadata_location=loaded.metadata_location
-            )
+            # Nor is there for a commit that leaves the table as it is, under the metadata that it has.
+            location = loaded.metadata_location
+            return Answer(mutation=mutation, loaded=loaded, change=resulting, metadata_location=location)
         return await self._swap(judgement, loaded, resulting, is_last=is_last)
 
     async def _refuse(self, judgement: Judgement, loaded: Loaded, error: GatewayError) -> Stale:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import pytest
@@ -244,83 +245,102 @@ async def test_a_body_over_its_cap_is_413(sales: Gateway) -> None:
 
 
 class Wire:
-    """A client that says what it likes, on a real socket."""
+    """
+    A client that says what it likes, on a real socket.
 
-    def __init__(self, url: str, key: str) -> None:
-        self._url = httpx.URL(url)
-        self._key = key
+    Blocking, in threads: a server that closes before it has read everything resets the connection, and only a plain
+    `recv` hands out what had arrived before that.
+    """
 
-    async def begin(self, *headers: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Send the head of a POST to `sales.orders`."""
-        reader, writer = await asyncio.open_connection(self._url.host, self._url.port)
-        lines = [f"POST {ORDERS} HTTP/1.1", "Host: gateway", f"Authorization: Bearer {self._key}", *headers, "", ""]
-        writer.write("\r\n".join(lines).encode())
-        return reader, writer
+    def __init__(self, url: str, key: str, *headers: str) -> None:
+        target = httpx.URL(url)
+        self._socket = socket.create_connection((target.host, target.port or 80), timeout=20)
+        lines = [f"POST {ORDERS} HTTP/1.1", "Host: gateway", f"Authorization: Bearer {key}", *headers, "", ""]
+        self._socket.sendall("\r\n".join(lines).encode())
 
-    async def answer(self, reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
-        """Read the answer's status and headers."""
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
-        return int(head[0].split()[1]), headers
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Send `data`."""
+        self._socket.sendall(data)
+
+    def feed(self, chunk: bytes) -> int:
+        """Send `chunk` again and again until the other side closes; return how many bytes went out."""
+        sent = 0
+        with suppress(ConnectionError):
+            while True:
+                self._socket.sendall(chunk)
+                sent += len(chunk)
+        return sent
+
+    def hang_up(self) -> None:
+        """Say that nothing more will come."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def answer(self) -> tuple[int, dict[str, str], bytes]:
+        """Read one answer: status, headers and body."""
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += self._more()
+        head, _, body = data.partition(b"\r\n\r\n")
+        status, *lines = head.decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines)
+        while len(body) < int(headers["content-length"]):
+            body += self._more()
+        return int(status.split()[1]), headers, body
+
+    def _more(self) -> bytes:
+        data = self._socket.recv(65_536)
+        assert data, "the connection was closed before the end of the answer"
+        return data
 
 
-async def feed(writer: asyncio.StreamWriter, chunk: bytes) -> int:
-    """Send `chunk` again and again until the other side closes; return how many bytes it took."""
-    sent = 0
-    with suppress(ConnectionError):
-        while True:
-            writer.write(chunk)
-            await writer.drain()
-            sent += len(chunk)
-    return sent
+CHUNK = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+
+
+async def refused_while_feeding(url: str, key: str, *headers: str, chunk: bytes) -> tuple[int, str, int]:
+    """The status and the Connection header of the answer to a body without an end, and how much of it went out."""
+    with await asyncio.to_thread(Wire, url, key, *headers) as wire:
+        feeding = asyncio.create_task(asyncio.to_thread(wire.feed, chunk))
+        status, answered, _ = await asyncio.to_thread(wire.answer)
+        return status, answered["connection"], await feeding
 
 
 async def test_a_declared_length_over_the_cap_is_refused_before_the_body_is_read(sales: Gateway) -> None:
-    async with serve(sales.app) as url, asyncio.timeout(10):
-        wire = Wire(url, sales.acme.key.secret)
-        reader, writer = await wire.begin(f"Content-Length: {COMMIT_BODY_SIZE_BYTES_MAX + 1}")
-        status, headers = await wire.answer(reader)
-        assert (status, headers["connection"]) == (413, "close")
-        await reader.read()
-        assert await feed(writer, b"x" * 65_536) < COMMIT_BODY_SIZE_BYTES_MAX
-        writer.close()
+    length = f"Content-Length: {COMMIT_BODY_SIZE_BYTES_MAX + 1}"
+    async with serve(sales.app) as url:
+        with await asyncio.to_thread(Wire, url, sales.acme.key.secret, length) as wire:
+            status, headers, _ = await asyncio.to_thread(wire.answer)
+            assert (status, headers["connection"]) == (413, "close"), "nothing of the body was sent"
 
 
 async def test_a_body_without_an_end_is_not_read_to_its_end(sales: Gateway) -> None:
-    chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
-    async with serve(sales.app) as url, asyncio.timeout(20):
-        wire = Wire(url, sales.acme.key.secret)
-        reader, writer = await wire.begin("Transfer-Encoding: chunked")
-        feeding = asyncio.create_task(feed(writer, chunk))
-        status, headers = await wire.answer(reader)
-        assert (status, headers["connection"]) == (413, "close")
-        assert await feeding < 3 * COMMIT_BODY_SIZE_BYTES_MAX
-        writer.close()
+    async with serve(sales.app) as url:
+        status, connection, sent = await refused_while_feeding(
+            url, sales.acme.key.secret, "Transfer-Encoding: chunked", chunk=CHUNK
+        )
+        assert (status, connection) == (413, "close")
+        assert sent < 3 * COMMIT_BODY_SIZE_BYTES_MAX
 
 
 async def test_a_stranger_cannot_make_the_gateway_read_at_all(sales: Gateway) -> None:
-    chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
-    async with serve(sales.app) as url, asyncio.timeout(20):
-        wire = Wire(url, "nobody")
-        reader, writer = await wire.begin("Transfer-Encoding: chunked")
-        feeding = asyncio.create_task(feed(writer, chunk))
-        status, headers = await wire.answer(reader)
-        assert (status, headers["connection"]) == (401, "close")
-        assert await feeding < COMMIT_BODY_SIZE_BYTES_MAX
-        writer.close()
+    async with serve(sales.app) as url:
+        status, connection, sent = await refused_while_feeding(url, "nobody", "Transfer-Encoding: chunked", chunk=CHUNK)
+        assert (status, connection) == (401, "close")
+        assert sent < COMMIT_BODY_SIZE_BYTES_MAX
 
 
 async def test_a_body_that_ends_before_its_declared_length_changes_nothing(sales: Gateway) -> None:
     told = await tell(sales.services, sales.acme.log_id)
     body = json.dumps(properties(a="b")).encode()
-    async with serve(sales.app) as url, asyncio.timeout(10):
-        wire = Wire(url, sales.acme.key.secret)
-        _, writer = await wire.begin(f"Content-Length: {len(body) + 1}")
-        writer.write(body)
-        writer.write_eof()
-        await writer.drain()
-        writer.close()
-        await writer.wait_closed()
+    async with serve(sales.app) as url:
+        with await asyncio.to_thread(Wire, url, sales.acme.key.secret, f"Content-Length: {len(body) + 1}") as wire:
+            wire.send(body)
+            wire.hang_up()
         async with httpx.AsyncClient(base_url=url, headers=sales.http.headers) as client:
             found = (await client.get(ORDERS)).json()["metadata"]["properties"]
     assert "a" not in found
@@ -329,16 +349,11 @@ async def test_a_body_that_ends_before_its_declared_length_changes_nothing(sales
 
 async def test_more_than_was_declared_is_no_part_of_the_request(sales: Gateway) -> None:
     body = json.dumps(properties(a="b")).encode()
-    async with serve(sales.app) as url, asyncio.timeout(10):
-        wire = Wire(url, sales.acme.key.secret)
-        reader, writer = await wire.begin(f"Content-Length: {len(body)}")
-        writer.write(body + b"and more")
-        status, headers = await wire.answer(reader)
-        assert (
-            status,
-            "a" in json.loads(await reader.readexactly(int(headers["content-length"])))["metadata"]["properties"],
-        ) == (200, True)
-        writer.close()
+    async with serve(sales.app) as url:
+        with await asyncio.to_thread(Wire, url, sales.acme.key.secret, f"Content-Length: {len(body)}") as wire:
+            wire.send(body + b"and more")
+            status, _, answered = await asyncio.to_thread(wire.answer)
+            assert (status, json.loads(answered)["metadata"]["properties"]["a"]) == (200, "b")
     answer = await sales.http.post(ORDERS, content=body, headers={"Content-Length": str(len(body) - 1)})
     assert answer.status_code == 400, "no server in between has cut it"
     odd = await sales.http.post(ORDERS, content=body, headers={"Content-Length": "9" * 6_000})

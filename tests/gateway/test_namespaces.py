@@ -49,6 +49,25 @@ async def test_a_namespace_that_is_filled_while_it_is_dropped_stays(shared_gatew
     assert ("lake", ("sales",)) in rows.namespaces
 
 
+async def test_of_two_changes_to_a_namespaces_properties_none_is_lost(sales: Gateway) -> None:
+    async def be_first(count: int) -> None:
+        if count == 0:
+            (await sales.http.post(f"{SALES}/properties", json={"updates": {"winner": "yes"}})).raise_for_status()
+
+    client = sales.through(append=before_each_append(sales, be_first))
+    assert (await client.post(f"{SALES}/properties", json={"updates": {"loser": "yes"}})).status_code == 200
+    assert (await sales.http.get(SALES)).json()["properties"] == {"winner": "yes", "loser": "yes"}
+    await check_agreement(sales.services, sales.acme.log_id)
+
+
+async def test_the_largest_properties_of_a_namespace_can_be_replayed(shared_gateway: Gateway) -> None:
+    # Every character takes two bytes in the body, four in the record, whose parts must hold all of it.
+    body = {"namespace": ["sales"], "properties": {f"p{number}": '"' * 25_000 for number in range(10)}}
+    assert (await shared_gateway.http.post(NAMESPACES, json=body)).status_code == 200
+    rows = await check_agreement(shared_gateway.services, shared_gateway.acme.log_id)
+    assert rows.namespaces["lake", ("sales",)] == body["properties"]
+
+
 async def test_namespace_properties_are_set_removed_and_told(sales: Gateway) -> None:
     await sales.http.post(f"{SALES}/properties", json={"updates": {"a": "1", "b": "2"}})
     body = {"updates": {"b": "3"}, "removals": ["a", "never", "a"]}
