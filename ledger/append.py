@@ -20,13 +20,14 @@ from typing import Any, Final, Self
 
 import psycopg
 
-from ledger.batch import Transaction, connect, in_brief, is_refusal
+from ledger.batch import Transaction
 from ledger.contention import Contention
 from ledger.errors import LedgerError, LogUnavailableError, NoSuchLogError, OutcomeUnknownError
 from ledger.guards import Guard, GuardRegistry
 from ledger.intake import Batch, Intake, Submission
 from ledger.queries import load_queries
 from ledger.sequence import Appended, Group, Outcome, Refused, Stale
+from ledger.session import connect, in_brief, is_lasting, is_refusal
 
 APPEND_QUEUE_MAX: Final = 10_000
 APPEND_BATCH_MAX: Final = 256
@@ -39,9 +40,6 @@ POLL_S: Final = 0.01
 RECONNECT_PAUSE_S: Final = 0.1
 RECONNECT_PAUSE_S_MAX: Final = 1.0
 STOP_WAIT_S: Final = 2.0
-
-_TRANSIENT: Final = frozenset({"08", "25", "40", "53", "55", "57", "58"})
-"""Classes of SQLSTATE that speak of the server's state, not of what it was asked (read-only, disk full, shutdown)."""
 
 _GUARDS = load_queries("ledger", "guards.sql")
 CORE_GUARDS: Final = (
@@ -261,11 +259,10 @@ class Appender:
         is refused.
         """
         writing, self._writing = self._writing, []
-        refusal = isinstance(error, psycopg.Error) and is_refusal(error)
-        if refusal and self._commit_sent:
+        if is_refusal(error) and self._commit_sent:
             for submission in writing:
                 submission.commit_sent = False  # an answer did arrive: it was not carried out
-        lasting = isinstance(error, LedgerError) or (refusal and (_sqlstate(error) or "")[:2] not in _TRANSIENT)
+        lasting = isinstance(error, LedgerError) or is_lasting(error)
         if lasting and len(writing) == 1:
             _refuse(writing[0], _as_ours(error))
         for submission in writing:
@@ -308,10 +305,6 @@ def _refuse(submission: Submission, error: LedgerError) -> None:
 
 def _as_ours(error: Exception) -> LedgerError:
     return error if isinstance(error, LedgerError) else LedgerError(f"the database refused it: {in_brief(error)}")
-
-
-def _sqlstate(error: Exception) -> str | None:
-    return error.sqlstate if isinstance(error, psycopg.Error) else None
 
 
 def _cut(connection: psycopg.AsyncConnection[Any]) -> None:

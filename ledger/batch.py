@@ -18,59 +18,25 @@ from uuid import UUID
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor
 
-from ledger.contention import LOCK_WAIT_MS
 from ledger.entry import parse_entry
 from ledger.errors import BrokenError, Fault, GuardError
-from ledger.event import Part
 from ledger.guards import GuardRegistry
-from ledger.pending_tiles import PendingTiles
+from ledger.pending_tiles import Edge, PendingTiles
 from ledger.read import QUERIES, parse_head
 from ledger.sequence import Group, GuardAnswer, Head, Outcome, Row, Sequenced, StoredGroup, sequence
-from ledger.tiles import TILE_WIDTH, Pending, Tile
+from ledger.session import in_brief, is_refusal
+from ledger.statements import (
+    find_groups,
+    insert_entries,
+    insert_parts,
+    insert_tiles,
+    update_heads,
+    weight_bytes,
+)
+from ledger.tiles import Tile
 
 PIPELINE_SIZE_BYTES_MAX: Final = 512 * 1024
 """A pipeline that carries 1 MiB over a unix socket can block for ever on both sides; larger batches go without."""
-ROW_SIZE_BYTES: Final = 256
-"""What an entry's row weighs besides the entry: hash, ids, type, key."""
-TILE_SIZE_BYTES: Final = 32 * TILE_WIDTH
-
-CONNECTION: Final[dict[str, Any]] = {
-    "connect_timeout": 5,
-    # A server that has vanished without a word is noticed within about ten seconds, by us …
-    "keepalives": 1,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-}
-SESSION: Final = {
-    "application_name": "lakeproof appender",
-    "synchronous_commit": "on",
-    "TimeZone": "UTC",
-    "lock_timeout": f"{LOCK_WAIT_MS}ms",
-    # A process that is stopped in a transaction must not hold a head for ever …
-    "idle_in_transaction_session_timeout": "5s",
-    "transaction_timeout": "30s",
-    # … and neither must one whose machine has vanished (over a unix socket these have no effect).
-    "tcp_keepalives_idle": "5",
-    "tcp_keepalives_interval": "2",
-    "tcp_keepalives_count": "3",
-    "tcp_user_timeout": "10s",
-}
-
-
-async def connect(dsn: str) -> AsyncConnection[Any]:
-    """
-    Open the appender's connection: autocommit, durable commits, bounded waits, keepalives.
-    """
-    connection = await AsyncConnection.connect(dsn, autocommit=True, **CONNECTION)
-    try:
-        query = "SELECT set_config(name, setting, false) FROM unnest(%s::text[], %s::text[]) AS s (name, setting)"
-        await connection.execute(query, (list(SESSION), list(SESSION.values())))
-    except BaseException:
-        await connection.close()
-        raise
-    return connection
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,9 +47,9 @@ class _LogBatch:
     clock: datetime
     stored: dict[UUID, StoredGroup]
     rows: Sequence[Row] = ()
-    new_head: Head | None = None
+    new_head: Head
     tiles: Sequence[Tile] = ()
-    pending: Pending | None = None
+    edge: Edge | None = None
 
 
 class Transaction:
@@ -122,12 +88,12 @@ class Transaction:
             async with self._connection.pipeline():
                 await self._execute("BEGIN")
                 heads = await self._execute(query, parameters)
-                found = await self._execute(*_find_groups(groups))
+                found = await self._execute(*find_groups(groups))
         except psycopg.errors.LockNotAvailable:
             return set()
         for *head, clock in await heads.fetchall():
             log_id, parsed = parse_head(head)
-            self._batches[log_id] = _LogBatch(head=parsed, clock=clock, stored={})
+            self._batches[log_id] = _LogBatch(head=parsed, clock=clock, stored={}, new_head=parsed)
         firsts = [row for row in await found.fetchall() if row[0] in self._batches]
         if firsts:
             await self._read_stored(firsts)
@@ -155,7 +121,7 @@ class Transaction:
             batch.rows, batch.new_head, outcomes[log_id] = sequenced.rows, sequenced.head, sequenced.outcomes
             if batch.rows:
                 leaves = [row.leaf for row in batch.rows]
-                batch.tiles, batch.pending = await self._pending.complete(log_id, size=batch.head.size, leaves=leaves)
+                batch.tiles, batch.edge = await self._pending.complete(log_id, size=batch.head.size, leaves=leaves)
         return outcomes
 
     @property
@@ -173,31 +139,27 @@ class Transaction:
         Raises:
             psycopg.Error: if the answer to COMMIT does not arrive; the batch may or may not be in the log.
         """
-        changed = {log_id: batch for log_id, batch in self._batches.items() if batch.rows}
-        rows = [(log_id, row) for log_id, batch in changed.items() for row in batch.rows]
-        parts = [(log_id, row.index, part) for log_id, row in rows for part in row.parts]
-        tiles = [(log_id, tile) for log_id, batch in changed.items() for tile in batch.tiles]
+        rows = {log_id: batch.rows for log_id, batch in self._batches.items() if batch.rows}
+        tiles = {log_id: batch.tiles for log_id, batch in self._batches.items() if batch.tiles}
+        heads = {log_id: batch.new_head for log_id, batch in self._batches.items() if log_id in rows}
         allowed = False
         async with AsyncExitStack() as stack:
-            if _weight(rows, parts, tiles) < PIPELINE_SIZE_BYTES_MAX:
+            if weight_bytes(rows, tiles) < PIPELINE_SIZE_BYTES_MAX:
                 await stack.enter_async_context(self._connection.pipeline())
             if self._in_savepoint:
                 # Else the head, locked outside and changed inside of a savepoint, would cost a multixact.
                 await self._execute("RELEASE SAVEPOINT guard")
             if rows:
-                await self._execute(QUERIES["insert_entries"], _entry_columns(rows))
-            if parts:
-                await self._execute(QUERIES["insert_parts"], _part_columns(parts))
-            if tiles:
-                await self._execute(QUERIES["insert_tiles"], _tile_columns(tiles))
-            if changed:
-                await self._execute(*_update_heads(changed))
+                writes = (insert_entries(rows), insert_parts(rows), insert_tiles(tiles), update_heads(heads))
+                for write in writes:
+                    if write is not None:
+                        await self._execute(*write)
             allowed = may_commit()
             await self._execute("COMMIT" if allowed else "ROLLBACK")
         if allowed:
-            for log_id, batch in changed.items():
-                if batch.pending is not None and batch.new_head is not None:
-                    self._pending.keep(log_id, batch.new_head.size, batch.pending)
+            for log_id in heads:
+                if (edge := self._batches[log_id].edge) is not None:
+                    self._pending.keep(log_id, edge)
         return allowed
 
     async def rollback(self) -> None:
@@ -285,95 +247,3 @@ class Transaction:
             await self._connection.execute("ROLLBACK TO SAVEPOINT guard")
             return GuardError(f"a guard of group {group.id} failed: {in_brief(error)}")
         return True
-
-
-def is_refusal(error: psycopg.Error) -> bool:
-    """
-    Tell whether `error` is a refusal of one statement, by the server or by psycopg: the session goes on, and if the
-    statement was a COMMIT or stood before one, nothing was committed.
-
-    A FATAL error is not: it may come behind a COMMIT that was carried out, in place of its answer.
-    """
-    if error.sqlstate is None:
-        return not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    return error.diag.severity_nonlocalized == "ERROR"
-
-
-def in_brief(error: Exception) -> str:
-    """
-    Return what went wrong, without the details that a server adds: they may hold what the callers wrote.
-    """
-    return (isinstance(error, psycopg.Error) and error.diag.message_primary) or str(error)
-
-
-def _find_groups(groups: Mapping[int, Sequence[Group]]) -> tuple[str, dict[str, object]]:
-    """Return the look-up of all group ids of a batch."""
-    if len(groups) == 1:
-        # Half the cost of the general form, and by far the most frequent one under load.
-        ((log_id, wanted),) = groups.items()
-        return QUERIES["find_groups"], {"log_id": log_id, "group_ids": [group.id for group in wanted]}
-    pairs = [(log_id, group.id) for log_id, wanted in groups.items() for group in wanted]
-    return QUERIES["find_groups_of_logs"], {
-        "log_ids": [log_id for log_id, _ in pairs],
-        "group_ids": [group_id for _, group_id in pairs],
-    }
-
-
-def _weight(rows: Sequence[tuple[int, Row]], parts: Sequence[tuple[int, int, Part]], tiles: Sequence[object]) -> int:
-    entries = sum(len(row.entry) + len(row.key) + ROW_SIZE_BYTES for _, row in rows)
-    return entries + sum(len(part.payload) + ROW_SIZE_BYTES for *_, part in parts) + TILE_SIZE_BYTES * len(tiles)
-
-
-def _entry_columns(rows: Sequence[tuple[int, Row]]) -> dict[str, object]:
-    return {
-        "log_ids": [log_id for log_id, _ in rows],
-        "indices": [row.index for _, row in rows],
-        "entries": [row.entry for _, row in rows],
-        "leaves": [row.leaf for _, row in rows],
-        "types": [row.type for _, row in rows],
-        "keys": [row.key for _, row in rows],
-        "controls": [row.is_control for _, row in rows],
-        "group_ids": [row.group_id for _, row in rows],
-    }
-
-
-def _part_columns(parts: Sequence[tuple[int, int, Part]]) -> dict[str, object]:
-    return {
-        "log_ids": [log_id for log_id, *_ in parts],
-        "indices": [index for _, index, _ in parts],
-        "names": [part.name for *_, part in parts],
-        "subjects": [part.subject for *_, part in parts],
-        "sealed": [part.salt + part.payload for *_, part in parts],
-    }
-
-
-def _tile_columns(tiles: Sequence[tuple[int, Tile]]) -> dict[str, object]:
-    return {
-        "log_ids": [log_id for log_id, _ in tiles],
-        "levels": [tile.level for _, tile in tiles],
-        "tiles": [tile.index for _, tile in tiles],
-        "hashes": [tile.pack() for _, tile in tiles],
-    }
-
-
-def _update_heads(batches: Mapping[int, _LogBatch]) -> tuple[str, dict[str, object]]:
-    """Return the statement that moves all heads of a batch."""
-    heads = [(log_id, batch.new_head) for log_id, batch in batches.items() if batch.new_head is not None]
-    if len(heads) == 1:
-        ((log_id, head),) = heads
-        return QUERIES["update_head"], {
-            "log_id": log_id,
-            "size": head.size,
-            "last": head.last,
-            "frontier": head.frontier.pack(),
-            "control": head.control_index,
-            "recorded": head.recorded_at,
-        }
-    return QUERIES["update_heads"], {
-        "log_ids": [log_id for log_id, _ in heads],
-        "sizes": [head.size for _, head in heads],
-        "lasts": [head.last for _, head in heads],
-        "frontiers": [head.frontier.pack() for _, head in heads],
-        "controls": [head.control_index for _, head in heads],
-        "recorded": [head.recorded_at for _, head in heads],
-    }

@@ -8,6 +8,7 @@ a size that the log had after a COMMIT, so it never changes; what is missing beh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from psycopg import AsyncConnection
@@ -20,41 +21,68 @@ LOGS_KEPT_MAX: Final = 1_000
 """Logs whose incomplete tiles are kept, 10 to 25 KiB each; of others they are read when a tile is complete."""
 CATCH_UP_MAX: Final = 65_536
 """Leaves that are read to catch up with others; further behind, reading the tiles costs less."""
+TILE_OF_TILES: Final = TILE_WIDTH * TILE_WIDTH
+"""Entries below one tile of level 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """
+    The incomplete tiles of a log of `size`: of every level, or (`is_whole` False) of level 0 alone.
+
+    Higher levels are read only when a tile there is about to be complete: the roots of up to 255 tiles, 65,000 hashes,
+    would delay the first entries that a process appends to a large log.
+    """
+
+    size: int
+    pending: Pending
+    is_whole: bool
 
 
 class PendingTiles:
-    """The incomplete tiles of the logs that this process appends to, as one connection reads them."""
+    """The edges of the logs that this process appends to, as one connection reads them."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self._connection = connection
-        self._kept: dict[int, tuple[int, Pending]] = {}  # by log_id, for the size named first
+        self._kept: dict[int, Edge] = {}
 
-    async def complete(self, log_id: int, *, size: int, leaves: Sequence[bytes]) -> tuple[list[Tile], Pending | None]:
+    async def complete(self, log_id: int, *, size: int, leaves: Sequence[bytes]) -> tuple[list[Tile], Edge | None]:
         """
         Return the tiles that appending `leaves` to the log of `size` completes, lower levels first, and what to `keep`.
 
         None is to keep if no tile is completed and nothing is known of the log: it may be another process that goes on.
         """
-        earlier, pending = self._kept.get(log_id, (-1, ()))
-        if earlier != size:
-            if size % TILE_WIDTH + len(leaves) < TILE_WIDTH:
+        end = size + len(leaves)
+        needs_all = size // TILE_OF_TILES != end // TILE_OF_TILES
+        edge = self._kept.get(log_id)
+        if edge is None or edge.size != size or (needs_all and not edge.is_whole):
+            if size // TILE_WIDTH == end // TILE_WIDTH:
                 return [], None
-            pending = await self._catch_up(log_id, size, earlier, pending)
-        return complete_tiles(size=size, pending=pending, leaves=leaves)
+            edge = await self._read_edge(log_id, size, edge, needs_all=needs_all)
+        if edge.is_whole:
+            tiles, pending = complete_tiles(size=size, pending=edge.pending, leaves=leaves)
+            return tiles, Edge(size=end, pending=pending, is_whole=True)
+        # As if the log began with its last incomplete tile; the tiles are moved to where they are.
+        tiles, pending = complete_tiles(size=size % TILE_WIDTH, pending=edge.pending, leaves=leaves)
+        tiles = [replace(tile, index=tile.index + size // TILE_WIDTH) for tile in tiles]
+        return tiles, Edge(size=end, pending=pending[:1] if end % TILE_WIDTH else (), is_whole=False)
 
-    def keep(self, log_id: int, size: int, pending: Pending) -> None:
-        """Keep the incomplete tiles of the log of `size`, which must be committed."""
+    def keep(self, log_id: int, edge: Edge) -> None:
+        """Keep the edge of a log, which must be of a size that is committed."""
         self._kept.pop(log_id, None)
-        self._kept[log_id] = (size, pending)
+        self._kept[log_id] = edge
         if len(self._kept) > LOGS_KEPT_MAX:
             del self._kept[next(iter(self._kept))]  # the one not used for the longest time
 
-    async def _catch_up(self, log_id: int, size: int, earlier: int, pending: Pending) -> Pending:
-        """Return the incomplete tiles of the log of `size`, from those of the `earlier` size if it is near."""
-        if earlier < 0 or size - earlier > CATCH_UP_MAX:
-            return await self._read(log_id, size)
-        missed = await self._leaves(log_id, from_index=earlier, to_index=size)
-        return complete_tiles(size=earlier, pending=pending, leaves=missed)[1]
+    async def _read_edge(self, log_id: int, size: int, earlier: Edge | None, *, needs_all: bool) -> Edge:
+        if earlier is not None and earlier.is_whole and size - earlier.size <= CATCH_UP_MAX:
+            missed = await self._leaves(log_id, from_index=earlier.size, to_index=size)
+            pending = complete_tiles(size=earlier.size, pending=earlier.pending, leaves=missed)[1]
+            return Edge(size=size, pending=pending, is_whole=True)
+        if needs_all:
+            return Edge(size=size, pending=await self._read(log_id, size), is_whole=True)
+        leaves = await self._leaves(log_id, from_index=size - size % TILE_WIDTH, to_index=size)
+        return Edge(size=size, pending=(tuple(leaves),) if leaves else (), is_whole=False)
 
     async def _read(self, log_id: int, size: int) -> Pending:
         """Read the incomplete tiles of every level: leaves for level 0, roots of the tiles below for the others."""

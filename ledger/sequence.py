@@ -20,9 +20,10 @@ from typing import TypeAlias
 from uuid import UUID
 
 from ledger import canonical
-from ledger.entry import FIRST_PREVIOUS, Branch, Entry, format_entry, parse_entry
+from ledger.entry import FIRST_PREVIOUS, Branch, format_entry, parse_entry
 from ledger.errors import FormatError, GroupMismatchError, GuardError, LedgerError, LimitExceededError
-from ledger.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX, Part, PreparedEvent, commitment
+from ledger.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX, Part, PreparedEvent
+from ledger.group_content import difference, difference_from_stored
 from ledger.guards import GuardCall
 from ledger.merkle import Frontier, leaf_hash
 
@@ -253,8 +254,7 @@ def _size_bytes(events: Sequence[PreparedEvent]) -> int:
 
 def _twin_outcome(group: Group, first: Group, outcome: Appended) -> Outcome:
     """Answer a group whose id was placed earlier in the batch: the first one's outcome, if it is the same group."""
-    placed = [_content(event) for event in first.branch(outcome.branch)]
-    if differs := _difference(group.branch(outcome.branch), placed):
+    if differs := difference(group.branch(outcome.branch), first.branch(outcome.branch)):
         return Refused(error=_mismatch(group.id, differs))
     return replace(outcome, repeated=True)
 
@@ -263,9 +263,7 @@ def _stored_outcome(group: Group, found: StoredGroup) -> Outcome:
     """Answer a group the log already holds: no guard runs again, the stored branch and indices are the answer."""
     entries = [parse_entry(entry) for entry in found.entries]
     branch = entries[0].branch
-    stored = [_stored_content(entry) for entry in entries]
-    differs = _difference(group.branch(branch), stored) or _part_difference(group.branch(branch), entries, found.salts)
-    if differs:
+    if differs := difference_from_stored(group.branch(branch), entries, found.salts):
         return Refused(error=_mismatch(group.id, differs))
     first = entries[0].index
     return Appended(
@@ -274,57 +272,6 @@ def _stored_outcome(group: Group, found: StoredGroup) -> Outcome:
         recorded_at=entries[0].recorded_at,
         repeated=True,
     )
-
-
-_Content: TypeAlias = dict[str, object]
-
-
-def _content(event: PreparedEvent) -> _Content:
-    """What makes two events the same: everything but `occurred_at` and the random salts of the parts."""
-    return {
-        "type": event.type,
-        "version": event.version,
-        "key": event.key,
-        "actor": event.actor,
-        "data": event.data,
-        "parts": [(part.name, part.payload) for part in event.parts],
-    }
-
-
-def _stored_content(entry: Entry) -> _Content:
-    return {
-        "type": entry.type,
-        "version": entry.version,
-        "key": entry.key,
-        "actor": entry.actor,
-        "data": canonical.encode(entry.data),
-    }
-
-
-def _difference(events: Sequence[PreparedEvent], others: Sequence[_Content]) -> str | None:
-    """Return in words the first difference between `events` and `others` (members `others` has), or None."""
-    if len(events) != len(others):
-        return f"{len(others)} events, now {len(events)}"
-    for position, (event, other) in enumerate(zip(events, others, strict=True)):
-        content = _content(event)
-        for member, value in other.items():
-            if content[member] != value:
-                return f"event {position}: {member}"
-    return None
-
-
-def _part_difference(
-    events: Sequence[PreparedEvent], entries: Sequence[Entry], salts: Sequence[Mapping[str, bytes]]
-) -> str | None:
-    """Compare payload parts with the stored commitments under the stored salts; erased parts are not compared."""
-    for event, entry, known in zip(events, entries, salts, strict=True):
-        if [part.name for part in event.parts] != list(entry.parts):
-            return f"event {entry.position}: names of parts"
-        for part in event.parts:
-            salt = known.get(part.name)
-            if salt is not None and commitment(salt=salt, payload=part.payload) != entry.parts[part.name]:
-                return f"event {entry.position}: part {part.name}"
-    return None
 
 
 def _mismatch(group_id: UUID, differs: str) -> GroupMismatchError:

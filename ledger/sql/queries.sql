@@ -67,7 +67,14 @@ WHERE log_id = %(log_id)s AND level = %(level)s AND tile >= %(from_tile)s AND ti
 ORDER BY tile
 
 -- name: insert_entries
--- The entries of a batch, set-based (COPY and row-level security exclude each other).
+-- The entries of a batch for one log, set-based (COPY and row-level security exclude each other).
+INSERT INTO ledger.entries (log_id, index, entry, leaf, type, key, is_control, group_id)
+SELECT %(log_id)s, %(first)s + n - 1, entry, leaf, type, key, is_control, group_id
+FROM unnest(%(entries)b::bytea[], %(leaves)b::bytea[], %(types)b::text[], %(keys)b::text[], %(controls)b::boolean[],
+            %(group_ids)b::uuid[]) WITH ORDINALITY AS e (entry, leaf, type, key, is_control, group_id, n)
+
+-- name: insert_entries_of_logs
+-- The same for several logs.
 INSERT INTO ledger.entries (log_id, index, entry, leaf, type, key, is_control, group_id)
 SELECT * FROM unnest(%(log_ids)b::integer[], %(indices)b::bigint[], %(entries)b::bytea[], %(leaves)b::bytea[],
                      %(types)b::text[], %(keys)b::text[], %(controls)b::boolean[], %(group_ids)b::uuid[])

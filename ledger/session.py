@@ -1,0 +1,88 @@
+"""
+The Appender's database session: how it is opened, and what its errors say.
+
+Guarantee: no wait in it is for ever. A process that is stopped, or whose machine has vanished, loses its session, and
+with it the heads it had locked, within about ten seconds; over a long transaction, thirty.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import psycopg
+from psycopg import AsyncConnection
+
+from ledger.contention import LOCK_WAIT_MS
+
+CONNECTION: Final[dict[str, Any]] = {
+    "connect_timeout": 5,
+    # How this side notices a server that is gone without a word …
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+SESSION: Final = {
+    "application_name": "lakeproof appender",
+    "synchronous_commit": "on",
+    "TimeZone": "UTC",
+    "lock_timeout": f"{LOCK_WAIT_MS}ms",
+    "idle_in_transaction_session_timeout": "5s",
+    "transaction_timeout": "30s",
+    # … and how the server notices that we are (over a unix socket these have no effect, and are not needed).
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "10s",
+}
+
+
+async def connect(dsn: str) -> AsyncConnection[Any]:
+    """
+    Open a session: autocommit, durable commits, bounded waits.
+
+    Raises:
+        psycopg.Error: if the server cannot be reached, or refuses.
+    """
+    connection = await AsyncConnection.connect(dsn, autocommit=True, **CONNECTION)
+    try:
+        query = "SELECT set_config(name, setting, false) FROM unnest(%s::text[], %s::text[]) AS s (name, setting)"
+        await connection.execute(query, (list(SESSION), list(SESSION.values())))
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+def is_refusal(error: Exception) -> bool:
+    """
+    Tell whether `error` is a refusal of one statement, by the server or by psycopg: the session goes on, and if the
+    statement was a COMMIT or stood before one, nothing was committed.
+
+    A FATAL error is none: it may come behind a COMMIT that was carried out, in place of its answer.
+    """
+    if not isinstance(error, psycopg.Error):
+        return False
+    if error.sqlstate is None:
+        return not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return error.diag.severity_nonlocalized == "ERROR"
+
+
+_TRANSIENT: Final = frozenset({"08", "25", "40", "53", "55", "57", "58"})
+
+
+def is_lasting(error: Exception) -> bool:
+    """
+    Tell whether `error` is a refusal for what the statement asked, so that asking again would not help.
+
+    Others speak of the server's state: connection, read-only, deadlock, disk full, locks, shutdown, input and output.
+    """
+    return isinstance(error, psycopg.Error) and is_refusal(error) and (error.sqlstate or "")[:2] not in _TRANSIENT
+
+
+def in_brief(error: Exception) -> str:
+    """
+    Return what went wrong, without the details that a server adds: they may hold what the callers wrote.
+    """
+    return (isinstance(error, psycopg.Error) and error.diag.message_primary) or str(error)
