@@ -103,6 +103,8 @@ def log_from(level: LogLevel) -> None:
     logging.getLogger().setLevel(max(number, logging.WARNING))
     for package in OURS:
         logging.getLogger(package).setLevel(number)
+    # A wire that breaks is said by whoever was using it, and what that means; psycopg's warning would only repeat it.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 
 class _OneLine(logging.Formatter):

@@ -31,6 +31,9 @@ GROUP_SIZE_BYTES_MAX: Final = 2 * 1024 * 1024
 SYSTEM_ACTOR: Final = "system"
 CONTROL_FAMILIES: Final = frozenset({"policy", "access_rule", "contract", "catalog", "tenant", "key"})
 
+_BEFORE_DATA: Final = b'{"event":{"data":'
+_AFTER_DATA: Final = b"}}"
+
 _TYPE = re.compile(r"[a-z][a-z_]*\.[a-z][a-z_]*")
 _KEY = re.compile(r"[!-~]+")
 _ACTOR = re.compile(r"[0-9a-f]{32}|system")
@@ -104,7 +107,8 @@ def prepare(event: Event) -> PreparedEvent:
     _check_members(event)
     parts = tuple(sorted(event.parts, key=lambda part: part.name))
     _check_parts(parts)
-    data = canonical.encode(event.data)
+    # Encoded where it is going to stand, so that its depth is judged there: the whole entry must be canonical.
+    data = canonical.encode({"event": {"data": event.data}})[len(_BEFORE_DATA) : -len(_AFTER_DATA)]
     head = canonical.encode({"actor": event.actor})
     tail = canonical.encode(
         {

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger import canonical
+from ledger.entry import FIRST_PREVIOUS, Branch, format_entry, parse_entry
 from ledger.errors import FormatError, LimitExceededError, NotCanonicalError
 from ledger.event import (
     EVENT_SIZE_BYTES_MAX,
@@ -63,6 +64,35 @@ def test_the_pieces_join_to_one_canonical_object(data: dict[str, Any], key: str)
     assert whole["data"] == data
     assert whole["key"] == key
     assert canonical.encode(data) == prepared.data
+
+
+def nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        value = {"a": value}
+    return value
+
+
+def test_data_as_deep_as_an_entry_may_be_is_accepted_and_read_back() -> None:
+    # Of an entry's levels two are its own: the entry and the event.
+    prepared = prepare(replace(EVENT, data=nested(canonical.DEPTH_MAX - 2)))
+    entry = format_entry(
+        prepared.event,
+        log="logs.example.org/a",
+        index=0,
+        previous=FIRST_PREVIOUS,
+        recorded_at=canonical.format_time(EVENT.occurred_at),
+        group_id=UUID(int=1),
+        branch=Branch.THEN,
+        of=1,
+        position=0,
+    )
+    assert parse_entry(entry).data == nested(canonical.DEPTH_MAX - 2)
+
+
+def test_data_too_deep_for_an_entry_is_refused_before_it_is_appended() -> None:
+    with pytest.raises(NotCanonicalError, match="levels"):
+        prepare(replace(EVENT, data=nested(canonical.DEPTH_MAX - 1)))
 
 
 def test_a_commitment_is_over_salt_and_bytes_behind_a_prefix_of_its_own() -> None:
