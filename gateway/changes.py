@@ -64,10 +64,10 @@ def changes_nothing(change: Change, loaded: Loaded) -> bool:
 
 
 def _table(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, new_uuid: str) -> Change:
-    if not loaded.namespace_exists:
-        raise no_such_namespace(mutation.target.namespace)
     if loaded.metadata is None and mutation.operation is not Operation.TABLE_CREATE:
         raise no_such_table(mutation.target)
+    if not loaded.namespace_exists:
+        raise no_such_namespace(mutation.target.namespace)
     try:
         check_requirements(loaded.metadata, mutation.requirements)
     except TableExistsError as error:
@@ -86,7 +86,10 @@ def _table(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int,
 
 def no_such_table(target: Target) -> NotFoundError:
     """
-    Return the error for a table that does not exist, in the reference's words.
+    Return the error for a table that does not exist, in the reference's words, whether or not its namespace does.
+
+    Engines ask for `db.t.snapshots` as a table of a namespace `db.t` and, told that there is no such table, look for a
+    metadata table of `db.t`; another answer would end that.
     """
     return NotFoundError(f"Table does not exist: {target.path}", kind=NO_SUCH_TABLE)
 

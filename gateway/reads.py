@@ -50,8 +50,6 @@ class Reader:
             NotFoundError: if there is no such table.
         """
         loaded = await self.catalog.load(self.target)
-        if not loaded.namespace_exists:
-            raise no_such_namespace(self.target.namespace)
         if loaded.metadata is None or loaded.metadata_location is None:
             raise no_such_table(self.target)
         return loaded.metadata_location, loaded.metadata

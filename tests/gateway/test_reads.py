@@ -80,8 +80,22 @@ async def test_lists_of_what_does_not_exist_are_404(http: httpx.AsyncClient) -> 
 async def test_what_does_not_exist_is_named(http: httpx.AsyncClient) -> None:
     table = error_of(await http.get(f"{TABLES}/no"))
     assert (table["type"], table["message"]) == ("NoSuchTableException", "Table does not exist: sales.no")
-    namespace = error_of(await http.get(f"{NAMESPACES}/no/tables/t"))
+    namespace = error_of(await http.get(f"{NAMESPACES}/no"))
     assert (namespace["type"], namespace["message"]) == ("NoSuchNamespaceException", "Namespace does not exist: no")
+
+
+async def test_a_metadata_table_is_told_to_be_no_table_so_that_engines_look_for_it_in_its_table(
+    http: httpx.AsyncClient,
+) -> None:
+    # The Iceberg library asks for sales.orders.snapshots first, and goes on only at NoSuchTableException.
+    path = f"{NAMESPACES}/sales%1Forders/tables/snapshots"
+    for answer in (await http.get(path), await http.post(path, json={"requirements": [], "updates": []})):
+        assert answer.status_code == 404
+        error = error_of(answer)
+        assert (error["type"], error["message"]) == (
+            "NoSuchTableException",
+            "Table does not exist: sales.orders.snapshots",
+        )
 
 
 # Access
