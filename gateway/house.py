@@ -6,7 +6,7 @@ Wired once by the composition root; nothing is a global.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -72,13 +72,9 @@ class House:
             self.catalogs[key] = BuiltinCatalog(
                 alias=alias,
                 reader=self.roles.tenant(tenant),
-                warehouse=self._warehouse(tenant, alias, registered.options),
+                # Of the tenant and the alias alone, not of options: never two tenants below one folder.
+                warehouse=f"{self.warehouse.rstrip('/')}/{tenant.hex}/{alias}",
                 database=self.database,
                 files=self.files,
             )
         return self.catalogs[key]
-
-    def _warehouse(self, tenant: UUID, alias: str, options: Mapping[str, str]) -> str:
-        """Where an alias keeps its tables. Never two tenants below one folder, so options cannot say."""
-        del options
-        return f"{self.warehouse.rstrip('/')}/{tenant.hex}/{alias}"
