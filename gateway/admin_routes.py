@@ -20,14 +20,13 @@ from gateway.admin.aggregates import AccessRule, ApiKey, Catalog, Policy
 from gateway.admin.application import Admin
 from gateway.admin.edits import Editor, StaleEditError
 from gateway.commit_flow import STALE_MAX, rules_in_force
-from gateway.errors import BadRequestError, ForbiddenError, UnavailableError
+from gateway.errors import BadRequestError, UnavailableError
 from gateway.house import House
 from gateway.iceberg_routes import chunks, credential
 from gateway.identity import Principal
 from gateway.judgement import Asked, judge_access
 from gateway.policy.variables import CommitView, RequestView
 from gateway.requests import parse_content_length, read_body
-from ledger.events import Decided
 
 router = APIRouter(prefix="/v1")
 
@@ -250,12 +249,8 @@ async def _permit(house: House, caller: Principal, request: Request, *, kind: st
         request=RequestView(method=request.method, path=request.url.path),
     )
     judgement = await judge_access(house.engine, state, asked, timeout_s=house.policy_timeout_s)
-    if judgement.decision is Decided.APPROVED:
-        return state.as_of
-    if judgement.decision is Decided.UNDECIDABLE:
-        raise UnavailableError(f"access could not be judged: {judgement.message}")
-    await house.refusals.not_permitted(caller.log_id, caller.actor, operation, None, judgement.reason)
-    raise ForbiddenError(judgement.message)
+    await house.check_permitted(caller, judgement, operation=operation, target=None)
+    return state.as_of
 
 
 async def _body(request: Request, model: type[B]) -> B:

@@ -16,13 +16,15 @@ from gateway.admin.application import Admin
 from gateway.catalogs import KINDS, BuiltinCatalog
 from gateway.control import ControlPlane, ControlState
 from gateway.database import Database
-from gateway.errors import NotFoundError
-from gateway.identity import Authenticator
-from gateway.judgement import ReadJudgements
+from gateway.errors import ForbiddenError, NotFoundError, UnavailableError
+from gateway.identifiers import Target
+from gateway.identity import Authenticator, Principal
+from gateway.judgement import Judgement, ReadJudgements
 from gateway.metadata_files import MetadataFiles
 from gateway.policy.engine import PolicyEngine
 from gateway.refusals import Refusals
 from gateway.request_keys import RequestKeys
+from ledger.events import Decided
 from ledger.roles import Roles
 from ledger.sequence import Appended, Group, Stale
 
@@ -78,3 +80,20 @@ class House:
                 files=self.files,
             )
         return self.catalogs[key]
+
+    async def check_permitted(
+        self, caller: Principal, judgement: Judgement, *, operation: str, target: Target | None
+    ) -> None:
+        """
+        Check that access was permitted to what no decision is recorded for; a refusal is counted.
+
+        Raises:
+            ForbiddenError: if no rule permits it, or one forbids it.
+            UnavailableError: if access could not be judged.
+        """
+        if judgement.decision is Decided.APPROVED:
+            return
+        if judgement.decision is Decided.UNDECIDABLE:
+            raise UnavailableError(f"access could not be judged: {judgement.message}")
+        await self.refusals.not_permitted(caller.log_id, caller.actor, operation, target, judgement.reason)
+        raise ForbiddenError(judgement.message)

@@ -15,13 +15,12 @@ from urllib.parse import quote, unquote
 from gateway.catalogs.builtin import PAGE_SIZE_MAX, BuiltinCatalog
 from gateway.changes import no_such_namespace, no_such_table
 from gateway.commit_flow import rules_in_force
-from gateway.errors import BadRequestError, ForbiddenError, UnavailableError
+from gateway.errors import BadRequestError
 from gateway.house import House
 from gateway.identifiers import Target, parse_namespace
 from gateway.identity import Principal
 from gateway.judgement import Asked, Read, judge_access
 from gateway.policy.variables import CommitView, RequestView
-from ledger.events import Decided
 
 SEPARATOR: Final = "/"
 PAGE_TOKEN_LENGTH_MAX: Final = 16 * 1024
@@ -135,12 +134,8 @@ async def permit(house: House, principal: Principal, target: Target, *, verb: st
         asked = Asked(commit=_view(target, operation), principal=principal, request=request)
         judgement = await judge_access(house.engine, state, asked, timeout_s=house.policy_timeout_s)
         house.read_judgements.put(read, judgement)
-    if judgement.decision is Decided.APPROVED:
-        return Reader(catalog=catalog, target=target)
-    if judgement.decision is Decided.UNDECIDABLE:
-        raise UnavailableError(f"access could not be judged: {judgement.message}")
-    await house.refusals.not_permitted(principal.log_id, principal.actor, operation, target, judgement.reason)
-    raise ForbiddenError(judgement.message)
+    await house.check_permitted(principal, judgement, operation=operation, target=target)
+    return Reader(catalog=catalog, target=target)
 
 
 def _view(target: Target, operation: str) -> CommitView:
