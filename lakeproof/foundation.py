@@ -21,6 +21,8 @@ from lakeproof.postgres import EmbeddedServer, Say, check_dsn
 from lakeproof.provision import Installation, provision
 from lakeproof.secret_files import read_or_make
 from lakeproof.settings import Settings
+from ledger.key_directory import open_key_directory
+from ledger.note import VerifierKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,15 @@ class Foundation:
     def keys(self) -> Path:
         """Where the signer keeps its key and its last notes: outside the database."""
         return self.settings.home / "keys"
+
+    def verifier_key(self, origin: str) -> VerifierKey:
+        """
+        Return the verifier key of one log, to be handed to auditors.
+
+        Raises:
+            KeyDirectoryError: if no `lakeproof up` has made a key yet, or it cannot be used.
+        """
+        return open_key_directory(self.keys).verifier_key(origin)
 
 
 @contextmanager

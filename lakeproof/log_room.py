@@ -22,7 +22,6 @@ from lakeproof.errors import LakeproofError
 from lakeproof.foundation import Foundation, open_foundation
 from lakeproof.settings import load_settings
 from ledger.errors import LogUnavailableError, NoSuchLogError
-from ledger.key_directory import open_key_directory
 from ledger.note import VerifierKey
 from ledger.read import Connection, Log, read_logs
 
@@ -64,7 +63,7 @@ class InstalledLogs:
         Raises:
             KeyDirectoryError: if no `lakeproof up` has made one yet, or it cannot be used.
         """
-        return open_key_directory(self.foundation.keys).verifier_key(origin)
+        return self.foundation.verifier_key(origin)
 
     async def _tenant(self, system: Log, name: str) -> UUID | None:
         """Return the newest tenant of that name."""

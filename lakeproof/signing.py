@@ -8,10 +8,8 @@ signing on with another key would look, to every auditor, like a forged log.
 from __future__ import annotations
 
 from lakeproof.errors import ServerError
-from lakeproof.foundation import Foundation
 from lakeproof.services import Services
-from ledger.key_directory import KEY_FILE, KeyDirectory, create_key_directory, open_key_directory
-from ledger.note import VerifierKey
+from ledger.key_directory import KEY_FILE, create_key_directory, open_key_directory
 from ledger.read import QUERIES, Connection
 from ledger.sign import Signer
 
@@ -36,26 +34,6 @@ async def open_signer(services: Services) -> Signer:
             )
         create_key_directory(foundation.keys)
     return Signer(foundation.installation.as_role(roles.signer), open_key_directory(foundation.keys))
-
-
-def open_keys(foundation: Foundation) -> KeyDirectory:
-    """
-    Return the key directory of an installation that has been started before.
-
-    Raises:
-        KeyDirectoryError: if there is none, or it cannot be used.
-    """
-    return open_key_directory(foundation.keys)
-
-
-def verifier_key(foundation: Foundation, origin: str) -> VerifierKey:
-    """
-    Return the verifier key of one log, to be handed to auditors.
-
-    Raises:
-        KeyDirectoryError: if there is no key, or it cannot be used.
-    """
-    return open_keys(foundation).verifier_key(origin)
 
 
 async def latest_checkpoint_size(connection: Connection, log_id: int) -> int:

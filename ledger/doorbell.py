@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 class Doorbell:
     """
-    One process's doorbell: `ring` after an append, `wait` until something was appended here or elsewhere.
+    One process's doorbell: `ring` after an append; `subscribe` to be told of appends here and elsewhere.
 
     `dsn` may be of any role; NOTIFY and LISTEN need no grant.
     """

@@ -90,14 +90,6 @@ async def read_head(connection: Connection, log_id: int) -> Head:
     return parse_head(row)[1]
 
 
-async def read_heads(connection: Connection) -> dict[int, Head]:
-    """
-    Return the ends of all logs this role may see, by log_id.
-    """
-    rows = await (await connection.execute(QUERIES["heads"])).fetchall()
-    return dict(parse_head(row) for row in rows)
-
-
 async def read_entries(connection: Connection, log_id: int, *, from_index: int, to_index: int) -> list[bytes]:
     """
     Return the entries from_index … to_index - 1 that exist, in order.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lakeproof.signing import latest_checkpoint_size, verifier_key
+from lakeproof.signing import latest_checkpoint_size
 from lakeproof.up import Serving
 from ledger.read import Log, read_head
 
@@ -48,7 +48,7 @@ class Auditor:
         Raises:
             AssertionError: if a command does not end as it must.
         """
-        key = verifier_key(self.serving.services.foundation, log.origin).format()
+        key = self.serving.services.foundation.verifier_key(log.origin).format()
         await self._checkpointed(log)
         folder = Path(tempfile.mkdtemp(prefix="lakeproof-audit-"))
         try:

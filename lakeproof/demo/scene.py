@@ -26,7 +26,6 @@ from lakeproof.projecting import GRAPH, PROJECTIONS, attest
 from lakeproof.secret_files import write_new
 from lakeproof.services import open_services
 from lakeproof.settings import Settings
-from lakeproof.signing import verifier_key
 from lakeproof.tenants import Founded, found_tenant
 from lakeproof.up import Serving, serving, stop_on_signals
 from ledger.read import Log, find_log, read_head
@@ -105,7 +104,7 @@ class Scene:
         system = services.system
         async with services.house.database.as_role(services.foundation.installation.roles.auditor) as connection:
             told = (await read_head(connection, system.log_id)).size
-        key = verifier_key(services.foundation, system.origin)
+        key = services.foundation.verifier_key(system.origin)
         self.say(f"   system log {system.origin}, {told} entries; signing key {key.key_id.hex()}")
         self.say(f"   tenant {name}, log {self.tenant.origin}")
         projections = ", ".join(projection.name for projection in PROJECTIONS)

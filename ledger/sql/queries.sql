@@ -121,10 +121,6 @@ SELECT log_id, origin, tenant, reader FROM ledger.logs WHERE log_id = %(log_id)s
 -- The end of one log, unlocked.
 SELECT log_id, size, last, frontier, control_index, recorded_at FROM ledger.heads WHERE log_id = %(log_id)s
 
--- name: heads
--- The ends of all logs this role may see.
-SELECT log_id, size, last, frontier, control_index, recorded_at FROM ledger.heads ORDER BY log_id
-
 -- name: control_entries
 -- Control entries after one index, from the partial index.
 SELECT index, entry FROM ledger.entries
@@ -141,11 +137,3 @@ ORDER BY index
 -- name: latest_checkpoint
 -- The newest signed checkpoint of a log.
 SELECT size, note FROM ledger.checkpoints WHERE log_id = %(log_id)s ORDER BY size DESC LIMIT 1
-
--- name: checkpoints
--- All signed checkpoints of a log, smallest first.
-SELECT size, note FROM ledger.checkpoints WHERE log_id = %(log_id)s ORDER BY size
-
--- name: insert_checkpoint
--- A signed checkpoint; sizes only grow.
-INSERT INTO ledger.checkpoints (log_id, size, note) VALUES (%(log_id)s, %(size)s, %(note)s)
