@@ -28,7 +28,7 @@ from lakeproof.errors import ProvisionError
 from ledger.entry import check_origin
 from ledger.roles import Roles
 
-PACKAGES: Final = ("ledger", "gateway", "projections")
+PACKAGES: Final = ("ledger", "gateway", "projections", "streams", "spark_detect")
 """Whose migrations run, in this order."""
 
 _LOCK: Final = 0x6C70_0001
@@ -225,7 +225,8 @@ def _make_roles(connection: psycopg.Connection, roles: Roles, login_password: st
     connection.execute(
         sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(roles.login), sql.Literal(login_password))
     )
-    for duty in (roles.appender, roles.signer, roles.projector, roles.auditor, roles.gateway):
+    services = (roles.appender, roles.signer, roles.projector, roles.auditor, roles.gateway, roles.streams)
+    for duty in (*services, roles.detector):
         _grant(connection, duty, roles.login, inherit=False)
     database = connection.info.dbname
     connection.execute(

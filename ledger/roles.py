@@ -56,6 +56,16 @@ class Roles:
         return self._name("gateway")
 
     @property
+    def streams(self) -> str:
+        """Reads every log, no payload parts; keeps the streams' cursors, outbox and dead letters."""
+        return self._name("streams")
+
+    @property
+    def detector(self) -> str:
+        """Reads every log, no payload parts; pins the batches that detection works on."""
+        return self._name("detector")
+
+    @property
     def reader(self) -> str:
         """The group of all tenants' readers: holds the grants, row-level security decides the rows."""
         return self._name("reader")
@@ -73,5 +83,7 @@ class Roles:
             "projector": self.projector,
             "auditor": self.auditor,
             "gateway": self.gateway,
+            "streams": self.streams,
+            "detector": self.detector,
             "reader": self.reader,
         }

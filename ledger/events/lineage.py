@@ -1,0 +1,101 @@
+"""
+Lineage: what engines tell in OpenLineage, and the edges that were not drawn because they would close a cycle.
+
+The raw event is a payload part; `data` holds the names, which is what read models are built from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+
+class LineageKind(StrEnum):
+    """The three events of OpenLineage 2."""
+
+    RUN = "run"
+    JOB = "job"
+    DATASET = "dataset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetName:
+    """A dataset as its teller names it: OpenLineage's `namespace` and `name`."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageDataset:
+    """
+    A dataset: its name, its other names (facet `symlinks`), and its version (facet `version`).
+
+    For an Iceberg table the version is the id of the snapshot that was read or written.
+    """
+
+    namespace: str
+    name: str
+    symlinks: tuple[DatasetName, ...]
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageColumn:
+    """
+    Column `field` of dataset `output` was made from column `input_field` of dataset `input` (facet `columnLineage`).
+
+    `output` and `input` are positions in `LineageReceived.datasets`.
+    """
+
+    output: int
+    field: str
+    input: int
+    input_field: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageReceived:
+    """
+    One OpenLineage event. `inputs` and `outputs` are positions in `datasets`, which names each dataset once.
+
+    `event_type` (START, RUNNING, COMPLETE, ABORT, FAIL, OTHER) and `run_id` are of a run event alone, `event_time` is
+    as it was sent, `engine` is name and version of facet `processing_engine`. `columns_omitted` counts the column edges
+    that did not fit; `payload_sha256` is of the raw event, in hex. Parts: event (the raw event).
+    """
+
+    TYPE: ClassVar[str] = "lineage.received"
+    VERSION: ClassVar[int] = 1
+
+    columns: tuple[LineageColumn, ...]
+    columns_omitted: int
+    datasets: tuple[LineageDataset, ...]
+    engine: str | None
+    event_time: str
+    event_type: str | None
+    inputs: tuple[int, ...]
+    job: DatasetName | None
+    kind: LineageKind
+    outputs: tuple[int, ...]
+    payload_sha256: str
+    producer: str
+    run_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageCycleFound:
+    """
+    An edge that was not drawn: `target` made from `source` would close a cycle.
+
+    `lineage` is the group id of the event that told of it; `path` the keys from `target` along the edges that are drawn
+    to `source`, both included.
+    """
+
+    TYPE: ClassVar[str] = "lineage.cycle_found"
+    VERSION: ClassVar[int] = 1
+
+    lineage: str
+    path: tuple[str, ...]
+    source: str
+    target: str
