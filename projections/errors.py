@@ -52,3 +52,19 @@ class DigestMismatchError(ProjectionError):
 
 class UnknownLabelError(ProjectionError):
     """A vertex or edge does not fit the inventory of labels (`graph/labels.py`)."""
+
+
+class SecretMissingError(ProjectionError):
+    """A secret that a catalog's options name is not there, or others can read it."""
+
+
+class FileMissingError(ProjectionError):
+    """A location names no file: it was deleted, or never written."""
+
+
+class FileUnreadableError(ProjectionError):
+    """A file is there and can not be read, however often it is tried."""
+
+
+class StorageUnavailableError(ProjectionError):
+    """The storage behind a location does not answer: another time it may."""

@@ -1,0 +1,88 @@
+"""
+The secrets that catalog options name as `secret:<id>`: a file of mode 0600 each, a folder a tenant, never in the log.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Final
+from uuid import UUID
+
+from projections.errors import SecretMissingError
+
+REFERENCE: Final = "secret:"
+SECRET_SIZE_BYTES_MAX: Final = 16 * 1024
+
+_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+
+class SecretDirectory:
+    """The secrets below one directory, which every process that needs them must see."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def read(self, tenant: UUID, secret: str) -> str:
+        """
+        Return the secret of that id.
+
+        Raises:
+            SecretMissingError: if the tenant has none of that id, or its file can be read by others.
+        """
+        file = self._file(tenant, secret)
+        try:
+            with file.open("rb") as stream:
+                mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
+                value = stream.read(SECRET_SIZE_BYTES_MAX + 1)
+        except OSError as error:
+            raise SecretMissingError(
+                f"secret {secret!r} of tenant {tenant}: expected {file}, found none that can be read "
+                f"({error.strerror}): store it with `lakeproof catalogs secret {secret}`"
+            ) from error
+        if mode & 0o077:
+            raise SecretMissingError(f"{file} has mode {mode:04o} and others can read it: run chmod 600 {file}")
+        return _text(value, where=str(file))
+
+    def write(self, tenant: UUID, secret: str, value: str) -> None:
+        """
+        Store a secret, whole or not at all, in place of one that is there.
+
+        Raises:
+            SecretMissingError: if the id or the value is not of its form, or it cannot be stored.
+        """
+        file = self._file(tenant, secret)
+        data = value.encode("utf-8", "surrogatepass")
+        _text(data, where=f"secret {secret!r}")
+        try:
+            for folder in (self.directory, file.parent):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # NamedTemporaryFile makes its file with mode 0600.
+            with NamedTemporaryFile(dir=file.parent, prefix=".", delete=False) as fresh:
+                fresh.write(data)
+                fresh.flush()
+                os.fsync(fresh.fileno())
+            Path(fresh.name).replace(file)
+        except OSError as error:
+            raise SecretMissingError(f"{file} cannot be written ({error.strerror}): nothing was stored") from error
+
+    def _file(self, tenant: UUID, secret: str) -> Path:
+        # An id is a file's name here, so it must be one wherever it comes from.
+        if not _ID.fullmatch(secret):
+            raise SecretMissingError(
+                f"expected the id of a secret: 1 to 63 of a-z, 0-9, '_' and '-', found {secret!r:.80}"
+            )
+        return self.directory / tenant.hex / secret
+
+
+def _text(value: bytes, *, where: str) -> str:
+    try:
+        text = value.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise SecretMissingError(f"{where}: expected UTF-8, found other bytes") from error
+    if not text or len(value) > SECRET_SIZE_BYTES_MAX or not text.isprintable():
+        raise SecretMissingError(f"{where}: expected 1 to {SECRET_SIZE_BYTES_MAX} bytes of printable text")
+    return text
