@@ -47,6 +47,8 @@ FOR_PEOPLE: Final = frozenset(
         ("ledger.errors", "LedgerError"),
         ("projections.errors", "ProjectionError"),
         ("gateway.errors", "GatewayError"),
+        ("streams.errors", "StreamError"),
+        ("spark_detect.errors", "DetectionError"),
     }
 )
 """The roots of what is raised on purpose. By name: telling errors apart must not import the packages."""

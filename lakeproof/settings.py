@@ -55,6 +55,24 @@ class Settings:
     policy_workers: int
     body_max_bytes: int
     metrics_token: str | None = field(repr=False)
+    upstream_timeout_s: float
+    reconcile_after_s: float
+    s3_endpoint: str | None
+    s3_region: str | None
+    s3_access_key_id: str | None
+    s3_secret_access_key: str | None = field(repr=False)
+    s3_events_queue: str | None
+    polaris_webhook: int
+    alert_webhook: str | None = field(repr=False)
+    streams: int
+    streams_workers: int
+    kafka_brokers: str | None
+    kafka_lineage_topic: str
+    kafka_outbox_topic: str
+    detect: int
+    detect_batch_max_bytes: int
+    spark_master: str
+    java_home: Path | None
     log_level: LogLevel
 
 
@@ -202,6 +220,121 @@ SETTINGS: tuple[Setting, ...] = (
         kind=Kind.SECRET,
         default=None,
         meaning="bearer token that /metrics asks for; without it only loopback may read it",
+    ),
+    Setting(
+        name="upstream_timeout_s",
+        kind=Kind.NUMBER,
+        default=30.0,
+        unit="seconds",
+        least=0.1,
+        most=600,
+        meaning="how long another catalog may take to answer; then the outcome of a commit is unknown",
+    ),
+    Setting(
+        name="reconcile_after_s",
+        kind=Kind.NUMBER,
+        default=60.0,
+        unit="seconds",
+        least=0.1,
+        most=3600,
+        meaning="age of an open decision on another catalog from which its outcome is looked for there; "
+        "more than LAKEPROOF_UPSTREAM_TIMEOUT_S",
+    ),
+    Setting(
+        name="s3_endpoint",
+        kind=Kind.TEXT,
+        default=None,
+        meaning="URL of S3 and SQS, if they are not Amazon's; for the warehouse, the events' queue, and catalogs that "
+        "do not say it themselves",
+    ),
+    Setting(name="s3_region", kind=Kind.TEXT, default=None, meaning="region of S3 and SQS"),
+    Setting(
+        name="s3_access_key_id",
+        kind=Kind.TEXT,
+        default=None,
+        meaning="access key for S3 and SQS; without it Amazon's own chain of credentials is used",
+    ),
+    Setting(name="s3_secret_access_key", kind=Kind.SECRET, default=None, meaning="secret of that access key"),
+    Setting(
+        name="s3_events_queue",
+        kind=Kind.TEXT,
+        default=None,
+        meaning="URL of the SQS queue with ObjectCreated events of S3; without it none are read",
+    ),
+    Setting(
+        name="polaris_webhook",
+        kind=Kind.INTEGER,
+        default=1,
+        most=1,
+        meaning="1: /v1/webhooks/polaris takes signed callbacks; 0: it answers 410",
+    ),
+    Setting(
+        name="alert_webhook",
+        kind=Kind.SECRET,
+        default=None,
+        meaning="URL that takes alerts as Slack's JSON; without it they are in the log alone",
+    ),
+    Setting(
+        name="streams",
+        kind=Kind.INTEGER,
+        default=1,
+        most=1,
+        meaning="1: `lakeproof up` runs the streams; 0: run `lakeproof streams run` elsewhere",
+    ),
+    Setting(
+        name="streams_workers",
+        kind=Kind.INTEGER,
+        default=1,
+        unit="tasks",
+        least=1,
+        most=64,
+        meaning="batches of different logs that a process's streams handle at a time",
+    ),
+    Setting(
+        name="kafka_brokers",
+        kind=Kind.TEXT,
+        default=None,
+        meaning="Kafka's bootstrap servers, separated by commas; without it no Kafka is used",
+    ),
+    Setting(
+        name="kafka_lineage_topic",
+        kind=Kind.TEXT,
+        default="lakeproof.lineage",
+        meaning="topic from which OpenLineage events are taken",
+    ),
+    Setting(
+        name="kafka_outbox_topic",
+        kind=Kind.TEXT,
+        default="lakeproof.events",
+        meaning="topic to which entries are published as CloudEvents",
+    ),
+    Setting(
+        name="detect",
+        kind=Kind.INTEGER,
+        default=1,
+        most=1,
+        meaning="1: `lakeproof up` runs detection on Spark, if there is a Java 17; "
+        "0: run `lakeproof detect run` elsewhere",
+    ),
+    Setting(
+        name="detect_batch_max_bytes",
+        kind=Kind.INTEGER,
+        default=1024**3,
+        unit="bytes",
+        least=1024**2,
+        meaning="data that one batch of detection plans to scan",
+    ),
+    Setting(
+        name="spark_master",
+        kind=Kind.TEXT,
+        default="local[2,4]",
+        meaning="Spark's master; the second number of local[N,F] is the attempts of a task",
+    ),
+    Setting(
+        name="java_home",
+        kind=Kind.PATH,
+        default=None,
+        meaning="a Java 17 for Spark; without it JAVA_HOME, then what is on the path, then the usual folders",
     ),
     Setting(
         name="log_level",
