@@ -79,6 +79,7 @@ _OPERATIONS: Final[Mapping[str, tuple[str, str | None]]] = {
     "load": ("READ_ENTITY_VALUE", None),
     "exists": ("READ_CONTENT_KEY", None),
     "list": ("READ_CONTENT_KEY", None),
+    "receive": ("UPDATE_ENTITY", None),
     "configure": ("UPDATE_REPOSITORY_CONFIG", None),
     "inspect": ("READ_REPOSITORY_CONFIG", None),
 }

@@ -1,0 +1,245 @@
+"""
+What entries mean to lineage, before any edge is judged. Pure: entries and what is known in, what to store out.
+
+Entries are folded one by one over `Known`, which they change: an event resolves by what stands before it, whether that
+came with this batch or long ago. So the outcome does not depend on how entries are cut into batches, as long as `Known`
+was filled with what is stored for `Asked` of the same entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from ledger.entry import Entry
+from ledger.errors import FormatError
+from ledger.event import KEY_LENGTH_MAX
+from ledger.events import (
+    CatalogCreated,
+    CatalogRetired,
+    CommitObserved,
+    CommitSettled,
+    LineageCycleFound,
+    LineageReceived,
+    Settled,
+)
+from ledger.keys import format_key, parse_key
+from projections.entries import LogEntry, storable
+from projections.graph.labels import VertexLabel, bounded_key, vertex_key
+from projections.lineage.resolving import (
+    Known,
+    KnownCatalog,
+    dotted,
+    location_of,
+    names_of,
+    normalise_location,
+    resolve,
+    table_location,
+)
+
+TABLE: Final = "table"
+SNAPSHOT_LENGTH_MAX: Final = 64
+
+
+@dataclass(slots=True, kw_only=True)
+class Asked:
+    """What has to be known to resolve some entries."""
+
+    locations: set[str] = field(default_factory=set)
+    snapshots: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True, kw_only=True)
+class Table:
+    """What is new about a table; None is nothing new."""
+
+    alias: str
+    name: str
+    location: str | None = None
+    table_uuid: str | None = None
+    is_dropped: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Catalog:
+    """A catalog as its last entry has it."""
+
+    uri: str | None
+    location: str | None
+    is_retired: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """
+    One event, resolved: `keys` of its `datasets`, and the pairs of bounded keys that may be edges, each once.
+
+    What is read and written by one event (a MERGE reads the table that it writes) is no pair: nothing is made from
+    itself, so that is neither an edge nor a cycle.
+    """
+
+    entry: Entry
+    event: LineageReceived
+    keys: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
+    job: str | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Changes:
+    """What entries change: by natural key, later over earlier; events in the order of the log."""
+
+    catalogs: dict[str, Catalog] = field(default_factory=dict)
+    tables: dict[str, Table] = field(default_factory=dict)
+    locations: dict[str, str] = field(default_factory=dict)
+    snapshots: dict[tuple[str, str], None] = field(default_factory=dict)
+    events: list[Resolved] = field(default_factory=list)
+    told: dict[tuple[UUID, str, str], int] = field(default_factory=dict)
+
+
+def asked_of(entries: Iterable[LogEntry]) -> Asked:
+    """
+    Return what `changes_of` has to know of the entries before.
+    """
+    asked = Asked()
+    for item in entries:
+        if not isinstance(item.event, LineageReceived):
+            continue
+        for dataset in item.event.datasets:
+            if dataset.version is not None:
+                asked.snapshots.add(storable(dataset.version))
+            for name in names_of(dataset):
+                asked.names.add(name.name)
+                if (location := location_of(name)) is not None:
+                    asked.locations.add(location)
+    return asked
+
+
+def changes_of(entries: Iterable[LogEntry], known: Known) -> Changes:
+    """
+    Return what `entries`, in log order, change; `known` is brought up to their end.
+
+    Raises:
+        FormatError: if an entry of ours is not of its form.
+    """
+    changes = Changes()
+    for item in entries:
+        entry = item.entry
+        match item.event:
+            case CatalogCreated() as catalog:
+                _catalog(changes, known, catalog.id, _known_catalog(catalog.options))
+            case CatalogRetired() as catalog:
+                _catalog(changes, known, catalog.id, None)
+            case CommitSettled() as settled if settled.outcome is Settled.ACCEPTED:
+                _settled(changes, known, entry, settled)
+            case CommitObserved() as observed:
+                _observed(changes, known, observed)
+            case LineageReceived() as event:
+                changes.events.append(_resolved(entry, event, known))
+            case LineageCycleFound() as found:
+                changes.told[_group_of(entry, found), found.source, found.target] = entry.index
+            case _:
+                pass  # nothing that lineage depends on
+    return changes
+
+
+def _catalog(changes: Changes, known: Known, alias: str, catalog: KnownCatalog | None) -> None:
+    if catalog is None:
+        known.catalogs.pop(alias, None)
+        changes.catalogs[alias] = Catalog(uri=None, location=None, is_retired=True)
+        return
+    known.catalogs[alias] = catalog
+    changes.catalogs[alias] = Catalog(uri=catalog.uri, location=catalog.location, is_retired=False)
+
+
+def _known_catalog(options: Mapping[str, str]) -> KnownCatalog:
+    uri, location = (storable(options.get(name, "")) for name in ("uri", "location"))
+    return KnownCatalog(
+        uri=normalise_location(uri) if uri else None, location=normalise_location(location) if location else None
+    )
+
+
+def _settled(changes: Changes, known: Known, entry: Entry, settled: CommitSettled) -> None:
+    kind, segments = parse_key(entry.key)
+    if kind != TABLE:
+        return
+    alias, *levels = segments
+    # An accepted commit that leaves no current metadata file is a drop.
+    is_dropped = settled.metadata_location is None
+    _table(changes, known, entry.key, alias, levels, table_uuid=settled.table_uuid, is_dropped=is_dropped)
+    if settled.metadata_location is not None:
+        _location(changes, known, entry.key, settled.metadata_location)
+    for snapshot in settled.snapshots:
+        _snapshot(changes, known, entry.key, snapshot)
+
+
+def _observed(changes: Changes, known: Known, observed: CommitObserved) -> None:
+    identifier = observed.identifier
+    if identifier is None or identifier.name is None:
+        return  # a table that no catalog here names: what is made from it keeps the name that its teller uses
+    levels = [*identifier.namespace, identifier.name]
+    key = format_key(TABLE, (identifier.alias, *levels))
+    if len(key) > KEY_LENGTH_MAX:
+        return  # no commit through the gateway can be about it
+    _table(changes, known, key, identifier.alias, levels, table_uuid=observed.table_uuid, is_dropped=False)
+    _location(changes, known, key, observed.metadata_location)
+    _snapshot(changes, known, key, observed.snapshot)
+
+
+def _table(
+    changes: Changes,
+    known: Known,
+    key: str,
+    alias: str,
+    levels: Sequence[str],
+    *,
+    table_uuid: str | None,
+    is_dropped: bool,
+) -> None:
+    name = dotted(levels)
+    table = changes.tables.setdefault(key, Table(alias=alias, name=name))
+    table.table_uuid = table_uuid or table.table_uuid
+    table.is_dropped = is_dropped
+    named = known.by_name.setdefault(name, {})
+    if is_dropped:
+        named.pop(key, None)
+    else:
+        named[key] = alias
+
+
+def _location(changes: Changes, known: Known, key: str, metadata_location: str) -> None:
+    location = table_location(metadata_location)
+    if location is not None:
+        changes.tables[key].location = location
+        changes.locations[location] = known.by_location[location] = key
+
+
+def _snapshot(changes: Changes, known: Known, key: str, snapshot: str) -> None:
+    if len(snapshot) <= SNAPSHOT_LENGTH_MAX:
+        snapshot = storable(snapshot)
+        changes.snapshots[snapshot, key] = None
+        known.by_snapshot.setdefault(snapshot, set()).add(key)
+
+
+def _resolved(entry: Entry, event: LineageReceived, known: Known) -> Resolved:
+    keys = tuple(resolve(dataset, known) for dataset in event.datasets)
+    bounded = [bounded_key(key) for key in keys]
+    pairs = ((bounded[source], bounded[target]) for source in event.inputs for target in event.outputs)
+    job = event.job
+    return Resolved(
+        entry=entry,
+        event=event,
+        keys=keys,
+        pairs=tuple(dict.fromkeys((source, target) for source, target in pairs if source != target)),
+        job=None if job is None else vertex_key(VertexLabel.PIPELINE, job.namespace, job.name),
+    )
+
+
+def _group_of(entry: Entry, found: LineageCycleFound) -> UUID:
+    try:
+        return UUID(found.lineage)
+    except ValueError as error:
+        raise FormatError(f"lineage of entry {entry.index}", expected="a UUID", found=found.lineage) from error

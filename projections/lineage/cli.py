@@ -1,0 +1,148 @@
+"""
+The command `lakeproof lineage show <table>`: what a table was made from, and what was made from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict
+from typing import Annotated, Final, Protocol, TypeAlias
+from uuid import UUID
+
+import typer
+
+from ledger.errors import FormatError
+from ledger.keys import format_key, parse_key
+from ledger.read import Log, read_logs
+from projections.errors import ProjectionError
+from projections.lineage.openlineage import WHOLE_DATASET
+from projections.lineage.read import HOPS, HOPS_MAX, Cycle, Edge, Lineage, read_lineage
+from projections.runner import connect
+
+
+class Workshop(Protocol):
+    """What the command works on; `dsn` works as the projector role."""
+
+    @property
+    def dsn(self) -> str: ...
+
+    async def tenant_of(self, name: str) -> UUID:
+        """Return the tenant of that name or id."""
+
+
+class Console(Protocol):
+    """Where the command prints."""
+
+    def show_rows(self, columns: Sequence[str], rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None: ...
+    def show_json(self, value: object) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+OpenWorkshop: TypeAlias = Callable[[], AbstractAsyncContextManager[Workshop]]
+Table = Annotated[
+    str, typer.Argument(help="alias.namespace.table, or a key such as dataset:…", metavar="TABLE", show_default=False)
+]
+Tenant = Annotated[
+    str | None, typer.Option("--tenant", help="Whose: name or id; needed if there are several.", show_default=False)
+]
+Hops = Annotated[int, typer.Option("--hops", min=1, max=HOPS_MAX, help="How far to look.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+KINDS: Final = ("table", "view", "dataset")
+LEVELS_MIN: Final = 3
+_EDGES: Final = ("hops", "source", "target", "job", "run_id", "state", "event_time", "engine", "count")
+_COLUMNS: Final = ("target", "target_column", "source", "source_column", "count")
+_CYCLES: Final = ("index", "source", "target", "path", "told_index")
+
+
+def lineage_app(open_workshop: OpenWorkshop, console: Console) -> typer.Typer:
+    """
+    Return the command, working on what `open_workshop` opens.
+    """
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.callback()
+    def group() -> None:
+        """See what was made from what."""
+
+    @app.command()
+    def show(table: Table, *, tenant: Tenant = None, hops: Hops = HOPS, as_json: AsJson = False) -> None:
+        """Show what a table was made from, what was made from it, by which jobs, and what was refused as a cycle."""
+        key = parse_table(table)
+
+        async def read() -> Lineage:
+            async with open_workshop() as workshop, connect(workshop.dsn) as connection:
+                log = _log_of(await read_logs(connection), tenant and await workshop.tenant_of(tenant))
+                return await read_lineage(connection, log.log_id, key, hops=hops)
+
+        _print(console, asyncio.run(read()), as_json=as_json)
+
+    return app
+
+
+def parse_table(text: str) -> str:
+    """
+    Return the key that `text` is, or that of the table `alias.namespace.table`.
+
+    Raises:
+        ProjectionError: if it is neither.
+    """
+    wanted = f"table {text!r:.120}: expected alias.namespace.table, or a key of one of the kinds {', '.join(KINDS)}"
+    try:
+        if ":" in text:
+            if parse_key(text)[0] not in KINDS:
+                raise ProjectionError(wanted)
+            return text
+        levels = text.split(".")
+        if len(levels) < LEVELS_MIN:
+            raise ProjectionError(wanted)
+        return format_key("table", levels)
+    except FormatError as error:
+        raise ProjectionError(wanted) from error
+
+
+def _log_of(logs: Iterable[Log], tenant: UUID | str | None) -> Log:
+    chosen = [log for log in logs if log.tenant is not None and tenant in {None, log.tenant}]
+    if len(chosen) != 1:
+        found = "none" if not chosen else f"{len(chosen)}: name one with --tenant"
+        raise ProjectionError(f"expected the log of one tenant, found {found}")
+    return chosen[0]
+
+
+def _print(console: Console, lineage: Lineage, *, as_json: bool) -> None:
+    if as_json:
+        console.show_json(_document(lineage))
+        return
+    console.say(lineage.key)
+    for title, columns, rows in (
+        ("made from", _EDGES, [_edge(edge) for edge in lineage.upstream]),
+        ("made of it", _EDGES, [_edge(edge) for edge in lineage.downstream]),
+        ("columns", _COLUMNS, [_column(asdict(column)) for column in lineage.columns]),
+        ("not drawn: it would be made from itself", _CYCLES, [_cycle(cycle) for cycle in lineage.cycles]),
+    ):
+        console.say(f"\n{title}")
+        console.show_rows(columns, rows, as_json=False)
+
+
+def _document(lineage: Lineage) -> dict[str, object]:
+    return {
+        "key": lineage.key,
+        "upstream": [_edge(edge) for edge in lineage.upstream],
+        "downstream": [_edge(edge) for edge in lineage.downstream],
+        "columns": [asdict(column) for column in lineage.columns],
+        "cycles": [_cycle(cycle) for cycle in lineage.cycles],
+    }
+
+
+def _edge(edge: Edge) -> dict[str, object]:
+    return asdict(edge)
+
+
+def _column(column: dict[str, object]) -> dict[str, object]:
+    return {**column, "target_column": "(every one)"} if column["target_column"] == WHOLE_DATASET else column
+
+
+def _cycle(cycle: Cycle) -> dict[str, object]:
+    return {**asdict(cycle), "group_id": str(cycle.group_id), "path": list(cycle.path)}

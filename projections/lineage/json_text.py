@@ -1,0 +1,135 @@
+"""
+JSON as strangers send it, read strictly: what two readers could read in two ways is refused.
+
+Guarantee: a value that is returned holds no member twice, no NaN or infinity, no lone surrogate, at most 100 levels,
+and whatever the bytes are, the only error is `InvalidLineageError`. Of a batch each event keeps its own bytes, exactly
+as they were sent, because they are what the log keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from projections.lineage.errors import InvalidLineageError
+
+BODY_SIZE_BYTES_MAX: Final = 1024 * 1024
+EVENTS_MAX: Final = 100
+"""Events in a batch."""
+DEPTH_MAX: Final = 100
+
+BODY: Final = "body"
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+
+
+def parse_body(body: bytes) -> list[tuple[Any, bytes]]:
+    """
+    Return the values of a JSON array, or the one value that `body` is, each with its own bytes.
+
+    Raises:
+        InvalidLineageError: if it is not JSON as described above, is over 1 MiB, or an array of more than 100 values or
+            of none.
+    """
+    if len(body) > BODY_SIZE_BYTES_MAX:
+        raise InvalidLineageError(BODY, f"expected at most {BODY_SIZE_BYTES_MAX} bytes, found {len(body)}")
+    try:
+        text = body.decode()
+        spans = list(_spans(text))
+    except InvalidLineageError:
+        raise
+    except RecursionError as error:
+        raise InvalidLineageError(BODY, f"expected at most {DEPTH_MAX} levels, found more") from error
+    except ValueError as error:  # also of UTF-8, and of whole numbers with thousands of digits
+        raise InvalidLineageError(BODY, f"expected JSON in UTF-8, found something else ({error!s:.100})") from error
+    for value, _ in spans:
+        _check(value)
+    return [(value, piece.encode()) for value, piece in spans]
+
+
+def _spans(text: str) -> Iterator[tuple[Any, str]]:
+    """Yield each value and its text."""
+    at = _skip(text, 0)
+    if not text.startswith("[", at):
+        value, end = _DECODER.raw_decode(text, at)
+        _check_end(text, end)
+        yield value, text[at:end]
+        return
+    at = _skip(text, at + 1)
+    for count in range(1, EVENTS_MAX + 1):
+        value, end = _DECODER.raw_decode(text, at)
+        yield value, text[at:end]
+        at = _skip(text, end)
+        if text.startswith("]", at):
+            _check_end(text, at + 1)
+            return
+        if not text.startswith(",", at):
+            raise InvalidLineageError(BODY, f"expected a comma or ] after event {count}")
+        at = _skip(text, at + 1)
+    raise InvalidLineageError(BODY, f"expected at most {EVENTS_MAX} events, found more: send several batches")
+
+
+def _skip(text: str, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return at if match is None else match.end()
+
+
+def _check_end(text: str, at: int) -> None:
+    if _skip(text, at) != len(text):
+        raise InvalidLineageError(BODY, "expected nothing behind the JSON value, found more")
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in members:
+            raise InvalidLineageError(_shown(name), "expected each member once, found one twice")
+        members[name] = value
+    return members
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise InvalidLineageError(BODY, f"expected numbers that fit 64 bits, found {text:.40}")
+    return number
+
+
+def _no_constant(text: str) -> float:
+    raise InvalidLineageError(BODY, f"expected JSON, found {text}")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_members, parse_float=_finite, parse_constant=_no_constant)
+
+
+def _check(root: object) -> None:
+    """Refuse what is too deep, and text without a UTF-8 form."""
+    stack: list[tuple[object, int]] = [([root], 0)]
+    while stack:
+        value, depth = stack.pop()
+        if depth > DEPTH_MAX:
+            raise InvalidLineageError(BODY, f"expected at most {DEPTH_MAX} levels, found more")
+        if isinstance(value, dict):
+            for name in value:
+                _check_text(name)
+        members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        for member in members:
+            if isinstance(member, str):
+                _check_text(member)
+            elif isinstance(member, dict | list) and (member or depth == DEPTH_MAX):
+                stack.append((member, depth + 1))
+
+
+def _check_text(text: str) -> None:
+    if text.isascii():
+        return  # nearly every one, and much faster
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidLineageError(_shown(text), "expected text with a UTF-8 form, found a lone surrogate") from error
+
+
+def _shown(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()[:80] or BODY

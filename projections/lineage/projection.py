@@ -1,0 +1,124 @@
+"""
+Lineage as a projection: what was made from what, with data sets resolved to tables, and without cycles.
+
+`changes.py` says what entries mean, `drawing.py` which edges are drawn; here both are stored. Everything comes from
+`data` of entries, nothing from payload parts, so nothing changes when one is erased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from psycopg import sql
+
+from ledger import canonical
+from ledger.canonical import Json
+from projections.digest import GenerationDigest
+from projections.entries import LogEntry, storable_json
+from projections.lineage import rows
+from projections.lineage.changes import Asked, Changes, Resolved, asked_of, changes_of
+from projections.lineage.drawing import QUERIES, Drawing, generation_of
+from projections.lineage.resolving import Known, KnownCatalog
+from projections.projection import Transaction, iterate_rows
+
+LINEAGE: Final = "lineage"
+LINEAGE_VERSION: Final = 1
+
+_TABLES: Final = (
+    "catalogs",
+    "tables",
+    "locations",
+    "snapshots",
+    "events",
+    "edges",
+    "columns",
+    "cycles",
+    "jobs",
+    "runs",
+)
+"""Each is `projections.lineage_<name>`; in the order of the digest."""
+
+
+class LineageProjection:
+    """What was made from what (implements `Projection`)."""
+
+    name: str = LINEAGE
+    version: int = LINEAGE_VERSION
+
+    async def prepare(self, transaction: Transaction) -> None:
+        """Do nothing: a generation is the rows that bear its number."""
+
+    async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
+        """Store what the entries tell, and judge the edges of their events one by one."""
+        changes = changes_of(entries, await _known(transaction, asked_of(entries)))
+        await _write_tables(transaction, changes)
+        await _write_events(transaction, changes.events)
+        # Behind the cycles themselves: an entry may tell of one that came with the same batch.
+        await _execute(transaction, "tell_cycles", rows.told_rows(changes.told))
+
+    async def digest(self, transaction: Transaction) -> bytes:
+        """Return the digest of all rows by natural keys."""
+        digest = GenerationDigest(projection=self.name, version=self.version)
+        for table in _TABLES:
+            query, where = QUERIES[f"digest_{table}"], generation_of(transaction)
+            async for page in iterate_rows(transaction.connection, query, where):
+                for row in page:
+                    digest.add(*row)
+        return digest.digest()
+
+    async def drop(self, transaction: Transaction) -> None:
+        """Delete the generation's rows."""
+        for table in _TABLES:
+            query = sql.SQL(QUERIES["drop_generation"]).format(table=sql.Identifier("projections", f"lineage_{table}"))
+            await transaction.connection.execute(query, generation_of(transaction))
+
+
+async def _known(transaction: Transaction, asked: Asked) -> Known:
+    """Return what is stored of what is asked for."""
+    known = Known()
+    if not asked.names:
+        return known  # no event of lineage: nothing is resolved
+    for alias, uri, location in await _select(transaction, "known_catalogs"):
+        known.catalogs[alias] = KnownCatalog(uri=uri, location=location)
+    digests = [rows.location_digest(location) for location in asked.locations]
+    known.by_location.update(await _select(transaction, "known_locations", digests=digests))
+    for snapshot, key in await _select(transaction, "known_snapshots", snapshots=list(asked.snapshots)):
+        known.by_snapshot.setdefault(snapshot, set()).add(key)
+    for name, key, alias in await _select(transaction, "known_names", names=list(asked.names)):
+        known.by_name.setdefault(name, {})[key] = alias
+    return known
+
+
+async def _select(transaction: Transaction, query: str, **parameters: object) -> list[Any]:
+    found = await transaction.connection.execute(QUERIES[query], {**generation_of(transaction), **parameters})
+    return await found.fetchall()
+
+
+async def _write_tables(transaction: Transaction, changes: Changes) -> None:
+    """Store catalogs and tables as the entries leave them."""
+    await _execute(transaction, "upsert_catalogs", rows.catalog_rows(changes.catalogs))
+    await _execute(transaction, "upsert_tables", rows.table_rows(changes.tables))
+    await _execute(transaction, "upsert_locations", rows.location_rows(changes.locations))
+    await _execute(transaction, "insert_snapshots", rows.snapshot_rows(changes.snapshots))
+
+
+async def _write_events(transaction: Transaction, events: Sequence[Resolved]) -> None:
+    """Judge the edges of events in order; store what they tell of edges, columns, jobs and runs."""
+    drawing = await Drawing.begin(transaction, (pair for event in events for pair in event.pairs))
+    told = rows.Told()
+    for event in events:
+        told.add(event, await drawing.draw(event.pairs, index=event.entry.index))
+    await drawing.write()
+    await _execute(transaction, "insert_events", told.events)
+    await _execute(transaction, "count_edges", list(told.edges.values()))
+    await _execute(transaction, "count_columns", list(told.columns.values()))
+    await _execute(transaction, "insert_cycles", told.cycles)
+    await _execute(transaction, "upsert_jobs", list(told.jobs.values()))
+    await _execute(transaction, "upsert_runs", list(told.runs.values()))
+
+
+async def _execute(transaction: Transaction, query: str, values: Sequence[Json]) -> None:
+    if values:
+        text = canonical.encode(storable_json(values)).decode()
+        await transaction.connection.execute(QUERIES[query], {**generation_of(transaction), "rows": text})

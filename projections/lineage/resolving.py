@@ -1,0 +1,160 @@
+"""
+Which table a data set is. Pure: a name and what is known at its place in the log in, a key out.
+
+In this order, the first that gives one answer: its version is a snapshot of one table; one of its names is a table's
+location; one of its names is a table's name in a catalog that the name's namespace tells (alias, URI, or below whose
+location it lies); or in the only catalog that has a table of that name; or begins with an alias. Anything else keeps a
+key of its own, `dataset:<namespace>/<name>`.
+
+What is known is told by the entries before, so a name may stand for a data set first and for a table later: an edge
+keeps the keys that its event resolved to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ledger.errors import FormatError
+from ledger.event import KEY_LENGTH_MAX
+from ledger.events import DatasetName, LineageDataset
+from ledger.keys import format_key
+from projections.entries import storable
+
+METADATA: Final = "/metadata/"
+_SAME_SCHEME: Final[Mapping[str, str]] = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb"}
+_CATALOG_SCHEMES: Final = ("http://", "https://", "iceberg://")
+_CATALOG_WORDS: Final = frozenset({"iceberg", "lakeproof"})
+LEVELS_MIN: Final = 2
+"""Of a table's name in its catalog: a namespace and a name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownCatalog:
+    """Where a catalog in force is and where its tables lie, normalised; None if it does not say."""
+
+    uri: str | None
+    location: str | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Known:
+    """
+    The catalogs, and the tables by location, by snapshot, and by name; tables that were dropped have no name any more.
+
+    `by_name` maps a dotted name to the keys of its tables, and each to its alias.
+    """
+
+    catalogs: dict[str, KnownCatalog] = field(default_factory=dict)
+    by_location: dict[str, str] = field(default_factory=dict)
+    by_snapshot: dict[str, set[str]] = field(default_factory=dict)
+    by_name: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+def resolve(dataset: LineageDataset, known: Known) -> str:
+    """
+    Return the key of the table that `dataset` is, or its own.
+    """
+    if dataset.version is not None and len(keys := known.by_snapshot.get(storable(dataset.version), ())) == 1:
+        return next(iter(keys))
+    names = names_of(dataset)
+    locations = [location for name in names if (location := location_of(name)) is not None]
+    for location in locations:
+        if location in known.by_location:
+            return known.by_location[location]
+    for name in names:
+        key = _named(name, _aliases(name, locations, known), known)
+        if key is not None:
+            return key
+    return format_key("dataset", (dataset.namespace, dataset.name))
+
+
+def names_of(dataset: LineageDataset) -> tuple[DatasetName, ...]:
+    """
+    Return all names of a data set, its own first, as the database can hold them: as what is known is held there.
+    """
+    names = ((dataset.namespace, dataset.name), *((name.namespace, name.name) for name in dataset.symlinks))
+    return tuple(DatasetName(namespace=storable(namespace), name=storable(name)) for namespace, name in names)
+
+
+def location_of(name: DatasetName) -> str | None:
+    """
+    Return the location that a data set's name is, normalised; None if it is none (OpenLineage, "Naming conventions":
+    namespace `s3://bucket`, name the path; namespace `file`, name the absolute path).
+    """
+    if name.namespace == "file":
+        return normalise_location(f"file:///{name.name.lstrip('/')}")
+    if "://" not in name.namespace or name.namespace.startswith(_CATALOG_SCHEMES):
+        return None
+    return normalise_location(f"{name.namespace.rstrip('/')}/{name.name.lstrip('/')}")
+
+
+def normalise_location(location: str) -> str:
+    """
+    Return one spelling of a location: schemes of one store are one, and it does not end with a slash.
+    """
+    scheme, colon, rest = location.partition(":")
+    if not colon:
+        return location.rstrip("/")
+    scheme = scheme.lower()
+    if scheme == "file":
+        rest = f"///{rest.lstrip('/')}"
+    return f"{_SAME_SCHEME.get(scheme, scheme)}:{rest.rstrip('/')}"
+
+
+def table_location(metadata_location: str) -> str | None:
+    """
+    Return the location of the table whose metadata file that is; None if it does not lie in a folder `metadata`.
+    """
+    location, separator, _ = storable(metadata_location).rpartition(METADATA)
+    return normalise_location(location) if separator else None
+
+
+def dotted(levels: Iterable[str]) -> str:
+    """
+    Return namespace levels and name as engines write them.
+    """
+    return storable(".".join(levels))
+
+
+def is_catalog_name(name: DatasetName, aliases: Iterable[str]) -> bool:
+    """
+    Tell whether the name can be one in a catalog: those of other systems may look the same.
+    """
+    namespace = name.namespace
+    return namespace.startswith(_CATALOG_SCHEMES) or namespace.lower() in _CATALOG_WORDS or namespace in aliases
+
+
+def _aliases(name: DatasetName, locations: Iterable[str], known: Known) -> list[str]:
+    """Return the catalogs that a name itself tells: by alias, by URI, or by where the data set lies."""
+    if name.namespace in known.catalogs:
+        return [name.namespace]
+    uri = normalise_location(name.namespace)
+    found = [alias for alias, catalog in known.catalogs.items() if catalog.uri == uri]
+    if found or not is_catalog_name(name, known.catalogs):
+        return found
+    return [
+        alias
+        for alias, catalog in known.catalogs.items()
+        if catalog.location is not None and any(f"{at}/".startswith(f"{catalog.location}/") for at in locations)
+    ]
+
+
+def _named(name: DatasetName, aliases: list[str], known: Known) -> str | None:
+    """Return the one table of that name in those catalogs, or in any if none are told; None if it is not one."""
+    if not aliases and not is_catalog_name(name, known.catalogs):
+        return None
+    tables = known.by_name.get(name.name, {})
+    keys = [key for key, alias in tables.items() if not aliases or alias in aliases]
+    if len(keys) == 1:
+        return keys[0]
+    # No commit has told of it, but it may have only one place to be: a table that is only read, or not yet created.
+    alias, *levels = [*aliases, *name.name.split(".")]
+    if keys or len(aliases) > 1 or alias not in known.catalogs or len(levels) < LEVELS_MIN:
+        return None
+    try:
+        key = format_key("table", (alias, *levels))
+    except FormatError:
+        return None  # an empty level: no table's name
+    return key if len(key) <= KEY_LENGTH_MAX else None

@@ -1,0 +1,343 @@
+-- name: known_catalogs
+-- The catalogs in force.
+SELECT alias, uri, location FROM projections.lineage_catalogs
+WHERE log_id = %(log_id)s AND generation = %(generation)s AND NOT is_retired
+
+-- name: known_locations
+-- The tables at these locations.
+SELECT location, key FROM projections.lineage_locations
+WHERE log_id = %(log_id)s AND generation = %(generation)s AND digest = ANY(%(digests)s)
+
+-- name: known_snapshots
+-- The tables of these snapshots.
+SELECT snapshot, key FROM projections.lineage_snapshots
+WHERE log_id = %(log_id)s AND generation = %(generation)s AND snapshot = ANY(%(snapshots)s)
+
+-- name: known_names
+-- The tables of these names that are there.
+SELECT t.name, t.key, t.alias
+FROM unnest(%(names)s::text[]) AS n (name)
+JOIN projections.lineage_tables AS t
+    ON t.log_id = %(log_id)s AND t.generation = %(generation)s
+    AND hashtextextended(t.name, 0) = hashtextextended(n.name, 0) AND t.name = n.name
+WHERE NOT t.is_dropped
+
+-- name: upsert_catalogs
+-- Catalogs as their last entry has them.
+INSERT INTO projections.lineage_catalogs (log_id, generation, alias, uri, location, is_retired)
+SELECT %(log_id)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (alias text, uri text, location text, is_retired boolean)
+ON CONFLICT (log_id, generation, alias) DO UPDATE
+SET uri = excluded.uri, location = excluded.location, is_retired = excluded.is_retired
+
+-- name: upsert_tables
+-- What is new about tables; null is nothing new.
+INSERT INTO projections.lineage_tables AS t (log_id, generation, key, alias, name, location, table_uuid, is_dropped)
+SELECT %(log_id)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    key text, alias text, name text, location text, table_uuid text, is_dropped boolean
+)
+ON CONFLICT (log_id, generation, key) DO UPDATE
+SET location = coalesce(excluded.location, t.location), table_uuid = coalesce(excluded.table_uuid, t.table_uuid),
+    is_dropped = excluded.is_dropped
+
+-- name: upsert_locations
+-- The last table at each location.
+INSERT INTO projections.lineage_locations (log_id, generation, digest, location, key)
+SELECT %(log_id)s, %(generation)s, decode(x.digest, 'hex'), x.location, x.key
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (digest text, location text, key text)
+ON CONFLICT (log_id, generation, digest) DO UPDATE SET key = excluded.key
+
+-- name: insert_snapshots
+-- Snapshots of tables; one may be told of again.
+INSERT INTO projections.lineage_snapshots (log_id, generation, snapshot, key)
+SELECT %(log_id)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (snapshot text, key text)
+ON CONFLICT DO NOTHING
+
+-- name: insert_events
+-- What the data sets of events resolved to.
+INSERT INTO projections.lineage_events (log_id, generation, index, group_id, keys)
+SELECT %(log_id)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (index bigint, group_id uuid, keys text[])
+
+-- name: drawn
+-- Which of these edges are drawn already.
+SELECT e.source, e.target
+FROM unnest(%(sources)s::text[], %(targets)s::text[]) AS x (source, target)
+JOIN projections.lineage_edges AS e
+    ON e.log_id = %(log_id)s AND e.generation = %(generation)s AND e.source = x.source AND e.target = x.target
+
+-- name: sources_among
+-- Which of these something was made from.
+SELECT DISTINCT k.key FROM unnest(%(keys)s::text[]) AS k (key)
+WHERE EXISTS (
+    SELECT FROM projections.lineage_edges AS e
+    WHERE e.log_id = %(log_id)s AND e.generation = %(generation)s AND e.source = k.key
+)
+
+-- name: targets_among
+-- Which of these were made from something.
+SELECT DISTINCT k.key FROM unnest(%(keys)s::text[]) AS k (key)
+WHERE EXISTS (
+    SELECT FROM projections.lineage_edges AS e
+    WHERE e.log_id = %(log_id)s AND e.generation = %(generation)s AND e.target = k.key
+)
+
+-- name: reached_among
+-- Which of these keys one key reaches over any number of edges, itself included.
+WITH RECURSIVE reached (key) AS (
+    SELECT %(start)s::text
+    UNION
+    SELECT e.target
+    FROM reached AS r JOIN projections.lineage_edges AS e
+        ON e.log_id = %(log_id)s AND e.generation = %(generation)s AND e.source = r.key
+)
+SELECT key FROM reached WHERE key = ANY(%(keys)s)
+
+-- name: edges_between
+-- The edges of all paths from one key to another, bytewise in order: databases sort text differently.
+WITH RECURSIVE ahead (key) AS (
+    SELECT %(start)s::text
+    UNION
+    SELECT e.target
+    FROM ahead AS a JOIN projections.lineage_edges AS e
+        ON e.log_id = %(log_id)s AND e.generation = %(generation)s AND e.source = a.key
+),
+behind (key) AS (
+    SELECT %(end)s::text
+    UNION
+    SELECT e.source
+    FROM behind AS b JOIN projections.lineage_edges AS e
+        ON e.log_id = %(log_id)s AND e.generation = %(generation)s AND e.target = b.key
+)
+SELECT e.source, e.target
+FROM ahead AS a
+JOIN projections.lineage_edges AS e
+    ON e.log_id = %(log_id)s AND e.generation = %(generation)s AND e.source = a.key
+JOIN behind AS b ON b.key = e.target
+ORDER BY e.source COLLATE "C", e.target COLLATE "C"
+
+-- name: insert_edges
+-- Edges that are drawn, before it is counted who told of them.
+INSERT INTO projections.lineage_edges (log_id, generation, source, target, first_index, last_index, count)
+SELECT %(log_id)s, %(generation)s, x.source, x.target, x.index, x.index, 0
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (source text, target text, index bigint)
+
+-- name: count_edges
+-- Events that told of edges that are drawn.
+UPDATE projections.lineage_edges AS e
+SET last_index = x.last_index, job = x.job, run_id = x.run_id, count = e.count + x.count
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    source text, target text, last_index bigint, job text, run_id text, count bigint
+)
+WHERE e.log_id = %(log_id)s AND e.generation = %(generation)s AND e.source = x.source AND e.target = x.target
+
+-- name: count_columns
+-- Events that told of column edges.
+INSERT INTO projections.lineage_columns AS c (
+    log_id, generation, digest, source, source_column, target, target_column, first_index, last_index, count
+)
+SELECT %(log_id)s, %(generation)s, decode(x.digest, 'hex'), x.source, x.source_column, x.target, x.target_column,
+       x.first_index, x.last_index, x.count
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    digest text, source text, source_column text, target text, target_column text, first_index bigint,
+    last_index bigint, count bigint
+)
+ON CONFLICT (log_id, generation, digest) DO UPDATE
+SET last_index = excluded.last_index, count = c.count + excluded.count
+
+-- name: insert_cycles
+-- Edges that were not drawn.
+INSERT INTO projections.lineage_cycles (log_id, generation, index, group_id, source, target, path)
+SELECT %(log_id)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (index bigint, group_id uuid, source text, target text, path text[])
+
+-- name: tell_cycles
+-- The entries that tell of them; the first one counts.
+UPDATE projections.lineage_cycles AS c SET told_index = x.told_index
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (group_id uuid, source text, target text, told_index bigint)
+WHERE c.log_id = %(log_id)s AND c.generation = %(generation)s AND c.group_id = x.group_id AND c.source = x.source
+  AND c.target = x.target AND c.told_index IS NULL
+
+-- name: upsert_jobs
+-- Jobs that events told of.
+INSERT INTO projections.lineage_jobs (log_id, generation, job, namespace, name, first_index, last_index)
+SELECT %(log_id)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    job text, namespace text, name text, first_index bigint, last_index bigint
+)
+ON CONFLICT (log_id, generation, job) DO UPDATE SET last_index = excluded.last_index
+
+-- name: upsert_runs
+-- Runs as their last event has them; what it does not say stays.
+INSERT INTO projections.lineage_runs AS r (
+    log_id, generation, run_id, job, engine, state, event_time, first_index, last_index
+)
+SELECT %(log_id)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    run_id text, job text, engine text, state text, event_time text, first_index bigint, last_index bigint
+)
+ON CONFLICT (log_id, generation, run_id) DO UPDATE
+SET job = coalesce(excluded.job, r.job), engine = coalesce(excluded.engine, r.engine), state = excluded.state,
+    event_time = excluded.event_time, last_index = excluded.last_index
+
+-- name: digest_catalogs
+-- Bytewise by natural key, like all that follow.
+SELECT 'catalog', alias, uri, location, is_retired FROM projections.lineage_catalogs
+WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY alias COLLATE "C"
+
+-- name: digest_tables
+-- The same.
+SELECT 'table', key, alias, name, location, table_uuid, is_dropped FROM projections.lineage_tables
+WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY key COLLATE "C"
+
+-- name: digest_locations
+-- The same.
+SELECT 'location', location, key FROM projections.lineage_locations
+WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY location COLLATE "C"
+
+-- name: digest_snapshots
+-- The same.
+SELECT 'snapshot', snapshot, key FROM projections.lineage_snapshots
+WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY snapshot COLLATE "C", key COLLATE "C"
+
+-- name: digest_events
+-- In the order of the log.
+SELECT 'event', index, group_id::text, keys FROM projections.lineage_events
+WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY index
+
+-- name: digest_edges
+-- By both ends.
+SELECT 'edge', source, target, first_index, last_index, job, run_id, count FROM projections.lineage_edges
+WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY source COLLATE "C", target COLLATE "C"
+
+-- name: digest_columns
+-- By the digest of their names, which is their natural key.
+SELECT 'column', source, source_column, target, target_column, first_index, last_index, count
+FROM projections.lineage_columns
+WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY digest
+
+-- name: digest_cycles
+-- In the order of the log.
+SELECT 'cycle', index, group_id::text, source, target, path, told_index FROM projections.lineage_cycles
+WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY index, source COLLATE "C", target COLLATE "C"
+
+-- name: digest_jobs
+-- By natural key.
+SELECT 'job', job, namespace, name, first_index, last_index FROM projections.lineage_jobs
+WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY job COLLATE "C"
+
+-- name: digest_runs
+-- The same.
+SELECT 'run', run_id, job, engine, state, event_time, first_index, last_index FROM projections.lineage_runs
+WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY run_id COLLATE "C"
+
+-- name: drop_generation
+-- The rows of one generation in one table.
+DELETE FROM {table} WHERE log_id = %(log_id)s AND generation = %(generation)s
+
+-- name: untold
+-- Edges that were not drawn and of which no entry of the log tells yet, of all logs that are asked for.
+SELECT c.log_id, c.group_id, c.source, c.target, c.path
+FROM projections.live AS l JOIN projections.lineage_cycles AS c USING (log_id, generation)
+WHERE l.projection = 'lineage' AND c.told_index IS NULL
+  AND (%(log_id)s::integer IS NULL OR l.log_id = %(log_id)s)
+ORDER BY c.log_id, c.index, c.source COLLATE "C", c.target COLLATE "C"
+LIMIT %(limit)s
+
+-- name: next_index
+-- How far the live generation is; nothing before a runner has seen the log.
+SELECT c.next_index FROM projections.live AS l JOIN projections.cursors AS c USING (projection, log_id, generation)
+WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s
+
+-- name: index_of_group
+-- Where a group begins in the log.
+SELECT index FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = %(group_id)s
+
+-- name: cycles_of_events
+-- The edges of these events that were not drawn, in order.
+SELECT c.index, c.group_id, c.source, c.target, c.path, c.told_index
+FROM projections.live AS l JOIN projections.lineage_cycles AS c USING (log_id, generation)
+WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s AND c.index = ANY(%(indices)s)
+ORDER BY c.index, c.source COLLATE "C", c.target COLLATE "C"
+
+-- name: keys_of_events
+-- What the data sets of these events resolved to.
+SELECT e.index, e.keys
+FROM projections.live AS l JOIN projections.lineage_events AS e USING (log_id, generation)
+WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s AND e.index = ANY(%(indices)s)
+
+-- name: upstream
+-- The edges within so many hops against their direction, each with its least distance.
+WITH RECURSIVE live AS (
+    SELECT log_id, generation FROM projections.live WHERE projection = 'lineage' AND log_id = %(log_id)s
+),
+reached (key, hops) AS (
+    SELECT %(key)s::text, 0
+    UNION
+    SELECT e.source, r.hops + 1
+    FROM live JOIN reached AS r ON r.hops < %(hops)s
+    JOIN projections.lineage_edges AS e
+        ON e.log_id = live.log_id AND e.generation = live.generation AND e.target = r.key
+),
+nearest AS (SELECT key, min(hops) AS hops FROM reached GROUP BY key)
+SELECT n.hops + 1, e.source, e.target, e.job, e.run_id, r.engine, r.state, r.event_time, e.count
+FROM live
+JOIN nearest AS n ON n.hops < %(hops)s
+JOIN projections.lineage_edges AS e
+    ON e.log_id = live.log_id AND e.generation = live.generation AND e.target = n.key
+LEFT JOIN projections.lineage_runs AS r
+    ON r.log_id = live.log_id AND r.generation = live.generation AND r.run_id = e.run_id
+ORDER BY 1, e.target COLLATE "C", e.source COLLATE "C"
+LIMIT %(limit)s
+
+-- name: downstream
+-- The same along their direction.
+WITH RECURSIVE live AS (
+    SELECT log_id, generation FROM projections.live WHERE projection = 'lineage' AND log_id = %(log_id)s
+),
+reached (key, hops) AS (
+    SELECT %(key)s::text, 0
+    UNION
+    SELECT e.target, r.hops + 1
+    FROM live JOIN reached AS r ON r.hops < %(hops)s
+    JOIN projections.lineage_edges AS e
+        ON e.log_id = live.log_id AND e.generation = live.generation AND e.source = r.key
+),
+nearest AS (SELECT key, min(hops) AS hops FROM reached GROUP BY key)
+SELECT n.hops + 1, e.source, e.target, e.job, e.run_id, r.engine, r.state, r.event_time, e.count
+FROM live
+JOIN nearest AS n ON n.hops < %(hops)s
+JOIN projections.lineage_edges AS e
+    ON e.log_id = live.log_id AND e.generation = live.generation AND e.source = n.key
+LEFT JOIN projections.lineage_runs AS r
+    ON r.log_id = live.log_id AND r.generation = live.generation AND r.run_id = e.run_id
+ORDER BY 1, e.source COLLATE "C", e.target COLLATE "C"
+LIMIT %(limit)s
+
+-- name: columns_of
+-- The column edges into and out of one table or data set.
+SELECT c.source, c.source_column, c.target, c.target_column, c.count
+FROM projections.live AS l JOIN projections.lineage_columns AS c USING (log_id, generation)
+WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s AND (c.source = %(key)s OR c.target = %(key)s)
+ORDER BY c.target COLLATE "C", c.target_column COLLATE "C", c.source COLLATE "C", c.source_column COLLATE "C"
+LIMIT %(limit)s
+
+-- name: cycles_of
+-- The last edges from or to one table or data set that were not drawn.
+SELECT c.index, c.group_id, c.source, c.target, c.path, c.told_index
+FROM projections.live AS l JOIN projections.lineage_cycles AS c USING (log_id, generation)
+WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s AND (c.source = %(key)s OR c.target = %(key)s)
+ORDER BY c.index DESC, c.source COLLATE "C", c.target COLLATE "C"
+LIMIT %(limit)s

@@ -1,0 +1,129 @@
+"""
+`lakeproof lineage show`, on the test's own database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from lakeproof import console
+from ledger.read import Log
+from projections.errors import ProjectionError
+from projections.lineage.cli import Workshop, lineage_app, parse_table
+from projections.lineage.projection import LineageProjection
+from tests.projections.lineage_stories import FACET, key, run_event, tell, topic, topics_event
+
+if TYPE_CHECKING:
+    from tests.projections.conftest import Story, World
+
+Command = Callable[..., Result]
+
+
+class Bench:
+    """A workshop on the world of a test (implements `Workshop`); the tenant of `log` is called acme."""
+
+    def __init__(self, world: World, log: Log) -> None:
+        self.dsn = world.dsn
+        self._log = log
+
+    async def tenant_of(self, name: str) -> UUID:
+        assert name == "acme"
+        assert self._log.tenant is not None
+        return self._log.tenant
+
+
+@pytest.fixture
+def log(world: World, story: Story) -> Log:
+    """A log in which b was made from a, and columns of c from b; that a is made from c was refused."""
+    world.projections = (LineageProjection(),)
+    facet = {
+        **FACET,
+        "fields": {"email": {"inputFields": [{**topic("b"), "field": "mail"}]}},
+        "dataset": [{**topic("b"), "field": "day"}],
+    }
+    tell(story, topics_event((["a"], ["b"])))
+    tell(story, run_event([topic("b")], [{**topic("c"), "facets": {"columnLineage": facet}}], number=1))
+    tell(story, topics_event((["c"], ["a"]), number=2))
+
+    async def play() -> Log:
+        log = await world.new_log()
+        await world.project(log, story)
+        return log
+
+    return asyncio.run(play())
+
+
+@pytest.fixture
+def command(world: World, log: Log) -> Command:
+    """Runs a command as `lakeproof lineage` would."""
+
+    @asynccontextmanager
+    async def open_workshop() -> AsyncIterator[Workshop]:
+        yield Bench(world, log)
+
+    return lambda *arguments: CliRunner().invoke(lineage_app(open_workshop, console), arguments)
+
+
+def test_a_table_is_shown_with_what_it_was_made_from_and_what_of_it(command: Command) -> None:
+    result = command("show", key("c"), "--json")
+    assert result.exit_code == 0, result.exception
+    shown = json.loads(result.stdout)
+    assert [(edge["hops"], edge["source"], edge["target"]) for edge in shown["upstream"]] == [
+        (1, key("b"), key("c")),
+        (2, key("a"), key("b")),
+    ]
+    assert shown["upstream"][0]["job"] == "pipeline:etl/job1"
+    assert shown["downstream"] == []
+    assert [(column["target_column"], column["source_column"]) for column in shown["columns"]] == [
+        ("", "day"),
+        ("email", "mail"),
+    ]
+    (cycle,) = shown["cycles"]
+    assert cycle["path"] == [key("a"), key("b"), key("c")]
+    assert (cycle["source"], cycle["target"], cycle["told_index"]) == (key("c"), key("a"), None)
+
+
+def test_hops_bound_how_far_is_looked(command: Command) -> None:
+    near = json.loads(command("show", key("a"), "--hops", "1", "--json", "--tenant", "acme").stdout)
+    far = json.loads(command("show", key("a"), "--hops", "5", "--json").stdout)
+    assert [edge["target"] for edge in near["downstream"]] == [key("b")]
+    assert [edge["target"] for edge in far["downstream"]] == [key("b"), key("c")]
+    assert command("show", key("a"), "--hops", "6").exit_code == 2
+
+
+def test_for_people_there_are_tables(command: Command) -> None:
+    text = command("show", key("c")).stdout
+    for words in ("made from", "made of it", "(every one)", "not drawn", "pipeline:etl/job1", "none"):
+        assert words in text
+
+
+def test_of_what_nobody_told_there_is_nothing(command: Command) -> None:
+    shown = json.loads(command("show", "lake.sales.orders", "--json").stdout)
+    assert shown == {"key": "table:lake/sales/orders", "upstream": [], "downstream": [], "columns": [], "cycles": []}
+
+
+def test_of_several_tenants_one_must_be_named(command: Command, world: World) -> None:
+    asyncio.run(world.new_log())
+    refused = command("show", key("a"))
+    assert isinstance(refused.exception, ProjectionError)
+    assert "--tenant" in str(refused.exception)
+    assert command("show", key("a"), "--tenant", "acme").exit_code == 0
+
+
+@pytest.mark.parametrize("text", ["orders", "sales.orders", "a..b", "run:x", "table:a//b", "dataset:ä/b", ""])
+def test_what_is_no_table_is_refused(text: str) -> None:
+    with pytest.raises(ProjectionError, match=r"expected alias\.namespace\.table"):
+        parse_table(text)
+
+
+def test_a_table_is_named_as_engines_do_or_by_its_key() -> None:
+    assert parse_table("lake.sales.eu.orders") == "table:lake/sales/eu/orders"
+    assert parse_table("dataset:file/%2Fx") == "dataset:file/%2Fx"

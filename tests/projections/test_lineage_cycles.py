@@ -1,0 +1,205 @@
+"""
+Which edges are drawn and which are not, and that the log is told of each that is not, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ledger.append import Appender
+from ledger.entry import parse_entry
+from ledger.errors import LogUnavailableError
+from ledger.events import LineageCycleFound, from_data
+from ledger.guards import GuardRegistry
+from ledger.read import Log, read_entries, read_head
+from ledger.sequence import Appended, Group, Stale
+from projections.errors import NotProjectedError
+from projections.generations import rebuild
+from projections.lineage.drawing import LEFT_OUT, PATH_SIZE_BYTES_MAX, shortened
+from projections.lineage.projection import LineageProjection
+from projections.lineage.read import read_cycles, read_decisions, read_lineage, read_next_index
+from projections.lineage.tell import keep_telling, tell_cycles
+from projections.projection import read_log_entries
+from tests.projections.lineage_stories import NOON, NOON_TEXT, Oracle, Told, key, tell, topics_event
+
+if TYPE_CHECKING:
+    from tests.projections.conftest import Story, World
+
+
+@pytest.fixture
+def world(world: World) -> World:
+    """The test's database, with lineage as its only projection."""
+    world.projections = (LineageProjection(),)
+    return world
+
+
+async def project(world: World, story: Story, told: Iterable[Told]) -> Log:
+    """Tell of all of it in a new log and project it."""
+    log = await world.new_log()
+    for number, each in enumerate(told):
+        tell(story, topics_event(each, number=number))
+    await world.project(log, story)
+    return log
+
+
+async def stored(world: World, log: Log) -> Oracle:
+    """What the live generation holds, in the oracle's form."""
+    found = Oracle()
+    async with world.as_reader(log) as connection:
+        rows = await connection.execute(
+            "SELECT source, target, count FROM projections.live"
+            " JOIN projections.lineage_edges USING (log_id, generation) WHERE projection = 'lineage'"
+        )
+        found.edges = {(source, target): count for source, target, count in await rows.fetchall()}
+        cycles = await read_cycles(connection, log.log_id, range(1_000))
+        found.cycles = [(cycle.index, cycle.source, cycle.target, cycle.path) for cycle in cycles]
+    return found
+
+
+async def test_start_and_complete_are_one_edge_told_of_twice(world: World, story: Story) -> None:
+    log = await world.new_log()
+    for event_type in ("START", "COMPLETE"):
+        tell(story, topics_event((["raw"], ["clean"]), eventType=event_type))
+    await world.project(log, story)
+    assert (await stored(world, log)).edges == {(key("raw"), key("clean")): 2}
+    async with world.as_reader(log) as connection:
+        lineage = await read_lineage(connection, log.log_id, key("clean"))
+    (edge,) = lineage.upstream
+    assert (edge.hops, edge.source, edge.job) == (1, key("raw"), "pipeline:etl/job0")
+    assert (edge.run_id, edge.state, edge.event_time) == (str(UUID(int=0)), "COMPLETE", NOON_TEXT)
+    assert (lineage.downstream, lineage.cycles) == ((), ())
+
+
+@pytest.mark.parametrize("length", [2, 3, 7, 40])
+async def test_an_edge_that_closes_a_cycle_of_any_length_is_not_drawn(world: World, story: Story, length: int) -> None:
+    names = [f"t{number:03}" for number in range(length)]
+    chain: list[Told] = [([source], [target]) for source, target in pairwise(names)]
+    log = await project(world, story, [*chain, ([names[-1]], [names[0]])])
+    found = await stored(world, log)
+    assert len(found.edges) == length - 1
+    assert found.cycles == [(length - 1, key(names[-1]), key(names[0]), tuple(map(key, names)))]
+
+
+async def test_an_edge_that_closes_no_cycle_is_drawn_however_many_ways_lead_there(world: World, story: Story) -> None:
+    diamond: list[Told] = [(["a"], ["b", "c"]), (["b", "c"], ["d"]), (["a"], ["d"]), (["x"], ["a"])]
+    found = await stored(world, await project(world, story, diamond))
+    assert (len(found.edges), found.cycles) == (6, [])
+
+
+async def test_what_one_event_reads_and_writes_is_neither_an_edge_nor_a_cycle(world: World, story: Story) -> None:
+    found = await stored(world, await project(world, story, [(["orders", "customers"], ["customers"])]))
+    assert (found.edges, found.cycles) == ({(key("orders"), key("customers")): 1}, [])
+
+
+async def test_an_edge_that_was_refused_is_refused_again(world: World, story: Story) -> None:
+    found = await stored(world, await project(world, story, [(["a"], ["b"]), (["b"], ["a"]), (["b"], ["a"])]))
+    assert [cycle[0] for cycle in found.cycles] == [1, 2]
+    assert found.edges.keys() == {(key("a"), key("b"))}
+
+
+NAMES = st.lists(st.sampled_from("abcdef"), max_size=3)
+CUTS = st.tuples(st.integers(1, 9), st.integers(1, 9))
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(told=st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=25), cuts=CUTS)
+def test_however_entries_are_cut_edges_and_cycles_are_those_of_the_rule(
+    world: World, new_story: Callable[[], Story], told: list[Told], cuts: tuple[int, int]
+) -> None:
+    story, oracle = new_story(), Oracle()
+    for number, each in enumerate(told):
+        oracle.tell(tell(story, topics_event(each, number=number)), each)
+
+    async def play() -> None:
+        log = await world.new_log()
+        await world.project(log, story, batch_max=cuts[0])
+        found = await stored(world, log)
+        assert found.edges == oracle.edges
+        assert found.cycles == oracle.cycles
+        await rebuild(world.dsn, world.projections[0], log, append=world.attest, batch_max=cuts[1])
+
+    asyncio.run(play())
+
+
+async def test_other_read_models_are_told_what_was_decided(world: World, story: Story) -> None:
+    log = await project(world, story, [(["a"], ["b"]), (["b", "x"], ["a", "b"])])
+    tell(story, topics_event((["c"], ["d"]), number=9))
+    await world.append(log, story)
+    async with world.as_projector() as connection:
+        entries = await read_log_entries(connection, log.log_id, from_index=0, to_index=3)
+        decisions = await read_decisions(connection, log.log_id, entries[:2])
+        assert await read_next_index(connection, log.log_id) == 2
+        with pytest.raises(NotProjectedError, match="entry 2"):
+            await read_decisions(connection, log.log_id, entries)
+    assert decisions[0].drawn == ((key("a"), key("b")),)
+    assert decisions[1].keys == (key("b"), key("x"), key("a"))
+    assert decisions[1].drawn == ((key("x"), key("a")), (key("x"), key("b")))
+
+
+async def events_of(world: World, log: Log) -> list[LineageCycleFound]:
+    """What the log tells of cycles."""
+    async with world.as_projector() as connection:
+        size = (await read_head(connection, log.log_id)).size
+        entries = map(parse_entry, await read_entries(connection, log.log_id, from_index=0, to_index=size))
+        return [from_data(LineageCycleFound, each.data) for each in entries if each.type == LineageCycleFound.TYPE]
+
+
+async def test_a_cycle_is_told_in_the_log_once_however_many_tell_it(world: World, story: Story) -> None:
+    log = await project(world, story, [(["a"], ["b"]), (["b"], ["c"]), (["c"], ["a"])])
+    lineage = story.groups[-1].id
+    async with Appender(world.installation.as_role(world.roles.appender), GuardRegistry([])) as appender:
+
+        async def tell_once() -> int:
+            async with world.as_projector() as connection:
+                return await tell_cycles(connection, appender.append, log, clock=lambda: NOON)
+
+        assert await asyncio.gather(*(tell_once() for _ in range(3))) == [1, 1, 1]
+        path = (key("a"), key("b"), key("c"))
+        expected = LineageCycleFound(lineage=str(lineage), path=path, source=key("c"), target=key("a"))
+        assert await events_of(world, log) == [expected]
+        await world.runner().catch_up(log.log_id, 4)
+        assert await tell_once() == 0
+    async with world.as_reader(log) as connection:
+        (cycle,) = (await read_lineage(connection, log.log_id, key("a"))).cycles
+    assert (cycle.index, cycle.told_index, cycle.group_id) == (2, 3, lineage)
+    await rebuild(world.dsn, world.projections[0], log, append=world.attest, batch_max=1)
+
+
+async def test_cycles_of_all_logs_are_told_while_it_runs(world: World, new_story: Callable[[], Story]) -> None:
+    logs = [await project(world, new_story(), [(["a"], ["b"]), (["b"], ["a"])]) for _ in range(2)]
+    stop, failed = asyncio.Event(), asyncio.Event()
+    told: list[int] = []
+    async with Appender(world.installation.as_role(world.roles.appender), GuardRegistry([])) as appender:
+
+        async def append(log_id: int, group: Group) -> Appended | Stale:
+            if not failed.is_set():
+                failed.set()
+                raise LogUnavailableError("the database cannot be reached")
+            outcome = await appender.append(log_id, group)
+            told.append(log_id)
+            if {log.log_id for log in logs} <= set(told):
+                stop.set()
+            return outcome
+
+        await keep_telling(world.dsn, append, stop, clock=lambda: NOON)
+    assert failed.is_set()
+    assert [len(await events_of(world, log)) for log in logs] == [1, 1]
+
+
+def test_a_path_that_no_entry_could_hold_keeps_its_two_ends() -> None:
+    path = [f"dataset:{number:0>992}" for number in range(100)]
+    shown = shortened(path)
+    kept = (len(shown) - 1) // 2
+    assert (shown[:kept], shown[-kept:]) == (tuple(path[:kept]), tuple(path[-kept:]))
+    assert shown[kept] == LEFT_OUT
+    assert PATH_SIZE_BYTES_MAX - 2_000 < sum(map(len, shown)) <= PATH_SIZE_BYTES_MAX + len(LEFT_OUT)
+    assert shortened(path[:10]) == tuple(path[:10])
+    assert shortened(shown) == shown
