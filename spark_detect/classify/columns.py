@@ -1,0 +1,149 @@
+"""
+Counts of one column, from Arrow: which types are looked at, and how they reach a kernel.
+
+Guarantee: what is counted depends on the values alone, not on how Arrow lays them out: chunks, slices, dictionaries,
+views and large offsets give the same counts.
+
+| type of the column | what is done |
+|---|---|
+| string, large_string, string_view | all patterns |
+| dictionary | each entry of it is looked at once, and counts as often as it is referred to |
+| integer, decimal without a scale | cards only: none begins with 0, so no digit was lost, and Luhn excludes keys |
+| binary, float, decimal with a scale, boolean, date, time | values are counted, nothing is looked at |
+| struct, list, map | `leaves` takes them apart; as a whole, values are counted |
+
+Other kinds are not looked for among numbers: a social security number that was stored as one is an integer like any
+other, so that a telling name is all its column has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_detect.classify.counts import ColumnCounts, Pattern, PatternCounts
+from spark_detect.classify.kernels import count_matches
+from spark_detect.classify.rows import Rows, Weights
+
+_CARD_DIGITS_MIN: Final = 13
+
+
+def scan_array(column: pa.Array | pa.ChunkedArray) -> ColumnCounts:
+    """
+    Return the counts of a column, or of any part of one.
+    """
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return sum((_scan_chunk(chunk, None) for chunk in chunks), start=ColumnCounts())
+
+
+def leaves(path: str, column: pa.Array | pa.ChunkedArray) -> Iterator[tuple[str, pa.Array]]:
+    """
+    Yield the columns without inner structure that `column` consists of, each with its path, chunk by chunk.
+
+    Paths are those of an Iceberg schema: `a.b` for the member b of a struct, `a.element` for the elements of a list,
+    `a.key` and `a.value` for a map. What lies in a struct, list or map that is null is no value.
+    """
+    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+        yield from _leaves(path, chunk)
+
+
+def warm_up() -> None:
+    """
+    Compile the kernel, or load it from numba's cache: done at start, it is not paid by the first scan.
+    """
+    scan_array(pa.array(["4111 1111 1111 1111"]))
+    scan_array(pa.array(["a@example.com"]).dictionary_encode())
+
+
+def _leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _leaves(path, array.storage)
+    elif pa.types.is_struct(kind):
+        for field, member in zip(kind, array.flatten(), strict=True):
+            yield from _leaves(f"{path}.{field.name}", member)
+    elif pa.types.is_map(kind):
+        # As a map it would be taken apart without regard to slices.
+        entries = pc.list_flatten(array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
+        for name, member in zip(("key", "value"), entries.flatten(), strict=True):
+            yield from _leaves(f"{path}.{name}", member)
+    elif _is_list(kind):
+        yield from _leaves(f"{path}.element", pc.list_flatten(array))
+    else:
+        yield path, array
+
+
+def _scan_chunk(array: pa.Array, weights: Weights | None) -> ColumnCounts:
+    """Return the counts of one array; value i counts `weights[i]` times."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _scan_chunk(array.storage, weights)
+    if pa.types.is_dictionary(kind):
+        return _scan_dictionary(array)
+    values = _values(array, weights)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return _counts(values, count_matches(array.cast(pa.large_string()), weights))
+    if pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0):
+        return _scan_numbers(array, values, weights)
+    return ColumnCounts(values=values)
+
+
+def _scan_dictionary(array: pa.DictionaryArray) -> ColumnCounts:
+    indices = array.indices.drop_null().to_numpy()
+    weights = np.bincount(indices, minlength=len(array.dictionary)).astype(np.int64, copy=False)
+    return _scan_chunk(array.dictionary, weights)
+
+
+def _scan_numbers(array: pa.Array, values: int, weights: Weights | None) -> ColumnCounts:
+    """Look for cards among numbers: those of as many digits as a card has are looked at as their digits."""
+    kind = array.type
+    if _digits_max(kind) < _CARD_DIGITS_MIN:
+        return ColumnCounts(values=values)
+    least = 10 ** (_CARD_DIGITS_MIN - 1)
+    may_be = pc.greater_equal(array, pa.scalar(Decimal(least) if pa.types.is_decimal(kind) else least, kind))
+    chosen = array.filter(may_be)
+    if len(chosen) == 0:
+        return ColumnCounts(values=values)
+    if weights is not None:
+        weights = weights[pc.fill_null(may_be, fill_value=False).to_numpy(zero_copy_only=False)]
+    found = _counts(values, count_matches(chosen.cast(pa.large_string()), weights))
+    cards = tuple(found.of(p) if p is Pattern.CREDIT_CARD else PatternCounts() for p in Pattern)
+    return ColumnCounts(values=values, patterns=cards)
+
+
+def _digits_max(kind: pa.DataType) -> int:
+    if pa.types.is_decimal(kind):
+        return int(kind.precision)
+    return {64: 20, 32: 10}.get(int(kind.bit_width), 5)
+
+
+def _values(array: pa.Array, weights: Weights | None) -> int:
+    if weights is None:
+        return int(len(array) - array.null_count)
+    return int(weights[array.is_valid().to_numpy(zero_copy_only=False)].sum())
+
+
+def _counts(values: int, rows: Rows) -> ColumnCounts:
+    patterns = (
+        PatternCounts(candidates=candidates, valid=valid, cells=cells, spread=spread)
+        for candidates, valid, cells, spread in rows.tolist()
+    )
+    return ColumnCounts(values=values, patterns=tuple(patterns))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(
+        test(kind)
+        for test in (
+            pa.types.is_list,
+            pa.types.is_large_list,
+            pa.types.is_fixed_size_list,
+            pa.types.is_list_view,
+            pa.types.is_large_list_view,
+        )
+    )
