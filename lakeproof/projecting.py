@@ -13,14 +13,24 @@ from ledger.events import ProjectionAttested, to_data
 from ledger.keys import format_key
 from ledger.read import Log
 from ledger.sequence import Group
+from projections.catalogs import CatalogsProjection
 from projections.commits import CommitsProjection
 from projections.exposition import format_metrics
+from projections.findings import FindingsProjection
 from projections.graph.projection import GraphProjection
+from projections.lineage.projection import LineageProjection
 from projections.metrics import MetricsProjection, read_metrics
 from projections.projection import Projection
 
 GRAPH: Final = GraphProjection()
-PROJECTIONS: Final[tuple[Projection, ...]] = (CommitsProjection(), MetricsProjection(), GRAPH)
+PROJECTIONS: Final[tuple[Projection, ...]] = (
+    CommitsProjection(),
+    MetricsProjection(),
+    CatalogsProjection(),
+    LineageProjection(),
+    FindingsProjection(),
+    GRAPH,
+)
 
 
 async def metrics_text(database: Database, role: str) -> str:

@@ -1,28 +1,41 @@
 """
-The commands `lakeproof projections …`: how far the read models are, and building them again from the log.
+The commands `lakeproof projections …`: how far the read models are, building them again from the log, and asking the
+graph.
 
 They work on the database of the home, also beside a running `lakeproof up`: rebuilds take their locks in the database.
+The graph is asked as the tenant's reader, who sees nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Annotated, Protocol, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 import typer
+from psycopg import sql
 
 from ledger.events import ProjectionAttested
 from ledger.read import Log
 from projections.cursors import Progress
 from projections.errors import ProjectionError
 from projections.generations import AppendAttestation, Rebuilt, Report, prune, rebuild, replace
+from projections.graph.answers import TableAnswers
+from projections.graph.picture import draw_answers
+from projections.graph.presets import Impact, Preset, Propagation, impact_analysis, pii_propagation
+from projections.graph.projection import GRAPH
+from projections.graph.read import HOPS, Graph, open_graph
+from projections.graph.spoken import key_of_table
+from projections.graph.telling import tell_answers, tell_impact, tell_propagation
 from projections.projection import Projection
-from projections.runner import Runner
+from projections.runner import Runner, connect
+
+A = TypeVar("A", TableAnswers, Impact, Propagation)
 
 
 class Workshop(Protocol):
@@ -43,6 +56,8 @@ class Workshop(Protocol):
 
 class Console(Protocol):
     """Where the commands print."""
+
+    def show_json(self, value: object) -> None: ...
 
     def show_rows(self, columns: Sequence[str], rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None: ...
     def say(self, text: str) -> None: ...
@@ -67,11 +82,17 @@ class Which:
 
 
 OpenWorkshop: TypeAlias = Callable[[], AbstractAsyncContextManager[Workshop]]
-Name = Annotated[str, typer.Argument(help="The projection: commits, metrics or graph.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="The projection: graph, commits, lineage, …", show_default=False)]
 Tenant = Annotated[
     str | None, typer.Option("--tenant", help="Only of this tenant: its name or id.", show_default=False)
 ]
 Origin = Annotated[str | None, typer.Option("--log", help="Only of the log with this origin.", show_default=False)]
+Table = Annotated[
+    str,
+    typer.Argument(help="The table: <catalog>.<namespace>.<table>, or its key table:…/…", show_default=False),
+]
+Svg = Annotated[Path | None, typer.Option("--svg", help="Also draw it to this file.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 _COLUMNS = ("log", "projection", "state", "generation", "version", "next_index", "size", "lag_entries")
 
@@ -83,7 +104,7 @@ def projections_app(open_workshop: OpenWorkshop, console: Console) -> typer.Type
     app = typer.Typer(rich_markup_mode=None)
 
     @app.command()
-    def status(*, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:
+    def status(*, as_json: AsJson = False) -> None:
         """Show how far every projection of every log is."""
 
         async def read() -> list[dict[str, object]]:
@@ -109,6 +130,37 @@ def projections_app(open_workshop: OpenWorkshop, console: Console) -> typer.Type
         """Drop the generations that are not live; readers that still hold the name of one lose it."""
 
         asyncio.run(_prune(open_workshop, console, Which(tenant=tenant, origin=log)))
+
+    @app.command("graph")
+    def graph_(
+        table: Table, *, svg: Svg = None, as_json: AsJson = False, tenant: Tenant = None, log: Origin = None
+    ) -> None:
+        """Answer for a table: who wrote it, made from what, allowed by which policy, what was found, who reads it."""
+        which, key = Which(tenant=tenant, origin=log), key_of_table(table)
+        answers = asyncio.run(_ask(open_workshop, which, lambda graph: graph.answers(key)))
+        if svg is not None:
+            _write_picture(svg, draw_answers(answers))
+        _show(console, answers, tell_answers(answers), as_json=as_json)
+
+    @app.command()
+    def traverse(
+        preset: Annotated[Preset, typer.Argument(help="What to follow.", show_default=False)],
+        table: Table,
+        *,
+        hops: Annotated[int, typer.Option("--hops", help="How far, at most 5.")] = HOPS,
+        as_json: AsJson = False,
+        tenant: Tenant = None,
+        log: Origin = None,
+    ) -> None:
+        """Follow lineage downstream of a table: what a change touches, or where personal data may have gone."""
+        which, key = Which(tenant=tenant, origin=log), key_of_table(table)
+        match preset:
+            case Preset.IMPACT_ANALYSIS:
+                impact = asyncio.run(_ask(open_workshop, which, lambda graph: impact_analysis(graph, key, hops=hops)))
+                _show(console, impact, tell_impact(impact), as_json=as_json)
+            case Preset.PII_PROPAGATION:
+                gone = asyncio.run(_ask(open_workshop, which, lambda graph: pii_propagation(graph, key, hops=hops)))
+                _show(console, gone, tell_propagation(gone), as_json=as_json)
 
     return app
 
@@ -143,6 +195,40 @@ async def _prune(open_workshop: OpenWorkshop, console: Console, which: Which) ->
                     console.say(f"{projection.name} of {log.origin}: generation {generation} dropped")
                     dropped += 1
     console.say(f"{dropped} generations dropped")
+
+
+async def _ask(open_workshop: OpenWorkshop, which: Which, question: Callable[[Graph], Coroutine[Any, Any, A]]) -> A:
+    """
+    Ask the graph of the one log that is meant, as its tenant's reader.
+
+    Raises:
+        ProjectionError: if it is not one, or the question cannot be answered.
+    """
+    async with open_workshop() as workshop:
+        logs = await _logs(workshop, [_projection(workshop, GRAPH)], which)
+        if len(logs) != 1:
+            raise ProjectionError(f"expected one log with a graph, found {len(logs)}: name it by --tenant or --log")
+        async with connect(workshop.dsn) as connection, connection.transaction():
+            role = sql.Identifier(logs[0].reader or "none")
+            await connection.execute(sql.SQL("SET LOCAL ROLE {}").format(role))
+            return await question(await open_graph(connection))
+
+
+def _show(
+    console: Console, answer: TableAnswers | Impact | Propagation, lines: Iterable[str], *, as_json: bool
+) -> None:
+    if as_json:
+        console.show_json(asdict(answer))
+        return
+    for line in lines:
+        console.say(line)
+
+
+def _write_picture(file: Path, picture: str) -> None:
+    try:
+        file.write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise ProjectionError(f"picture {file}: cannot be written: {error.strerror}") from error
 
 
 def _row(progress: Progress, version: int) -> dict[str, object]:

@@ -3,6 +3,8 @@ The rules of the metrics: which commits are counted, when, and under what. Pure.
 
 A commit is counted once, when it is at its end: at its decision, unless that approved it; otherwise at the first
 outcome that is not `unknown`. Until then it is open. So every count only grows, and none is counted twice.
+
+Events of lineage, triggers and detection are counted as they come, told apart by what has few values.
 """
 
 from __future__ import annotations
@@ -11,10 +13,27 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from ledger.entry import Entry
-from ledger.events import AccessRefused, CommitDecided, CommitSettled, Decided, Reason, Settled
+from ledger.events import (
+    AccessRefused,
+    AlertDelivered,
+    AlertRaised,
+    CommitDecided,
+    CommitObserved,
+    CommitSettled,
+    Decided,
+    DetectionFound,
+    LineageCycleFound,
+    LineageReceived,
+    Reason,
+    ScanCompleted,
+    ScanFailed,
+    Settled,
+    TriggerReceived,
+)
 from projections.entries import LogEntry, decision_of, storable
 
 NO_OUTCOME = ""
@@ -48,12 +67,24 @@ class Dimensions:
     reason: str
 
 
+class EventKind(NamedTuple):
+    """An event by its type and what its type is told apart by: source, kind, fault or sink; and confidence."""
+
+    event: str
+    kind: str = ""
+    degree: str = ""
+
+
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What a batch adds: counts, refusals by (operation, reason), and the open commits that came, changed or went."""
+    """
+    What a batch adds: counts, refusals by (operation, reason), other events by what `kind_of_event` says of them, and
+    the open commits that came, changed or went.
+    """
 
     counts: Counter[Dimensions] = field(default_factory=Counter)
     refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
+    events: Counter[EventKind] = field(default_factory=Counter)
     opened: dict[int, OpenCommit] = field(default_factory=dict)
     closed: set[int] = field(default_factory=set)
 
@@ -94,9 +125,34 @@ def tally(entries: Sequence[LogEntry], stored: Iterable[OpenCommit]) -> Tally:
                     result.closed.add(commit.index)
             case AccessRefused() as refused:
                 result.refusals[storable(refused.operation), _reason(refused.reason)] += refused.count
-            case _:
-                pass  # not counted
+            case event:
+                kind = kind_of_event(event)
+                if kind is not None:
+                    result.events[kind] += 1
     return result
+
+
+def kind_of_event(event: object) -> EventKind | None:
+    """
+    Return what an event of lineage, triggers or detection is counted under; None for one that is not.
+    """
+    match event:
+        case LineageReceived():
+            return EventKind(event.TYPE, event.kind.value)
+        case TriggerReceived():
+            return EventKind(event.TYPE, event.source.value)
+        case DetectionFound():
+            return EventKind(event.TYPE, event.kind.value, str(event.confidence_percent))
+        case ScanFailed():
+            return EventKind(event.TYPE, event.fault.value)
+        case AlertRaised():
+            return EventKind(event.TYPE, event.kind.value)
+        case AlertDelivered():
+            return EventKind(event.TYPE, storable(event.sink))
+        case LineageCycleFound() | CommitObserved() | ScanCompleted():
+            return EventKind(event.TYPE)
+        case _:
+            return None
 
 
 def _opened(entry: Entry, decided: CommitDecided) -> OpenCommit:

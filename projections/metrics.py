@@ -18,6 +18,17 @@ from psycopg import AsyncConnection
 
 from ledger import canonical
 from ledger.canonical import Json
+from ledger.events import (
+    AlertDelivered,
+    AlertRaised,
+    CommitObserved,
+    DetectionFound,
+    LineageCycleFound,
+    LineageReceived,
+    ScanCompleted,
+    ScanFailed,
+    TriggerReceived,
+)
 from ledger.queries import load_queries
 from projections import cursors
 from projections.counting import Dimensions, OpenCommit, groups_settled, tally
@@ -28,10 +39,42 @@ from projections.projection import Transaction, iterate_rows
 
 QUERIES: Final = load_queries("projections", "metrics.sql")
 METRICS: Final = "metrics"
-METRICS_VERSION: Final = 1
+METRICS_VERSION: Final = 2
 ROWS_MAX: Final = 10_000
 
 Connection = AsyncConnection[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EventMetric:
+    """The counter of one type of event, and the labels that tell its events apart."""
+
+    name: str
+    labels: tuple[str, ...]
+    help: str
+
+
+EVENTS: Final[Mapping[str, EventMetric]] = {
+    TriggerReceived.TYPE: EventMetric(
+        "lakeproof_triggers_total", ("source",), "What came from outside and says that a table may have changed."
+    ),
+    CommitObserved.TYPE: EventMetric(
+        "lakeproof_ungoverned_commits_total", (), "Snapshots that no approved decision names."
+    ),
+    ScanCompleted.TYPE: EventMetric("lakeproof_scans_completed_total", (), "Snapshots that were scanned."),
+    ScanFailed.TYPE: EventMetric("lakeproof_scans_failed_total", ("fault",), "Snapshots that could not be scanned."),
+    DetectionFound.TYPE: EventMetric(
+        "lakeproof_findings_total", ("kind", "confidence_percent"), "Columns that look like personal data, by scan."
+    ),
+    AlertRaised.TYPE: EventMetric(
+        "lakeproof_alerts_raised_total", ("kind",), "Findings that people are to be told of."
+    ),
+    AlertDelivered.TYPE: EventMetric("lakeproof_alerts_delivered_total", ("sink",), "Alerts that a sink has taken."),
+    LineageReceived.TYPE: EventMetric("lakeproof_lineage_events_total", ("kind",), "OpenLineage events in the log."),
+    LineageCycleFound.TYPE: EventMetric(
+        "lakeproof_lineage_cycles_total", (), "Edges of lineage that were not drawn: each would close a cycle."
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +86,7 @@ class Count:
 
 
 class MetricsProjection:
-    """Counts of commits and refusals (implements `Projection`)."""
+    """Counts of commits, refusals and other events (implements `Projection`)."""
 
     name: str = METRICS
     version: int = METRICS_VERSION
@@ -67,11 +110,13 @@ class MetricsProjection:
         await _execute(transaction, "add_totals", _keyed((_named(names, of) for of in totals), totals.values()))
         refused = (_named(("operation", "reason"), of) for of in added.refusals)
         await _execute(transaction, "add_refusals", _keyed(refused, added.refusals.values()))
+        events: list[Json] = [{**of._asdict(), "count": count} for of, count in added.events.items()]
+        await _execute(transaction, "add_events", events)
 
     async def digest(self, transaction: Transaction) -> bytes:
         """Return the digest of all counts and open commits."""
         digest = GenerationDigest(projection=self.name, version=self.version)
-        for query in ("digest_counts", "digest_totals", "digest_refusals", "digest_open"):
+        for query in ("digest_counts", "digest_totals", "digest_refusals", "digest_events", "digest_open"):
             async for rows in iterate_rows(transaction.connection, QUERIES[query], _where(transaction)):
                 for row in rows:
                     digest.add(*map(_as_json, row))
@@ -79,7 +124,7 @@ class MetricsProjection:
 
     async def drop(self, transaction: Transaction) -> None:
         """Delete the generation's rows."""
-        for query in ("drop_counts", "drop_totals", "drop_refusals", "drop_open"):
+        for query in ("drop_counts", "drop_totals", "drop_refusals", "drop_events", "drop_open"):
             await transaction.connection.execute(QUERIES[query], _where(transaction))
 
 
@@ -143,6 +188,7 @@ async def read_metrics(connection: Connection, projections: Iterable[str]) -> li
                 async for tenant, operation, reason, count in _rows(connection, "refusals")
             ],
         ),
+        *await _events(connection),
         Metric(
             name="lakeproof_projection_lag_entries",
             kind=MetricKind.GAUGE,
@@ -153,6 +199,18 @@ async def read_metrics(connection: Connection, projections: Iterable[str]) -> li
                 if each.log.tenant is not None
             ],
         ),
+    ]
+
+
+async def _events(connection: Connection) -> list[Metric]:
+    """Return a counter for each type of event in `EVENTS`, with or without samples."""
+    samples: dict[str, list[Sample]] = {event: [] for event in EVENTS}
+    async for tenant, event, kind, degree, count in _rows(connection, "events"):
+        labels = zip(EVENTS[event].labels, (kind, degree), strict=False)  # as many as the type is told apart by
+        samples[event].append(Sample(labels={"tenant": tenant.hex, **dict(labels)}, value=count))
+    return [
+        Metric(name=told.name, kind=MetricKind.COUNTER, help=told.help, samples=samples[event])
+        for event, told in EVENTS.items()
     ]
 
 

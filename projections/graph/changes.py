@@ -9,11 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from ledger.canonical import Json
 from projections.entries import storable_json
 from projections.errors import UnknownLabelError
+from projections.graph.governing import Governs
 from projections.graph.labels import EDGES, EdgeLabel, VertexLabel, vertex_key
+
+GOVERNING: Final[Mapping[Governs, EdgeLabel]] = {
+    Governs.SCHEMA: EdgeLabel.SCHEMA_GOVERNS,
+    Governs.WRITE: EdgeLabel.WRITE_GOVERNS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +48,21 @@ class Changes:
     edges: dict[Edge, dict[str, Json]] = field(default_factory=dict)
     edges_if_in_force: dict[Edge, int] = field(default_factory=dict)
     """Edges to be there if their end was in force at this index; see `edge_if_in_force`."""
+    governed: dict[tuple[Vertex, int], None] = field(default_factory=dict)
+    """Tables, each with an index: the policies in force then govern it; see `governed_as_of`."""
+    stored_uuids: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The uuids of tables by key, as they stood in the graph before: of those at least that lineage here names."""
 
     def vertex(self, label: VertexLabel, *segments: str, **properties: Json) -> Vertex:
         """Let the vertex that `segments` name be there, with `properties` set on it; return it."""
         vertex = Vertex(label, vertex_key(label, *segments))
         self.vertices.setdefault(vertex, {}).update(_storable(properties))
         return vertex
+
+    def table_uuid(self, table: Vertex) -> str | None:
+        """Return the uuid of a table after what was added so far; None if none is known."""
+        found = self.vertices.get(table, {}).get("table_uuid", self.stored_uuids.get(table.key))
+        return found if isinstance(found, str) else None
 
     def edge(self, start: Vertex, label: EdgeLabel, end: Vertex, **properties: Json) -> None:
         """
@@ -69,14 +85,37 @@ class Changes:
         """
         self.edges_if_in_force[_edge(start, label, end)] = as_of
 
+    def governed_as_of(self, table: Vertex, *, as_of: int) -> None:
+        """
+        Let every policy that was in force at index `as_of` govern `table`, each as its property `governs` says.
+
+        It looks at what is there, and does not depend on batches, for the same reason as `edge_if_in_force`.
+        """
+        self.governed[table, as_of] = None
+
     def edges_in_force(self) -> list[Edge]:
-        """Return those of `edges_if_in_force` that are to be drawn, if nothing was in the graph before."""
-        drawn = []
+        """Return what `edges_if_in_force` and `governed` draw if nothing was in the graph before."""
+        drawn = [
+            edge
+            for policy, properties in self.vertices.items()
+            if policy.label is VertexLabel.POLICY
+            for table, as_of in self.governed
+            if is_in_force(properties.get("from_index"), properties.get("to_index"), as_of=as_of)
+            for edge in governing_edges(policy, properties.get("governs"), table)
+        ]
         for edge, as_of in self.edges_if_in_force.items():
             end = self.vertices.get(edge.end, {})
             if is_in_force(end.get("from_index"), end.get("to_index"), as_of=as_of):
                 drawn.append(edge)
         return drawn
+
+
+def governing_edges(policy: Vertex, governs: Json, table: Vertex) -> list[Edge]:
+    """
+    Return the edges from a policy that governs what the list `governs` says to a table.
+    """
+    kinds = governs if isinstance(governs, list) else []
+    return [_edge(policy, GOVERNING[Governs(kind)], table) for kind in kinds]
 
 
 def is_in_force(from_index: Json, to_index: Json, *, as_of: int) -> bool:
@@ -96,4 +135,8 @@ def _edge(start: Vertex, label: EdgeLabel, end: Vertex) -> Edge:
 
 
 def _storable(properties: Mapping[str, Json]) -> dict[str, Json]:
-    return {name: storable_json(value) for name, value in properties.items()}
+    # Numbers and nulls are nearly half of all values, and asking whether they are sequences is slow.
+    return {
+        name: value if value is None or isinstance(value, int) else storable_json(value)
+        for name, value in properties.items()
+    }

@@ -4,7 +4,7 @@ The inventory of the graph: every vertex and edge label, with its natural key. O
 All labels are made with the graph, those too that nothing fills yet: a label that is made later has to be granted to a
 reader who is already there. A vertex has one natural key, its property `key`; an edge is its two ends, so that there is
 one edge of a label between two vertices. Natural keys are made like event keys (FORMATS, "Names"), and what an event
-key names has that key here.
+key names has that key here. A column goes by the names that lead to it, not by its field id: lineage tells names alone.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ VERTICES: Final[Mapping[VertexLabel, VertexKind]] = MappingProxyType(
         _V.NAMESPACE: VertexKind("namespace", "alias, levels"),
         _V.TABLE: VertexKind("table", "alias, levels, name"),
         _V.VIEW: VertexKind("view", "alias, levels, name"),
-        _V.COLUMN: VertexKind("column", "alias, levels, name, field id"),
+        _V.COLUMN: VertexKind("column", "key of its table, view or data set, path of names"),
         _V.SNAPSHOT: VertexKind("snapshot", "table uuid (the table's key where there is none), snapshot id"),
         _V.DATASET: VertexKind("dataset", "namespace, name of a data set that is no table of a catalog here"),
         _V.WRITE_EVENT: VertexKind("write_event", "group id of the decision, event key"),
@@ -127,7 +127,7 @@ VERTICES: Final[Mapping[VertexLabel, VertexKind]] = MappingProxyType(
         _V.SCHEDULED_ACTION: VertexKind("scheduled_action", "lifecycle policy id, table key, due time"),
         _V.CONTRACT: VertexKind("contract", "id, version"),
         _V.ENGINE: VertexKind("engine", "name"),
-        _V.QUERY: VertexKind("query", "engine, id"),
+        _V.QUERY: VertexKind("query", "engine, run id"),
         _V.PIPELINE: VertexKind("pipeline", "job namespace, job name"),
         _V.RUN: VertexKind("run", "run id"),
         _V.DETECTION_RUN: VertexKind("detection_run", "table uuid, snapshot id, ruleset"),
@@ -152,7 +152,7 @@ EDGES: Final[Mapping[EdgeLabel, EdgeKind]] = MappingProxyType(
     {
         _E.IN_CATALOG: _joins(_V.NAMESPACE, _V.CATALOG),
         _E.IN_NAMESPACE: _joins(_NAMED, _V.NAMESPACE),
-        _E.HAS_COLUMN: _joins(_V.TABLE, _V.COLUMN),
+        _E.HAS_COLUMN: _joins(_DATA, _V.COLUMN),
         _E.HAS_SNAPSHOT: _joins(_V.TABLE, _V.SNAPSHOT),
         _E.PARENT_OF: _joins(_V.SNAPSHOT, _V.SNAPSHOT),
         _E.WROTE: _joins(_V.PERSON, _V.WRITE_EVENT),

@@ -10,12 +10,20 @@ from typing import Final
 from projections.digest import GenerationDigest
 from projections.entries import LogEntry
 from projections.errors import NotProjectedError
+from projections.graph.drawing import draw_lineage, drop_lineage, prepare_lineage
 from projections.graph.model import changes_of
-from projections.graph.write import create_graph, digest_graph, drop_graph, graph_name, write_changes
+from projections.graph.write import (
+    create_graph,
+    digest_graph,
+    drop_graph,
+    graph_name,
+    read_table_uuids,
+    write_changes,
+)
 from projections.projection import Transaction
 
 GRAPH: Final = "graph"
-GRAPH_VERSION: Final = 1
+GRAPH_VERSION: Final = 2
 
 
 class GraphProjection:
@@ -30,10 +38,15 @@ class GraphProjection:
         if log.reader is None:
             raise NotProjectedError(f"log {log.origin}: expected a tenant's log with a reader role, found none")
         await create_graph(transaction.connection, _graph(transaction), reader=log.reader)
+        await prepare_lineage(transaction)
 
     async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
         """Write what the entries mean."""
-        await write_changes(transaction.connection, _graph(transaction), changes_of(entries))
+        connection, graph = transaction.connection, _graph(transaction)
+        lineage = await draw_lineage(entries, transaction)
+        named = {key for resolved in lineage.values() for key in resolved.keys if key.startswith("table:")}
+        stored_uuids = await read_table_uuids(connection, graph, named)
+        await write_changes(connection, graph, changes_of(entries, lineage=lineage, stored_uuids=stored_uuids))
 
     async def digest(self, transaction: Transaction) -> bytes:
         """Return the digest of all vertices and edges by natural keys."""
@@ -44,6 +57,7 @@ class GraphProjection:
     async def drop(self, transaction: Transaction) -> None:
         """Drop the graph."""
         await drop_graph(transaction.connection, _graph(transaction))
+        await drop_lineage(transaction)
 
 
 def _graph(transaction: Transaction) -> str:

@@ -21,8 +21,10 @@ from ledger.canonical import Json
 from ledger.errors import FormatError
 from ledger.queries import load_queries
 from projections.errors import NotProjectedError, ProjectionError
+from projections.graph.answers import COLUMNS, EACH_MAX, WRITES, TableAnswers, answers_of
 from projections.graph.labels import VERTICES, EdgeLabel, VertexLabel, bounded_key
 from projections.graph.projection import GRAPH
+from projections.graph.versions import PolicyVersion, versions_of
 from projections.graph.write import ALL_VERTICES, QUERIES, agtype, compose, graph_name
 
 CYPHER: Final = load_queries("projections", "graph.cypher")
@@ -48,13 +50,7 @@ class Direction(StrEnum):
     IN = "in"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyVersion:
-    """One version of a policy or access rule (`label`)."""
-
-    label: VertexLabel
-    id: str
-    version: int
+_PART: Final = {Direction.OUT: "edges_out", Direction.IN: "edges_in"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +77,12 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """A vertex that a traversal came to, with its least distance from the start."""
+    """A vertex that a traversal came to, with its least distance from the start `origin` (a key)."""
 
     label: VertexLabel
     key: str
     hops: int
+    origin: str
 
 
 class Graph:
@@ -131,6 +128,21 @@ class Graph:
         rows = await self.query(CYPHER[query], _WRITE_COLUMNS, parameters)
         return [_write(row) for row in rows]
 
+    async def answers(self, table_key: str) -> TableAnswers:
+        """
+        Return who wrote a table, from what it was made, which policy allowed it, what was found in it, who reads it.
+
+        `table_key` is its event key. One openCypher query; each answer is of the latest so many (`graph/answers.py`).
+
+        Raises:
+            ProjectionError: if the graph has no such table.
+        """
+        parameters: dict[str, Json] = {"key": bounded_key(table_key), "writes": WRITES, "limit": EACH_MAX}
+        rows = await self.query(CYPHER["answers"], COLUMNS, parameters)
+        if not rows:
+            raise ProjectionError(f"graph: expected a table of key {table_key:.200}, found none: no entry names it")
+        return answers_of(rows[0])
+
     async def reach(
         self,
         start: VertexLabel,
@@ -147,20 +159,59 @@ class Graph:
         Raises:
             ProjectionError: if `hops` is not 1 to 5, or no edge label is given.
         """
-        if not 1 <= hops <= HOPS_MAX or not edges:
-            raise ProjectionError(f"traversal: expected 1 to {HOPS_MAX} hops over one label or more, found {hops}")
-        part = "edges_out" if direction is Direction.OUT else "edges_in"
+        return await self.walk(start, [key], [(edge, direction) for edge in edges], hops=hops, limit=limit)
+
+    async def walk(
+        self,
+        start: VertexLabel | None,
+        keys: Sequence[str],
+        steps: Sequence[tuple[EdgeLabel, Direction]],
+        *,
+        ends: Sequence[VertexLabel] = tuple(VertexLabel),
+        hops: int = HOPS,
+        limit: int = ROWS_MAX,
+    ) -> list[Reached]:
+        """
+        Return the vertices of labels `ends` within `hops` (at most 5) steps from each of the vertices `keys`.
+
+        `start` is their label, None for several. A step follows edges of one label in one direction. Nearest first.
+
+        Raises:
+            ProjectionError: if `hops` is not 1 to 5, or no step is given.
+        """
+        check_hops(hops)
+        if not steps:
+            raise ProjectionError("traversal: expected steps over one edge label or more, found none")
         query = compose(
-            "reach",
-            label=sql.Identifier(self.name, start.value),
+            "walk",
+            label=sql.Identifier(self.name, ALL_VERTICES if start is None else start.value),
             vertices=sql.Identifier(self.name, ALL_VERTICES),
             edges=sql.SQL(" UNION ALL ").join(
-                compose(part, label=sql.Identifier(self.name, edge.value)) for edge in edges
+                compose(_PART[direction], label=sql.Identifier(self.name, edge.value)) for edge, direction in steps
             ),
         )
-        parameters = {"key": agtype(bounded_key(key)), "hops": hops, "limit": min(limit, ROWS_MAX)}
+        parameters = {
+            "keys": agtype([bounded_key(key) for key in keys]),
+            "kinds": [VERTICES[label].key for label in ends],
+            "hops": hops,
+            "limit": min(limit, ROWS_MAX),
+        }
         rows = await (await self._connection.execute(query, parameters)).fetchall()
-        return [Reached(label=_LABEL_OF_KEY[key.partition(":")[0]], key=key, hops=hops) for key, hops in rows]
+        return [
+            Reached(label=_LABEL_OF_KEY[key.partition(":")[0]], key=key, hops=hops, origin=origin)
+            for origin, key, hops in rows
+        ]
+
+
+def check_hops(hops: int) -> None:
+    """
+    Check that a traversal is bounded.
+
+    Raises:
+        ProjectionError: if `hops` is not 1 to 5.
+    """
+    if not 1 <= hops <= HOPS_MAX:
+        raise ProjectionError(f"traversal: expected 1 to {HOPS_MAX} hops, found {hops}")
 
 
 async def open_graph(connection: Connection) -> Graph:
@@ -204,11 +255,5 @@ _WRITE_COLUMNS: Final = (
 
 def _write(row: tuple[Any, ...]) -> Write:
     values = dict(zip(_WRITE_COLUMNS, row, strict=True))
-    in_force = _versions(values.pop("policies")) + _versions(values.pop("rules"))
-    return Write(**{**values, "decided_by": _versions(values["decided_by"]), "in_force": in_force})
-
-
-def _versions(rows: list[list[Any]]) -> tuple[PolicyVersion, ...]:
-    """Return what was collected, without the row of nulls that stands for nothing."""
-    found = sorted((label, id_, version) for label, id_, version in rows if label)
-    return tuple(PolicyVersion(label=VertexLabel(label), id=id_, version=version) for label, id_, version in found)
+    in_force = versions_of(values.pop("policies")) + versions_of(values.pop("rules"))
+    return Write(**{**values, "decided_by": versions_of(values["decided_by"]), "in_force": in_force})

@@ -13,15 +13,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from psycopg import AsyncConnection, sql
+from psycopg import AsyncConnection, AsyncCursor, sql
 
 from ledger import canonical
 from ledger.canonical import Json
 from ledger.errors import NotCanonicalError
 from ledger.queries import load_queries
 from projections.digest import GenerationDigest
-from projections.graph.changes import Changes, Edge, Vertex, is_in_force
-from projections.graph.labels import EdgeLabel, VertexLabel
+from projections.graph.changes import Changes, Edge, Vertex, governing_edges, is_in_force
+from projections.graph.labels import EdgeLabel, VertexLabel, bounded_key
 from projections.projection import iterate_rows
 
 QUERIES: Final = load_queries("projections", "graph.sql")
@@ -57,6 +57,8 @@ async def create_graph(connection: Connection, graph: str, *, reader: str) -> No
     for edge_label in EdgeLabel:
         await connection.execute(QUERIES["create_edge_label"], {"graph": graph, "label": edge_label.value})
         await connection.execute(compose("edge_ends_index", label=sql.Identifier(graph, edge_label.value)))
+        start_index = sql.Identifier(graph, f"{edge_label.value}_start_id_idx")
+        await connection.execute(compose("drop_start_index", index=start_index))
     write_events = sql.Identifier(graph, VertexLabel.WRITE_EVENT.value)
     await connection.execute(compose("write_event_index", label=write_events))
     names = {"graph": sql.Identifier(graph), "reader": sql.Identifier(reader)}
@@ -75,25 +77,36 @@ async def write_changes(connection: Connection, graph: str, changes: Changes) ->
     """
     Let the vertices and edges of `changes` be in the graph, with their properties set over those that are there.
     """
-    by_label: dict[VertexLabel, list[Vertex]] = {}
-    for vertex in changes.vertices:
-        by_label.setdefault(vertex.label, []).append(vertex)
-    ids: dict[Vertex, str] = {}
-    for label, vertices in by_label.items():
-        table = sql.Identifier(graph, label.value)
-        rows = agtype([{**changes.vertices[vertex], "key": vertex.key} for vertex in vertices])
-        await connection.execute(compose("upsert_vertices", label=table), {"properties": rows})
-        keys = agtype([vertex.key for vertex in vertices])
-        found = await connection.execute(compose("vertex_ids", label=table), {"keys": keys})
-        ids.update({vertices[place - 1]: id_ for place, id_ in await found.fetchall()})
+    ids = await _write_vertices(connection, graph, changes.vertices)
     edges: dict[EdgeLabel, list[Json]] = {}
     for edge, end in (await _in_force(connection, graph, changes)).items():
         edges.setdefault(edge.label, []).append([ids[edge.start], end, {}])
+    for edge, start in (await _governing(connection, graph, changes)).items():
+        edges.setdefault(edge.label, []).append([start, ids[edge.end], {}])
     for edge, properties in changes.edges.items():
         edges.setdefault(edge.label, []).append([ids[edge.start], ids[edge.end], properties])
-    for edge_label, between in edges.items():
-        table = sql.Identifier(graph, edge_label.value)
-        await connection.execute(compose("upsert_edges", label=table), {"edges": agtype(between)})
+    async with connection.pipeline():
+        for label, between in edges.items():
+            table = sql.Identifier(graph, label.value)
+            await connection.execute(compose("upsert_edges", label=table), {"edges": agtype(between)})
+
+
+async def _write_vertices(
+    connection: Connection, graph: str, changed: Mapping[Vertex, Mapping[str, Json]]
+) -> dict[Vertex, str]:
+    """Write vertices, label by label on their way to the server at once; return their ids."""
+    by_label: dict[VertexLabel, list[Vertex]] = {}
+    for vertex in changed:
+        by_label.setdefault(vertex.label, []).append(vertex)
+    written: list[tuple[list[Vertex], AsyncCursor[Any]]] = []
+    async with connection.pipeline():
+        for label, vertices in by_label.items():
+            table = sql.Identifier(graph, label.value)
+            rows = agtype([{**changed[vertex], "key": vertex.key} for vertex in vertices])
+            written.append(
+                (vertices, await connection.execute(compose("upsert_vertices", label=table), {"properties": rows}))
+            )
+    return {vertices[place - 1]: id_ for vertices, cursor in written for place, id_ in await cursor.fetchall()}
 
 
 async def _in_force(connection: Connection, graph: str, changes: Changes) -> dict[Edge, str]:
@@ -110,6 +123,35 @@ async def _in_force(connection: Connection, graph: str, changes: Changes) -> dic
             if is_in_force(from_index, to_index, as_of=changes.edges_if_in_force[edge]):
                 ends[edge] = id_
     return ends
+
+
+async def _governing(connection: Connection, graph: str, changes: Changes) -> dict[Edge, str]:
+    """Return the edges from the policies that governed a table at its index, with their ids."""
+    if not changes.governed:
+        return {}
+    tables: dict[int, list[Vertex]] = {}
+    for table, as_of in changes.governed:
+        tables.setdefault(as_of, []).append(table)
+    query = compose("policies_in_force", label=sql.Identifier(graph, VertexLabel.POLICY.value))
+    rows = await connection.execute(query, {"as_of": sorted(tables)})
+    return {
+        edge: id_
+        for as_of, id_, key, governs in await rows.fetchall()
+        for table in tables[as_of]
+        for edge in governing_edges(Vertex(VertexLabel.POLICY, key), json.loads(governs), table)
+    }
+
+
+async def read_table_uuids(connection: Connection, graph: str, keys: Iterable[str]) -> dict[str, str]:
+    """
+    Return the uuids of those of the tables `keys` that have one in the graph, by key.
+    """
+    bounded = sorted({bounded_key(key) for key in keys})
+    if not bounded:
+        return {}
+    query = compose("table_uuids", label=sql.Identifier(graph, VertexLabel.TABLE.value))
+    rows = await connection.execute(query, {"keys": agtype(list(bounded))})
+    return {bounded[place - 1]: table_uuid for place, table_uuid in await rows.fetchall() if table_uuid is not None}
 
 
 def agtype(value: Json) -> str:

@@ -23,6 +23,10 @@ CREATE UNIQUE INDEX ON {label} (ag_catalog.agtype_access_operator(properties, '"
 -- One edge of a label between two vertices.
 CREATE UNIQUE INDEX ON {label} (start_id, end_id)
 
+-- name: drop_start_index
+-- AGE's own index of where edges start: the one of both ends begins with it.
+DROP INDEX {index}
+
 -- name: write_event_index
 -- WriteEvents in the order of the log.
 CREATE INDEX ON {label} (ag_catalog.agtype_access_operator(properties, '"index"'::ag_catalog.agtype))
@@ -40,20 +44,25 @@ GRANT SELECT ON ALL TABLES IN SCHEMA {graph} TO {reader}
 SELECT ag_catalog.drop_graph(%(graph)s, true)
 
 -- name: upsert_vertices
--- Properties over those that are there; a row that would not change is not written.
-INSERT INTO {label} AS v (properties)
-SELECT p::text::ag_catalog.agtype FROM json_array_elements(%(properties)s::json) AS p
-ON CONFLICT (ag_catalog.agtype_access_operator(properties, '"key"'::ag_catalog.agtype)) DO UPDATE
-SET properties = v.properties OPERATOR(ag_catalog.||) excluded.properties
-WHERE v.properties OPERATOR(ag_catalog.<>) (v.properties OPERATOR(ag_catalog.||) excluded.properties)
-
--- name: vertex_ids
--- The ids of vertices, by the place of their key in the array.
-SELECT k.place, v.id
-FROM json_array_elements(%(keys)s::json) WITH ORDINALITY AS k (key, place)
+-- Properties over those that are there; a row that would not change is not written. Returns the id of each vertex, by its
+-- place in the array: of rows that were written from the writing, of rows that were there before from the table.
+WITH wanted AS MATERIALIZED (
+    SELECT w.place, w.p::text::ag_catalog.agtype AS properties,
+           ag_catalog.agtype_access_operator(w.p::text::ag_catalog.agtype, '"key"'::ag_catalog.agtype) AS key
+    FROM json_array_elements(%(properties)s::json) WITH ORDINALITY AS w (p, place)
+),
+written AS (
+    INSERT INTO {label} AS v (properties) SELECT properties FROM wanted ORDER BY place
+    ON CONFLICT (ag_catalog.agtype_access_operator(properties, '"key"'::ag_catalog.agtype)) DO UPDATE
+    SET properties = v.properties OPERATOR(ag_catalog.||) excluded.properties
+    WHERE v.properties OPERATOR(ag_catalog.<>) (v.properties OPERATOR(ag_catalog.||) excluded.properties)
+    RETURNING v.id, ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype) AS key
+)
+SELECT w.place, n.id FROM wanted AS w JOIN written AS n ON n.key OPERATOR(ag_catalog.=) w.key
+UNION ALL
+SELECT w.place, v.id FROM wanted AS w
 JOIN {label} AS v
-    ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype)
-       OPERATOR(ag_catalog.=) k.key::text::ag_catalog.agtype
+    ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype) OPERATOR(ag_catalog.=) w.key
 
 -- name: versions
 -- Versions of policies and rules that exist, with the indices between which they are in force.
@@ -64,6 +73,38 @@ FROM json_array_elements(%(keys)s::json) WITH ORDINALITY AS k (key, place)
 JOIN {label} AS v
     ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype)
        OPERATOR(ag_catalog.=) k.key::text::ag_catalog.agtype
+
+-- name: policies_in_force
+-- The versions of policies that were in force at each index, and what they govern. There are few policies: no index.
+SELECT a.as_of, p.id,
+       (ag_catalog.agtype_access_operator(p.properties, '"key"'::ag_catalog.agtype))::text,
+       (ag_catalog.agtype_access_operator(p.properties, '"governs"'::ag_catalog.agtype))::text
+FROM unnest(%(as_of)s::bigint[]) AS a (as_of)
+JOIN {label} AS p
+    ON (ag_catalog.agtype_access_operator(p.properties, '"from_index"'::ag_catalog.agtype))::bigint <= a.as_of
+   AND coalesce(
+           (ag_catalog.agtype_access_operator(p.properties, '"to_index"'::ag_catalog.agtype))::bigint > a.as_of, true
+       )
+
+-- name: table_uuids
+-- The uuids of tables, by the place of their key in the array.
+SELECT k.place, (ag_catalog.agtype_access_operator(v.properties, '"table_uuid"'::ag_catalog.agtype))::text
+FROM json_array_elements(%(keys)s::json) WITH ORDINALITY AS k (key, place)
+JOIN {label} AS v
+    ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype)
+       OPERATOR(ag_catalog.=) k.key::text::ag_catalog.agtype
+
+-- name: lineage_keys
+-- What the data sets of lineage events resolved to, of a graph's own lineage.
+SELECT index, keys FROM projections.lineage_events
+WHERE log_id = %(log_id)s AND generation = %(generation)s AND index = ANY(%(indices)s)
+
+-- name: lineage_drawn
+-- Which of these pairs are edges of a graph's own lineage.
+SELECT e.source, e.target
+FROM unnest(%(sources)s::text[], %(targets)s::text[]) AS p (source, target)
+JOIN projections.lineage_edges AS e USING (source, target)
+WHERE e.log_id = %(log_id)s AND e.generation = %(generation)s
 
 -- name: upsert_edges
 -- Edges between vertices by id, properties as for vertices.
@@ -107,21 +148,30 @@ SELECT start_id AS here, end_id AS there FROM {label}
 -- The same, backwards.
 SELECT end_id AS here, start_id AS there FROM {label}
 
--- name: reach
--- Everything within so many hops of one vertex, each with its least distance. openCypher's variable-length patterns
--- would load the whole graph first, and AGE's function for them asks no privilege.
-WITH RECURSIVE reached (id, hops) AS (
-    SELECT v.id, 0 FROM {label} AS v
-    WHERE ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype)
-          OPERATOR(ag_catalog.=) %(key)s::ag_catalog.agtype
+-- name: walk
+-- Everything within so many hops of some vertices, each with its least distance from each. openCypher's variable-length
+-- patterns would load the whole graph first, and AGE's function for them asks no privilege.
+WITH RECURSIVE reached (origin, id, hops) AS (
+    SELECT v.id, v.id, 0
+    FROM json_array_elements(%(keys)s::json) AS k
+    JOIN {label} AS v
+        ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype)
+           OPERATOR(ag_catalog.=) k::text::ag_catalog.agtype
     UNION
-    SELECT e.there, r.hops + 1
+    SELECT r.origin, e.there, r.hops + 1
     FROM reached AS r JOIN ({edges}) AS e ON e.here OPERATOR(ag_catalog.=) r.id
     WHERE r.hops < %(hops)s
 ),
-nearest AS (SELECT id, min(hops) AS hops FROM reached GROUP BY id)
-SELECT (ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype))::text COLLATE "C", n.hops
-FROM nearest AS n JOIN {vertices} AS v ON v.id OPERATOR(ag_catalog.=) n.id
-WHERE n.hops > 0
-ORDER BY 2, 1
+nearest AS (SELECT origin, id, min(hops) AS hops FROM reached GROUP BY origin, id),
+named AS (
+    SELECT (ag_catalog.agtype_access_operator(o.properties, '"key"'::ag_catalog.agtype))::text COLLATE "C" AS origin,
+           (ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype))::text COLLATE "C" AS key,
+           n.hops
+    FROM nearest AS n
+    JOIN {vertices} AS v ON v.id OPERATOR(ag_catalog.=) n.id
+    JOIN {vertices} AS o ON o.id OPERATOR(ag_catalog.=) n.origin
+    WHERE n.hops > 0
+)
+SELECT origin, key, hops FROM named WHERE split_part(key, ':', 1) = ANY(%(kinds)s)
+ORDER BY hops, key, origin
 LIMIT %(limit)s

@@ -50,6 +50,13 @@ SELECT %(log_id)s, %(generation)s, decode(x.digest, 'hex'), x.operation, x.reaso
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (digest text, operation text, reason text, count bigint)
 ON CONFLICT (log_id, generation, digest) DO UPDATE SET count = c.count + excluded.count
 
+-- name: add_events
+-- Events of lineage, triggers and detection.
+INSERT INTO projections.event_totals AS c (log_id, generation, event, kind, degree, count)
+SELECT %(log_id)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (event text, kind text, degree text, count bigint)
+ON CONFLICT (log_id, generation, event, kind, degree) DO UPDATE SET count = c.count + excluded.count
+
 -- name: digest_counts
 -- By their dimensions' digest, which is their natural key.
 SELECT 'count', digest, hour, key, actor, operation, decision, outcome, reason, count FROM projections.commit_counts
@@ -68,6 +75,12 @@ SELECT 'refusal', digest, operation, reason, count FROM projections.access_refus
 WHERE log_id = %(log_id)s AND generation = %(generation)s
 ORDER BY digest
 
+-- name: digest_events
+-- By natural key, bytewise.
+SELECT 'event', event, kind, degree, count FROM projections.event_totals
+WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY event COLLATE "C", kind COLLATE "C", degree COLLATE "C"
+
 -- name: digest_open
 -- In the order of the log.
 SELECT 'open', index, group_id::text, key, recorded_at, actor, operation, reason, is_unknown FROM projections.open_commits
@@ -85,6 +98,10 @@ DELETE FROM projections.commit_totals WHERE log_id = %(log_id)s AND generation =
 -- name: drop_refusals
 -- The same.
 DELETE FROM projections.access_refusals WHERE log_id = %(log_id)s AND generation = %(generation)s
+
+-- name: drop_events
+-- The same.
+DELETE FROM projections.event_totals WHERE log_id = %(log_id)s AND generation = %(generation)s
 
 -- name: drop_open
 -- The same.
@@ -125,3 +142,12 @@ JOIN projections.access_refusals AS c USING (log_id, generation)
 JOIN ledger.logs AS g USING (log_id)
 WHERE l.projection = 'metrics'
 ORDER BY c.log_id, c.digest
+
+-- name: events
+-- Events of lineage, triggers and detection, by what their type is told apart by.
+SELECT g.tenant, c.event, c.kind, c.degree, c.count
+FROM projections.live AS l
+JOIN projections.event_totals AS c USING (log_id, generation)
+JOIN ledger.logs AS g USING (log_id)
+WHERE l.projection = 'metrics'
+ORDER BY c.log_id, c.event, c.kind, c.degree

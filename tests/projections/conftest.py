@@ -21,18 +21,34 @@ from ledger.append import Appender
 from ledger.event import Event, Part, PreparedEvent, is_control, prepare
 from ledger.events import (
     AccessRuleCreated,
+    AlertDelivered,
+    AlertRaised,
+    CatalogCreated,
     CommitDecided,
+    CommitObserved,
     CommitSettled,
+    DatasetName,
     Decided,
+    DetectionFound,
+    DetectionKind,
     Effect,
     Evidence,
     Identifier,
+    LineageColumn,
+    LineageDataset,
+    LineageKind,
+    LineageReceived,
     PolicyChanged,
     PolicyCreated,
     PolicyRetired,
     ProjectionAttested,
     Reason,
+    ScanCompleted,
+    ScanFailed,
+    ScanFault,
     Settled,
+    TriggerReceived,
+    TriggerSource,
     to_data,
 )
 from ledger.guards import GuardRegistry
@@ -41,7 +57,9 @@ from ledger.read import Log, find_log
 from ledger.sequence import Group, Head, sequence
 from projections.commits import CommitsProjection
 from projections.entries import LogEntry, read_log_entry
+from projections.findings import FindingsProjection
 from projections.graph.projection import GraphProjection
+from projections.lineage.projection import LineageProjection
 from projections.metrics import MetricsProjection
 from projections.projection import Projection
 from projections.runner import Runner
@@ -50,6 +68,21 @@ NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ADA = "a" * 32
 BOB = "b" * 32
 ORDERS = "table:lake/sales/orders"
+ORDERS_UUID = "5f0c9d1e-0000-4000-8000-000000000001"
+RULESET = "pii-1"
+
+
+def identifier_of(key: str) -> Identifier:
+    """Return the identifier that an event key is of."""
+    kind, (alias, *path) = parse_key(key)
+    if kind == "namespace":
+        return Identifier(alias=alias, namespace=tuple(path), name=None)
+    return Identifier(alias=alias, namespace=tuple(path[:-1]), name=path[-1])
+
+
+def dataset(name: str, namespace: str = "lake", *, version: str | None = None) -> LineageDataset:
+    """Return a data set as an engine names it; in namespace `lake` a table of that catalog."""
+    return LineageDataset(namespace=namespace, name=name, symlinks=(), version=version)
 
 
 class Story:
@@ -102,18 +135,12 @@ class Story:
         snapshots: Sequence[str] = (),
     ) -> PreparedEvent:
         """Return a decision on what `key` names."""
-        kind, (alias, *path) = parse_key(key)
-        is_namespace = kind == "namespace"
         data = CommitDecided(
             actions=("META_ADD_SNAPSHOT",),
             as_of=self.as_of,
             base=None,
             decision=decision,
-            identifier=Identifier(
-                alias=alias,
-                namespace=tuple(path) if is_namespace else tuple(path[:-1]),
-                name=None if is_namespace else path[-1],
-            ),
+            identifier=identifier_of(key),
             operation=operation,
             policy_set="0" * 64,
             principal_source="api_key",
@@ -133,7 +160,7 @@ class Story:
         outcome: Settled = Settled.ACCEPTED,
         *,
         snapshots: Sequence[str] = (),
-        table_uuid: str | None = "5f0c9d1e-0000-4000-8000-000000000001",
+        table_uuid: str | None = ORDERS_UUID,
     ) -> PreparedEvent:
         """Return the outcome of what that group decided."""
         accepted = outcome is Settled.ACCEPTED
@@ -171,6 +198,140 @@ class Story:
     def policy_retired(self, policy_id: str, version: int) -> None:
         """The end of a policy."""
         self.add(self.event(PolicyRetired(id=policy_id, version=version), key=format_key("policy", [policy_id])))
+
+    def observed(
+        self, snapshot: str, *, key: str | None = ORDERS, parent: str | None = None, table_uuid: str = ORDERS_UUID
+    ) -> None:
+        """A snapshot that nobody had asked the gateway for."""
+        data = CommitObserved(
+            identifier=None if key is None else identifier_of(key),
+            metadata_location=f"s3://lake/{snapshot}.json",
+            operation="append",
+            parent=parent,
+            snapshot=snapshot,
+            table_uuid=table_uuid,
+            trigger=None,
+        )
+        self.add(self.event(data, key=key or format_key("snapshot", [table_uuid, snapshot]), actor="system"))
+
+    def scanned(
+        self,
+        snapshot: str,
+        *found: tuple[str, DetectionKind, int],
+        key: str = ORDERS,
+        table_uuid: str = ORDERS_UUID,
+        of_catalog: bool = True,
+    ) -> UUID:
+        """A scan and its findings (column, kind, confidence) in one group."""
+        completed = ScanCompleted(
+            bytes_read=1000,
+            cells=500,
+            columns=5,
+            files=1,
+            findings=len(found),
+            gaps=(),
+            identifier=identifier_of(key) if of_catalog else None,
+            metadata_location=f"s3://lake/{snapshot}.json",
+            rows=100,
+            rows_sampled=None,
+            ruleset=RULESET,
+            snapshot=snapshot,
+            table_uuid=table_uuid,
+        )
+        findings = [
+            DetectionFound(
+                column=column,
+                confidence_percent=percent,
+                field_id=number,
+                kind=kind,
+                matches=90,
+                ruleset=RULESET,
+                snapshot=snapshot,
+                table_uuid=table_uuid,
+                values=100,
+            )
+            for number, (column, kind, percent) in enumerate(found, start=1)
+        ]
+        of = key if of_catalog else format_key("snapshot", [table_uuid, snapshot])
+        return self.add(*(self.event(data, key=of, actor="system") for data in (completed, *findings)))
+
+    def scan_failed(self, snapshot: str, fault: ScanFault = ScanFault.FILE_MISSING, *, key: str = ORDERS) -> None:
+        """A scan that could not be done."""
+        data = ScanFailed(
+            fault=fault,
+            file="s3://lake/1.parquet",
+            identifier=identifier_of(key),
+            metadata_location=f"s3://lake/{snapshot}.json",
+            ruleset=RULESET,
+            snapshot=snapshot,
+            table_uuid=ORDERS_UUID,
+        )
+        self.add(self.event(data, key=key, actor="system"))
+
+    def alerted(self, finding: UUID, snapshot: str, column: str = "email") -> UUID:
+        """An alert about a finding."""
+        data = AlertRaised(
+            column=column,
+            confidence_percent=92,
+            field_id=1,
+            finding=str(finding),
+            kind=DetectionKind.EMAIL,
+            snapshot=snapshot,
+            table_uuid=ORDERS_UUID,
+        )
+        return self.add(self.event(data, key=ORDERS, actor="system"))
+
+    def delivered(self, alert: UUID, *, sink: str = "webhook", attempt: int = 1) -> None:
+        """The delivery of an alert."""
+        data = AlertDelivered(alert=str(alert), attempt=attempt, sink=sink)
+        self.add(self.event(data, key=ORDERS, actor="system"))
+
+    def triggered(self, source: TriggerSource = TriggerSource.S3, *, files: int = 1) -> None:
+        """Something from outside."""
+        data = TriggerReceived(
+            alias="lake", file_count=files, files=(), identifier=None, metadata_location=None, source=source
+        )
+        self.add(self.event(data, key="catalog:lake", actor="system"))
+
+    def lineage(
+        self,
+        inputs: Sequence[LineageDataset],
+        outputs: Sequence[LineageDataset],
+        *,
+        columns: Sequence[tuple[str, str]] = (),
+        run_id: str | None = "0b9f0b7e-4c9c-4a57-a6f0-0c5d7a1f5f0e",
+        job: str = "make_orders",
+        engine: str | None = "spark 4.1.4",
+        event_type: str = "COMPLETE",
+        actor: str = ADA,
+    ) -> UUID:
+        """A run; `columns` are (of the first input, of the first output)."""
+        datasets = tuple(dict.fromkeys((*inputs, *outputs)))
+        places = {dataset: position for position, dataset in enumerate(datasets)}
+        data = LineageReceived(
+            columns=tuple(
+                LineageColumn(output=places[outputs[0]], field=field, input=places[inputs[0]], input_field=input_field)
+                for input_field, field in columns
+            ),
+            columns_omitted=0,
+            datasets=datasets,
+            engine=engine,
+            event_time="2026-11-20T12:00:00Z",
+            event_type=event_type,
+            inputs=tuple(dict.fromkeys(places[dataset] for dataset in inputs)),
+            job=DatasetName(namespace="airflow", name=job),
+            kind=LineageKind.RUN,
+            outputs=tuple(dict.fromkeys(places[dataset] for dataset in outputs)),
+            payload_sha256="3" * 64,
+            producer="https://example.com/producer",
+            run_id=run_id,
+        )
+        return self.add(self.event(data, key="run:x", actor=actor))
+
+    def catalog(self, alias: str = "lake") -> None:
+        """A catalog, whose tables lineage can name by its alias."""
+        data = CatalogCreated(id=alias, version=1, kind="builtin", options={})
+        self.add(self.event(data, key=format_key("catalog", [alias])))
 
     def rule(self, rule_id: str) -> None:
         """An access rule."""
@@ -214,7 +375,15 @@ class World:
         self.graph = GraphProjection()
         self.commits = CommitsProjection()
         self.metrics = MetricsProjection()
-        self.projections: tuple[Projection, ...] = (self.graph, self.commits, self.metrics)
+        self.findings = FindingsProjection()
+        self.lineage = LineageProjection()
+        self.projections: tuple[Projection, ...] = (
+            self.graph,
+            self.commits,
+            self.metrics,
+            self.findings,
+            self.lineage,
+        )
         self.attested: list[tuple[Log, ProjectionAttested]] = []
         self._tenants = count(1)
 

@@ -11,7 +11,8 @@ import pytest
 from ledger.events import Decided, Reason, Settled
 from projections.errors import NotProjectedError, ProjectionError
 from projections.graph.labels import EDGES, VERTICES, EdgeLabel, VertexLabel, vertex_key
-from projections.graph.read import Direction, PolicyVersion, Write, open_graph, parse_agtype
+from projections.graph.read import Direction, Write, open_graph, parse_agtype
+from projections.graph.versions import PolicyVersion
 
 if TYPE_CHECKING:
     from tests.projections.conftest import Story, World

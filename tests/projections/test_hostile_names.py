@@ -16,7 +16,7 @@ from projections.exposition import format_metrics
 from projections.generations import rebuild
 from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.read import open_graph
-from projections.metrics import read_metrics
+from projections.metrics import EVENTS, read_metrics
 
 if TYPE_CHECKING:
     from tests.projections.conftest import Story, World
@@ -61,7 +61,7 @@ async def test_hostile_names_are_stored_and_found(world: World, story: Story) ->
         for name in NAMES:
             await check_found(connection, name)
         text = format_metrics(await read_metrics(connection, ["graph"]))
-        assert len(list(text_string_to_metric_families(text))) == 4
+        assert len(list(text_string_to_metric_families(text))) == 4 + len(EVENTS)
     for projection in world.projections:
         await rebuild(world.dsn, projection, log, append=world.attest)
 

@@ -5,11 +5,12 @@ No tenant reads or writes another's data, in SQL or in openCypher, and no reader
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
+from ledger.events import DetectionKind
 from projections.commits import read_commits
 from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.read import Graph, open_graph
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from ledger.read import Log
     from tests.projections.conftest import Story, World
 
-TABLES = ("cursors", "live", "commits", "commit_counts", "commit_totals", "open_commits", "access_refusals")
+TABLES = (
+    *("cursors", "live", "commits", "commit_counts", "commit_totals", "open_commits", "access_refusals"),
+    *("scans", "findings", "alerts", "alert_deliveries", "trigger_counts", "ungoverned", "event_totals"),
+)
 
 
 async def two_tenants(world: World, new_story: Callable[[], Story]) -> tuple[Log, Log]:
@@ -30,6 +34,10 @@ async def two_tenants(world: World, new_story: Callable[[], Story]) -> tuple[Log
         story = new_story()
         story.committed(principal=principal, snapshots=[principal])
         story.decided()
+        finding = story.scanned(principal, ("email", DetectionKind.EMAIL, 92))
+        story.delivered(story.alerted(finding, principal))
+        story.triggered()
+        story.observed("7")
         log = await world.new_log()
         await world.project(log, story)
         logs.append(log)
@@ -41,7 +49,8 @@ async def test_each_reader_sees_its_own_rows_and_no_others(world: World, new_sto
         async with world.as_reader(log) as connection:
             for table in TABLES:
                 rows = await connection.execute(f"SELECT DISTINCT log_id FROM projections.{table}")  # noqa: S608 - ours
-                assert await rows.fetchall() in ([(log.log_id,)], []), table
+                empty = table == "access_refusals"
+                assert await rows.fetchall() == ([] if empty else [(log.log_id,)]), table
             assert {commit.principal for commit in await read_commits(connection)} == {principal, "ada@example.com"}
             graph = await open_graph(connection)
             assert {write.principal for write in await graph.writes()} == {principal, "ada@example.com"}
@@ -196,5 +205,28 @@ async def test_an_auditor_sees_every_total_and_no_commit(world: World, new_story
     async with world.as_role(world.roles.auditor) as connection:
         (commits, *_) = await read_metrics(connection, ["graph", "commits", "metrics"])
         assert {sample.labels["tenant"] for sample in commits.samples} == {log.tenant.hex for log in logs if log.tenant}
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            await read_commits(connection)
+        assert {row[0] for row in await every_source(connection)} == {log.log_id for log in logs}
+    for table in ("commits", "scans", "findings", "alerts", "alert_deliveries", "ungoverned"):
+        async with world.as_role(world.roles.auditor) as connection:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await connection.execute(f"TABLE projections.{table}")
+
+
+async def test_streams_and_detection_read_the_findings_of_all_and_write_none(
+    world: World, new_story: Callable[[], Story]
+) -> None:
+    logs = await two_tenants(world, new_story)
+    for role in (world.roles.streams, world.roles.detector):
+        for table in ("scans", "findings", "alerts", "alert_deliveries", "trigger_counts", "ungoverned"):
+            async with world.as_role(role) as connection:
+                rows = await connection.execute(f"SELECT DISTINCT log_id FROM projections.{table}")  # noqa: S608 - ours
+                assert {row[0] for row in await rows.fetchall()} == {log.log_id for log in logs}
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    await connection.execute(f"DELETE FROM projections.{table}")  # noqa: S608 - ours
+
+
+async def every_source(connection: psycopg.AsyncConnection[Any]) -> list[tuple[Any, ...]]:
+    """The counts of triggers that a role may see."""
+    return await (
+        await connection.execute("SELECT log_id, source, triggers FROM projections.trigger_counts")
+    ).fetchall()

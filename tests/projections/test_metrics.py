@@ -12,11 +12,21 @@ from uuid import UUID
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ledger.events import AccessRefused, Decided, Reason, Settled
+from ledger.events import (
+    AccessRefused,
+    Decided,
+    DetectionKind,
+    LineageCycleFound,
+    Reason,
+    ScanFault,
+    Settled,
+    TriggerSource,
+)
 from projections.counting import groups_settled, tally
 from projections.exposition import CONTENT_TYPE, Metric, MetricKind, Sample, format_metrics
 from projections.generations import rebuild
 from projections.metrics import read_history, read_metrics
+from tests.projections.conftest import dataset
 
 if TYPE_CHECKING:
     from tests.projections.conftest import Story, World
@@ -119,6 +129,44 @@ async def test_the_metrics_of_all_tenants_are_scraped_and_parse(world: World, ne
         for name in NAMES:
             assert samples["lakeproof_projection_lag_entries", name, tenant] == 0
     assert len(samples) == 2 * (2 + 2 + 1 + 3)
+
+
+async def test_triggers_lineage_and_detection_are_counted_and_name_nobody(world: World, story: Story) -> None:
+    story.triggered()
+    story.triggered(TriggerSource.POLARIS_WEBHOOK)
+    story.triggered()
+    finding = story.scanned("11", ("email", DetectionKind.EMAIL, 92), ("note", DetectionKind.PHONE, 55))
+    story.scan_failed("12", ScanFault.FILE_MISSING)
+    story.delivered(story.alerted(finding, "11"))
+    story.observed("13")
+    story.lineage([dataset("a")], [dataset("b")])
+    cycle = LineageCycleFound(lineage=str(finding), path=("a", "b"), source="b", target="a")
+    story.add(story.event(cycle, key="dataset:a/b"))
+    log = await world.new_log()
+    await world.project(log, story, batch_max=3)
+    async with world.as_role(world.roles.auditor) as connection:
+        metrics = {metric.name: metric for metric in await read_metrics(connection, NAMES)}
+    assert log.tenant is not None
+    found = {
+        name: {tuple(sample.labels.values()): sample.value for sample in metrics[f"lakeproof_{name}_total"].samples}
+        for name in (
+            *("triggers", "ungoverned_commits", "scans_completed", "scans_failed", "findings", "alerts_raised"),
+            *("alerts_delivered", "lineage_events", "lineage_cycles"),
+        )
+    }
+    tenant = log.tenant.hex
+    assert found == {
+        "triggers": {(tenant, "s3"): 2, (tenant, "polaris-webhook"): 1},
+        "ungoverned_commits": {(tenant,): 1},
+        "scans_completed": {(tenant,): 1},
+        "scans_failed": {(tenant, "file_missing"): 1},
+        "findings": {(tenant, "email", "92"): 1, (tenant, "phone", "55"): 1},
+        "alerts_raised": {(tenant, "email"): 1},
+        "alerts_delivered": {(tenant, "webhook"): 1},
+        "lineage_events": {(tenant, "run"): 1},
+        "lineage_cycles": {(tenant,): 1},
+    }
+    await rebuild(world.dsn, world.metrics, log, append=world.attest)
 
 
 async def test_a_rebuild_changes_no_metric(world: World, story: Story) -> None:

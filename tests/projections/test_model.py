@@ -13,12 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.errors import FormatError
-from ledger.events import CatalogCreated, CatalogRetired, Decided, KeyCreated, KeyRevoked, Reason, Settled
+from ledger.events import (
+    CatalogCreated,
+    CatalogRetired,
+    Decided,
+    DetectionKind,
+    KeyCreated,
+    KeyRevoked,
+    Reason,
+    Settled,
+)
 from ledger.keys import format_key
 from projections.errors import UnknownLabelError
 from projections.graph.changes import Changes, Edge, Vertex, is_in_force
+from projections.graph.governing import governs
 from projections.graph.labels import KEY_BYTES_MAX, EdgeLabel, VertexLabel, bounded_key, vertex_key
 from projections.graph.model import changes_of
+from projections.graph.runs import Resolved
+from tests.projections.conftest import ORDERS, dataset
 
 if TYPE_CHECKING:
     from tests.projections.conftest import Story
@@ -163,6 +175,178 @@ def test_catalogs_and_keys_are_drawn_with_who_made_them(story: Story) -> None:
     assert changes.vertices[Vertex(VertexLabel.CATALOG, "catalog:lake")]["to_index"] == 2
 
 
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("result.columns.exists(c, c.name == 'tenant_id')", ("schema",)),
+        ("table.exists", ("schema",)),
+        ("'data-eng' in principal.roles", ("write",)),
+        ("commit.operation != 'table.drop' && size(result.columns) < 5", ("schema", "write")),
+        ("request.client == 'spark'", ("write",)),
+        ("true", ("write",)),
+        ("principal.table == 'x'", ("write",)),
+        ("principal . result == 'x'", ("write",)),
+        ("'table' == \"result\" || commit.kind == 'view'", ("write",)),
+        ("commit.name == 'it\\'s a table' // of the result", ("write",)),
+        ("commit.name == r'back\\' && table.exists", ("schema", "write")),
+        ('commit.name == """a " table"""', ("write",)),
+        ("has(result.properties.owner)", ("schema",)),
+    ],
+)
+def test_what_a_policy_governs_is_what_its_expression_reads(expression: str, expected: tuple[str, ...]) -> None:
+    assert governs(expression) == expected
+
+
+def test_the_policies_in_force_govern_the_tables_they_judge(story: Story) -> None:
+    story.policy("columns", expression="size(result.columns) < 5")
+    story.policy("people", expression="principal.sub != '' && table.exists")
+    story.committed()
+    story.decided("table:lake/sales/refused", Decided.REJECTED)
+    story.policy("later")
+    story.decided("table:lake/sales/lost", Decided.CONFLICTED)
+    story.committed("view:lake/sales/v")
+    governing = {edge for edge in drawn(changes_of(story.entries())) if edge[1].endswith("_GOVERNS")}
+    assert governing == {
+        (policy, label, f"table:lake/sales/{table}")
+        for table in ("orders", "refused")
+        for policy, label in (
+            ("policy:columns/1", "SCHEMA_GOVERNS"),
+            ("policy:people/1", "SCHEMA_GOVERNS"),
+            ("policy:people/1", "WRITE_GOVERNS"),
+        )
+    }
+
+
+def test_a_version_that_was_replaced_governs_only_what_it_judged(story: Story) -> None:
+    story.policy("p1")
+    story.committed("table:lake/a")
+    story.policy("p1", 2)
+    story.committed("table:lake/b")
+    governing = {edge for edge in drawn(changes_of(story.entries())) if edge[1] == "WRITE_GOVERNS"}
+    assert governing == {
+        ("policy:p1/1", "WRITE_GOVERNS", "table:lake/a"),
+        ("policy:p1/2", "WRITE_GOVERNS", "table:lake/b"),
+    }
+
+
+def test_a_snapshot_behind_the_gateways_back_is_drawn_as_ungoverned(story: Story) -> None:
+    story.committed(snapshots=["11"])
+    story.observed("12", parent="11")
+    changes = changes_of(story.entries())
+    first, second = (Vertex(VertexLabel.SNAPSHOT, f"snapshot:{UUID_TEXT}/{number}") for number in (11, 12))
+    assert {
+        (ORDERS, "HAS_SNAPSHOT", first.key),
+        (ORDERS, "HAS_SNAPSHOT", second.key),
+        (first.key, "PARENT_OF", second.key),
+    } <= drawn(changes)
+    assert (changes.vertices[first]["governed"], changes.vertices[second]["governed"]) == (True, False)
+    assert not [edge for edge in changes.edges if edge.label is EdgeLabel.ACTUAL_WRITE and edge.end == second]
+
+
+def test_an_ungoverned_snapshot_of_a_table_that_no_catalog_names_hangs_in_nothing(story: Story) -> None:
+    story.observed("12", key=None)
+    changes = changes_of(story.entries())
+    assert {vertex.label for vertex in changes.vertices} == {VertexLabel.SNAPSHOT}
+    assert changes.edges == {}
+
+
+def test_findings_are_drawn_from_their_column_to_their_run(story: Story) -> None:
+    story.scanned("11", ("email", DetectionKind.EMAIL, 92), ("note", DetectionKind.PHONE, 55))
+    changes = changes_of(story.entries())
+    run, snapshot = f"detection_run:{UUID_TEXT}/11/pii-1", f"snapshot:{UUID_TEXT}/11"
+    sure, unsure = (f"classification:{UUID_TEXT}/11/pii-1/{of}" for of in ("1/email", "2/phone"))
+    column, other = (f"column:table%3Alake%2Fsales%2Forders/{name}" for name in ("email", "note"))
+    edges = drawn(changes)
+    assert {
+        (run, "SCANNED", snapshot),
+        (ORDERS, "HAS_SNAPSHOT", snapshot),
+        (ORDERS, "HAS_COLUMN", column),
+        (column, "CLASSIFIED_AS", sure),
+        (sure, "DETECTED_BY", run),
+        (other, "CLASSIFIED_AS", unsure),
+    } <= edges
+    tags = {(start, end) for start, label, end in edges if label == "TAGGED_WITH"}
+    assert tags == {
+        *((start, f"tag:{tag}") for start in (sure, column, ORDERS) for tag in ("pii", "email")),
+        *((unsure, f"tag:{tag}") for tag in ("pii", "phone")),
+    }
+
+
+def test_a_finding_in_a_table_that_no_catalog_names_has_no_column(story: Story) -> None:
+    story.scanned("11", ("email", DetectionKind.EMAIL, 92), of_catalog=False)
+    labels = {vertex.label for vertex in changes_of(story.entries()).vertices}
+    assert labels == {VertexLabel.DETECTION_RUN, VertexLabel.SNAPSHOT, VertexLabel.CLASSIFICATION, VertexLabel.TAG}
+
+
+def test_a_column_without_a_name_goes_by_its_number(story: Story) -> None:
+    story.scanned("11", ("", DetectionKind.EMAIL, 55))
+    keys = [vertex.key for vertex in changes_of(story.entries()).vertices if vertex.label is VertexLabel.COLUMN]
+    assert keys == ["column:table%3Alake%2Fsales%2Forders/1"]
+
+
+def test_a_failed_scan_says_so_and_classifies_nothing(story: Story) -> None:
+    story.scan_failed("11")
+    changes = changes_of(story.entries())
+    (run,) = (vertex for vertex in changes.vertices if vertex.label is VertexLabel.DETECTION_RUN)
+    assert (changes.vertices[run]["status"], changes.vertices[run]["fault"]) == ("failed", "file_missing")
+    assert VertexLabel.CLASSIFICATION not in {vertex.label for vertex in changes.vertices}
+
+
+def test_a_run_is_drawn_with_what_it_read_and_made(story: Story) -> None:
+    story.committed(snapshots=["11"])
+    story.lineage([dataset("raw", "s3://bucket")], [dataset("sales.orders", version="11")], columns=[("mail", "email")])
+    resolved = Resolved(
+        keys=["dataset:s3%3A%2F%2Fbucket/raw", ORDERS], drawn={("dataset:s3%3A%2F%2Fbucket/raw", ORDERS)}
+    )
+    changes = changes_of(story.entries(), lineage={2: resolved})
+    run, query = (f"{kind}0b9f0b7e-4c9c-4a57-a6f0-0c5d7a1f5f0e" for kind in ("run:", "query:spark%204.1.4/"))
+    raw, snapshot = "dataset:s3%3A%2F%2Fbucket/raw", f"snapshot:{UUID_TEXT}/11"
+    mail, email = "column:dataset%3As3%253A%252F%252Fbucket%2Fraw/mail", "column:table%3Alake%2Fsales%2Forders/email"
+    assert {
+        (raw, "LINEAGE_OF", ORDERS),
+        (mail, "COLUMN_LINEAGE_OF", email),
+        (raw, "HAS_COLUMN", mail),
+        (run, "RUN_OF", "pipeline:airflow/make_orders"),
+        *((each, "READ_FROM", raw) for each in (run, query)),
+        *((each, "PRODUCED", made) for each in (run, query) for made in (ORDERS, snapshot)),
+        *((each, "RAN_ON", "engine:spark%204.1.4") for each in (run, query)),
+        *((f"person:{ADA}", "SUBMITTED", each) for each in (run, query)),
+    } <= drawn(changes)
+
+
+def test_an_edge_that_would_close_a_cycle_is_not_drawn_and_the_run_is(story: Story) -> None:
+    story.lineage([dataset("a")], [dataset("b")], engine=None)
+    changes = changes_of(story.entries(), lineage={0: Resolved(keys=["table:lake/a", "table:lake/b"], drawn=set())})
+    labels = {edge.label for edge in changes.edges}
+    assert EdgeLabel.LINEAGE_OF not in labels
+    assert {EdgeLabel.READ_FROM, EdgeLabel.PRODUCED} <= labels
+    assert VertexLabel.QUERY not in {vertex.label for vertex in changes.vertices}
+
+
+def test_a_version_that_is_no_snapshot_id_and_a_name_that_is_empty_draw_nothing(story: Story) -> None:
+    story.lineage([dataset("a", version="v1"), dataset("b")], [dataset("c")], columns=[("", "x"), ("x", "")], run_id="")
+    keys = [f"table:lake/{name}" for name in "abc"]
+    changes = changes_of(story.entries(), lineage={0: Resolved(keys=keys, drawn=set())})
+    labels = {vertex.label for vertex in changes.vertices}
+    assert not labels & {VertexLabel.SNAPSHOT, VertexLabel.COLUMN, VertexLabel.RUN, VertexLabel.QUERY}
+
+
+def test_a_snapshot_that_lineage_names_is_that_of_the_tables_uuid_at_its_place(story: Story) -> None:
+    story.lineage([dataset("sales.orders", version="1")], [], run_id="first")
+    story.committed()
+    story.lineage([dataset("sales.orders", version="2")], [], run_id="second")
+    resolved = Resolved(keys=[ORDERS], drawn=set())
+    read = {
+        edge.end.key
+        for edge in changes_of(story.entries(), lineage={0: resolved, 3: resolved}).edges
+        if edge.label is EdgeLabel.READ_FROM and edge.end.label is VertexLabel.SNAPSHOT
+    }
+    assert read == {"snapshot:table%3Alake%2Fsales%2Forders/1", f"snapshot:{UUID_TEXT}/2"}
+    (alone,) = story.entries()[3:]
+    changes = changes_of([alone], lineage={3: resolved}, stored_uuids={ORDERS: UUID_TEXT})
+    assert Vertex(VertexLabel.SNAPSHOT, f"snapshot:{UUID_TEXT}/2") in changes.vertices
+
+
 def test_the_rest_of_the_vocabulary_changes_nothing(story: Story) -> None:
     story.raw("commit.dreamt")
     story.raw("commit.decided", version=7)
@@ -193,14 +377,16 @@ def test_a_key_too_long_for_an_index_is_cut_and_stays_one_of_a_kind() -> None:
     assert bounded_key(keys[1]) == keys[1]
 
 
+@pytest.mark.parametrize("key", [ORDERS, "view:lake/sales/v", "namespace:lake/sales", "namespace:lake/sales/eu"])
 def test_batches_one_after_the_other_change_what_one_batch_of_both_changes(
-    new_story: Callable[[], Story],
+    new_story: Callable[[], Story], key: str
 ) -> None:
     story = new_story()
-    group = story.decided(snapshots=["1"])
-    story.settled(group, outcome=Settled.UNKNOWN)
-    story.settled(group, snapshots=["1"])
-    story.committed()
+    group = story.decided(key, snapshots=["1"])
+    story.settled(group, key, outcome=Settled.UNKNOWN)
+    story.settled(group, key, snapshots=["1"])
+    story.committed(key)
+    story.committed(ORDERS)
     entries = story.entries()
     whole = changes_of(entries)
     for cut in range(len(entries) + 1):
@@ -210,5 +396,6 @@ def test_batches_one_after_the_other_change_what_one_batch_of_both_changes(
                 parts.vertices.setdefault(vertex, {}).update(properties)
             for edge, properties in batch.edges.items():
                 parts.edges.setdefault(edge, {}).update(properties)
+            parts.governed.update(batch.governed)
         assert parts == whole
     assert all(isinstance(edge, Edge) for edge in whole.edges)

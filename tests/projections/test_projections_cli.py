@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -78,12 +79,12 @@ def states(command: Command) -> dict[str, tuple[object, ...]]:
 
 def test_the_status_says_of_every_projection_how_far_it_is(command: Command, log: Log, projected: int) -> None:
     current = ("current", 1, projected, 0)
-    assert states(command) == {"commits": current, "graph": current, "metrics": current}
+    assert states(command) == dict.fromkeys(("commits", "findings", "graph", "lineage", "metrics"), current)
     table = command("status").stdout
     assert table.splitlines()[0].split() == [
         "LOG", "PROJECTION", "STATE", "GENERATION", "VERSION", "NEXT", "INDEX", "SIZE", "LAG", "ENTRIES",
     ]  # fmt: skip
-    assert table.count(log.origin) == 3
+    assert table.count(log.origin) == 5
 
 
 def test_the_status_tells_a_lag_and_a_log_that_nobody_has_seen(
@@ -154,7 +155,82 @@ def test_a_projection_or_log_that_is_not_there_is_named(command: Command, argume
     assert arguments[-1] in str(refused.exception)
 
 
-@pytest.mark.parametrize("arguments", [("rebuild",), ("rebuild", "graph", "metrics"), ("status", "graph"), ("forget",)])
+def test_the_graph_answers_for_a_table_as_text_as_json_and_as_a_picture(
+    command: Command, projected: int, tmp_path: Path
+) -> None:
+    told = command("graph", "lake.sales.orders")
+    assert told.exit_code == 0, told.exception
+    lines = told.stdout.splitlines()
+    assert lines[0] == "sales.orders in lake"
+    assert [line for line in lines if line.endswith("?")] == [
+        "Who wrote it?",
+        "From what was it made?",
+        "Which policy allowed it?",
+        "What was found in it?",
+        "Who else reads it?",
+    ]
+    assert "  entry 1: ada@example.com, table.commit, accepted" in lines
+    assert "  no-drops v1, on write" in lines
+    picture = tmp_path / "orders.svg"
+    as_json = command("graph", "table:lake/sales/orders", "--json", "--svg", str(picture))
+    assert [write["principal"] for write in json.loads(as_json.stdout)["writes"]] == ["ada@example.com"]
+    assert picture.read_text().startswith("<svg ")
+
+
+def test_traversals_are_asked_for_by_name(command: Command, projected: int) -> None:
+    impact = command("traverse", "impact_analysis", "lake.sales.orders", "--hops", "5")
+    assert impact.exit_code == 0, impact.exception
+    assert "Tables made from it" in impact.stdout.splitlines()
+    gone = command("traverse", "pii_propagation", "lake.sales.orders", "--json")
+    assert json.loads(gone.stdout) == {"table": "table:lake/sales/orders", "found": [], "columns": [], "tables": []}
+    assert isinstance(command("traverse", "impact_analysis", "lake.sales.orders", "--hops", "6").exception, Exception)
+    assert command("traverse", "everything", "lake.sales.orders").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("lake.sales.none",), "no entry names it"),
+        (("orders",), "expected <catalog>"),
+        (("lake.sales.orders", "--svg", "/nowhere/at/all.svg"), "cannot be written"),
+        (("lake.sales.orders", "--log", "example.com/none"), "example.com/none"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_says_why(
+    command: Command, projected: int, arguments: tuple[str, ...], said: str
+) -> None:
+    refused = command("graph", *arguments)
+    assert isinstance(refused.exception, ProjectionError)
+    assert said in str(refused.exception)
+
+
+def test_with_several_tenants_the_one_that_is_meant_has_to_be_named(
+    command: Command, world: Any, log: Log, projected: int, new_story: Any
+) -> None:
+    other = asyncio.run(world.new_log())
+    asyncio.run(world.project(other, new_story()))
+    refused = command("graph", "lake.sales.orders")
+    assert isinstance(refused.exception, ProjectionError)
+    assert "--tenant" in str(refused.exception)
+    assert command("graph", "lake.sales.orders", "--tenant", "acme").exit_code == 0
+    assert "no entry names it" in str(command("graph", "lake.sales.orders", "--log", other.origin).exception)
+
+
+def test_a_log_without_a_graph_is_said_so(command: Command, log: Log) -> None:
+    assert isinstance(command("graph", "lake.sales.orders", "--log", log.origin).exception, NotProjectedError)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("rebuild",),
+        ("rebuild", "graph", "metrics"),
+        ("status", "graph"),
+        ("forget",),
+        ("graph",),
+        ("traverse", "a.b.c"),
+    ],
+)
 def test_a_command_that_is_called_wrongly_opens_nothing(arguments: tuple[str, ...]) -> None:
     app = projections_app(lambda: pytest.fail("nothing may be opened"), console)
     assert CliRunner().invoke(app, arguments).exit_code == 2

@@ -1,0 +1,191 @@
+"""
+What people ask of a table: who wrote it, from what was it made, which policy allowed it, what was found in it, who else
+reads from it. Pure: the row of one openCypher query (`answers` of `sql/graph.cypher`) in, the answers out.
+
+Each answer holds the latest so many (`WRITES`, `EACH_MAX`), so that a table of a thousand writes a day is answered as
+fast as one of a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from projections.graph.governing import Governs
+from projections.graph.labels import VertexLabel
+from projections.graph.versions import PolicyVersion, versions_of
+
+WRITES: Final = 10
+EACH_MAX: Final = 50
+
+COLUMNS: Final = (
+    *("table", "table_uuid", "writes", "snapshots", "ungoverned", "sources", "made_by", "schema_policies"),
+    *("write_policies", "found", "read_by", "targets"),
+)
+"""What the query returns, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableWrite:
+    """One decision on the table and its outcome (None until settled); `principal` is None where its part was erased."""
+
+    index: int
+    recorded_at: str
+    actor: str
+    principal: str | None
+    operation: str
+    decision: str
+    outcome: str | None
+    decided_by: tuple[PolicyVersion, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSnapshot:
+    """A snapshot; `governed` is False for one that no approved decision names, `operation` is known of those alone."""
+
+    index: int
+    snapshot_id: str
+    governed: bool
+    operation: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """A table, view or data set, by its key."""
+
+    label: VertexLabel
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A kind of run: its job (namespace, name), its engine, who told of it; each None where nobody said."""
+
+    job: tuple[str, str] | None
+    engine: str | None
+    actor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Governing:
+    """A version of a policy under which the table was judged, what it is about, and whether it is in force now."""
+
+    id: str
+    version: int
+    governs: tuple[Governs, ...]
+    is_in_force: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFound:
+    """Personal data of one kind in one column: the highest confidence, and in how many snapshots it was found."""
+
+    column: str
+    kind: str
+    confidence_percent: int
+    snapshots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableAnswers:
+    """
+    The five answers. `writes`, `snapshots` and `ungoverned` are newest first; `read_into` are the tables made from it.
+    """
+
+    table: str
+    table_uuid: str | None
+    writes: tuple[TableWrite, ...]
+    snapshots: tuple[TableSnapshot, ...]
+    ungoverned: tuple[TableSnapshot, ...]
+    made_from: tuple[Data, ...]
+    made_by: tuple[Work, ...]
+    allowed_by: tuple[Governing, ...]
+    found: tuple[ColumnFound, ...]
+    read_by: tuple[Work, ...]
+    read_into: tuple[Data, ...]
+
+
+def answers_of(row: Sequence[Any]) -> TableAnswers:
+    """
+    Return the answers that one row of the query holds.
+    """
+    told = dict(zip(COLUMNS, row, strict=True))
+    return TableAnswers(
+        table=told["table"],
+        table_uuid=told["table_uuid"],
+        writes=_writes(told["writes"]),
+        snapshots=_snapshots(told["snapshots"]),
+        ungoverned=_snapshots(told["ungoverned"]),
+        made_from=_data(told["sources"]),
+        made_by=_work(told["made_by"]),
+        allowed_by=_governing(told["schema_policies"], told["write_policies"]),
+        found=_found(told["found"]),
+        read_by=_work(told["read_by"]),
+        read_into=_data(told["targets"]),
+    )
+
+
+def _writes(rows: Iterable[Sequence[Any]]) -> tuple[TableWrite, ...]:
+    found = [
+        TableWrite(
+            index=index,
+            recorded_at=recorded_at,
+            actor=actor,
+            principal=principal,
+            operation=operation,
+            decision=decision,
+            outcome=outcome,
+            decided_by=versions_of(decided_by),
+        )
+        for index, recorded_at, actor, principal, operation, decision, outcome, decided_by in rows
+        if index is not None
+    ]
+    return tuple(sorted(found, key=lambda write: -write.index))
+
+
+def _snapshots(rows: Iterable[Sequence[Any]]) -> tuple[TableSnapshot, ...]:
+    found = [
+        TableSnapshot(index=index, snapshot_id=snapshot_id, governed=governed, operation=operation)
+        for index, snapshot_id, governed, operation in rows
+        if index is not None
+    ]
+    return tuple(sorted(found, key=lambda snapshot: (-snapshot.index, snapshot.snapshot_id)))
+
+
+def _data(rows: Iterable[Sequence[Any]]) -> tuple[Data, ...]:
+    return tuple(
+        Data(label=VertexLabel(label), key=key) for label, key in sorted((row[0], row[1]) for row in rows if row[1])
+    )
+
+
+def _work(rows: Iterable[Sequence[Any]]) -> tuple[Work, ...]:
+    found = {
+        Work(job=None if name is None else (namespace, name), engine=engine, actor=actor)
+        for run_id, namespace, name, engine, actor in rows
+        if run_id is not None
+    }
+    return tuple(sorted(found, key=lambda work: (work.job or ("", ""), work.engine or "", work.actor or "")))
+
+
+def _governing(schema: Iterable[Sequence[Any]], write: Iterable[Sequence[Any]]) -> tuple[Governing, ...]:
+    governs: dict[tuple[str, int], list[Governs]] = {}
+    ended: dict[tuple[str, int], bool] = {}
+    for kind, rows in ((Governs.SCHEMA, schema), (Governs.WRITE, write)):
+        for id_, version, to_index in rows:
+            if id_ is not None:
+                governs.setdefault((id_, version), []).append(kind)
+                ended[id_, version] = to_index is not None
+    return tuple(
+        Governing(id=id_, version=version, governs=tuple(kinds), is_in_force=not ended[id_, version])
+        for (id_, version), kinds in sorted(governs.items(), key=lambda item: (ended[item[0]], item[0]))
+    )
+
+
+def _found(rows: Iterable[Sequence[Any]]) -> tuple[ColumnFound, ...]:
+    found = [
+        ColumnFound(column=column, kind=kind, confidence_percent=percent, snapshots=snapshots)
+        for column, kind, percent, snapshots in rows
+        if column is not None
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.confidence_percent, one.column, one.kind)))

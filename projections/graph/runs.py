@@ -1,0 +1,108 @@
+"""
+What lineage means to the graph: runs, what they read and made, and the edges that are drawn from it. Pure.
+
+Which table a data set is, and which edges are drawn, is decided in `projections/lineage`, once for all read models;
+here it is only drawn. A run that names the engine it ran on (facet `processing_engine`) is also a query of that engine.
+A name may be empty where OpenLineage allows it: what it would name is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+from ledger.canonical import Json
+from ledger.entry import Entry
+from ledger.event import SYSTEM_ACTOR
+from ledger.events import LineageReceived
+from ledger.keys import parse_key
+from projections.graph import things
+from projections.graph.changes import Changes, Vertex
+from projections.graph.labels import EdgeLabel, VertexLabel
+
+_DATA: Final = {"table": VertexLabel.TABLE, "view": VertexLabel.VIEW, "dataset": VertexLabel.DATASET}
+
+_SNAPSHOT_ID: Final = re.compile(r"[0-9]{1,19}")
+"""A version that is none says something else than the id of a snapshot (iceberg.apache.org/spec, "Snapshots")."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """
+    What was decided on one lineage event: the key of each of its `datasets`, and, of the pairs of an input and an
+    output, by bounded keys, those between which an edge is drawn.
+    """
+
+    keys: Sequence[str]
+    drawn: Collection[tuple[str, str]]
+
+
+def received(changes: Changes, entry: Entry, event: LineageReceived, resolved: Resolved) -> None:
+    """
+    Add what one event tells.
+    """
+    data = [_data(changes, key) for key in resolved.keys]
+    for source, target in product(event.inputs, event.outputs):
+        if (data[source].key, data[target].key) in resolved.drawn:
+            changes.edge(data[source], EdgeLabel.LINEAGE_OF, data[target])
+    for told in event.columns:
+        if told.field and told.input_field:
+            made = things.column(changes, data[told.output], told.field)
+            changes.edge(things.column(changes, data[told.input], told.input_field), EdgeLabel.COLUMN_LINEAGE_OF, made)
+    for run in _runs(changes, entry, event):
+        for label, positions in ((EdgeLabel.READ_FROM, event.inputs), (EdgeLabel.PRODUCED, event.outputs)):
+            for position in positions:
+                changes.edge(run, label, data[position])
+                snapshot = _snapshot(changes, data[position], event.datasets[position].version)
+                if snapshot is not None:
+                    changes.edge(run, label, snapshot)
+
+
+def _runs(changes: Changes, entry: Entry, event: LineageReceived) -> list[Vertex]:
+    """Return the run, and the query that it is to an engine; with its pipeline, engine and sender."""
+    pipeline: Vertex | None = None
+    if event.job is not None and event.job.namespace and event.job.name:
+        pipeline = changes.vertex(
+            VertexLabel.PIPELINE,
+            *(event.job.namespace, event.job.name),
+            namespace=event.job.namespace,
+            name=event.job.name,
+        )
+    if not event.run_id:
+        return []
+    properties: dict[str, Json] = {"run_id": event.run_id, "state": event.event_type, "index": entry.index}
+    runs = [changes.vertex(VertexLabel.RUN, event.run_id, **properties)]
+    if pipeline is not None:
+        changes.edge(runs[0], EdgeLabel.RUN_OF, pipeline)
+    if event.engine:
+        engine = changes.vertex(VertexLabel.ENGINE, event.engine, name=event.engine)
+        runs.append(changes.vertex(VertexLabel.QUERY, event.engine, event.run_id, engine=event.engine, **properties))
+        for run in runs:
+            changes.edge(run, EdgeLabel.RAN_ON, engine)
+    if entry.actor != SYSTEM_ACTOR:
+        sender = things.person(changes, entry.actor)
+        for run in runs:
+            changes.edge(sender, EdgeLabel.SUBMITTED, run)
+    return runs
+
+
+def _data(changes: Changes, key: str) -> Vertex:
+    """Return the table, view or data set of that key."""
+    kind, segments = parse_key(key)
+    if _DATA[kind] is VertexLabel.DATASET:
+        namespace, name = segments
+        return changes.vertex(VertexLabel.DATASET, namespace, name, namespace=namespace, name=name)
+    return things.target(changes, key)
+
+
+def _snapshot(changes: Changes, of: Vertex, version: str | None) -> Vertex | None:
+    """Return the snapshot of a table that a version names; by the uuid that the table has at this place in the log."""
+    if of.label is not VertexLabel.TABLE or version is None or not _SNAPSHOT_ID.fullmatch(version):
+        return None
+    table_uuid = changes.table_uuid(of)
+    snapshot = things.snapshot(changes, table_uuid or of.key, version, table_uuid=table_uuid)
+    changes.edge(of, EdgeLabel.HAS_SNAPSHOT, snapshot)
+    return snapshot

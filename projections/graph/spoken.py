@@ -1,0 +1,74 @@
+"""
+Keys and names as people say and see them. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from ledger.errors import FormatError
+from ledger.keys import format_key, parse_key
+from projections.errors import ProjectionError
+from projections.graph.labels import VERTICES, VertexLabel
+
+_TABLE: Final = VERTICES[VertexLabel.TABLE].key
+_COLUMN: Final = VERTICES[VertexLabel.COLUMN].key
+_ILLEGIBLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+"""What a terminal obeys, what XML 1.0 has no form for (section 2.2), and what would turn the text around it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    """What a key names, levels joined by dots, and where that is: a catalog, or the namespace of a data set."""
+
+    name: str
+    place: str | None
+
+
+def spoken(key: str) -> Spoken:
+    """
+    Return what a vertex key names; of a key that was cut because it is too long, the key itself.
+    """
+    try:
+        kind, (first, *rest) = parse_key(key)
+    except FormatError:
+        return Spoken(name=key, place=None)
+    if kind == _COLUMN and rest:
+        owner = spoken(first)
+        return Spoken(name=f"{owner.name}.{'.'.join(rest)}", place=owner.place)
+    return Spoken(name=".".join(rest), place=first) if rest else Spoken(name=first, place=None)
+
+
+def legible(text: str) -> str:
+    """
+    Return `text` as one line that can be shown anywhere, with U+FFFD for what cannot.
+    """
+    return _ILLEGIBLE.sub("\ufffd", text)
+
+
+def key_of_table(name: str) -> str:
+    """
+    Return the event key of the table that somebody calls `name`: by that key, or as `<catalog>.<namespace>.<table>`.
+
+    Raises:
+        ProjectionError: if it is neither.
+    """
+    try:
+        if name.startswith(f"{_TABLE}:"):
+            parse_key(name)
+            return name
+        alias, *path = name.split(".")
+        if path:
+            return format_key(_TABLE, (alias, *path))
+    except FormatError as error:
+        raise _no_table(name) from error
+    raise _no_table(name)
+
+
+def _no_table(name: str) -> ProjectionError:
+    return ProjectionError(
+        f"table {legible(name)!r:.100}: expected <catalog>.<namespace>.<table>, or its key "
+        "table:<catalog>/<namespace>/<table> with each name percent-encoded"
+    )

@@ -1,0 +1,123 @@
+"""
+Answers as lines of text, for a terminal. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from projections.graph.answers import TableAnswers, TableSnapshot, TableWrite, Work
+from projections.graph.presets import Impact, Propagation
+from projections.graph.read import Reached
+from projections.graph.spoken import legible, spoken
+
+
+def tell_answers(answers: TableAnswers) -> list[str]:
+    """
+    Return the five answers, a heading each.
+    """
+    return [
+        legible(named(answers.table)),
+        *_section("Who wrote it?", [*map(_write, answers.writes), *map(_ungoverned, answers.ungoverned)], "nobody yet"),
+        *_section(
+            "From what was it made?",
+            [*(named(source.key) for source in answers.made_from), *(f"by {_work(work)}" for work in answers.made_by)],
+            "no lineage known",
+        ),
+        *_section(
+            "Which policy allowed it?",
+            (
+                f"{policy.id} v{policy.version}, on {' and '.join(policy.governs)}"
+                f"{'' if policy.is_in_force else ' (ended)'}"
+                for policy in answers.allowed_by
+            ),
+            "no policy judged it",
+        ),
+        *_section(
+            "What was found in it?",
+            (
+                f"{found.column}: {found.kind}, {found.confidence_percent} %, in {found.snapshots} snapshots"
+                for found in answers.found
+            ),
+            "no personal data found",
+        ),
+        *_section(
+            "Who else reads it?",
+            [*map(_work, answers.read_by), *(f"{named(data.key)} is made from it" for data in answers.read_into)],
+            "nobody known",
+        ),
+    ]
+
+
+def tell_impact(impact: Impact) -> list[str]:
+    """
+    Return what lies downstream of a table.
+    """
+    return [
+        legible(named(impact.table)),
+        *_section("Tables made from it", _reached(impact.tables), "none known"),
+        *_section("Columns made from its columns", _reached_from(impact.columns), "none known"),
+        *_section("Who works with these tables", _reached_from(impact.readers), "nobody known"),
+    ]
+
+
+def tell_propagation(propagation: Propagation) -> list[str]:
+    """
+    Return where what was found in a table may be.
+    """
+    return [
+        legible(named(propagation.table)),
+        *_section(
+            "Found in it",
+            (
+                f"{column.found.column}: {column.found.kind}, {column.found.confidence_percent} %"
+                for column in propagation.found
+            ),
+            "no personal data",
+        ),
+        *_section("Columns made from those", _reached_from(propagation.columns), "none known"),
+        *_section("Tables made from it, which may hold it in any column", _reached(propagation.tables), "none known"),
+    ]
+
+
+def named(key: str) -> str:
+    """
+    Return what a key names, and where that is, in words.
+    """
+    told = spoken(key)
+    return told.name if told.place is None else f"{told.name} in {told.place}"
+
+
+def _section(heading: str, lines: Iterable[str], empty: str) -> list[str]:
+    found = [f"  {legible(line)}" for line in lines]
+    return ["", heading, *(found or [f"  {empty}"])]
+
+
+def _write(write: TableWrite) -> str:
+    by = "".join(f", by {version.id} v{version.version}" for version in write.decided_by)
+    who = write.principal or f"person {write.actor}"
+    return f"entry {write.index}: {who}, {write.operation}, {write.outcome or write.decision}{by}"
+
+
+def _ungoverned(snapshot: TableSnapshot) -> str:
+    return f"entry {snapshot.index}: somebody behind the gateway, snapshot {snapshot.snapshot_id}"
+
+
+def _work(work: Work) -> str:
+    job = "a run" if work.job is None else f"{work.job[1]} in {work.job[0]}"
+    return job if work.engine is None else f"{job}, on {work.engine}"
+
+
+def _reached(found: Sequence[Reached]) -> list[str]:
+    return [f"{_hops(reached)}: {named(reached.key)}" for reached in found]
+
+
+def _reached_from(found: Sequence[Reached]) -> list[str]:
+    return [
+        f"{_hops(reached)}: {reached.label.lower()} {named(reached.key)}, from {named(reached.origin)}"
+        for reached in found
+    ]
+
+
+def _hops(reached: Reached) -> str:
+    return f"{reached.hops} hop{'s' if reached.hops > 1 else ''}"

@@ -1,0 +1,91 @@
+"""
+The vertices that entries of several kinds name: tables and what they lie in, snapshots, columns, people. Pure.
+
+Whoever names one finds it in its place, made with what it hangs in; naming it again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ledger.canonical import Json
+from ledger.errors import FormatError
+from ledger.events import Identifier
+from ledger.keys import parse_key
+from projections.graph.changes import Changes, Vertex
+from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
+from projections.identifiers import table_key
+
+TARGETS: Final[Mapping[str, VertexLabel]] = {
+    "table": VertexLabel.TABLE,
+    "view": VertexLabel.VIEW,
+    "namespace": VertexLabel.NAMESPACE,
+}
+"""What a commit can be about, by the kind of its event key."""
+
+
+def target(changes: Changes, key: str, **properties: Json) -> Vertex:
+    """
+    Return the table, view or namespace that an event key names, with what it lies in.
+
+    Raises:
+        FormatError: if it names something that no commit can be about.
+    """
+    kind, (alias, *path) = parse_key(key)
+    label = TARGETS.get(kind)
+    if label is None or not path:
+        raise FormatError("key of a commit", expected=f"{', '.join(TARGETS)} with alias and name", found=key)
+    if label is VertexLabel.NAMESPACE:
+        properties = {}  # of a namespace nothing is known but where it is: no uuid, no metadata
+    if Vertex(label, vertex_key(label, alias, *path)) in changes.vertices:
+        return changes.vertex(label, alias, *path, **properties)
+    parent: Vertex | None = None
+    for depth in range(1, len(path) + (label is VertexLabel.NAMESPACE)):
+        levels = path[:depth]
+        namespace = changes.vertex(VertexLabel.NAMESPACE, alias, *levels, alias=alias, levels=levels)
+        if parent is None:
+            catalog = changes.vertex(VertexLabel.CATALOG, alias, alias=alias)
+            changes.edge(namespace, EdgeLabel.IN_CATALOG, catalog)
+        else:
+            changes.edge(namespace, EdgeLabel.IN_NAMESPACE, parent)
+        parent = namespace
+    if parent is None:
+        changes.vertex(VertexLabel.CATALOG, alias, alias=alias)
+    if label is VertexLabel.NAMESPACE:
+        return changes.vertex(label, alias, *path)
+    made = changes.vertex(label, alias, *path, alias=alias, levels=path[:-1], name=path[-1], **properties)
+    if parent is not None:
+        changes.edge(made, EdgeLabel.IN_NAMESPACE, parent)
+    return made
+
+
+def table_of(changes: Changes, identifier: Identifier | None, **properties: Json) -> Vertex | None:
+    """
+    Return the table of that identifier; None if no catalog here names it.
+    """
+    key = table_key(identifier)
+    return None if key is None else target(changes, key, **properties)
+
+
+def snapshot(changes: Changes, of: str, snapshot_id: str, **properties: Json) -> Vertex:
+    """
+    Return the snapshot of that id of the table whose uuid (or key, where none is known) is `of`.
+    """
+    return changes.vertex(VertexLabel.SNAPSHOT, of, snapshot_id, snapshot_id=snapshot_id, **properties)
+
+
+def column(changes: Changes, owner: Vertex, path: str, **properties: Json) -> Vertex:
+    """
+    Return the column of that path in a table, view or data set.
+    """
+    made = changes.vertex(VertexLabel.COLUMN, owner.key, path, path=path, **properties)
+    changes.edge(owner, EdgeLabel.HAS_COLUMN, made)
+    return made
+
+
+def person(changes: Changes, actor: str) -> Vertex:
+    """
+    Return the person behind an actor.
+    """
+    return changes.vertex(VertexLabel.PERSON, actor, actor=actor)

@@ -1,0 +1,211 @@
+-- name: upsert_scans
+-- The last scan of a snapshot under a ruleset.
+INSERT INTO projections.scans AS s (
+    log_id, generation, table_uuid, snapshot, ruleset, index, recorded_at, key, status, fault, file, metadata_location,
+    findings, rows, rows_sampled, columns, files, cells, bytes_read, gaps
+)
+SELECT %(log_id)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    table_uuid text, snapshot text, ruleset text, index bigint, recorded_at timestamptz, key text, status text,
+    fault text, file text, metadata_location text, findings bigint, rows bigint, rows_sampled bigint, columns bigint,
+    files bigint, cells bigint, bytes_read bigint, gaps text[]
+)
+ON CONFLICT (log_id, generation, table_uuid, snapshot, ruleset) DO UPDATE
+SET index = excluded.index, recorded_at = excluded.recorded_at, key = excluded.key, status = excluded.status,
+    fault = excluded.fault, file = excluded.file, metadata_location = excluded.metadata_location,
+    findings = excluded.findings, rows = excluded.rows, rows_sampled = excluded.rows_sampled,
+    columns = excluded.columns, files = excluded.files, cells = excluded.cells, bytes_read = excluded.bytes_read,
+    gaps = excluded.gaps
+
+-- name: delete_superseded
+-- What an earlier scan of the same snapshot under the same ruleset found: another group.
+DELETE FROM projections.findings AS f
+USING jsonb_to_recordset(%(rows)s::jsonb) AS x (table_uuid text, snapshot text, ruleset text, group_id uuid)
+WHERE f.log_id = %(log_id)s AND f.generation = %(generation)s AND f.table_uuid = x.table_uuid
+  AND f.snapshot = x.snapshot AND f.ruleset = x.ruleset AND f.group_id <> x.group_id
+
+-- name: upsert_findings
+-- One row a column and kind.
+INSERT INTO projections.findings (
+    log_id, generation, table_uuid, snapshot, ruleset, field_id, kind, index, group_id, recorded_at, key, column_path,
+    confidence_percent, matches, not_null
+)
+SELECT %(log_id)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    table_uuid text, snapshot text, ruleset text, field_id bigint, kind text, index bigint, group_id uuid,
+    recorded_at timestamptz, key text, column_path text, confidence_percent integer, matches bigint, not_null bigint
+)
+ON CONFLICT (log_id, generation, table_uuid, snapshot, ruleset, field_id, kind) DO UPDATE
+SET index = excluded.index, group_id = excluded.group_id, recorded_at = excluded.recorded_at, key = excluded.key,
+    column_path = excluded.column_path, confidence_percent = excluded.confidence_percent, matches = excluded.matches,
+    not_null = excluded.not_null
+
+-- name: insert_alerts
+-- A row for every alert.
+INSERT INTO projections.alerts (
+    log_id, generation, index, group_id, recorded_at, key, finding, table_uuid, snapshot, field_id, column_path, kind,
+    confidence_percent
+)
+SELECT %(log_id)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    index bigint, group_id uuid, recorded_at timestamptz, key text, finding text, table_uuid text, snapshot text,
+    field_id bigint, column_path text, kind text, confidence_percent integer
+)
+
+-- name: insert_deliveries
+-- The first one counts.
+INSERT INTO projections.alert_deliveries (log_id, generation, alert, sink, index, recorded_at, attempt)
+SELECT %(log_id)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    alert text, sink text, index bigint, recorded_at timestamptz, attempt bigint
+)
+ORDER BY x.index
+ON CONFLICT (log_id, generation, alert, sink) DO NOTHING
+
+-- name: add_triggers
+-- More of each source.
+INSERT INTO projections.trigger_counts AS t (log_id, generation, source, triggers, files, last_index, last_at)
+SELECT %(log_id)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    source text, triggers bigint, files bigint, last_index bigint, last_at timestamptz
+)
+ON CONFLICT (log_id, generation, source) DO UPDATE
+SET triggers = t.triggers + excluded.triggers, files = t.files + excluded.files, last_index = excluded.last_index,
+    last_at = excluded.last_at
+
+-- name: insert_ungoverned
+-- As it was first observed.
+INSERT INTO projections.ungoverned (
+    log_id, generation, table_uuid, snapshot, index, recorded_at, key, metadata_location, operation, parent, trigger
+)
+SELECT %(log_id)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    table_uuid text, snapshot text, index bigint, recorded_at timestamptz, key text, metadata_location text,
+    operation text, parent text, trigger text
+)
+ORDER BY x.index
+ON CONFLICT (log_id, generation, table_uuid, snapshot) DO NOTHING
+
+-- name: digest_scans
+-- Every row by its natural key, bytewise: databases sort text differently.
+SELECT 'scan', table_uuid, snapshot, ruleset, index, recorded_at, key, status, fault, file, metadata_location, findings,
+       rows, rows_sampled, columns, files, cells, bytes_read, gaps
+FROM projections.scans WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY table_uuid COLLATE "C", snapshot COLLATE "C", ruleset COLLATE "C"
+
+-- name: digest_findings
+-- The same.
+SELECT 'finding', table_uuid, snapshot, ruleset, field_id, kind, index, group_id::text, recorded_at, key, column_path,
+       confidence_percent, matches, not_null
+FROM projections.findings WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY table_uuid COLLATE "C", snapshot COLLATE "C", ruleset COLLATE "C", field_id, kind COLLATE "C"
+
+-- name: digest_alerts
+-- In the order of the log.
+SELECT 'alert', index, group_id::text, recorded_at, key, finding, table_uuid, snapshot, field_id, column_path, kind,
+       confidence_percent
+FROM projections.alerts WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY index
+
+-- name: digest_deliveries
+-- By natural key.
+SELECT 'delivery', alert, sink, index, recorded_at, attempt
+FROM projections.alert_deliveries WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY alert COLLATE "C", sink COLLATE "C"
+
+-- name: digest_triggers
+-- The same.
+SELECT 'trigger', source, triggers, files, last_index, last_at
+FROM projections.trigger_counts WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY source COLLATE "C"
+
+-- name: digest_ungoverned
+-- The same.
+SELECT 'ungoverned', table_uuid, snapshot, index, recorded_at, key, metadata_location, operation, parent, trigger
+FROM projections.ungoverned WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY table_uuid COLLATE "C", snapshot COLLATE "C"
+
+-- name: drop_scans
+-- The rows of one generation.
+DELETE FROM projections.scans WHERE log_id = %(log_id)s AND generation = %(generation)s
+
+-- name: drop_findings
+-- The same.
+DELETE FROM projections.findings WHERE log_id = %(log_id)s AND generation = %(generation)s
+
+-- name: drop_alerts
+-- The same.
+DELETE FROM projections.alerts WHERE log_id = %(log_id)s AND generation = %(generation)s
+
+-- name: drop_deliveries
+-- The same.
+DELETE FROM projections.alert_deliveries WHERE log_id = %(log_id)s AND generation = %(generation)s
+
+-- name: drop_triggers
+-- The same.
+DELETE FROM projections.trigger_counts WHERE log_id = %(log_id)s AND generation = %(generation)s
+
+-- name: drop_ungoverned
+-- The same.
+DELETE FROM projections.ungoverned WHERE log_id = %(log_id)s AND generation = %(generation)s
+
+-- name: scans
+-- The last scans below an index, of the live generation.
+SELECT s.table_uuid, s.snapshot, s.ruleset, s.index, s.recorded_at, s.key, s.status, s.fault, s.file,
+       s.metadata_location, s.findings, s.rows, s.rows_sampled, s.columns, s.files, s.cells, s.bytes_read, s.gaps
+FROM projections.live AS l JOIN projections.scans AS s USING (log_id, generation)
+WHERE l.projection = 'findings' AND s.index < %(before)s AND (%(key)s::text IS NULL OR s.key = %(key)s)
+ORDER BY s.index DESC
+LIMIT %(limit)s
+
+-- name: findings
+-- What was found last in each column, of each kind: newest first.
+SELECT n.index, n.group_id, n.recorded_at, n.key, n.table_uuid, n.snapshot, n.ruleset, n.field_id, n.column_path,
+       n.kind, n.confidence_percent, n.matches, n.not_null
+FROM (
+    SELECT DISTINCT ON (f.table_uuid, f.field_id, f.kind) f.*
+    FROM projections.live AS l JOIN projections.findings AS f USING (log_id, generation)
+    WHERE l.projection = 'findings' AND f.index < %(before)s AND f.confidence_percent >= %(confidence_percent_min)s
+      AND (%(key)s::text IS NULL
+           OR hashtextextended(f.key, 0) = hashtextextended(%(key)s, 0) AND f.key = %(key)s)
+    ORDER BY f.table_uuid, f.field_id, f.kind, f.index DESC
+) AS n
+ORDER BY n.index DESC
+LIMIT %(limit)s
+
+-- name: findings_of_snapshot
+-- What was found in one snapshot.
+SELECT f.index, f.group_id, f.recorded_at, f.key, f.table_uuid, f.snapshot, f.ruleset, f.field_id, f.column_path,
+       f.kind, f.confidence_percent, f.matches, f.not_null
+FROM projections.live AS l JOIN projections.findings AS f USING (log_id, generation)
+WHERE l.projection = 'findings' AND f.table_uuid = %(table_uuid)s AND f.snapshot = %(snapshot)s
+ORDER BY f.ruleset, f.field_id, f.kind
+
+-- name: alerts
+-- The last alerts below an index, with the first delivery of each to anyone.
+SELECT a.index, a.group_id, a.recorded_at, a.key, a.finding, a.table_uuid, a.snapshot, a.field_id, a.column_path,
+       a.kind, a.confidence_percent,
+       array(
+           SELECT d.sink FROM projections.alert_deliveries AS d
+           WHERE d.log_id = a.log_id AND d.generation = a.generation AND d.alert = a.group_id::text
+           ORDER BY d.index
+       )
+FROM projections.live AS l JOIN projections.alerts AS a USING (log_id, generation)
+WHERE l.projection = 'findings' AND a.index < %(before)s
+ORDER BY a.index DESC
+LIMIT %(limit)s
+
+-- name: ungoverned
+-- The last snapshots that came behind the gateway's back.
+SELECT u.index, u.recorded_at, u.key, u.table_uuid, u.snapshot, u.parent, u.operation, u.metadata_location, u.trigger
+FROM projections.live AS l JOIN projections.ungoverned AS u USING (log_id, generation)
+WHERE l.projection = 'findings' AND u.index < %(before)s
+ORDER BY u.index DESC
+LIMIT %(limit)s
+
+-- name: triggers
+-- What has come from each source.
+SELECT t.source, t.triggers, t.files, t.last_index, t.last_at
+FROM projections.live AS l JOIN projections.trigger_counts AS t USING (log_id, generation)
+WHERE l.projection = 'findings'
+ORDER BY t.source
