@@ -4,7 +4,8 @@ What a mutation makes of what is there: the target as it would be, or why it can
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from gateway.catalogs.catalog import Catalog, Change, Loaded
 from gateway.errors import ConflictError, NotFoundError
@@ -16,6 +17,8 @@ NO_SUCH_NAMESPACE = "NoSuchNamespaceException"
 NO_SUCH_TABLE = "NoSuchTableException"
 ALREADY_EXISTS = "AlreadyExistsException"
 NOT_EMPTY = "NamespaceNotEmptyException"
+NOT_YET_KNOWN: Final = "unknown:"
+"""Where a table lives until the catalog that creates it has said where."""
 
 
 def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, new_uuid: str) -> Change:
@@ -75,13 +78,23 @@ def _table(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int,
             raise
         # A create does not know that it is a commit with assert-create: its answer is a create's.
         raise ConflictError(f"Table already exists: {mutation.target.path}", kind=ALREADY_EXISTS) from error
-    updates = mutation.updates
     if mutation.create is not None:
-        location = mutation.create.get("location") or catalog.table_location(mutation.target, new_uuid)
-        updates = tuple(create_updates(mutation.create, table_uuid=new_uuid, location=location))
-    metadata = apply_updates(loaded.metadata, updates, now_ms=now_ms, base_location=loaded.metadata_location)
+        metadata = _created(mutation, mutation.create, catalog, now_ms=now_ms, new_uuid=new_uuid)
+    else:
+        base = loaded.metadata_location
+        metadata = apply_updates(loaded.metadata, mutation.updates, now_ms=now_ms, base_location=base)
     catalog.check_locations(metadata)
     return Change(metadata=metadata)
+
+
+def _created(
+    mutation: Mutation, create: Mapping[str, Any], catalog: Catalog, *, now_ms: int, new_uuid: str
+) -> dict[str, Any]:
+    """A table as its createTable makes it; what its catalog alone decides is empty, and policies see it so."""
+    birth = catalog.birth(mutation.target, location=create.get("location"), table_uuid=new_uuid)
+    updates = create_updates(create, table_uuid=birth.table_uuid or new_uuid, location=birth.location or NOT_YET_KNOWN)
+    metadata = apply_updates(None, updates, now_ms=now_ms, base_location=None)
+    return {**metadata, "location": birth.location or "", "table-uuid": birth.table_uuid or ""}
 
 
 def no_such_table(target: Target) -> NotFoundError:

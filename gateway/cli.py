@@ -7,74 +7,24 @@ run them has the database anyway. What they change is in the log like any other 
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Final, Protocol, TypeAlias, TypeVar
-from uuid import UUID
+from typing import Annotated
 
 import typer
 
-from gateway.admin.aggregates import ApiKey, Catalog, Policy
+from gateway.admin.aggregates import ApiKey, Policy
 from gateway.admin.aggregates import Tenant as KnownTenant
-from gateway.admin.application import OPERATOR, Admin, IssuedKey
+from gateway.admin.application import OPERATOR, IssuedKey
+from gateway.catalogs_cli import catalogs_app
+from gateway.desk import AsJson, Console, Desk, Founded, OpenDesk, Tenant, run_at
 from gateway.policy.engine import PolicyNotCompiledError
 
-
-class Founded(Protocol):
-    """A tenant that was just founded."""
-
-    @property
-    def tenant(self) -> UUID: ...
-
-    @property
-    def origin(self) -> str: ...
-
-    @property
-    def key(self) -> IssuedKey: ...
-
-
-class Desk(Protocol):
-    """What the commands work with: `url` is where engines reach the gateway."""
-
-    @property
-    def admin(self) -> Admin: ...
-
-    @property
-    def url(self) -> str: ...
-
-    async def log_of(self, tenant: str) -> int:
-        """Return the log of the tenant of that name or id."""
-
-    async def tenants(self) -> Sequence[KnownTenant]:
-        """Return the tenants, oldest first."""
-
-    async def found(self, *, name: str, identity: str, roles: Sequence[str], alias: str | None) -> Founded:
-        """Make a tenant with its log and its first key, and perhaps a built-in catalog under `alias`."""
-
-
-class Console(Protocol):
-    """Where the commands print."""
-
-    def show_rows(self, columns: Sequence[str], rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None: ...
-    def show_json(self, value: object) -> None: ...
-    def say(self, text: str) -> None: ...
-    def explain(self, text: str) -> None: ...
-
-
-OpenDesk: TypeAlias = Callable[[], AbstractAsyncContextManager[Desk]]
-Tenant = Annotated[str, typer.Option("--tenant", help="The tenant: its name or id.", show_default=False)]
 Identity = Annotated[str, typer.Option("--identity", help="Whom the key stands for, as in ada@acme.example.")]
 Roles = Annotated[
     list[str] | None, typer.Option("--role", help="A role it has; repeat for several.", show_default=False)
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-
-BUILTIN: Final = "builtin"
-
-R = TypeVar("R")
 
 
 def gateway_apps(open_desk: OpenDesk, console: Console) -> dict[str, typer.Typer]:
@@ -83,7 +33,7 @@ def gateway_apps(open_desk: OpenDesk, console: Console) -> dict[str, typer.Typer
     """
     return {
         "policies": _policies(open_desk, console),
-        "catalogs": _catalogs(open_desk, console),
+        "catalogs": catalogs_app(open_desk, console),
         "tenants": _tenants(open_desk, console),
         "keys": _keys(open_desk, console),
     }
@@ -108,7 +58,7 @@ def _policies(open_desk: OpenDesk, console: Console) -> typer.Typer:
             )
 
         try:
-            policy = _run(open_desk, work)
+            policy = run_at(open_desk, work)
         except PolicyNotCompiledError as error:
             console.explain(mark_place(expression, line=error.line, column=error.column))
             raise
@@ -122,42 +72,7 @@ def _policies(open_desk: OpenDesk, console: Console) -> typer.Typer:
             return await desk.admin.list_policies(await desk.log_of(tenant))
 
         columns = ("id", "version", "message", "expression")
-        console.show_rows(columns, _rows(columns, _run(open_desk, work)), as_json=as_json)
-
-    return app
-
-
-def _catalogs(open_desk: OpenDesk, console: Console) -> typer.Typer:
-    app = typer.Typer(rich_markup_mode=None)
-
-    @app.command()
-    def add(
-        alias: Annotated[str, typer.Argument(help="What engines call it (their warehouse).", show_default=False)],
-        *,
-        tenant: Tenant,
-        kind: Annotated[str, typer.Option(help="Which adapter.")] = BUILTIN,
-    ) -> None:
-        """Make a catalog reachable under an alias."""
-
-        async def work(desk: Desk) -> Catalog:
-            log_id = await desk.log_of(tenant)
-            return await desk.admin.create_catalog(log_id, OPERATOR, alias=alias, kind=kind, options={})
-
-        catalog = _run(open_desk, work)
-        console.say(f"catalog {catalog.id} ({catalog.kind}) is reachable for tenant {tenant}")
-
-    @app.command("list")
-    def list_(*, tenant: Tenant, as_json: AsJson = False) -> None:
-        """Show the catalogs in force, oldest first."""
-
-        async def work(desk: Desk) -> Sequence[Catalog]:
-            return await desk.admin.list_catalogs(await desk.log_of(tenant))
-
-        catalogs = [
-            {"alias": catalog.id, "kind": catalog.kind, "options": dict(catalog.options)}
-            for catalog in _run(open_desk, work)
-        ]
-        console.show_rows(("alias", "kind"), catalogs, as_json=as_json)
+        console.show_rows(columns, _rows(columns, run_at(open_desk, work)), as_json=as_json)
 
     return app
 
@@ -182,7 +97,7 @@ def _tenants(open_desk: OpenDesk, console: Console) -> typer.Typer:
             founded = await desk.found(name=name, identity=identity, roles=roles or (), alias=catalog)
             return founded, desk.url
 
-        founded, url = _run(open_desk, work)
+        founded, url = run_at(open_desk, work)
         if as_json:
             tenant = {"tenant": founded.tenant.hex, "name": name, "log": founded.origin, "catalog": catalog}
             console.show_json({**tenant, "key": _shown_once(founded.key)})
@@ -201,7 +116,7 @@ def _tenants(open_desk: OpenDesk, console: Console) -> typer.Typer:
             return await desk.tenants()
 
         columns = ("id", "name")
-        console.show_rows(columns, _rows(columns, _run(open_desk, work)), as_json=as_json)
+        console.show_rows(columns, _rows(columns, run_at(open_desk, work)), as_json=as_json)
 
     return app
 
@@ -217,7 +132,7 @@ def _keys(open_desk: OpenDesk, console: Console) -> typer.Typer:
             log_id = await desk.log_of(tenant)
             return await desk.admin.create_key(log_id, OPERATOR, identity=identity, roles=roles or ())
 
-        key = _run(open_desk, work)
+        key = run_at(open_desk, work)
         if as_json:
             console.show_json(_shown_once(key))
             return
@@ -232,7 +147,7 @@ def _keys(open_desk: OpenDesk, console: Console) -> typer.Typer:
             return await desk.admin.list_keys(await desk.log_of(tenant))
 
         columns = ("id", "prefix", "actor", "roles")
-        console.show_rows(columns, _rows(columns, _run(open_desk, work)), as_json=as_json)
+        console.show_rows(columns, _rows(columns, run_at(open_desk, work)), as_json=as_json)
 
     @app.command()
     def revoke(
@@ -245,7 +160,7 @@ def _keys(open_desk: OpenDesk, console: Console) -> typer.Typer:
         async def work(desk: Desk) -> ApiKey:
             return await desk.admin.revoke_key(await desk.log_of(tenant), OPERATOR, key_id=key_id)
 
-        console.say(f"key {_run(open_desk, work).id} is revoked")
+        console.say(f"key {run_at(open_desk, work).id} is revoked")
 
     return app
 
@@ -258,14 +173,6 @@ def mark_place(text: str, *, line: int, column: int) -> str:
     shown = lines[line - 1] if line <= len(lines) else ""
     before = re.sub(r"[^\t]", " ", shown[: column - 1].ljust(column - 1))  # a tab stays as wide as it is above
     return f"    {shown}\n    {before}^"
-
-
-def _run(open_desk: OpenDesk, work: Callable[[Desk], Awaitable[R]]) -> R:
-    async def with_desk() -> R:
-        async with open_desk() as desk:
-            return await work(desk)
-
-    return asyncio.run(with_desk())
 
 
 def _rows(

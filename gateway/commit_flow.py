@@ -17,69 +17,49 @@ The way of every catalog mutation through the gateway, in fourteen steps. This i
     14  answer       what the engine is told
 
 For a catalog whose pointers lie beside the log (`SwapsPointer`) steps 11 to 13 are one group: the guard swaps the
-pointer in the transaction that appends decision and outcome. What this file guarantees: no change without a record of
-it, no accepted record without the change, judged by exactly the rules in force at its place in the log, and an answer
-that never says more than is known.
+pointer in the transaction that appends decision and outcome (`swapping.py`). For a catalog elsewhere (`Forwards`) they
+are a group whose guard opens the decision, a request, and a group whose guard closes it (`forwarding.py`).
+
+What this file guarantees: no change without a record of it before, no accepted record without the change, judged by
+exactly the rules in force at its place in the log, and an answer that never says more than is known.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final, assert_never
 from uuid import UUID
 
-from gateway.catalogs import Change, Loaded, SwapsPointer
-from gateway.changes import change, changes_nothing
+from gateway.approved import Answer, Approved, Step
+from gateway.catalogs import Adapter, Change, Forwards, Loaded, SwapsPointer
+from gateway.changes import change
 from gateway.control import ControlState
 from gateway.errors import (
-    CommitStateUnknownError,
     ConflictError,
     ForbiddenError,
     GatewayError,
     RequirementFailedError,
     UnavailableError,
 )
+from gateway.forwarding import forward
 from gateway.house import House
 from gateway.identity import Principal
 from gateway.judgement import Asked, Judgement, judge_access, judge_all
-from gateway.metadata_files import MetadataFileError, Written
-from gateway.mutations import Mutation, parse_mutation
+from gateway.mutations import parse_mutation
 from gateway.policy.variables import RequestView
-from gateway.records import Requested, decided, request_hash, settled
+from gateway.records import Requested, decided, request_hash
 from gateway.requests import Request, read_body
+from gateway.swapping import swap
 from ledger.canonical import Json
-from ledger.entry import Branch
-from ledger.errors import GroupMismatchError, LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.event import derived_group_id, random_group_id
-from ledger.events import Decided, Settled
-from ledger.sequence import Appended, Group, Stale
+from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
+from ledger.event import derived_group_id
+from ledger.events import Decided
+from ledger.sequence import Group, Stale
 
 ATTEMPTS_MAX: Final = 5
 """Times a commit that lost its pointer to another is tried again while its requirements still hold."""
 STALE_MAX: Final = 5
 """Times a commit is judged again because the rules changed while it was judged."""
-
-Step: TypeAlias = Callable[[int], None]
-"""Called with the number of each step when it is done: for latency metrics, and for tests that stop the process."""
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What the engine is told when all went well: the target as it is now. A staged create has no location."""
-
-    mutation: Mutation
-    loaded: Loaded
-    change: Change
-    metadata_location: str | None
-
-    @property
-    def before_properties(self) -> Mapping[str, str]:
-        """Return the properties of a namespace before the change."""
-        return self.loaded.properties or {}
 
 
 async def commit(request: Request, house: House, step: Step) -> Answer:
@@ -106,7 +86,7 @@ async def commit(request: Request, house: House, step: Step) -> Answer:
     mutation = parse_mutation(request.operation, path, body=body, purge=request.purge)
     step(5)
     step(6)
-    catalog = house.catalog(principal.tenant, state, path.alias)
+    catalog = house.catalog(principal.tenant, state, path.alias, request.onward)
     step(7)
     requested = Requested(
         mutation=mutation,
@@ -116,6 +96,7 @@ async def commit(request: Request, house: House, step: Step) -> Answer:
         client=request.client,
         body=body,
         request_hash=requested_hash,
+        onward=request.onward,
     )
     flow = _Flow(house=house, log_id=principal.log_id, requested=requested, catalog=catalog, step=step)
     for attempt in range(1, ATTEMPTS_MAX + 1):
@@ -123,9 +104,9 @@ async def commit(request: Request, house: House, step: Step) -> Answer:
         if answer is not None:
             step(14)
             return answer
-        # The pointer had moved: load again and see whether the requirements still hold.
+        # What it was judged against had moved: load again and see whether the requirements still hold.
         state = await flow.rules()
-    raise AssertionError("the last attempt answers or raises")
+    raise RequirementFailedError(f"Commit failed: {mutation.target.path} changed {ATTEMPTS_MAX} times meanwhile")
 
 
 async def rules_in_force(house: House, principal: Principal) -> ControlState:
@@ -148,7 +129,7 @@ class _Flow:
     house: House
     log_id: int
     requested: Requested
-    catalog: SwapsPointer
+    catalog: Adapter
     step: Step
 
     async def attempt(self, state: ControlState, *, is_last: bool) -> Answer | None:
@@ -172,7 +153,7 @@ class _Flow:
         """The rules as of now; the caller's credentials and the alias must still be in force in them."""
         principal = self.requested.principal
         state = await rules_in_force(self.house, principal)
-        self.house.catalog(principal.tenant, state, self.requested.mutation.target.alias)
+        self.house.catalog(principal.tenant, state, self.requested.mutation.target.alias, self.requested.onward)
         return state
 
     async def _load(self) -> tuple[Loaded, Change | GatewayError]:
@@ -215,20 +196,29 @@ class _Flow:
                 raise resulting
             conflict = replace(judgement, decision=Decided.CONFLICTED, message=str(resulting))
             return await self._refuse(conflict, loaded, resulting)
-        if mutation.staged:
-            # A staged create promises nothing and writes nothing, so there is nothing to record.
-            return Answer(mutation=mutation, loaded=loaded, change=resulting, metadata_location=None)
-        if changes_nothing(resulting, loaded):
-            # Nor is there for a commit that leaves the table as it is, under the metadata that it has.
-            location = loaded.metadata_location
-            return Answer(mutation=mutation, loaded=loaded, change=resulting, metadata_location=location)
-        return await self._swap(judgement, loaded, resulting, is_last=is_last)
+        approved = Approved(
+            house=self.house,
+            log_id=self.log_id,
+            requested=self.requested,
+            judgement=judgement,
+            loaded=loaded,
+            change=resulting,
+            is_last=is_last,
+            step=self.step,
+        )
+        match self.catalog:
+            case SwapsPointer() as catalog:
+                return await swap(catalog, approved)
+            case Forwards() as catalog:
+                return await forward(catalog, approved)
+            case _:
+                assert_never(self.catalog)
 
     async def _refuse(self, judgement: Judgement, loaded: Loaded, error: GatewayError) -> Stale:
         """Step 11 for a decision that changes nothing; raises `error` once it is durable."""
         event = decided(self.requested, judgement, loaded, None, at=self.house.clock(), random=self.house.random)
         is_undecidable = judgement.decision is Decided.UNDECIDABLE
-        group_id = self._id_of_undecidable(judgement) if is_undecidable else self._group_id()
+        group_id = self._id_of_undecidable(judgement) if is_undecidable else self.house.new_group_id()
         group = Group(id=group_id, then=(event,), as_of=judgement.as_of)
         try:
             outcome = await self.house.append(self.log_id, group)
@@ -243,68 +233,6 @@ class _Flow:
             return outcome
         self.step(11)
         raise error
-
-    async def _swap(
-        self, judgement: Judgement, loaded: Loaded, resulting: Change, *, is_last: bool
-    ) -> Answer | Stale | None:
-        """Steps 11 to 13 as one group: decision and outcome are appended if the guard swaps the pointer."""
-        mutation = self.requested.mutation
-        written = await self.catalog.write(loaded, resulting)
-        group_id = self._group_id()
-        facts = (self.requested, group_id, loaded, resulting)
-        at = self.house.clock()
-        decision = decided(self.requested, judgement, loaded, resulting, at=at, random=self.house.random)
-        accepted = settled(*facts, written, outcome=Settled.ACCEPTED, at=at)
-        conflicted = settled(*facts, None, outcome=Settled.CONFLICTED, at=at)
-        group = Group(
-            id=group_id,
-            then=(decision, accepted),
-            otherwise=(decision, conflicted) if is_last else (),
-            guard=self.catalog.guards(mutation, loaded, resulting, written),
-            as_of=judgement.as_of,
-        )
-        outcome = await self._append_swap(group, written)
-        if isinstance(outcome, Stale):
-            await self._discard(written)
-            return outcome
-        for number in (11, 12, 13):
-            self.step(number)
-        if outcome.branch is Branch.THEN:
-            location = written.location if written else None
-            return Answer(mutation=mutation, loaded=loaded, change=resulting, metadata_location=location)
-        await self._discard(written)
-        if is_last:
-            raise RequirementFailedError(
-                f"Commit failed: {mutation.target.path} changed {ATTEMPTS_MAX} times meanwhile"
-            )
-        return None
-
-    async def _append_swap(self, group: Group, written: Written | None) -> Appended | Stale:
-        """Append; what was written is deleted only if it is certain that the log does not name it."""
-        try:
-            return await self.house.append(self.log_id, group)
-        except OutcomeUnknownError as error:
-            raise CommitStateUnknownError(
-                "the log did not answer: the commit may or may not have happened; do not delete its files"
-            ) from error
-        except LedgerError as error:
-            await self._discard(written)
-            if isinstance(error, LogUnavailableError | QueueFullError):
-                raise UnavailableError("the commit could not be recorded: nothing was changed, try again") from error
-            raise
-
-    async def _discard(self, written: Written | None) -> None:
-        """Delete a metadata file that is definitely not in the log; one that stays behind harms nobody."""
-        if written is None:
-            return
-        try:
-            await self.catalog.discard(written)
-        except MetadataFileError as error:
-            _log.warning("a metadata file that no table names could not be deleted: %s", error)
-
-    def _group_id(self) -> UUID:
-        now_ms = int(self.house.clock().timestamp() * 1000)
-        return random_group_id(now_ms=now_ms, random=self.house.random(10))
 
     def _id_of_undecidable(self, judgement: Judgement) -> UUID:
         """Engines retry a 503: the same request, undecided for the same cause, is recorded once."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 class GatewayError(Exception):
     """Anything the gateway refuses or cannot do; carries what the client is told."""
 
-    status: ClassVar[int] = 500
+    status: int = 500
     kind: str = "InternalServerError"
 
 
@@ -28,6 +28,12 @@ class BadRequestError(GatewayError):
         self.field = field
 
 
+class ForwardingLoopError(BadRequestError):
+    """The request has come through this very catalog before, or through too many gateways: it is not sent on."""
+
+    kind = "ForwardingLoopException"
+
+
 class UnauthorizedError(GatewayError):
     """No credentials, or none that are known and in force."""
 
@@ -40,6 +46,25 @@ class ForbiddenError(GatewayError):
 
     status = 403
     kind = "ForbiddenException"
+
+
+class UpstreamCredentialsError(GatewayError):
+    """The upstream does not know the credentials that the gateway has for it; the client's own are in order."""
+
+    status = 403
+    kind = "UpstreamCredentialsException"
+
+
+class UpstreamAnswerError(GatewayError):
+    """The upstream said no, for certain: its own answer is what the client is told, `body` byte for byte."""
+
+    def __init__(self, message: str, *, status: int, body: bytes, content_type: str, retry_after: str | None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = "UpstreamAnswerException"
+        self.body = body
+        self.content_type = content_type
+        self.retry_after = retry_after
 
 
 class NotFoundError(GatewayError):

@@ -6,14 +6,16 @@ Wired once by the composition root; nothing is a global.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
 from gateway.admin.application import Admin
-from gateway.catalogs import KINDS, BuiltinCatalog
+from gateway.catalogs import KINDS, REST, Adapter, BuiltinCatalog, Onward, RestCatalog
+from gateway.catalogs.onward import format_hop
+from gateway.catalogs.upstreams import Secrets, Upstream, Upstreams
 from gateway.control import ControlPlane, ControlState
 from gateway.database import Database
 from gateway.errors import ForbiddenError, NotFoundError, UnavailableError
@@ -24,6 +26,7 @@ from gateway.metadata_files import MetadataFiles
 from gateway.policy.engine import PolicyEngine
 from gateway.refusals import Refusals
 from gateway.request_keys import RequestKeys
+from ledger.event import random_group_id
 from ledger.events import Decided
 from ledger.roles import Roles
 from ledger.sequence import Appended, Group, Stale
@@ -49,6 +52,18 @@ class House:
     admin: Admin
     database: Database
     files: MetadataFiles
+    table_config: Mapping[str, str]
+    """What engines are told with each table of a built-in catalog about its storage; no credentials."""
+    upstreams: Upstreams
+    secrets: Secrets
+    """What the options of catalogs name as `secret:<id>`."""
+    polaris_webhook: bool
+    """Whether callbacks of Polaris are taken."""
+    decision_timeout: timedelta
+    """How long a decision that was forwarded is its process's own; then its outcome is looked for."""
+    installation: str
+    owner: str
+    """This process, in 32 hex digits."""
     request_keys: RequestKeys
     refusals: Refusals
     roles: Roles
@@ -56,30 +71,48 @@ class House:
     """The URI below which built-in catalogs keep their tables: `<warehouse>/<tenant>/<alias>/…`."""
     clock: Callable[[], datetime]
     random: Callable[[int], bytes]
-    catalogs: dict[tuple[UUID, str], BuiltinCatalog] = field(default_factory=dict)
+    catalogs: dict[tuple[UUID, str], BuiltinCatalog | Upstream] = field(default_factory=dict)
     read_judgements: ReadJudgements = field(default_factory=ReadJudgements)
 
-    def catalog(self, tenant: UUID, state: ControlState, alias: str) -> BuiltinCatalog:
+    def catalog(self, tenant: UUID, state: ControlState, alias: str, onward: Onward | None = None) -> Adapter:
         """
-        Return the adapter behind `alias` as the tenant's control plane has it.
+        Return the adapter behind `alias` as the tenant's control plane has it; `onward` is what a request takes along.
 
         Raises:
             NotFoundError: if the tenant has no such catalog; another tenant's is none.
+            ForwardingLoopError: if the request has come through this very alias before.
         """
         registered = state.catalogs.get(alias)
         if registered is None or registered.kind not in KINDS:
             raise NotFoundError(f"Catalog does not exist: {alias}", kind="NotFoundException")
         key = (tenant, alias)
         if key not in self.catalogs:
-            self.catalogs[key] = BuiltinCatalog(
-                alias=alias,
-                reader=self.roles.tenant(tenant),
-                # Of the tenant and the alias alone, not of options: never two tenants below one folder.
-                warehouse=f"{self.warehouse.rstrip('/')}/{tenant.hex}/{alias}",
-                database=self.database,
-                files=self.files,
-            )
-        return self.catalogs[key]
+            if registered.kind == REST:
+                self.catalogs[key] = self.upstreams.upstream(tenant, alias, registered.options)
+            else:
+                self.catalogs[key] = self._builtin(tenant, alias)
+        match self.catalogs[key]:
+            case BuiltinCatalog() as builtin:
+                return builtin
+            case Upstream() as upstream:
+                hop = format_hop(installation=self.installation, tenant_hex=tenant.hex, alias=alias)
+                return RestCatalog(upstream=upstream, onward=(onward or Onward()).through(hop))
+
+    def _builtin(self, tenant: UUID, alias: str) -> BuiltinCatalog:
+        return BuiltinCatalog(
+            alias=alias,
+            reader=self.roles.tenant(tenant),
+            # Of the tenant and the alias alone, not of options: never two tenants below one folder.
+            warehouse=f"{self.warehouse.rstrip('/')}/{tenant.hex}/{alias}",
+            database=self.database,
+            files=self.files,
+            table_config=self.table_config,
+        )
+
+    def new_group_id(self) -> UUID:
+        """Return the id of a group that is not derived from its content."""
+        now_ms = int(self.clock().timestamp() * 1000)
+        return random_group_id(now_ms=now_ms, random=self.random(10))
 
     async def check_permitted(
         self, caller: Principal, judgement: Judgement, *, operation: str, target: Target | None

@@ -6,17 +6,21 @@ The Iceberg REST catalog's routes, in the prefix form `/v1/iceberg/{alias}/…`,
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
 import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 
 from gateway import reads
-from gateway.commit_flow import Answer, commit, rules_in_force
-from gateway.errors import BadRequestError
+from gateway.approved import Answer
+from gateway.catalogs.catalog import Page, Snapshots
+from gateway.catalogs.onward import DELEGATION_HEADER, HOPS_HEADER, Onward, parse_delegation, parse_hops
+from gateway.commit_flow import commit, rules_in_force
+from gateway.errors import BadRequestError, UpstreamAnswerError
 from gateway.house import House
 from gateway.identifiers import Target, parse_alias, parse_name_segment, parse_namespace_segment
 from gateway.identity import Principal
@@ -26,7 +30,26 @@ from gateway.policy.variables import RequestView
 from gateway.requests import Request as Mutating
 from gateway.requests import parse_content_length
 
-router = APIRouter()
+
+class PassesUpstreamAnswers(APIRoute):
+    """A route that answers in the upstream's own words where those are a certain no."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the route's handler, with the upstream's answer in place of the error that carries it."""
+        handle = super().get_route_handler()
+
+        async def handle_and_pass(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except UpstreamAnswerError as error:
+                headers = {} if error.retry_after is None else {"Retry-After": error.retry_after}
+                body = b"" if request.method == "HEAD" else error.body
+                return Response(body, status_code=error.status, headers=headers, media_type=error.content_type)
+
+        return handle_and_pass
+
+
+router = APIRouter(route_class=PassesUpstreamAnswers)
 
 PREFIX: Final = "/v1/iceberg/{alias}"
 NAMESPACE: Final = PREFIX + "/namespaces/{namespace}"
@@ -55,8 +78,9 @@ async def config(request: Request) -> Response:
     if not warehouse:
         raise BadRequestError("expected the alias of a catalog, found none", field="warehouse")
     alias = parse_alias(warehouse, field="warehouse")
-    house.catalog(principal.tenant, state, alias)
-    return _json({"defaults": {}, "overrides": {"prefix": f"iceberg/{alias}"}, "endpoints": endpoints()})
+    told = await house.catalog(principal.tenant, state, alias, _onward(request)).configuration()
+    overrides = {**told.overrides, "prefix": f"iceberg/{alias}"}
+    return _json({"defaults": dict(told.defaults), "overrides": overrides, "endpoints": endpoints()})
 
 
 @router.get(PREFIX + "/namespaces")
@@ -71,6 +95,8 @@ async def list_namespaces(request: Request, alias: str) -> Response:
 async def create_namespace(request: Request, alias: str) -> Response:
     """Create a namespace."""
     answer = await _commit(request, Operation.NAMESPACE_CREATE, alias)
+    if answer.shown is not None:
+        return _raw(answer.shown)
     return _json({"namespace": answer.mutation.target.namespace, "properties": answer.change.properties})
 
 
@@ -99,6 +125,8 @@ async def drop_namespace(request: Request, alias: str, namespace: str) -> Respon
 async def update_namespace(request: Request, alias: str, namespace: str) -> Response:
     """Set and remove properties of a namespace."""
     answer = await _commit(request, Operation.NAMESPACE_UPDATE, alias, namespace)
+    if answer.shown is not None:
+        return _raw(answer.shown)
     removals = answer.mutation.removals
     missing = [name for name in removals if name not in answer.before_properties]
     removed = [name for name in removals if name in answer.before_properties]
@@ -117,33 +145,30 @@ async def list_tables(request: Request, alias: str, namespace: str) -> Response:
 @router.post(NAMESPACE + "/tables")
 async def create_table(request: Request, alias: str, namespace: str) -> Response:
     """Create a table, or answer what a staged one would be."""
-    return _table(await _commit(request, Operation.TABLE_CREATE, alias, namespace))
+    return _raw((await _commit(request, Operation.TABLE_CREATE, alias, namespace)).shown or b"")
 
 
 @router.get(TABLE)
 async def load_table(request: Request, alias: str, namespace: str, table: str) -> Response:
     """Load a table's metadata."""
     reader = await _reader(request, "load", alias, namespace, table)
-    snapshots = request.query_params.get("snapshots", "all")
-    if snapshots not in {"all", "refs"}:
+    snapshots = request.query_params.get("snapshots", Snapshots.ALL)
+    if snapshots not in set(Snapshots):
         raise BadRequestError(f"expected 'all' or 'refs', found {snapshots!r:.40}", field="snapshots")
-    location, metadata = await reader.load_table()
-    if snapshots == "refs":
-        metadata = _referenced(metadata)
-    return _json({"metadata-location": location, "metadata": metadata, "config": {}})
+    return _raw(await reader.show_table(Snapshots(snapshots)))
 
 
 @router.head(TABLE)
 async def table_exists(request: Request, alias: str, namespace: str, table: str) -> Response:
     """Answer 204 if the table exists."""
-    await (await _reader(request, "exists", alias, namespace, table)).load_table()
+    await (await _reader(request, "exists", alias, namespace, table)).show_table(Snapshots.REFS)
     return Response(status_code=204)
 
 
 @router.post(TABLE)
 async def commit_table(request: Request, alias: str, namespace: str, table: str) -> Response:
     """Commit updates to a table."""
-    return _table(await _commit(request, Operation.TABLE_COMMIT, alias, namespace, table))
+    return _raw((await _commit(request, Operation.TABLE_COMMIT, alias, namespace, table)).shown or b"")
 
 
 @router.delete(TABLE)
@@ -192,7 +217,7 @@ async def _reader(
     name = None if table is None else parse_name_segment(table)
     target = Target(alias=parse_alias(alias), namespace=levels, name=name)
     view = RequestView(method=request.method, path=request.scope["path"], client_version=_client(request))
-    return await reads.permit(house, principal, target, verb=verb, request=view)
+    return await reads.permit(house, principal, target, verb=verb, request=view, onward=_onward(request))
 
 
 async def _commit(
@@ -211,9 +236,20 @@ async def _commit(
         purge=request.query_params.get("purgeRequested", "false").lower() == "true",
         content_length=parse_content_length(request.headers.get("content-length")),
         chunks=chunks(request),
+        onward=_onward(request),
     )
     with measures.commit(operation) as step:
         return await commit(mutating, request.app.state.house, step)
+
+
+def _onward(request: Request) -> Onward:
+    """What the request takes along to a catalog elsewhere."""
+    measures: Measures = request.app.state.measures
+    return Onward(
+        hops=parse_hops(request.headers.get(HOPS_HEADER)),
+        delegation=parse_delegation(request.headers.get(DELEGATION_HEADER)),
+        observe=measures.upstream,
+    )
 
 
 def _client(request: Request) -> str:
@@ -229,23 +265,13 @@ def _page(request: Request) -> dict[str, Any]:
     }
 
 
-def _paged(body: dict[str, Any], page: reads.Page) -> dict[str, Any]:
+def _paged(body: dict[str, Any], page: Page) -> dict[str, Any]:
     return body if page.next_token is None else body | {"next-page-token": page.next_token}
-
-
-def _table(answer: Answer) -> Response:
-    body: dict[str, Any] = {"metadata": answer.change.metadata, "config": {}}
-    if answer.metadata_location is not None:
-        body["metadata-location"] = answer.metadata_location
-    return _json(body)
-
-
-def _referenced(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata with the snapshots that branches and tags name, as `snapshots=refs` asks."""
-    named = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
-    snapshots = [snapshot for snapshot in metadata.get("snapshots", []) if snapshot["snapshot-id"] in named]
-    return {**metadata, "snapshots": snapshots}
 
 
 def _json(body: object) -> Response:
     return Response(orjson.dumps(body), media_type="application/json")
+
+
+def _raw(body: bytes) -> Response:
+    return Response(body, media_type="application/json")

@@ -33,6 +33,12 @@ class Measures:
         self._answers = Counter(
             "lakeproof_gateway_mutations_total", "Mutations answered.", ["operation", "status"], registry=self.registry
         )
+        self._upstream = Counter(
+            "lakeproof_upstream_requests_total",
+            "Requests to catalogs elsewhere, by what came of them.",
+            ["method", "outcome"],
+            registry=self.registry,
+        )
         self._in_flight = Gauge("lakeproof_gateway_mutations_in_flight", "Mutations at work.", registry=self.registry)
 
     @contextmanager
@@ -57,6 +63,10 @@ class Measures:
         finally:
             self._in_flight.dec()
             self._answers.labels(operation=operation.value, status=str(status)).inc()
+
+    def upstream(self, method: str, outcome: str) -> None:
+        """Count a request to a catalog elsewhere: answered (`2xx`, `4xx`, …), `unanswered` or `never_sent`."""
+        self._upstream.labels(method=method, outcome=outcome).inc()
 
     def text(self) -> str:
         """Return the metrics in Prometheus' text format."""

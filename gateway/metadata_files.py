@@ -1,8 +1,9 @@
 """
 Metadata files of the built-in catalog: written once, read with their digest checked, through PyIceberg's FileIO.
 
-A metadata file is immutable, so what was read once is kept in memory by its location and digest. Writing is durable
-before it returns, folders that are new included: the log must never name a file that a power cut can take back.
+A metadata file is immutable, so what was read once is kept in memory by its location and digest. None is ever written
+over: each has a name of its own, and one that is there is an error. Writing is durable before it returns, folders that
+are new included: the log must never name a file that a power cut can take back.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class MetadataFiles:
         self._cached_bytes_max = cached_bytes_max
         self._cache: OrderedDict[Written, tuple[int, dict[str, Any]]] = OrderedDict()
         self._cached_bytes = 0
+        self._ios: dict[str, FileIO] = {}
 
     async def read(self, location: str, *, digest: str) -> dict[str, Any]:
         """
@@ -58,6 +60,7 @@ class MetadataFiles:
 
         Raises:
             MetadataFileError: if the file is gone, too large, or its SHA-256 is not `digest`.
+            UnavailableError: if an object store does not answer.
         """
         file = Written(location=location, sha256=digest)
         if (cached := self._cache.get(file)) is not None:
@@ -100,7 +103,11 @@ class MetadataFiles:
         await asyncio.to_thread(_delete, self._io(written.location), written.location)
 
     def _io(self, location: str) -> FileIO:
-        return load_file_io(self._properties, location)
+        """One for each kind of storage: it holds connections."""
+        scheme = urlsplit(location).scheme
+        if scheme not in self._ios:
+            self._ios[scheme] = load_file_io(self._properties, location)
+        return self._ios[scheme]
 
     def _keep(self, file: Written, size_bytes: int, metadata: dict[str, Any]) -> None:
         if file in self._cache or size_bytes > self._cached_bytes_max:
@@ -127,6 +134,8 @@ def _read(io: FileIO, location: str) -> bytes:
         with io.new_input(location).open() as stream:
             data = bytes(stream.read(METADATA_SIZE_BYTES_MAX + 1))
     except OSError as error:
+        if local_path(location) is None and not isinstance(error, FileNotFoundError):
+            raise UnavailableError(f"{location}: the object store does not answer, try again: {error}") from error
         raise MetadataFileError(f"{location}: the table's metadata cannot be read: {error}") from error
     if len(data) > METADATA_SIZE_BYTES_MAX:
         raise MetadataFileError(f"{location}: expected at most {METADATA_SIZE_BYTES_MAX} bytes of metadata, found more")

@@ -7,12 +7,10 @@ access has permitted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
-from urllib.parse import quote, unquote
 
-from gateway.catalogs.builtin import PAGE_SIZE_MAX, BuiltinCatalog
+from gateway.catalogs import Catalog, Onward, Page, Snapshots
 from gateway.changes import no_such_namespace, no_such_table
 from gateway.commit_flow import rules_in_force
 from gateway.errors import BadRequestError
@@ -22,36 +20,25 @@ from gateway.identity import Principal
 from gateway.judgement import Asked, Read, judge_access
 from gateway.policy.variables import CommitView, RequestView
 
-SEPARATOR: Final = "/"
-PAGE_TOKEN_LENGTH_MAX: Final = 16 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """One page of a list, and the token that asks for the next one (None: this is the end)."""
-
-    names: Sequence[Any]
-    next_token: str | None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
     """One caller, permitted to do one thing to one target of one catalog."""
 
-    catalog: BuiltinCatalog
+    catalog: Catalog
     target: Target
 
-    async def load_table(self) -> tuple[str, Mapping[str, Any]]:
+    async def show_table(self, snapshots: Snapshots) -> bytes:
         """
-        Return the metadata location and the metadata of the table.
+        Return the table as engines are shown it (LoadTableResult, JSON).
 
         Raises:
             NotFoundError: if there is no such table.
         """
-        loaded = await self.catalog.load(self.target)
-        if loaded.metadata is None or loaded.metadata_location is None:
+        shown = await self.catalog.show_table(self.target, snapshots)
+        if shown is None:
             raise no_such_table(self.target)
-        return loaded.metadata_location, loaded.metadata
+        return shown
 
     async def load_namespace(self) -> Mapping[str, str]:
         """
@@ -71,20 +58,12 @@ class Reader:
 
         Raises:
             NotFoundError: if there is no such namespace.
-            BadRequestError: if the token is not one of ours.
+            BadRequestError: if the token is not one of the catalog's.
         """
-        after = _after(page_token)
-        limit, rows = _limit(page_token, page_size), list[str]()
-        while True:
-            found = await self.catalog.list_tables(self.target.namespace, after=after, limit=limit)
-            if found is None:
-                raise no_such_namespace(self.target.namespace)
-            rows += found
-            if len(found) < limit:
-                return Page(names=rows, next_token=None)
-            after = found[-1]
-            if page_token is not None:
-                return Page(names=rows, next_token=quote(after, safe=""))
+        page = await self.catalog.list_tables(self.target.namespace, page_token=page_token, page_size=page_size)
+        if page is None:
+            raise no_such_namespace(self.target.namespace)
+        return page
 
     async def list_namespaces(self, *, page_token: str | None, page_size: int | None) -> Page:
         """
@@ -92,34 +71,28 @@ class Reader:
 
         Raises:
             NotFoundError: if the parent does not exist.
-            BadRequestError: if the token is not one of ours.
+            BadRequestError: if the token is not one of the catalog's.
         """
-        last = tuple(unquote(level) for level in _after(page_token).split(SEPARATOR)) if page_token else ()
-        limit, rows = _limit(page_token, page_size), list[tuple[str, ...]]()
-        while True:
-            found = await self.catalog.list_namespaces(self.target.namespace, after=last, limit=limit)
-            if found is None:
-                raise no_such_namespace(self.target.namespace)
-            rows += found
-            if len(found) < limit:
-                return Page(names=rows, next_token=None)
-            last = found[-1]
-            if page_token is not None:
-                token = SEPARATOR.join(quote(level, safe="") for level in last)
-                return Page(names=rows, next_token=quote(token, safe=""))
+        page = await self.catalog.list_namespaces(self.target.namespace, page_token=page_token, page_size=page_size)
+        if page is None:
+            raise no_such_namespace(self.target.namespace)
+        return page
 
 
-async def permit(house: House, principal: Principal, target: Target, *, verb: str, request: RequestView) -> Reader:
+async def permit(
+    house: House, principal: Principal, target: Target, *, verb: str, request: RequestView, onward: Onward
+) -> Reader:
     """
     Return a reader of `target` for `principal`, if access permits `verb` (load, exists or list).
 
     Raises:
         NotFoundError: if the tenant has no such catalog.
+        ForwardingLoopError: if the catalog would lead back here.
         ForbiddenError: if no rule permits it, or one forbids it.
         UnavailableError: if access could not be judged.
     """
     state = await rules_in_force(house, principal)
-    catalog = house.catalog(principal.tenant, state, target.alias)
+    catalog = house.catalog(principal.tenant, state, target.alias, onward)
     operation = f"{target.kind}.{verb}"
     read = Read(
         log_id=principal.log_id,
@@ -170,17 +143,3 @@ def parse_parent(text: str | None) -> tuple[str, ...]:
         BadRequestError: if it is not a namespace.
     """
     return () if not text else parse_namespace(text.split("\x1f"), field="parent")
-
-
-def _after(page_token: str | None) -> str:
-    if not page_token:
-        return ""
-    if len(page_token) > PAGE_TOKEN_LENGTH_MAX or "\x00" in (after := unquote(page_token)):
-        raise BadRequestError("expected a token of an earlier page", field="pageToken")
-    return after
-
-
-def _limit(page_token: str | None, page_size: int | None) -> int:
-    if page_token is None or page_size is None:
-        return PAGE_SIZE_MAX
-    return min(page_size, PAGE_SIZE_MAX)

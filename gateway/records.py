@@ -18,11 +18,14 @@ from uuid import UUID
 import orjson
 
 from gateway.catalogs.catalog import Change, Loaded
+from gateway.catalogs.onward import Onward
+from gateway.catalogs.replies import Outcome
 from gateway.identity import Principal
 from gateway.judgement import Judgement
 from gateway.metadata import added_snapshot_ids
 from gateway.metadata_files import Written
 from gateway.mutations import Mutation
+from gateway.open_decisions import FORWARD, Forwarding
 from ledger import canonical
 from ledger.event import Event, Part, PreparedEvent, prepare
 from ledger.events import CommitDecided, CommitSettled, Evidence, Settled, to_data
@@ -48,6 +51,7 @@ class Requested:
     client: str
     body: bytes
     request_hash: str
+    onward: Onward
 
 
 def request_hash(key: bytes, *, method: str, path: str, body: bytes) -> str:
@@ -67,9 +71,12 @@ def decided(
     *,
     at: datetime,
     random: Random,
+    forwarding: Forwarding | None = None,
 ) -> PreparedEvent:
     """
     Return the decision on a request. `change` is what it will make of the target: None if it makes nothing.
+
+    `forwarding` is what is known of an approved request that a catalog elsewhere will be sent.
     """
     mutation = requested.mutation
     data = CommitDecided(
@@ -84,7 +91,7 @@ def decided(
         reason=judgement.reason,
         request=requested.request_hash,
         snapshots=added_snapshot_ids(mutation.updates),
-        table_uuid=_table_uuid(loaded, change),
+        table_uuid=table_uuid(loaded, change),
     )
     payloads = {
         "principal": canonical.encode(requested.principal.payload()),
@@ -97,6 +104,9 @@ def decided(
         Part(name=name, payload=payload, salt=random(32), subject=requested.principal.actor)
         for name, payload in payloads.items()
     )
+    if forwarding is not None:
+        # Of nobody: the row that is replayed from it must outlive whoever asked.
+        parts += (Part(name=FORWARD, payload=forwarding.payload(), salt=random(32)),)
     return prepare(
         Event(
             type=CommitDecided.TYPE,
@@ -121,24 +131,50 @@ def settled(
     at: datetime,
 ) -> PreparedEvent:
     """
-    Return what became of an approved request that group `decision` decided.
+    Return what became of an approved request that group `decision` decided, in a catalog whose pointers are ours.
     """
-    mutation = requested.mutation
     data = CommitSettled(
         decision=str(decision),
         evidence=Evidence.ANSWER,
         metadata_location=written.location if written else None,
         metadata_sha256=written.sha256 if written else None,
         outcome=outcome,
-        snapshots=added_snapshot_ids(mutation.updates),
-        table_uuid=_table_uuid(loaded, change),
+        snapshots=added_snapshot_ids(requested.mutation.updates),
+        table_uuid=table_uuid(loaded, change),
     )
+    return settled_event(data, key=requested.mutation.target.key, actor=requested.principal.actor, at=at)
+
+
+def settled_by_reply(
+    requested: Requested, decision: UUID, loaded: Loaded, change: Change, outcome: Outcome, *, at: datetime
+) -> PreparedEvent:
+    """
+    Return what became of an approved request that group `decision` decided, as the reply of a catalog elsewhere has it.
+
+    The digest of the metadata file stays unknown: the file is the upstream's, and is not read here.
+    """
+    data = CommitSettled(
+        decision=str(decision),
+        evidence=Evidence.ANSWER,
+        metadata_location=outcome.metadata_location,
+        metadata_sha256=None,
+        outcome=outcome.settled,
+        snapshots=added_snapshot_ids(requested.mutation.updates),
+        table_uuid=outcome.table_uuid or table_uuid(loaded, change),
+    )
+    return settled_event(data, key=requested.mutation.target.key, actor=requested.principal.actor, at=at)
+
+
+def settled_event(data: CommitSettled, *, key: str, actor: str, at: datetime) -> PreparedEvent:
+    """
+    Return an outcome as an event of the log.
+    """
     return prepare(
         Event(
             type=CommitSettled.TYPE,
             version=CommitSettled.VERSION,
-            key=mutation.target.key,
-            actor=requested.principal.actor,
+            key=key,
+            actor=actor,
             occurred_at=at,
             data=to_data(data),
         )
@@ -165,6 +201,9 @@ def inputs(requested: Requested) -> bytes:
     return orjson.dumps(known, option=orjson.OPT_SORT_KEYS)
 
 
-def _table_uuid(loaded: Loaded, change: Change | None) -> str | None:
+def table_uuid(loaded: Loaded, change: Change | None) -> str | None:
+    """
+    Return the identity of the table that a request is about; None of a namespace, or while it is not known.
+    """
     metadata = (change.metadata if change else None) or loaded.metadata
-    return str(metadata["table-uuid"]) if metadata else None
+    return (str(metadata.get("table-uuid") or "") or None) if metadata else None

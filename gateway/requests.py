@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.catalogs.onward import Onward
 from gateway.errors import BadRequestError, TooLargeError
 from gateway.identifiers import Target, parse_alias, parse_name_segment, parse_namespace_segment
 from gateway.mutations import Operation
@@ -37,6 +38,7 @@ class Request:
     purge: bool
     content_length: int | None
     chunks: AsyncIterator[bytes]
+    onward: Onward
 
     @property
     def body_size_bytes_max(self) -> int:

@@ -6,6 +6,7 @@ What operators' commands work with: the database of the home, opened for one com
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -25,12 +26,13 @@ from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, find_tenant, found_tenant
 from ledger.events import ProjectionAttested
 from ledger.read import Log
+from projections.lake.secrets import SecretDirectory
 from projections.projection import Projection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorDesk:
-    """What people edit, in the hands of the operator (implements `gateway.cli.Desk`)."""
+    """What people edit, in the hands of the operator (implements `gateway.desk.Desk`)."""
 
     services: Services
 
@@ -76,6 +78,18 @@ class OperatorDesk:
                 f"tenant {name!r:.80} exists already: choose another name", kind="AlreadyExistsException"
             )
         return await found_tenant(self.services, name=name, identity=identity, roles=roles, alias=alias)
+
+    async def store_secret(self, tenant: str, secret: str, value: str) -> None:
+        """
+        Store what the options of a tenant's catalogs name as `secret:<secret>`, in place of what is there.
+
+        Raises:
+            NotFoundError: if there is no such tenant.
+            SecretMissingError: if the id or the value is not of its form, or it cannot be stored.
+        """
+        owner, _ = await find_tenant(self.services, tenant)
+        directory = SecretDirectory(self.services.foundation.settings.home / "secrets" / "tenants")
+        await asyncio.to_thread(directory.write, owner, secret, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

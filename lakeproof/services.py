@@ -10,14 +10,17 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import time_ns
+from typing import Final
 from uuid import UUID
 
 from gateway.admin.application import Admin
 from gateway.catalogs import KINDS
 from gateway.catalogs.builtin import GUARDS as CATALOG_GUARDS
+from gateway.catalogs.upstream import open_client
+from gateway.catalogs.upstreams import Upstreams
 from gateway.control import ControlPlane
 from gateway.database import Database
 from gateway.house import House
@@ -28,6 +31,7 @@ from gateway.policy.pool import WorkerEngine
 from gateway.refusals import Refusals
 from gateway.request_keys import RequestKeys
 from lakeproof.foundation import Foundation
+from lakeproof.settings import Settings
 from ledger.append import CORE_GUARDS, Appender
 from ledger.doorbell import Doorbell
 from ledger.event import random_group_id
@@ -35,6 +39,11 @@ from ledger.guards import GuardRegistry
 from ledger.log_store import LogStore
 from ledger.read import Log, read_logs
 from ledger.sequence import Appended, Group, Stale
+from projections.lake.secrets import SecretDirectory
+
+S3_SCHEMES: Final = ("s3://", "s3a://", "s3n://")
+S3_CONNECT_TIMEOUT_S: Final = "5"
+S3_REQUEST_TIMEOUT_S: Final = "30"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +61,30 @@ class Services:
         """Return every log of the installation."""
         async with self.house.database.as_role(self.foundation.installation.roles.auditor) as connection:
             return await read_logs(connection)
+
+
+def storage_properties(settings: Settings) -> dict[str, str]:
+    """
+    Return what opens the warehouse's files, in PyIceberg's words; nothing for a local one.
+    """
+    if not settings.warehouse.startswith(S3_SCHEMES):
+        return {}
+    given = {
+        "s3.endpoint": settings.s3_endpoint,
+        "s3.region": settings.s3_region,
+        "s3.access-key-id": settings.s3_access_key_id,
+        "s3.secret-access-key": settings.s3_secret_access_key,
+    }
+    bounds = {"s3.connect-timeout": S3_CONNECT_TIMEOUT_S, "s3.request-timeout": S3_REQUEST_TIMEOUT_S}
+    return {name: value for name, value in given.items() if value is not None} | bounds
+
+
+def engine_properties(settings: Settings) -> dict[str, str]:
+    """
+    Return what engines are told of the warehouse's storage: where it is, never credentials.
+    """
+    told = storage_properties(settings)
+    return {name: told[name] for name in ("s3.endpoint", "s3.region") if name in told}
 
 
 def now() -> datetime:
@@ -77,6 +110,7 @@ async def open_services(
     settings, installation = foundation.settings, foundation.installation
     roles = installation.roles
     doorbell = Doorbell(installation.dsn)
+    secrets = SecretDirectory(settings.home / "secrets" / "tenants")
     guards = GuardRegistry((*CORE_GUARDS, *KEY_GUARDS, *CATALOG_GUARDS))
     appender = Appender(
         installation.as_role(roles.appender),
@@ -90,7 +124,7 @@ async def open_services(
     async def append(log_id: int, group: Group) -> Appended | Stale:
         return await appender.append(log_id, group, timeout_s=settings.append_deadline_s)
 
-    async with appender, Database(installation.dsn) as database, engine:
+    async with appender, Database(installation.dsn) as database, open_client() as client, engine:
         async with database.as_role(roles.auditor) as connection:
             logs = await read_logs(connection)
         system = next(log for log in logs if log.tenant is None)
@@ -113,7 +147,14 @@ async def open_services(
                 random=random,
             ),
             database=database,
-            files=MetadataFiles(),
+            files=MetadataFiles(storage_properties(settings)),
+            table_config=engine_properties(settings),
+            upstreams=Upstreams(client=client, secrets=secrets, timeout_s=settings.upstream_timeout_s),
+            secrets=secrets,
+            polaris_webhook=settings.polaris_webhook == 1,
+            decision_timeout=timedelta(seconds=max(settings.reconcile_after_s, settings.upstream_timeout_s)),
+            installation=installation.id,
+            owner=random(16).hex(),
             request_keys=RequestKeys(database, role=roles.gateway, random=random),
             refusals=Refusals(append, system_log_id=system.log_id, clock=now, random=random),
             roles=roles,

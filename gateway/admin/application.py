@@ -163,7 +163,7 @@ class Admin:
         limits.check_id(alias, field="alias")
         if kind not in self._catalog_kinds:
             raise BadRequestError(f"expected one of {sorted(self._catalog_kinds)}, found {kind!r:.80}", field="kind")
-        checked = limits.check_options(options)
+        checked = limits.check_catalog_options(kind, options)
         limits.check_room((await self._control.current(log_id)).catalogs, "catalogs")
         await self._edits.create(log_id, by, CatalogCreated(id=alias, version=1, kind=kind, options=checked))
         return Catalog(id=alias, version=1, kind=kind, options=checked)

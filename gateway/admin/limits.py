@@ -11,6 +11,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from gateway.catalogs import BUILTIN, REST
+from gateway.catalogs.urls import is_plain_url
 from gateway.errors import BadRequestError, UnprocessableError
 
 EXPRESSION_LENGTH_MAX: Final = 4_096
@@ -24,6 +26,27 @@ OPTION_LENGTH_MAX: Final = 400
 IN_FORCE_MAX: Final = 1_000
 """Things of one kind that a tenant may have in force."""
 
+KNOWN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
+    BUILTIN: frozenset(),
+    REST: frozenset(
+        {
+            "uri",
+            "warehouse",
+            "token",
+            "location",
+            "s3.endpoint",
+            "s3.region",
+            "s3.access-key-id",
+            "s3.secret-access-key",
+            "webhook-secret",
+        }
+    ),
+}
+"""The options of each kind of catalog; of `rest`, `uri` is required."""
+
+_LOCATION = re.compile(
+    r"(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00-\x20\x7f?#\\]*)?|file:///[^\x00-\x20\x7f?#\\]*)"
+)
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,99}")
 _OPTION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -110,6 +133,38 @@ def check_options(options: Mapping[str, object]) -> dict[str, str]:
         elif isinstance(value, str) and _USERINFO.search(value):
             raise BadRequestError("expected a URL without user and password, found one with", field=field)
         checked[name] = check_text(value, field=field, length_max=OPTION_LENGTH_MAX)
+    return checked
+
+
+def check_catalog_options(kind: str, options: Mapping[str, object]) -> dict[str, str]:
+    """
+    Return the options of a catalog of `kind`, which must be one of those of that kind.
+
+    Raises:
+        BadRequestError: if one is not of its form or not known, or one that is needed is missing.
+    """
+    checked = check_options(options)
+    known = KNOWN_OPTIONS[kind]
+    for name in checked:
+        if name not in known:
+            expected = f"one of {', '.join(sorted(known))}" if known else "no options"
+            raise BadRequestError(f"a catalog of kind {kind} takes {expected}", field=f"options.{name}")
+    if kind == REST and "uri" not in checked:
+        raise BadRequestError("expected the http or https URL of the catalog, found none", field="options.uri")
+    for name in ("uri", "s3.endpoint"):
+        if name in checked and not is_plain_url(checked[name]):
+            raise BadRequestError(
+                f"expected an http or https URL without user, query and fragment, found {checked[name]!r:.80}",
+                field=f"options.{name}",
+            )
+    if "location" in checked and (not _LOCATION.fullmatch(checked["location"]) or "/.." in checked["location"]):
+        raise BadRequestError(
+            f"expected s3://bucket/… or file:///…, found {checked['location']!r:.80}", field="options.location"
+        )
+    if ("s3.access-key-id" in checked) != ("s3.secret-access-key" in checked):
+        raise BadRequestError(
+            "expected s3.access-key-id and s3.secret-access-key together", field="options.s3.access-key-id"
+        )
     return checked
 
 

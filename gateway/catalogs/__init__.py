@@ -1,18 +1,55 @@
 """
 Catalog adapters: how the gateway reaches the catalog behind an alias.
 
-An adapter offers `load()` and one of two ways to make a change happen: `SwapsPointer` (the change is a guard in the
-group that records it) or, for catalogs elsewhere, forwarding. `catalog.py` holds the Protocols, `builtin.py` the
-catalog whose pointers are rows beside the log. `KINDS` is the one list: a new adapter is one module and one line.
+An adapter offers what any `Catalog` does and one of two ways to make a change happen: `SwapsPointer` (the change is a
+guard in the group that records it) or `Forwards` (the change is asked of a catalog elsewhere). `catalog.py` holds the
+Protocols, `builtin.py` the catalog whose pointers are rows beside the log, `rest.py` any that speaks Iceberg's REST
+protocol. `KINDS` is the one list: a new adapter is one module and one line.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from gateway.catalogs.builtin import BuiltinCatalog
-from gateway.catalogs.catalog import Catalog, Change, Loaded, SwapsPointer
+from gateway.catalogs.catalog import (
+    Catalog,
+    Change,
+    Configuration,
+    Forwards,
+    Loaded,
+    Outgoing,
+    Page,
+    Snapshots,
+    SwapsPointer,
+)
+from gateway.catalogs.onward import Onward
+from gateway.catalogs.replies import Outcome, outcome_of
+from gateway.catalogs.rest import RestCatalog
 
-KINDS: Final = {"builtin": BuiltinCatalog}
+BUILTIN: Final = "builtin"
+REST: Final = "rest"
+KINDS: Final = {BUILTIN: BuiltinCatalog, REST: RestCatalog}
 
-__all__ = ["KINDS", "BuiltinCatalog", "Catalog", "Change", "Loaded", "SwapsPointer"]
+Adapter: TypeAlias = SwapsPointer | Forwards
+
+__all__ = [
+    "BUILTIN",
+    "KINDS",
+    "REST",
+    "Adapter",
+    "BuiltinCatalog",
+    "Catalog",
+    "Change",
+    "Configuration",
+    "Forwards",
+    "Loaded",
+    "Onward",
+    "Outcome",
+    "Outgoing",
+    "Page",
+    "RestCatalog",
+    "Snapshots",
+    "SwapsPointer",
+    "outcome_of",
+]

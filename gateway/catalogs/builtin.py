@@ -1,5 +1,5 @@
 """
-The built-in catalog: namespaces and table pointers are rows beside the log, metadata files lie in a local warehouse.
+The built-in catalog: namespaces and table pointers are rows beside the log, metadata files lie in a warehouse of ours.
 
 A change is a guard: the pointer swaps in the transaction that appends the decision and its outcome, so record and
 table cannot disagree. Existence and pointer are checked inside the guard's SQL (`sql/guards.sql`), whatever was loaded.
@@ -14,7 +14,14 @@ from uuid import uuid4
 
 import orjson
 
-from gateway.catalogs.catalog import Change, Loaded
+from gateway.catalogs.catalog import Birth, Change, Configuration, Loaded, Page, Snapshots
+from gateway.catalogs.page_tokens import (
+    format_name_token,
+    format_namespace_token,
+    parse_name_token,
+    parse_namespace_token,
+    rows_of_page,
+)
 from gateway.database import Database
 from gateway.errors import BadRequestError
 from gateway.identifiers import Target
@@ -29,7 +36,6 @@ GUARDS: Final = tuple(
     for name, statement in load_queries("gateway", "guards.sql").items()
 )
 
-PAGE_SIZE_MAX: Final = 1_000
 READABLE_LENGTH_MAX: Final = 100
 LOCATION_LENGTH_MAX: Final = 1_024
 SEGMENT_SIZE_BYTES_MAX: Final = 255
@@ -41,14 +47,28 @@ _AMBIGUOUS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff%?#\\]")
 
 
 class BuiltinCatalog:
-    """One alias of one tenant. `reader` is the tenant's database role, `warehouse` the URI its tables live under."""
+    """
+    One alias of one tenant. `reader` is the tenant's database role, `warehouse` the URI its tables live under.
 
-    def __init__(self, *, alias: str, reader: str, warehouse: str, database: Database, files: MetadataFiles) -> None:
+    `table_config` is what engines are told with each table about its storage; never credentials.
+    """
+
+    def __init__(
+        self,
+        *,
+        alias: str,
+        reader: str,
+        warehouse: str,
+        database: Database,
+        files: MetadataFiles,
+        table_config: Mapping[str, str],
+    ) -> None:
         self._alias = alias
         self._reader = reader
         self._warehouse = warehouse.rstrip("/")
         self._database = database
         self._files = files
+        self._table_config = dict(table_config)
 
     async def load(self, target: Target) -> Loaded:
         """
@@ -84,13 +104,55 @@ class BuiltinCatalog:
             is_empty=is_empty,
         )
 
-    async def list_tables(self, namespace: tuple[str, ...], *, after: str, limit: int) -> list[str] | None:
+    async def show_table(self, target: Target, snapshots: Snapshots) -> bytes | None:
         """
-        Return up to `limit` table names after `after`, in order; None if there is no such namespace.
+        Return the table as engines are shown it; None if there is none.
 
         Raises:
             UnavailableError: if the database cannot be reached.
+            MetadataFileError: if the metadata file is gone or is not the one that was committed.
         """
+        loaded = await self.load(target)
+        if loaded.metadata is None or loaded.metadata_location is None:
+            return None
+        metadata = loaded.metadata if snapshots is Snapshots.ALL else _referenced(loaded.metadata)
+        return self._shown(metadata, loaded.metadata_location)
+
+    def show_change(self, change: Change, location: str | None) -> bytes:
+        """Return a table that was changed as engines are shown it; one that was only staged has no `location`."""
+        return self._shown(change.metadata or {}, location)
+
+    def _shown(self, metadata: Mapping[str, Any], location: str | None) -> bytes:
+        body: dict[str, Any] = {"metadata": metadata, "config": self._table_config}
+        return orjson.dumps(body if location is None else {"metadata-location": location, **body})
+
+    async def configuration(self) -> Configuration:
+        """Return what engines are told: each table says about its storage what there is to say."""
+        return Configuration()
+
+    async def list_tables(
+        self, namespace: tuple[str, ...], *, page_token: str | None, page_size: int | None
+    ) -> Page | None:
+        """
+        Return one page of the namespace's tables in order (all of them if no token was given); None if there is none.
+
+        Raises:
+            BadRequestError: if the token is not one of ours.
+            UnavailableError: if the database cannot be reached.
+        """
+        after, limit, rows = parse_name_token(page_token), rows_of_page(page_token, page_size), list[str]()
+        while True:
+            found = await self._tables(namespace, after=after, limit=limit)
+            if found is None:
+                return None
+            rows += found
+            if len(found) < limit:
+                return Page(names=rows, next_token=None)
+            after = found[-1]
+            if page_token is not None:
+                return Page(names=rows, next_token=format_name_token(after))
+
+    async def _tables(self, namespace: tuple[str, ...], *, after: str, limit: int) -> list[str] | None:
         names = {"alias": self._alias, "namespace": list(namespace), "after": after, "limit": limit}
         async with self._database.as_role(self._reader) as connection:
             if await (await connection.execute(_QUERIES["namespace_row"], names)).fetchone() is None:
@@ -98,14 +160,33 @@ class BuiltinCatalog:
             return [row[0] for row in await (await connection.execute(_QUERIES["list_tables"], names)).fetchall()]
 
     async def list_namespaces(
-        self, parent: tuple[str, ...], *, after: tuple[str, ...], limit: int
-    ) -> list[tuple[str, ...]] | None:
+        self, parent: tuple[str, ...], *, page_token: str | None, page_size: int | None
+    ) -> Page | None:
         """
-        Return up to `limit` namespaces directly below `parent` (empty: the top level); None if there is no parent.
+        Return one page of the namespaces directly below `parent` (all of them if no token was given).
+
+        None if there is no such parent; an empty one is the top level.
 
         Raises:
+            BadRequestError: if the token is not one of ours.
             UnavailableError: if the database cannot be reached.
         """
+        after, limit = parse_namespace_token(page_token), rows_of_page(page_token, page_size)
+        rows = list[tuple[str, ...]]()
+        while True:
+            found = await self._namespaces(parent, after=after, limit=limit)
+            if found is None:
+                return None
+            rows += found
+            if len(found) < limit:
+                return Page(names=rows, next_token=None)
+            after = found[-1]
+            if page_token is not None:
+                return Page(names=rows, next_token=format_namespace_token(after))
+
+    async def _namespaces(
+        self, parent: tuple[str, ...], *, after: tuple[str, ...], limit: int
+    ) -> list[tuple[str, ...]] | None:
         bounds = {"alias": self._alias, "parent": list(parent), "after": list(after), "limit": limit}
         async with self._database.as_role(self._reader) as connection:
             if parent:
@@ -115,14 +196,14 @@ class BuiltinCatalog:
             rows = await (await connection.execute(_QUERIES["list_namespaces"], bounds)).fetchall()
         return [tuple(row[0]) for row in rows]
 
-    def table_location(self, target: Target, table_uuid: str) -> str:
+    def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:
         """
-        Return `<warehouse>/<namespace>.<table>-<uuid>`: never two tables in one folder, whatever their names.
+        Return the location asked for, else `<warehouse>/<namespace>.<table>-<uuid>`: never two tables in one folder.
 
         What is no plain letter becomes `_`: engines disagree on whether a location is percent-encoded.
         """
         readable = _UNSAFE.sub("_", target.path)[:READABLE_LENGTH_MAX]
-        return f"{self._warehouse}/{readable}-{table_uuid}"
+        return Birth(location=location or f"{self._warehouse}/{readable}-{table_uuid}", table_uuid=table_uuid)
 
     def check_locations(self, metadata: Mapping[str, Any]) -> None:
         """
@@ -200,6 +281,13 @@ def _metadata_folder(metadata: Mapping[str, Any]) -> str:
     """Return where the table's metadata files go (property `write.metadata.path`, else below its location)."""
     folder = metadata.get("properties", {}).get("write.metadata.path") or f"{metadata['location'].rstrip('/')}/metadata"
     return str(folder).rstrip("/")
+
+
+def _referenced(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata with the snapshots alone that branches and tags name."""
+    named = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
+    snapshots = [snapshot for snapshot in metadata.get("snapshots", []) if snapshot["snapshot-id"] in named]
+    return {**metadata, "snapshots": snapshots}
 
 
 def _is_plain(segment: str) -> bool:

@@ -1,14 +1,18 @@
 """
-What the commit flow asks of a catalog: the state of a target, and a way to change it.
+What the gateway asks of a catalog: the state of a target, what engines are shown of it, and a way to change it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, runtime_checkable
 
+from gateway.catalogs.replies import Answered, Reply
+from gateway.errors import GatewayError
 from gateway.identifiers import Target
+from gateway.metadata import Requirement
 from gateway.metadata_files import Written
 from gateway.mutations import Mutation
 from ledger.guards import GuardCall
@@ -20,7 +24,8 @@ class Loaded:
     A target as it is: `metadata` of a table with its location, or `properties` of a namespace; None for what is not.
 
     `namespace_exists` tells whether the namespace that would hold the target (or is the target) is there. Only of a
-    namespace: `parent_exists` tells whether the one above it is, `is_empty` whether it holds nothing.
+    namespace: `parent_exists` tells whether the one above it is, `is_empty` whether it holds nothing; a catalog
+    elsewhere is not asked, and decides itself.
     """
 
     namespace_exists: bool
@@ -39,8 +44,39 @@ class Change:
     properties: dict[str, str] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Birth:
+    """Where a new table is to live, and its identity; None for what the catalog alone decides, and only then."""
+
+    location: str | None
+    table_uuid: str | None
+
+
+class Snapshots(StrEnum):
+    """Which snapshots an engine wants to see of a table (REST specification, `snapshots`)."""
+
+    ALL = "all"
+    REFS = "refs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page of a list, and the token that asks for the next one (None: this is the end)."""
+
+    names: Sequence[Any]
+    next_token: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What a catalog tells engines at `/v1/config`: nothing in it leads round the gateway."""
+
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+
 class Catalog(Protocol):
-    """Any catalog: what is behind a target now."""
+    """Any catalog: what is behind a target now, and how engines are shown it."""
 
     async def load(self, target: Target) -> Loaded:
         """
@@ -50,8 +86,46 @@ class Catalog(Protocol):
             UnavailableError: if the catalog cannot be reached.
         """
 
-    def table_location(self, target: Target, table_uuid: str) -> str:
-        """Return where a new table of this catalog is to live, if its creator does not say."""
+    async def show_table(self, target: Target, snapshots: Snapshots) -> bytes | None:
+        """
+        Return the table as engines are shown it (LoadTableResult, JSON); None if there is none.
+
+        Raises:
+            UnavailableError: if the catalog cannot be reached.
+        """
+
+    async def configuration(self) -> Configuration:
+        """
+        Return what engines are told of this catalog.
+
+        Raises:
+            UnavailableError: if the catalog cannot be reached.
+        """
+
+    async def list_tables(
+        self, namespace: tuple[str, ...], *, page_token: str | None, page_size: int | None
+    ) -> Page | None:
+        """
+        Return one page of the names of the tables in `namespace`; None if there is no such namespace.
+
+        Raises:
+            BadRequestError: if the token is not one that this catalog gave.
+            UnavailableError: if the catalog cannot be reached.
+        """
+
+    async def list_namespaces(
+        self, parent: tuple[str, ...], *, page_token: str | None, page_size: int | None
+    ) -> Page | None:
+        """
+        Return one page of the namespaces directly below `parent` (empty: the top level); None if there is no parent.
+
+        Raises:
+            BadRequestError: if the token is not one that this catalog gave.
+            UnavailableError: if the catalog cannot be reached.
+        """
+
+    def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:
+        """Return where a new table is to live whose creator asks for `location` (None: does not say)."""
 
     def check_locations(self, metadata: Mapping[str, Any]) -> None:
         """
@@ -62,6 +136,7 @@ class Catalog(Protocol):
         """
 
 
+@runtime_checkable
 class SwapsPointer(Catalog, Protocol):
     """A catalog whose pointers are guarded rows: the change happens in the group that records it."""
 
@@ -86,3 +161,46 @@ class SwapsPointer(Catalog, Protocol):
         Raises:
             MetadataFileError: if it cannot be deleted.
         """
+
+    def show_change(self, change: Change, location: str | None) -> bytes:
+        """
+        Return a table that was changed as engines are shown it (LoadTableResult, JSON).
+
+        `location` is that of its metadata; None for a table that was only staged.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """
+    A mutation as an upstream will be sent it: the engine's own bytes, and the requirements that were added to them.
+
+    `requirements` are all that the body holds, the engine's own and those that pin what was judged (`pins`).
+    """
+
+    mutation: Mutation
+    body: bytes
+    requirements: tuple[Requirement, ...] = ()
+    pins: tuple[Requirement, ...] = ()
+
+
+@runtime_checkable
+class Forwards(Catalog, Protocol):
+    """A catalog elsewhere: the change is asked of it, and its reply says what became of it."""
+
+    def prepare(self, mutation: Mutation, loaded: Loaded, body: bytes) -> Outgoing:
+        """
+        Return what is to be sent for `mutation`, judged against `loaded`: `body` with the requirements that pin that.
+
+        Raises:
+            BadRequestError: if the body could be read in two ways, so that another commit than the judged one happens.
+        """
+
+    async def forward(self, outgoing: Outgoing) -> Reply:
+        """Send it, once, and return what came of that: never raises for what the upstream or the network does."""
+
+    def show_answer(self, answered: Answered) -> bytes:
+        """Return an answer as engines are shown it: the upstream's own bytes, without what leads round the gateway."""
+
+    def refusal(self, answered: Answered) -> GatewayError:
+        """Return what an engine is told of an answer that is a certain no: the upstream's own words, as above."""

@@ -49,3 +49,24 @@ WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::t
 DELETE FROM gateway.tables
 WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::text[] AND name = %(name)s
   AND metadata_location = %(base)s
+
+-- name: decision_open
+-- Holds always: a decision's group has one event and is appended once.
+INSERT INTO gateway.open_decisions (
+    log_id, decision, key, operation, alias, namespace, name, base, table_uuid, snapshots, owner, deadline,
+    requirements, result
+)
+VALUES (
+    %(log_id)s, %(decision)s, %(key)s, %(operation)s, %(alias)s, %(namespace)s::text[], %(name)s, %(base)s,
+    %(table_uuid)s, %(snapshots)s::text[], %(owner)s, %(deadline)s::timestamptz, %(requirements)s, %(result)s
+)
+ON CONFLICT DO NOTHING
+
+-- name: decision_close
+-- Holds if the decision is still open: it is settled for good once, by whoever knows first.
+DELETE FROM gateway.open_decisions WHERE log_id = %(log_id)s AND decision = %(decision)s AND key = %(key)s
+
+-- name: decision_doubt
+-- Holds if the decision is still open: it stays so, and is marked as one whose outcome was asked for in vain.
+UPDATE gateway.open_decisions SET is_unknown = true
+WHERE log_id = %(log_id)s AND decision = %(decision)s AND key = %(key)s

@@ -14,6 +14,7 @@ import pytest
 from gateway.admin import limits
 from gateway.admin.aggregates import AccessRule, ApiKey, Catalog, Policy, RetiredError, Tenant, aggregate_key, project
 from gateway.admin.application import OPERATOR, Admin, Editor, StaleEditError
+from gateway.catalogs import KINDS
 from gateway.control import ControlPlane, ControlUnknownError
 from gateway.errors import (
     BadRequestError,
@@ -51,7 +52,7 @@ def admin(services: Services) -> Admin:
     return services.house.admin
 
 
-def another_admin(services: Services, *, store: LogStore | None = None, kinds: tuple[str, ...] = ("builtin",)) -> Admin:
+def another_admin(services: Services, *, store: LogStore | None = None, kinds: tuple[str, ...] = tuple(KINDS)) -> Admin:
     """An admin as another process would have it: with a control plane of its own, over the same database."""
     house = services.house
     lend = partial(house.database.as_role, house.roles.gateway)
@@ -133,11 +134,11 @@ async def test_aggregates_rebuilt_from_the_log_are_what_the_operations_returned(
     await admin.create_policy(log_id, by, policy_id="p", expression="true", message="no")
     policy = await admin.change_policy(log_id, by, policy_id="p", expression="1 == 1", message="still no")
     rule = await admin.create_access_rule(log_id, by, rule_id="r", effect="forbid", expression="true")
-    catalog = await admin.create_catalog(log_id, by, alias="lake", kind="builtin", options={"x": "y"})
+    catalog = await admin.create_catalog(log_id, by, alias="lake", kind="rest", options={"uri": "https://x.example"})
     issued = await admin.create_key(log_id, by, identity="bob@acme.example", roles=["b", "a", "b"])
     assert policy == Policy(id="p", version=2, expression="1 == 1", message="still no")
     assert rule == AccessRule(id="r", version=1, effect=Effect.FORBID, expression="true")
-    assert catalog == Catalog(id="lake", version=1, kind="builtin", options={"x": "y"})
+    assert catalog == Catalog(id="lake", version=1, kind="rest", options={"uri": "https://x.example"})
 
     house = services.house
     store = LogStore(services.appender, partial(house.database.as_role, house.roles.gateway), new_group_id=new_group_id)
@@ -225,7 +226,7 @@ async def test_of_two_who_create_one_thing_one_is_told_a_conflict(
 ) -> None:
     results = await asyncio.gather(
         *(
-            each.create_catalog(acme.log_id, OPERATOR, alias="lake", kind="builtin", options={"by": str(number)})
+            each.create_catalog(acme.log_id, OPERATOR, alias="lake", kind="rest", options={"uri": f"https://{number}"})
             for number, each in enumerate([admin, another_admin(services), another_admin(services)])
         ),
         return_exceptions=True,
@@ -367,9 +368,56 @@ def test_options_are_bounded() -> None:
 
 
 async def test_the_largest_catalog_that_is_accepted_fits_an_event(acme: Founded, admin: Admin) -> None:
-    options = {f"{n:02}" + "x" * 98: "\N{FACE WITH TEARS OF JOY}" * 400 for n in range(32)}
-    catalog = await admin.create_catalog(acme.log_id, OPERATOR, alias="a" * 63, kind="builtin", options=options)
+    face = "\N{FACE WITH TEARS OF JOY}"
+    options = {
+        "uri": "https://" + "x" * 392,
+        "warehouse": face * 400,
+        "location": "s3://bucket/" + face * 388,
+        "s3.endpoint": "https://" + "y" * 392,
+        "s3.region": face * 400,
+        "s3.access-key-id": face * 400,
+        **dict.fromkeys(("token", "s3.secret-access-key", "webhook-secret"), "secret:" + "z" * 63),
+    }
+    assert set(options) == limits.KNOWN_OPTIONS["rest"]
+    catalog = await admin.create_catalog(acme.log_id, OPERATOR, alias="a" * 63, kind="rest", options=options)
     assert catalog.options == options
+
+
+UPSTREAM = {"uri": "https://polaris.example/api/catalog"}
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({}, "uri"),
+        ({"uri": "polaris.example"}, "uri"),
+        ({"uri": "ftp://polaris.example"}, "uri"),
+        ({"uri": "https://"}, "uri"),
+        ({"uri": "https://polaris.example:x"}, "uri"),
+        ({"uri": "https://polaris.example/?warehouse=w"}, "uri"),
+        ({"uri": "https://polaris.example/#top"}, "uri"),
+        ({"uri": "https://polaris.example/a b"}, "uri"),
+        ({"uri": "https://ada:hunter2@polaris.example"}, "uri"),
+        (UPSTREAM | {"url": "https://polaris.example"}, "url"),
+        (UPSTREAM | {"token": "hunter2"}, "token"),
+        (UPSTREAM | {"location": "/etc"}, "location"),
+        (UPSTREAM | {"location": "file:///lake/../etc"}, "location"),
+        (UPSTREAM | {"location": "s3://B/x"}, "location"),
+        (UPSTREAM | {"s3.endpoint": "minio:9000"}, "s3.endpoint"),
+        (UPSTREAM | {"s3.access-key-id": "AKIA"}, "s3.access-key-id"),
+    ],
+)
+def test_an_option_that_is_not_of_its_kinds_form_is_refused(options: dict[str, str], field: str) -> None:
+    with pytest.raises(BadRequestError, match=f"^options.{field}: "):
+        limits.check_catalog_options("rest", options)
+
+
+def test_each_kind_of_catalog_takes_its_own_options() -> None:
+    assert limits.check_catalog_options("rest", UPSTREAM) == UPSTREAM
+    assert limits.check_catalog_options("builtin", {}) == {}
+    with pytest.raises(BadRequestError, match=r"^options.uri: a catalog of kind builtin takes no options"):
+        limits.check_catalog_options("builtin", UPSTREAM)
+    assert limits.KNOWN_OPTIONS.keys() == KINDS.keys()
 
 
 def test_there_is_room_for_a_thousand_of_a_kind() -> None:

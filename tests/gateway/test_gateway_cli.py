@@ -6,12 +6,14 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from gateway.cli import Desk, gateway_apps, mark_place
+from gateway.cli import gateway_apps, mark_place
+from gateway.desk import Desk
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
 from gateway.policy.engine import PolicyNotCompiledError
 from lakeproof import console
@@ -20,6 +22,8 @@ from lakeproof.operating import OperatorDesk
 from lakeproof.provision import Installation
 from lakeproof.services import open_services
 from lakeproof.settings import load_settings
+from projections.errors import SecretMissingError
+from projections.lake.secrets import SECRET_SIZE_BYTES_MAX, SecretDirectory
 
 Command = Callable[..., Result]
 
@@ -38,7 +42,7 @@ def command(database: str, installation: Installation, tmp_path: Path) -> Comman
     app = typer.Typer(rich_markup_mode=None)
     for name, group in gateway_apps(open_desk, console).items():
         app.add_typer(group, name=name)
-    return lambda *arguments: CliRunner().invoke(app, arguments)
+    return lambda *arguments, **typed: CliRunner().invoke(app, arguments, **typed)
 
 
 @pytest.fixture
@@ -141,6 +145,66 @@ def test_catalogs_are_added_by_kind(command: Command, acme: dict[str, object]) -
     assert aliases == ["lake", "attic"]
 
 
+def test_a_catalog_elsewhere_is_added_with_its_options(command: Command, acme: dict[str, object]) -> None:
+    options = ("--option", "uri=https://catalog.example/api", "--option", "token=secret:partner")
+    added = command("catalogs", "add", "--tenant", "acme", "partner", "--kind", "rest", *options)
+    assert added.stdout == "catalog partner (rest) is reachable for tenant acme\n"
+    row = listed(command("catalogs", "list", "--tenant", "acme", "--json"))[-1]
+    assert row["options"] == {"uri": "https://catalog.example/api", "token": "secret:partner"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("hunter2",), ("uri=https://a", "uri=https://b"), ("uri=https://a", "token=hunter2"), ("no=hunter2",), ()],
+)
+def test_options_that_are_refused_are_not_repeated(
+    command: Command, acme: dict[str, object], options: tuple[str, ...]
+) -> None:
+    arguments = [part for option in options for part in ("--option", option)]
+    refused = command("catalogs", "add", "--tenant", "acme", "partner", "--kind", "rest", *arguments)
+    assert isinstance(refused.exception, BadRequestError)
+    assert "hunter2" not in str(refused.exception)
+    assert [row["alias"] for row in listed(command("catalogs", "list", "--tenant", "acme", "--json"))] == ["lake"]
+
+
+def test_a_secret_is_stored_from_standard_input_and_never_shown(
+    command: Command, acme: dict[str, object], tmp_path: Path
+) -> None:
+    kept = SecretDirectory(tmp_path / "home" / "secrets" / "tenants")
+    for value, typed in (("hunter2", "hunter2\n"), ("hunter3", b"hunter3")):
+        stored = command("catalogs", "secret", "partner", "--tenant", "acme", input=typed)
+        assert stored.stdout == "secret partner of tenant acme is stored; options name it as secret:partner\n"
+        assert kept.read(UUID(str(acme["tenant"])), "partner") == value
+    file = kept.directory / str(acme["tenant"]) / "partner"
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("secret_id", "value"),
+    [
+        ("partner", b""),
+        ("partner", b"\n"),
+        ("partner", b"a\nb"),
+        ("partner", b"\xff"),
+        ("partner", b"x" * (SECRET_SIZE_BYTES_MAX + 1)),
+        ("../partner", b"hunter2"),
+        ("Partner", b"hunter2"),
+    ],
+)
+def test_what_is_no_secret_is_refused_and_not_repeated(
+    command: Command, acme: dict[str, object], tmp_path: Path, secret_id: str, value: bytes
+) -> None:
+    refused = command("catalogs", "secret", secret_id, "--tenant", "acme", input=value)
+    assert isinstance(refused.exception, SecretMissingError)
+    assert "hunter2" not in str(refused.exception)
+    assert list((tmp_path / "home").rglob("partner")) == []
+
+
+def test_a_secret_of_a_tenant_that_is_not_there_is_refused(command: Command) -> None:
+    refused = command("catalogs", "secret", "partner", "--tenant", "acne", input="hunter2")
+    assert isinstance(refused.exception, NotFoundError)
+
+
 def test_a_key_is_created_listed_without_its_secret_and_revoked(command: Command, acme: dict[str, object]) -> None:
     arguments = ("--tenant", "acme", "--identity", "bob@acme.example", "--role", "b", "--role", "a")
     created = json.loads(command("keys", "create", *arguments, "--json").stdout)
@@ -168,6 +232,8 @@ def test_a_role_that_cannot_be_one_is_refused_by_its_field(command: Command, acm
         ("policies", "add", "--tenant", "acme"),
         ("policies", "list"),
         ("catalogs", "add", "--tenant", "acme"),
+        ("catalogs", "secret", "--tenant", "acme"),
+        ("catalogs", "secret", "partner"),
         ("tenants", "add", "--identity", "ada"),
         ("tenants", "add", "acme"),
         ("keys", "create", "--tenant", "acme"),

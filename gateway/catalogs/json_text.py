@@ -1,0 +1,128 @@
+"""
+JSON as text: where the members of an object stand, so that one can be exchanged and all else keeps its bytes.
+
+What engines and upstreams send is not ours to rewrite: numbers, escapes, spaces and the order of members stay as they
+are. Parsers disagree on which of two members of one name counts, so a text that is judged here and applied elsewhere
+must not have any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, ParamSpec, TypeVar
+
+from gateway.errors import BadRequestError
+
+SMALL_BYTES: Final = 256 * 1024
+"""A few milliseconds of parsing."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SPACE: Final = " \t\n\r"
+_DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A member of an object, and where its value stands in the text."""
+
+    name: str
+    value: Any
+    start: int
+    end: int
+
+
+def members(text: str, start: int = 0) -> list[Member]:
+    """
+    Return the members of the object that begins at `start` (spaces before it aside), in order, doubles included.
+
+    Raises:
+        BadRequestError: if there is no JSON object.
+    """
+    try:
+        return _members(text, start)
+    except (ValueError, IndexError, RecursionError) as error:
+        raise BadRequestError(f"expected a JSON object: {error}", field="body") from error
+
+
+def _members(text: str, start: int) -> list[Member]:
+    at = _expect(text, _skip(text, start), "{")
+    found: list[Member] = []
+    if text[at] == "}":
+        return found
+    while True:
+        if text[at] != '"':
+            message = f"expected the name of a member at character {at}"
+            raise ValueError(message)
+        name, at = _DECODER.raw_decode(text, at)
+        begin = _expect(text, _skip(text, at), ":")
+        value, end = _DECODER.raw_decode(text, begin)
+        found.append(Member(name=name, value=value, start=begin, end=end))
+        at = _skip(text, end)
+        if text[at] == "}":
+            return found
+        at = _expect(text, at, ",")
+
+
+def _skip(text: str, at: int) -> int:
+    while text[at] in _SPACE:
+        at += 1
+    return at
+
+
+def _expect(text: str, at: int, character: str) -> int:
+    """Return where the next thing behind `character` begins."""
+    if text[at] != character:
+        message = f"expected {character!r} at character {at}"
+        raise ValueError(message)
+    return _skip(text, at + 1)
+
+
+def replaced(text: str, changes: Iterable[tuple[Member, str]]) -> str:
+    """
+    Return the text with the values of some members exchanged for other JSON texts; all else is as it was.
+    """
+    pieces: list[str] = []
+    at = 0
+    for member, value in sorted(changes, key=lambda change: change[0].start):
+        pieces += (text[at : member.start], value)
+        at = member.end
+    return "".join((*pieces, text[at:]))
+
+
+async def off_loop(work: Callable[P, R], size_bytes: int, *arguments: P.args, **options: P.kwargs) -> R:
+    """
+    Return what `work` makes of `size_bytes` of JSON: large ones in a thread, so that nobody else has to wait.
+    """
+    if size_bytes <= SMALL_BYTES:
+        return work(*arguments, **options)
+    return await asyncio.to_thread(work, *arguments, **options)
+
+
+def check_unambiguous(body: bytes) -> str:
+    """
+    Return a JSON body as text if every parser reads the same out of it: UTF-8, and no name twice in one object.
+
+    Raises:
+        BadRequestError: otherwise; names the member.
+    """
+    try:
+        text = body.decode("utf-8")
+        json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise BadRequestError(f"expected JSON in UTF-8 with each member once: {error}", field="body") from error
+    return text
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        message = f"the member {twice!r:.80} stands twice in one object"
+        raise ValueError(message)
+    return found

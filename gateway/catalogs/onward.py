@@ -1,0 +1,87 @@
+"""
+What a request takes along to a catalog elsewhere: the way it has come, and how its engine wants to reach the files.
+
+Each gateway appends itself to the header `X-Lakeproof-Hops` as `<installation>/<tenant>/<alias>`. An alias that would
+reach itself, however far round, is refused for certain instead of going round until something gives way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gateway.errors import BadRequestError, ForwardingLoopError
+
+HOPS_HEADER: Final = "X-Lakeproof-Hops"
+HOPS_MAX: Final = 8
+HOPS_LENGTH_MAX: Final = 2_048
+DELEGATION_HEADER: Final = "X-Iceberg-Access-Delegation"
+VENDED: Final = "vended-credentials"
+"""The one delegation that is passed on: remote signing would send engines to the upstream, round the gateway."""
+
+_HOP = re.compile(r"[A-Za-z0-9._-]{1,128}/[0-9a-f]{32}/[A-Za-z0-9_-]{1,64}")
+
+Observe = Callable[[str, str], None]
+"""Told what was asked of an upstream (its HTTP method) and what came of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Onward:
+    """`hops` are the gateways it has been through, `delegation` how its engine wants to reach the files, if at all."""
+
+    hops: tuple[str, ...] = ()
+    delegation: str | None = None
+    observe: Observe = lambda _method, _outcome: None
+
+    def through(self, hop: str) -> Onward:
+        """
+        Return it with this gateway added to its way.
+
+        Raises:
+            ForwardingLoopError: if it has been here before, or would have been through more than 8.
+        """
+        if hop in self.hops:
+            raise ForwardingLoopError(
+                f"the catalog leads back to itself ({' -> '.join((*self.hops, hop))}): point its uri elsewhere",
+                field=HOPS_HEADER,
+            )
+        if len(self.hops) >= HOPS_MAX:
+            raise ForwardingLoopError(f"expected at most {HOPS_MAX} gateways in a row, found more", field=HOPS_HEADER)
+        return replace(self, hops=(*self.hops, hop))
+
+
+def format_hop(*, installation: str, tenant_hex: str, alias: str) -> str:
+    """
+    Return the name of one alias among all gateways.
+    """
+    return f"{installation}/{tenant_hex}/{alias}"
+
+
+def parse_hops(text: str | None) -> tuple[str, ...]:
+    """
+    Return the gateways that a request has been through, the first one first.
+
+    Raises:
+        BadRequestError: if the header is not of its form.
+        ForwardingLoopError: if there are more than 8.
+    """
+    if not text:
+        return ()
+    hops = tuple(hop.strip() for hop in text.split(","))
+    if len(text) > HOPS_LENGTH_MAX or not all(map(_HOP.fullmatch, hops)):
+        raise BadRequestError(f"expected <installation>/<tenant>/<alias>, …, found {text!r:.80}", field=HOPS_HEADER)
+    if len(hops) > HOPS_MAX:
+        raise ForwardingLoopError(
+            f"expected at most {HOPS_MAX} gateways in a row, found {len(hops)}", field=HOPS_HEADER
+        )
+    return hops
+
+
+def parse_delegation(text: str | None) -> str | None:
+    """
+    Return what of an engine's wish for delegated access is passed on; None for nothing.
+    """
+    wished = {wish.strip() for wish in (text or "").split(",")}
+    return VENDED if VENDED in wished else None

@@ -1,0 +1,86 @@
+"""
+The requirements that are added to a commit to a catalog elsewhere, so that what was judged is what is committed.
+
+Policies read a table's schema, spec, sort order, refs and identity as they were loaded; the upstream applies the commit
+to what it has when the commit arrives. Requiring of the upstream what was read makes the two one, or the commit fails.
+Of the refs those are pinned that the commit moves, and `main`, whose snapshot policies see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from gateway.catalogs.json_text import members, replaced
+from gateway.errors import BadRequestError
+from gateway.metadata import Requirement, Update
+
+MAIN: Final = "main"
+
+_IDS: Final = (
+    ("assert-current-schema-id", "current-schema-id"),
+    ("assert-default-spec-id", "default-spec-id"),
+    ("assert-default-sort-order-id", "default-sort-order-id"),
+)
+_NO_SNAPSHOT: Final = -1
+
+
+def pins_of(
+    metadata: Mapping[str, Any], updates: Sequence[Update], required: Sequence[Requirement]
+) -> tuple[Requirement, ...]:
+    """
+    Return the requirements that hold of `metadata` alone among those a commit of `updates` is judged against.
+
+    What is among `required` already, the commit's own, is not repeated.
+    """
+    known = {_subject(requirement) for requirement in required}
+    return tuple(pin for pin in _pins(metadata, updates) if _subject(pin) not in known)
+
+
+def _pins(metadata: Mapping[str, Any], updates: Sequence[Update]) -> Iterator[Requirement]:
+    table_uuid = metadata.get("table-uuid")
+    if isinstance(table_uuid, str):
+        yield {"type": "assert-table-uuid", "uuid": table_uuid}
+    for kind, member in _IDS:
+        # Metadata of format version 1 may lack them: what is not written cannot be required.
+        if isinstance(value := metadata.get(member), int):
+            yield {"type": kind, member: value}
+    moved = {
+        update["ref-name"] for update in updates if update["action"] in {"set-snapshot-ref", "remove-snapshot-ref"}
+    }
+    for ref in sorted(moved | {MAIN}):
+        yield {"type": "assert-ref-snapshot-id", "ref": ref, "snapshot-id": _snapshot_of(metadata, ref)}
+
+
+def _snapshot_of(metadata: Mapping[str, Any], ref: str) -> int | None:
+    """The snapshot of a ref; None if there is no such ref, which can be required too."""
+    refs = metadata.get("refs") or {}
+    if ref in refs:
+        found: int = refs[ref]["snapshot-id"]
+        return found
+    current = metadata.get("current-snapshot-id")
+    return current if ref == MAIN and isinstance(current, int) and current != _NO_SNAPSHOT else None
+
+
+def _subject(requirement: Requirement) -> tuple[str, Any]:
+    """What a requirement is about: two of one subject say the same, or the commit's own did not hold."""
+    return requirement["type"], requirement.get("ref")
+
+
+def with_requirements(text: str, added: Sequence[Requirement]) -> str:
+    """
+    Return the body of a commit (CommitTableRequest) with `added` behind its own requirements; all else is as it was.
+
+    Raises:
+        BadRequestError: if it is not the body of a commit.
+    """
+    pins = [orjson.dumps(requirement).decode() for requirement in added]
+    found = [member for member in members(text) if member.name == "requirements"]
+    if len(found) != 1 or not isinstance(found[0].value, list):
+        raise BadRequestError("expected one list", field="requirements")
+    own = text[found[0].start : found[0].end]
+    inside = own[1:-1].rstrip()
+    together = ",".join((*([inside] if inside.strip() else []), *pins))
+    return replaced(text, [(found[0], f"[{together}]")])

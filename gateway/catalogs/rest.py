@@ -1,0 +1,247 @@
+"""
+The adapter of kind `rest`: a catalog elsewhere that speaks the Iceberg REST protocol (Polaris, Nessie, Unity,
+Lakekeeper, another Lakeproof).
+
+What is asked goes out as the engine wrote it, and what comes back goes in as the upstream wrote it: only the
+requirements that pin what was judged are added (`pins.py`), and only what leads round the gateway is taken away
+(`rewrite.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+import orjson
+
+from gateway.catalogs.catalog import Birth, Configuration, Loaded, Outgoing, Page, Snapshots
+from gateway.catalogs.json_text import check_unambiguous, off_loop
+from gateway.catalogs.onward import Onward
+from gateway.catalogs.page_tokens import PAGE_SIZE_MAX, PAGE_TOKEN_LENGTH_MAX
+from gateway.catalogs.pins import pins_of, with_requirements
+from gateway.catalogs.replies import Answered, NeverSent, Reply, error_of, parse_table
+from gateway.catalogs.rewrite import table_answer
+from gateway.catalogs.upstreams import Place, Upstream
+from gateway.errors import BadRequestError, GatewayError
+from gateway.identifiers import Target
+from gateway.mutations import Mutation, Operation
+
+NAMES_MAX: Final = 1_000_000
+"""Names in one page of a list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestCatalog:
+    """One alias of one tenant, for one request: `onward` is what that takes along."""
+
+    upstream: Upstream
+    onward: Onward
+
+    async def load(self, target: Target) -> Loaded:
+        """
+        Return the state of `target` at the upstream.
+
+        Raises:
+            UnavailableError: if the upstream cannot be reached or its answer is not one.
+            UpstreamCredentialsError, UpstreamAnswerError: if it says no.
+        """
+        if target.name is None:
+            return await self._load_namespace(target)
+        answered = await self._get(await self._table(target))
+        if answered is not None:
+            table = parse_table(answered.body)
+            if table is None:
+                raise self.upstream.unavailable(answered)
+            return Loaded(namespace_exists=True, metadata=table[1], metadata_location=table[0])
+        holder = await self._load_namespace(Target(alias=target.alias, namespace=target.namespace))
+        return Loaded(namespace_exists=holder.namespace_exists)
+
+    async def _load_namespace(self, target: Target) -> Loaded:
+        answered = await self._get(await self._namespace(target.namespace))
+        if answered is None:
+            return Loaded(namespace_exists=False)
+        properties = self._object(answered).get("properties") or {}
+        if not isinstance(properties, dict) or not all(isinstance(text, str) for text in properties.values()):
+            raise self.upstream.unavailable(answered)
+        return Loaded(namespace_exists=True, properties=properties)
+
+    async def show_table(self, target: Target, snapshots: Snapshots) -> bytes | None:
+        """
+        Return the upstream's own answer, without what leads round the gateway; None if there is no such table.
+
+        Raises as `load`.
+        """
+        query = "" if snapshots is Snapshots.ALL else f"?snapshots={snapshots}"
+        answered = await self._get(f"{await self._table(target)}{query}")
+        if answered is None:
+            return None
+        if parse_table(answered.body) is None:
+            raise self.upstream.unavailable(answered)
+        return await off_loop(self.show_answer, len(answered.body), answered)
+
+    async def configuration(self) -> Configuration:
+        """Return what the upstream tells engines, without what leads round the gateway. Raises as `load`."""
+        return (await self._place()).configuration
+
+    async def list_tables(
+        self, namespace: tuple[str, ...], *, page_token: str | None, page_size: int | None
+    ) -> Page | None:
+        """Return one page as the upstream makes it; its tokens are the upstream's own. Raises as `load`."""
+        query = _page_query(page_token, page_size)
+        answered = await self._get(f"{await self._namespace(namespace)}/tables{_query(query)}")
+        if answered is None:
+            return None
+        names = [_member(one, "name") for one in self._names(answered, "identifiers")]
+        if not all(isinstance(name, str) for name in names):
+            raise self.upstream.unavailable(answered)
+        return self._page(answered, names)
+
+    async def list_namespaces(
+        self, parent: tuple[str, ...], *, page_token: str | None, page_size: int | None
+    ) -> Page | None:
+        """Return one page as the upstream makes it; its tokens are the upstream's own. Raises as `load`."""
+        place = await self._place()
+        query = _page_query(page_token, page_size)
+        if parent:
+            query = [f"parent={place.namespace(parent)}", *query]
+        answered = await self._get(f"{place.root}/namespaces{_query(query)}")
+        if answered is None:
+            return None
+        names = self._names(answered, "namespaces")
+        if not all(isinstance(name, list) and all(isinstance(level, str) for level in name) for name in names):
+            raise self.upstream.unavailable(answered)
+        return self._page(answered, names)
+
+    def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:  # noqa: ARG002 - the upstream's
+        """Return the location asked for: all else about a new table is the upstream's to decide, and not yet known."""
+        return Birth(location=location, table_uuid=None)
+
+    def check_locations(self, metadata: Mapping[str, Any]) -> None:
+        """Check nothing: what this catalog writes, the upstream writes, where the upstream permits."""
+
+    # Changes
+
+    def prepare(self, mutation: Mutation, loaded: Loaded, body: bytes) -> Outgoing:
+        """
+        Return what is to be sent for `mutation`: the engine's own body, and in a commit the pins of what was judged.
+
+        Raises:
+            BadRequestError: if the body could be read in two ways.
+        """
+        if not body or mutation.operation in {Operation.TABLE_DROP, Operation.NAMESPACE_DROP}:
+            return Outgoing(mutation=mutation, body=b"", requirements=mutation.requirements)
+        text = check_unambiguous(body)
+        if mutation.operation is not Operation.TABLE_COMMIT or loaded.metadata is None:
+            return Outgoing(mutation=mutation, body=body, requirements=mutation.requirements)
+        pins = pins_of(loaded.metadata, mutation.updates, mutation.requirements)
+        return Outgoing(
+            mutation=mutation,
+            body=with_requirements(text, pins).encode() if pins else body,
+            requirements=(*mutation.requirements, *pins),
+            pins=pins,
+        )
+
+    async def forward(self, outgoing: Outgoing) -> Reply:
+        """Send it, once, and return what came of that."""
+        try:
+            method, url = await self._route(outgoing.mutation)
+            return await self.upstream.ask(method, url, self.onward, body=outgoing.body or None)
+        except GatewayError as error:
+            # Where to ask, or as whom, could not be found out: the mutation itself was not sent.
+            return NeverSent(cause=str(error))
+
+    async def _route(self, mutation: Mutation) -> tuple[str, str]:
+        target = mutation.target
+        match mutation.operation:
+            case Operation.TABLE_CREATE if mutation.create is not None:
+                return "POST", f"{await self._namespace(target.namespace)}/tables"
+            case Operation.TABLE_CREATE | Operation.TABLE_COMMIT:
+                return "POST", await self._table(target)
+            case Operation.TABLE_DROP:
+                return "DELETE", await self._table(target)
+            case Operation.NAMESPACE_CREATE:
+                return "POST", f"{(await self._place()).root}/namespaces"
+            case Operation.NAMESPACE_UPDATE:
+                return "POST", f"{await self._namespace(target.namespace)}/properties"
+            case Operation.NAMESPACE_DROP:
+                return "DELETE", await self._namespace(target.namespace)
+
+    def show_answer(self, answered: Answered) -> bytes:
+        """Return an answer as engines are shown it: the upstream's bytes, without what leads round the gateway."""
+        place = self.upstream.place
+        if place is None or not answered.body:
+            return answered.body
+        try:
+            return table_answer(answered.body, place.url)
+        except BadRequestError:
+            # A success without a JSON object: of a drop, say. There is nothing in it that an engine would read.
+            return b""
+
+    def refusal(self, answered: Answered) -> GatewayError:
+        """Return what an engine is told of an answer that is a certain no."""
+        return self.upstream.refusal(answered)
+
+    # Questions
+
+    async def _place(self) -> Place:
+        return await self.upstream.find(self.onward)
+
+    async def _namespace(self, levels: tuple[str, ...]) -> str:
+        place = await self._place()
+        return f"{place.root}/namespaces/{place.namespace(levels)}"
+
+    async def _table(self, target: Target) -> str:
+        return f"{await self._namespace(target.namespace)}/tables/{quote(target.name or '', safe='')}"
+
+    async def _get(self, url: str) -> Answered | None:
+        """Ask for something; None if the upstream says, in an error of the protocol, that it is not there."""
+        reply = await self.upstream.ask("GET", url, self.onward)
+        match reply:
+            case Answered(status=200):
+                return reply
+            case Answered(status=404) if error_of(reply) is not None:
+                return None
+            case Answered(status=status) if 400 <= status <= 499 and status != 404:
+                raise self.refusal(reply)
+            case _:
+                raise self.upstream.unavailable(reply)
+
+    def _object(self, answered: Answered) -> dict[str, Any]:
+        try:
+            parsed = orjson.loads(answered.body)
+        except orjson.JSONDecodeError:
+            parsed = None
+        if not isinstance(parsed, dict):
+            raise self.upstream.unavailable(answered)
+        return parsed
+
+    def _names(self, answered: Answered, member: str) -> list[Any]:
+        names = self._object(answered).get(member)
+        if not isinstance(names, list) or len(names) > NAMES_MAX:
+            raise self.upstream.unavailable(answered)
+        return names
+
+    def _page(self, answered: Answered, names: list[Any]) -> Page:
+        token = self._object(answered).get("next-page-token")
+        return Page(names=names, next_token=token if isinstance(token, str) and token else None)
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _page_query(page_token: str | None, page_size: int | None) -> list[str]:
+    query = []
+    if page_token is not None:
+        if len(page_token) > PAGE_TOKEN_LENGTH_MAX:
+            raise BadRequestError("expected a token of an earlier page", field="pageToken")
+        query.append(f"pageToken={quote(page_token, safe='')}")
+    if page_size is not None:
+        query.append(f"pageSize={min(page_size, PAGE_SIZE_MAX)}")
+    return query
+
+
+def _query(parts: list[str]) -> str:
+    return f"?{'&'.join(parts)}" if parts else ""

@@ -1,0 +1,154 @@
+"""
+What of an upstream's answer leads round the gateway, and its removal: pure, on the JSON's own text.
+
+Guarantee: in the configuration that engines are given (of `/v1/config`, of a table, of its storage credentials) no
+member stays that says where or as whom to reach a catalog, and none whose value holds the URL of the upstream. Every
+other byte of the answer is as the upstream wrote it. An error keeps its words, without the upstream's URL.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from gateway.catalogs.json_text import Member, members, replaced
+from gateway.errors import BadRequestError
+
+ROUND: Final = frozenset(
+    {
+        "uri",
+        "prefix",
+        "warehouse",
+        "endpoints",
+        "namespace-separator",
+        "token",
+        "credential",
+        "scope",
+        "audience",
+        "oauth2-server-uri",
+        "token-exchange-enabled",
+        "token-refresh-enabled",
+        "token-expires-in-ms",
+        "signer.uri",
+        "signer.endpoint",
+        "idempotency-key-lifetime",
+    }
+)
+"""Members that say where a catalog is, as whom it is asked, or in which words: the gateway's, never the upstream's."""
+
+ROUND_PREFIXES: Final = ("s3.signer.", "s3.remote-signing", "rest.auth.", "rest.sigv4", "rest.signing", "header.")
+ROUND_SUFFIX: Final = "refresh-credentials-endpoint"
+"""As in `client.refresh-credentials-endpoint`; each object store has one of its own."""
+
+UPSTREAM: Final = "upstream"
+"""What stands for the upstream's URL in the text of an error."""
+
+T = TypeVar("T")
+
+_SECRET = re.compile(r"secret|token|passw|credential|sas-|(access|account|api|private|shared|storage)-key")
+
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class UpstreamUrl:
+    """The place of an upstream, found in texts in upper or lower case, with its port spelled out or not."""
+
+    def __init__(self, *uris: str) -> None:
+        places = "|".join(sorted({_place(uri) for uri in uris}))
+        # Slashes may be escaped, as JSON permits. Another port of the same host is another server, an object store say.
+        pattern = rf"""(?:https?:)?\\?/\\?/(?:[^\s/?#"'@]*@)?(?:{places})(?![\w.:-])"""
+        self._pattern = re.compile(pattern, re.IGNORECASE)
+
+    def is_in(self, text: str) -> bool:
+        """Tell whether the URL, or one below it, stands in `text`."""
+        return self._pattern.search(text) is not None
+
+    def removed(self, text: str) -> str:
+        """Return `text` with a word in place of the URL."""
+        return self._pattern.sub(UPSTREAM, text)
+
+
+def _place(uri: str) -> str:
+    """Return a pattern for host and port of a URL."""
+    parts = urlsplit(uri)
+    default = _PORTS[parts.scheme]
+    host = re.escape(parts.netloc.rpartition("@")[2].removesuffix(f":{parts.port}").removesuffix("."))
+    port = parts.port or default
+    return rf"{host}\.?(?::(?:{port})?)?" if port == default else rf"{host}\.?:{port}"
+
+
+def without_ways_round(config: Mapping[str, T], upstream: UpstreamUrl) -> dict[str, T]:
+    """
+    Return the members of a configuration that do not lead round the gateway.
+    """
+    return {name: value for name, value in config.items() if not _leads_round(name, value, upstream)}
+
+
+def public_configuration(config: Mapping[str, T], upstream: UpstreamUrl) -> dict[str, T]:
+    """
+    Return the members of a configuration that everyone may see who may ask for it at all.
+
+    `/v1/config` is answered before anything is permitted, so nothing in it opens a storage; a table's own may.
+    """
+    return {
+        name: value for name, value in without_ways_round(config, upstream).items() if not _SECRET.search(name.lower())
+    }
+
+
+def _leads_round(name: str, value: object, upstream: UpstreamUrl) -> bool:
+    name = name.lower()
+    # What is no text breaks the protocol, but an engine that reads it might follow it all the same.
+    text = value if isinstance(value, str) else json.dumps(value)
+    return (
+        name in ROUND
+        or name.startswith(ROUND_PREFIXES)
+        or name.endswith(ROUND_SUFFIX)
+        or upstream.is_in(name)
+        or upstream.is_in(text)
+    )
+
+
+def table_answer(body: bytes, upstream: UpstreamUrl) -> bytes:
+    """
+    Return a LoadTableResult or CommitTableResponse as engines are shown it: the same bytes, but for its configuration.
+
+    Raises:
+        BadRequestError: if it is no JSON object.
+    """
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadRequestError("expected JSON in UTF-8", field="body") from error
+    changes = []
+    for member in members(text):
+        value = _rewritten(member, upstream)
+        if value != member.value:
+            changes.append((member, json.dumps(value)))
+    return replaced(text, changes).encode() if changes else body
+
+
+def _rewritten(member: Member, upstream: UpstreamUrl) -> Any:
+    match member.name, member.value:
+        case "config", dict(config):
+            return without_ways_round(config, upstream)
+        case "storage-credentials", list(credentials):
+            return [_rewritten_credential(one, upstream) for one in credentials]
+        case _, value:
+            return value
+
+
+def _rewritten_credential(credential: Any, upstream: UpstreamUrl) -> Any:
+    if isinstance(credential, dict) and isinstance(config := credential.get("config"), dict):
+        return {**credential, "config": without_ways_round(config, upstream)}
+    return credential
+
+
+def error_answer(body: bytes, upstream: UpstreamUrl) -> bytes:
+    """
+    Return the body of an error as engines are shown it: the same bytes, but for the upstream's URL in its text.
+    """
+    text = body.decode("utf-8", "replace")
+    return upstream.removed(text).encode() if upstream.is_in(text) else body

@@ -1,0 +1,113 @@
+"""
+One upstream over HTTP: a request is sent once, and the reply says how far it got. The one place that uses httpx.
+
+Guarantee: `NeverSent` only if not one byte of the request was handed to the network. Whether it was is not guessed from
+the kind of an error but told by the transport, which says when it begins to send. Redirects are not followed, proxies
+of the environment are not used, and an answer is read up to a cap and a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+from gateway.catalogs.replies import Answered, NeverSent, Reply, Unanswered
+
+ANSWER_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
+CONNECTIONS_MAX: Final = 512
+IDLE_CONNECTIONS_MAX: Final = 64
+IDLE_S: Final = 2.0
+"""
+How long a connection is kept for the next request. Short: an upstream that closes it in the very moment when it is used
+leaves the outcome unknown.
+"""
+_CAUSE_LENGTH_MAX: Final = 200
+
+
+@asynccontextmanager
+async def open_client() -> AsyncIterator[httpx.AsyncClient]:
+    """
+    Yield the client that all upstreams of a process share; its connections are closed afterwards.
+    """
+    limits = httpx.Limits(
+        max_connections=CONNECTIONS_MAX, max_keepalive_connections=IDLE_CONNECTIONS_MAX, keepalive_expiry=IDLE_S
+    )
+    async with httpx.AsyncClient(limits=limits, follow_redirects=False, trust_env=False) as client:
+        yield client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request to an upstream: `url` is whole, `body` is sent as JSON, as it stands."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes | None = None
+
+
+@dataclass(slots=True)
+class _Wire:
+    """Whether anything of one request has been handed to the network."""
+
+    is_used: bool = False
+
+    async def trace(self, event: str, _info: Mapping[str, Any]) -> None:
+        """Note what the transport says (httpx, extension `trace`)."""
+        if event.endswith("send_request_headers.started"):
+            self.is_used = True
+
+
+async def exchange(client: httpx.AsyncClient, call: Call, *, timeout_s: float) -> Reply:
+    """
+    Send `call` once and return what came of it within `timeout_s`.
+    """
+    wire = _Wire()
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _exchange(client, call, wire, timeout_s=timeout_s)
+    except TimeoutError:
+        cause = f"no whole answer within {timeout_s:g} s"
+    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, ValueError) as error:
+        # ValueError: a header or URL that has no form on the wire; found before anything is sent.
+        cause = _told(error)
+    return Unanswered(cause=cause) if wire.is_used else NeverSent(cause=cause)
+
+
+async def _exchange(client: httpx.AsyncClient, call: Call, wire: _Wire, *, timeout_s: float) -> Reply:
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity", **call.headers}
+    if call.body is not None:
+        headers["Content-Type"] = "application/json"
+    request = client.build_request(
+        call.method,
+        call.url,
+        headers=headers,
+        content=call.body,
+        timeout=timeout_s,
+        extensions={"trace": wire.trace},
+    )
+    response = await client.send(request, stream=True)
+    try:
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > ANSWER_SIZE_BYTES_MAX:
+                return Unanswered(cause=f"the upstream's answer is over {ANSWER_SIZE_BYTES_MAX} bytes")
+    finally:
+        await response.aclose()
+    return Answered(
+        status=response.status_code,
+        body=bytes(body),
+        content_type=response.headers.get("content-type", "application/json"),
+        retry_after=response.headers.get("retry-after"),
+    )
+
+
+def _told(error: Exception) -> str:
+    """What went wrong, in few words; never the URL's query or a header."""
+    return f"{type(error).__name__}: {error}"[:_CAUSE_LENGTH_MAX] if str(error) else type(error).__name__

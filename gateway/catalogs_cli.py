@@ -1,0 +1,98 @@
+"""
+The commands `lakeproof catalogs …`: which catalogs a tenant's engines reach, and the secrets that reaching them takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from gateway.admin.aggregates import Catalog
+from gateway.admin.application import OPERATOR
+from gateway.catalogs import BUILTIN
+from gateway.desk import AsJson, Console, Desk, OpenDesk, Tenant, run_at
+from gateway.errors import BadRequestError
+from projections.lake.secrets import SECRET_SIZE_BYTES_MAX
+
+
+def catalogs_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
+    """
+    Return the commands, working with what `open_desk` opens.
+    """
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    def add(
+        alias: Annotated[str, typer.Argument(help="What engines call it (their warehouse).", show_default=False)],
+        *,
+        tenant: Tenant,
+        kind: Annotated[str, typer.Option(help="Which adapter.")] = BUILTIN,
+        option: Annotated[
+            list[str] | None,
+            typer.Option(
+                help="An option, as in uri=https://… or token=secret:<id>; repeat for several.",
+                show_default=False,
+            ),
+        ] = None,
+    ) -> None:
+        """Make a catalog reachable under an alias."""
+        options = _options(option or ())
+
+        async def work(desk: Desk) -> Catalog:
+            log_id = await desk.log_of(tenant)
+            return await desk.admin.create_catalog(log_id, OPERATOR, alias=alias, kind=kind, options=options)
+
+        catalog = run_at(open_desk, work)
+        console.say(f"catalog {catalog.id} ({catalog.kind}) is reachable for tenant {tenant}")
+
+    @app.command("list")
+    def list_(*, tenant: Tenant, as_json: AsJson = False) -> None:
+        """Show the catalogs in force, oldest first."""
+
+        async def work(desk: Desk) -> Sequence[Catalog]:
+            return await desk.admin.list_catalogs(await desk.log_of(tenant))
+
+        catalogs = [
+            {"alias": catalog.id, "kind": catalog.kind, "options": dict(catalog.options)}
+            for catalog in run_at(open_desk, work)
+        ]
+        console.show_rows(("alias", "kind"), catalogs, as_json=as_json)
+
+    @app.command()
+    def secret(
+        secret_id: Annotated[str, typer.Argument(help="Its id: options name it as secret:<id>.", show_default=False)],
+        *,
+        tenant: Tenant,
+    ) -> None:
+        """Store a secret that options name; its value is what comes on standard input. Nothing shows it again."""
+        value = _secret_value()
+
+        async def work(desk: Desk) -> None:
+            await desk.store_secret(tenant, secret_id, value)
+
+        run_at(open_desk, work)
+        console.say(f"secret {secret_id} of tenant {tenant} is stored; options name it as secret:{secret_id}")
+
+    return app
+
+
+def _options(given: Sequence[str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or name in options:
+            # A text without a name may be a secret in the wrong place: it is not repeated.
+            raise BadRequestError("expected name=value, each name once", field="option")
+        options[name] = value
+    return options
+
+
+def _secret_value() -> str:
+    """Return the secret: typed without being shown, or from a pipe. Never an argument, which any process could see."""
+    stream = typer.get_binary_stream("stdin")
+    if stream.isatty():
+        return str(typer.prompt("Value", hide_input=True, err=True))
+    # One byte more than fits tells that it does not. Whatever is not UTF-8 is refused by whoever stores it.
+    return stream.read(SECRET_SIZE_BYTES_MAX + 1).decode("utf-8", "surrogateescape").rstrip("\r\n")

@@ -1,0 +1,189 @@
+"""
+Open decisions: what was approved and asked of a catalog elsewhere, and is not known yet to have happened or not.
+
+A decision is opened by the guard of the group that records it, before the upstream sees anything, and closed by the
+guard of the `commit.settled` that ends it; an unknown outcome keeps it open. So every request that may be under way is
+a row, whichever process dies. The row is a function of the log: of the `commit.decided` and its part `forward`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from psycopg import AsyncConnection
+
+from gateway.catalogs.catalog import Change
+from gateway.errors import BadRequestError
+from gateway.identifiers import Target
+from gateway.metadata import Requirement
+from ledger import canonical
+from ledger.guards import GuardCall
+from ledger.queries import load_queries
+
+FORWARD: Final = "forward"
+"""The name of the payload part of an approved decision that is forwarded."""
+REQUIREMENTS_SIZE_BYTES_MAX: Final = 128 * 1024
+OPEN_DECISIONS_PAGE: Final = 500
+
+_QUERIES = load_queries("gateway", "open_decisions.sql")
+_VOLATILE: Final = ("last-updated-ms", "metadata-log", "snapshot-log", "metadata-file")
+"""Members of metadata that tell when and by whom it was written, not what the table is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forwarding:
+    """
+    What is known of a request before it is forwarded: who forwards it, and what can show later what became of it.
+
+    `owner` is the process (32 hex digits), `deadline` when it gives up; `requirements` are those that the upstream is
+    sent, `result` the digest of what the change would make of the target (`state_digest`), None if it would be gone.
+    """
+
+    owner: str
+    deadline: datetime
+    requirements: tuple[Requirement, ...]
+    result: str | None
+
+    def __post_init__(self) -> None:
+        if (size_bytes := len(self.requirements_json())) > REQUIREMENTS_SIZE_BYTES_MAX:
+            raise BadRequestError(
+                f"expected at most {REQUIREMENTS_SIZE_BYTES_MAX} bytes, found {size_bytes}", field="requirements"
+            )
+
+    def requirements_json(self) -> str:
+        """Return the requirements as the row holds them."""
+        return orjson.dumps(self.requirements, option=orjson.OPT_SORT_KEYS).decode()
+
+    def payload(self) -> bytes:
+        """Return the payload of the part `forward`."""
+        return orjson.dumps(
+            {
+                "deadline": canonical.format_time(self.deadline),
+                "owner": self.owner,
+                "requirements": self.requirements_json(),
+                "result": self.result,
+            },
+            option=orjson.OPT_SORT_KEYS,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenDecision:
+    """A row: a decision whose outcome is not known. `requirements` and `result` as in `Forwarding`."""
+
+    log_id: int
+    decision: UUID
+    key: str
+    operation: str
+    target: Target
+    base: str | None
+    table_uuid: str | None
+    snapshots: tuple[str, ...]
+    owner: str
+    deadline: datetime
+    requirements: tuple[Requirement, ...]
+    result: str | None
+    is_unknown: bool
+
+
+def open_guard(
+    decision: UUID,
+    forwarding: Forwarding,
+    *,
+    target: Target,
+    operation: str,
+    base: str | None,
+    table_uuid: str | None,
+    snapshots: tuple[str, ...],
+) -> GuardCall:
+    """
+    Return the guard that opens a decision in the group that records it.
+    """
+    return GuardCall(
+        "decision.open",
+        {
+            "decision": decision,
+            "key": target.key,
+            "operation": operation,
+            "alias": target.alias,
+            "namespace": list(target.namespace),
+            "name": target.name,
+            "base": base,
+            "table_uuid": table_uuid,
+            "snapshots": list(snapshots),
+            "owner": forwarding.owner,
+            "deadline": forwarding.deadline,
+            "requirements": forwarding.requirements_json(),
+            "result": forwarding.result,
+        },
+    )
+
+
+def close_guard(decision: UUID, key: str) -> GuardCall:
+    """
+    Return the guard of an outcome that ends a decision: accepted, conflicted, refused or failed.
+    """
+    return GuardCall("decision.close", {"decision": decision, "key": key})
+
+
+def doubt_guard(decision: UUID, key: str) -> GuardCall:
+    """
+    Return the guard of an unknown outcome: it is recorded only while the decision is open, and keeps it open.
+    """
+    return GuardCall("decision.doubt", {"decision": decision, "key": key})
+
+
+def state_digest(change: Change) -> str | None:
+    """
+    Return the SHA-256 (hex) of what a target is after a change, to be compared with what is found later.
+
+    Of metadata only what says what the table is counts: no times, no log, nothing that is null or empty. None for a
+    target that is gone.
+    """
+    state: Mapping[str, Any] | None = change.properties
+    if change.metadata is not None:
+        state = {
+            name: value
+            for name, value in change.metadata.items()
+            if name not in _VOLATILE and value is not None and value not in ([], {})
+        }
+    if state is None:
+        return None
+    return hashlib.sha256(orjson.dumps(state, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+async def read_open_decisions(
+    connection: AsyncConnection[Any], *, due_before: datetime, limit: int = OPEN_DECISIONS_PAGE
+) -> list[OpenDecision]:
+    """
+    Return open decisions of all logs whose deadline is before `due_before`, the oldest deadline first.
+    """
+    bounds = {"due_before": due_before, "limit": limit}
+    rows = await (await connection.execute(_QUERIES["open_decisions_due"], bounds)).fetchall()
+    return [_parse(row) for row in rows]
+
+
+def _parse(row: tuple[Any, ...]) -> OpenDecision:
+    log_id, decision, key, operation, alias, namespace, name, base, table_uuid, snapshots, owner, deadline, *rest = row
+    requirements, result, is_unknown = rest
+    return OpenDecision(
+        log_id=log_id,
+        decision=decision,
+        key=key,
+        operation=operation,
+        target=Target(alias=alias, namespace=tuple(namespace), name=name),
+        base=base,
+        table_uuid=table_uuid,
+        snapshots=tuple(snapshots),
+        owner=owner,
+        deadline=deadline,
+        requirements=tuple(orjson.loads(requirements)),
+        result=result,
+        is_unknown=is_unknown,
+    )

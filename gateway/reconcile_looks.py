@@ -1,0 +1,171 @@
+"""
+Who looks at which open decisions, and when again: the reconciler's rows, shared by all processes.
+
+A look is held before it begins and let go when it ends, in transactions of their own: nothing is locked while a catalog
+is asked. A process that dies holds what it was looking at until a time that was fixed beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+
+from gateway.database import Database
+from gateway.errors import UnavailableError
+from ledger.errors import NoSuchLogError
+from ledger.events import CommitObserved, TriggerReceived
+from ledger.queries import load_queries
+from ledger.read import Log, read_logs
+from ledger.roles import Roles
+
+NEWS: Final = (CommitObserved.TYPE, TriggerReceived.TYPE)
+"""What is seen of a table that makes it worth looking at again."""
+
+_QUERIES = load_queries("gateway", "reconciler.sql")
+
+Lent = AbstractAsyncContextManager[AsyncConnection[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """
+    A key that is ours to look at, and what earlier looks have left: their number, when the last one was, up to where
+    the log was read, and the metadata file that was found if it was another decision's.
+    """
+
+    log: Log
+    key: str
+    looks: int
+    looked_at: datetime | None
+    read_to: int
+    explained: str | None
+
+
+class Looks:
+    """The looks at open decisions of all tenants; a key is held for `hold_for`, and no longer."""
+
+    def __init__(
+        self,
+        database: Database,
+        roles: Roles,
+        *,
+        clock: Callable[[], datetime],
+        hold_for: timedelta,
+        pauses: Sequence[timedelta],
+    ) -> None:
+        self._database = database
+        self._roles = roles
+        self._clock = clock
+        self._hold_for = hold_for
+        self._pauses = pauses
+        self._logs: dict[int, Log] = {}
+        self._news_from: dict[int, int] = {}
+
+    async def hold(self, *, limit: int) -> list[Held]:
+        """
+        Hold keys with open decisions past their deadline that are due, the longest overdue first.
+
+        Raises:
+            UnavailableError: if the database cannot be reached.
+        """
+        return await self._hold(limit=limit, due_before=self._clock())
+
+    async def hold_all(self, *, limit: int) -> list[Held]:
+        """
+        Hold keys with open decisions past their deadline however long they were to wait. Raises as `hold`.
+        """
+        return await self._hold(limit=limit, due_before=datetime.max.replace(tzinfo=self._clock().tzinfo))
+
+    async def _hold(self, *, limit: int, due_before: datetime) -> list[Held]:
+        now = self._clock()
+        bounds = {"now": now, "held_until": now + self._hold_for, "due_before": due_before, "limit": limit}
+        async with self._working() as connection:
+            rows = await (await connection.execute(_QUERIES["claim_due"], bounds)).fetchall()
+        return [
+            Held(
+                log=await self._log_of(log_id),
+                key=key,
+                looks=looks,
+                looked_at=looked_at,
+                read_to=read_to,
+                explained=explained,
+            )
+            for log_id, key, looks, looked_at, read_to, explained in rows
+        ]
+
+    async def end(self, held: Held) -> None:
+        """
+        Let go of a key on which nothing is left to look at. Raises as `hold`.
+        """
+        async with self._working() as connection:
+            await connection.execute(_QUERIES["release_settled"], _where(held))
+
+    async def end_for_now(self, held: Held, *, read_to: int, explained: str | None) -> None:
+        """
+        Let go of a key until its next look is due, and leave that what this one has learned. Raises as `hold`.
+        """
+        now = self._clock()
+        next_look_at = now + self._pauses[min(held.looks, len(self._pauses) - 1)]
+        learned = {"now": now, "next_look_at": next_look_at, "read_to": read_to, "explained": explained}
+        async with self._working() as connection:
+            await connection.execute(_QUERIES["release_unknown"], _where(held) | learned)
+
+    async def give_up(self, held: Held) -> None:
+        """
+        Let others look at a key at once; if not even that can be said, its time ends by itself.
+        """
+        with suppress(UnavailableError):
+            async with self._working() as connection:
+                await connection.execute(_QUERIES["let_go"], _where(held))
+
+    async def read_news(self) -> None:
+        """
+        Make those keys due that their logs say something new about since the last time. Raises as `hold`.
+        """
+        async with self._working() as connection:
+            rows = await (await connection.execute(_QUERIES["waiting_keys"])).fetchall()
+        self._news_from = {log_id: self._news_from.get(log_id, size) for log_id, size, _ in rows}
+        for log_id, size, keys in rows:
+            if self._news_from[log_id] < size:
+                await self._read_news_of(await self._log_of(log_id), size, keys)
+                self._news_from[log_id] = size
+
+    async def _read_news_of(self, log: Log, size: int, keys: Sequence[str]) -> None:
+        bounds = {"log_id": log.log_id, "from_index": self._news_from[log.log_id], "to_index": size}
+        filters = {"types": list(NEWS), "keys": list(keys)}
+        async with self.reading(log) as connection:
+            rows = await (await connection.execute(_QUERIES["keys_in_the_news"], bounds | filters)).fetchall()
+        if rows:
+            async with self._working() as connection:
+                again = {"log_id": log.log_id, "keys": [key for (key,) in rows]}
+                await connection.execute(_QUERIES["look_again"], again)
+
+    def reading(self, log: Log) -> Lent:
+        """
+        Lend a connection that sees what the tenant of `log` sees, and nothing else.
+
+        Raises:
+            NoSuchLogError: if it is no tenant's.
+        """
+        if log.reader is None:
+            raise NoSuchLogError(f"log {log.origin}: expected a tenant's log with open decisions, found none's")
+        return self._database.as_role(log.reader)
+
+    def _working(self) -> Lent:
+        """Lend a connection that knows which decisions are open, and when they are looked at."""
+        return self._database.as_role(self._roles.gateway)
+
+    async def _log_of(self, log_id: int) -> Log:
+        if log_id not in self._logs:
+            async with self._working() as connection:
+                self._logs = {log.log_id: log for log in await read_logs(connection)}
+        return self._logs[log_id]
+
+
+def _where(held: Held) -> dict[str, object]:
+    return {"log_id": held.log.log_id, "key": held.key}

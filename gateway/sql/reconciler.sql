@@ -1,0 +1,75 @@
+-- name: claim_due
+-- Hold keys with open decisions past their deadline that are due and that no other process holds.
+INSERT INTO gateway.reconcile_looks AS l (log_id, key, held_until)
+SELECT o.log_id, o.key, %(held_until)s
+FROM gateway.open_decisions AS o LEFT JOIN gateway.reconcile_looks AS k USING (log_id, key)
+WHERE o.deadline < %(now)s
+GROUP BY o.log_id, o.key, k.held_until, k.next_look_at, k.looked_at
+HAVING (k.held_until IS NULL OR k.held_until <= %(now)s)
+   AND (k.next_look_at IS NULL OR k.next_look_at <= %(due_before)s OR max(o.deadline) >= k.looked_at)
+ORDER BY min(o.deadline), o.log_id, o.key
+LIMIT %(limit)s
+ON CONFLICT (log_id, key) DO UPDATE SET held_until = excluded.held_until
+    WHERE l.held_until IS NULL OR l.held_until <= %(now)s
+RETURNING log_id, key, looks, looked_at, read_to, explained
+
+-- name: release_unknown
+-- Look again later: some decision on the key is open still.
+UPDATE gateway.reconcile_looks
+SET looks = looks + 1, looked_at = %(now)s, next_look_at = %(next_look_at)s, held_until = NULL,
+    read_to = %(read_to)s, explained = %(explained)s
+WHERE log_id = %(log_id)s AND key = %(key)s
+
+-- name: release_settled
+-- Nothing is left to look at.
+DELETE FROM gateway.reconcile_looks WHERE log_id = %(log_id)s AND key = %(key)s
+
+-- name: let_go
+-- Whoever held the key could not look.
+UPDATE gateway.reconcile_looks SET held_until = NULL WHERE log_id = %(log_id)s AND key = %(key)s
+
+-- name: look_again
+-- Something was observed of these keys: they are due now.
+UPDATE gateway.reconcile_looks SET next_look_at = NULL WHERE log_id = %(log_id)s AND key = ANY(%(keys)s)
+
+-- name: waiting_keys
+-- The keys that were looked at in vain, and where their logs end.
+SELECT l.log_id, h.size, array_agg(l.key)
+FROM gateway.reconcile_looks AS l JOIN ledger.heads AS h USING (log_id)
+GROUP BY l.log_id, h.size
+
+-- name: keys_in_the_news
+-- Which of some keys a log says something new about, from an index on.
+SELECT DISTINCT key FROM ledger.entries
+WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
+  AND type = ANY(%(types)s) AND key = ANY(%(keys)s)
+
+-- name: open_decisions_of_key
+-- The decisions that are open on a key, those whose process is at work included.
+SELECT
+    decision, operation, alias, namespace, name, base, table_uuid, snapshots, owner, deadline, requirements, result,
+    is_unknown
+FROM gateway.open_decisions
+WHERE log_id = %(log_id)s AND key = %(key)s
+ORDER BY deadline, decision
+
+-- name: first_entries
+-- The first entries of groups.
+SELECT group_id, entry FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = ANY(%(group_ids)s)
+
+-- name: outcomes_of_key
+-- The outcomes on a key from an index on.
+SELECT entry FROM ledger.entries
+WHERE log_id = %(log_id)s AND index >= %(from_index)s AND type = 'commit.settled' AND key = %(key)s
+ORDER BY index
+
+-- name: inputs
+-- What was asked for: the part `inputs` of a decision.
+SELECT sealed FROM ledger.parts WHERE log_id = %(log_id)s AND index = %(index)s AND name = 'inputs'
+
+-- name: open_by_log
+-- How many decisions are open in each log, and the first of them: ids begin with the time.
+SELECT l.origin, count(*), min(o.decision::text)
+FROM gateway.open_decisions AS o JOIN ledger.logs AS l USING (log_id)
+GROUP BY l.origin
+ORDER BY l.origin

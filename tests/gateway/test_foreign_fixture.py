@@ -1,0 +1,130 @@
+"""
+Every fault at every step of a commit to a catalog elsewhere, against Apache Iceberg's own REST catalog server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+import pytest_asyncio
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.table import Table
+
+from lakeproof.services import Services
+from tests.gateway.far import ALIAS, Far, open_far
+from tests.gateway.foreign_faults import (
+    KILLS,
+    LOSSES,
+    SAYINGS,
+    Case,
+    Kill,
+    Saying,
+    check_kill,
+    check_loss,
+    check_mixture,
+    check_other_changes,
+    check_saying,
+)
+from tests.servers.faulty_wire import Fault, Loss
+from tests.servers.iceberg_rest import IcebergRest, start_iceberg_rest
+from tests.servers.loopback import serve
+
+
+@pytest.fixture(scope="module")
+def iceberg_rest() -> Iterator[IcebergRest]:
+    """A real catalog server, empty at first."""
+    with start_iceberg_rest() as server:
+        yield server
+
+
+on_module_loop = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def tenant(module_services: Services, iceberg_rest: IcebergRest) -> AsyncIterator[Far]:
+    """A tenant with a catalog elsewhere, Apache Iceberg's own server."""
+    async with open_far(module_services, iceberg_rest.url) as far:
+        yield far
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def far(tenant: Far) -> Far:
+    """The tenant, with a table of the test's own."""
+    return await tenant.with_new_table()
+
+
+@on_module_loop
+@pytest.mark.parametrize("case", LOSSES, ids=str)
+async def test_what_is_lost_or_late_leaves_record_and_table_in_agreement(far: Far, case: Case) -> None:
+    await check_loss(far, case)
+
+
+@on_module_loop
+@pytest.mark.parametrize("saying", [saying for saying in SAYINGS if saying.carried_out], ids=str)
+async def test_whatever_the_upstream_says_record_and_table_agree(far: Far, saying: Saying) -> None:
+    await check_saying(far, saying)
+
+
+@on_module_loop
+@pytest.mark.parametrize("kill", KILLS, ids=str)
+async def test_a_process_that_is_killed_leaves_record_and_table_in_agreement(
+    far: Far, kill: Kill, tmp_path: Path
+) -> None:
+    await check_kill(far, kill, tmp_path)
+
+
+@on_module_loop
+async def test_a_change_of_every_kind_is_found_if_its_answer_is_lost(far: Far) -> None:
+    await check_other_changes(far)
+
+
+@on_module_loop
+@pytest.mark.parametrize("seed", range(2))
+async def test_whatever_happens_in_whatever_order_record_and_table_agree(far: Far, seed: int) -> None:
+    await check_mixture(far, Random(seed))  # noqa: S311 - chosen to be repeatable, not secret
+
+
+@on_module_loop
+@pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.ANSWER], ids=str)
+async def test_an_engine_keeps_its_files_while_the_outcome_is_unknown(far: Far, loss: Loss) -> None:
+    async with serve(far.gateway.app) as url:
+        catalog = await asyncio.to_thread(
+            RestCatalog, "test", uri=url, warehouse=ALIAS, token=far.gateway.acme.key.secret
+        )
+        orders = await asyncio.to_thread(catalog.load_table, ("sales", far.name))
+        await asyncio.to_thread(orders.append, rows(1, 2))
+        far.wire.fault = Fault(happens=loss, path=far.path)
+        with pytest.raises(CommitStateUnknownException):
+            await asyncio.to_thread(orders.append, rows(3))
+        files = len(data_files(orders))
+        await far.reconcile()
+        await far.check()
+        assert await far.words() == [
+            "approved",
+            "accepted",
+            "approved",
+            "unknown",
+            *["accepted"][: loss is Loss.ANSWER],
+        ]
+        again = await asyncio.to_thread(catalog.load_table, ("sales", far.name))
+        assert len(data_files(again)) == files == 2, "of a commit that may have happened nothing is deleted"
+        await asyncio.to_thread(again.append, rows(4))
+        found = (await asyncio.to_thread(lambda: again.scan().to_arrow()))["id"].to_pylist()
+        assert sorted(found) == ([1, 2, 3, 4] if loss is Loss.ANSWER else [1, 2, 4])
+    await far.reconcile()
+    await far.check()
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": list(ids)}, schema=pa.schema([pa.field("id", pa.int64(), nullable=False)]))
+
+
+def data_files(table: Table) -> list[Path]:
+    """The data files below a table's location, whether or not a snapshot names them."""
+    return sorted(Path(table.location().removeprefix("file://")).glob("data/*.parquet"))
