@@ -75,6 +75,27 @@ def _projections() -> typer.Typer:
     return projections_app(open_workshop, console)
 
 
+def _lineage() -> typer.Typer:
+    from lakeproof.operating import open_workshop
+    from projections.lineage.cli import lineage_app
+
+    return lineage_app(open_workshop, console)
+
+
+def _streams() -> typer.Typer:
+    from lakeproof.streaming import open_station
+    from streams.cli import streams_app
+
+    return streams_app(open_station, console)
+
+
+def _detect() -> typer.Typer:
+    from lakeproof.detecting import open_observatory
+    from spark_detect.cli import detect_app
+
+    return detect_app(open_observatory, console)
+
+
 def _gateway(name: str) -> Callable[[], typer.Typer]:
     def load() -> typer.Typer:
         from gateway.cli import gateway_apps
@@ -88,6 +109,9 @@ def _gateway(name: str) -> Callable[[], typer.Typer]:
 GROUPS: Final[dict[str, tuple[str, Callable[[], typer.Typer]]]] = {
     "ledger": ("Verify, export and prove logs; most of it offline.", _ledger),
     "projections": ("See how far the read models are; rebuild them from the log.", _projections),
+    "lineage": ("See what a table was made from, and what was made from it.", _lineage),
+    "streams": ("Run the streams, see how far they are, replay dead letters.", _streams),
+    "detect": ("Run detection on Spark, and see what it has scanned and found.", _detect),
     "policies": ("Add and list the policies that judge commits.", _gateway("policies")),
     "catalogs": ("Add and list the catalogs that engines reach.", _gateway("catalogs")),
     "tenants": ("Found and list tenants.", _gateway("tenants")),
@@ -150,7 +174,7 @@ def lakeproof(
 
 @app.command()
 def up() -> None:
-    """Serve everything until Ctrl-C: PostgreSQL, gateway, projections, signer."""
+    """Serve everything until Ctrl-C: PostgreSQL, gateway, projections, streams, detection, signer."""
     settings = _settings()
     console.log_from(settings.log_level)
     from lakeproof.up import run_up

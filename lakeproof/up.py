@@ -8,28 +8,32 @@ with a log is for people to decide. Ctrl-C and SIGTERM finish the requests that 
 from __future__ import annotations
 
 import asyncio
-import logging
-import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import uvicorn
 
 from gateway.app import create_app
 from gateway.measures import Measures
+from gateway.reconciler import Reconciler
 from lakeproof.chronicle import tell_system_log
+from lakeproof.detecting import keep_detecting
 from lakeproof.errors import ServerError
 from lakeproof.foundation import open_foundation
+from lakeproof.measuring import history
 from lakeproof.postgres import Say
-from lakeproof.projecting import PROJECTIONS, metrics_text
-from lakeproof.services import Services, open_services
+from lakeproof.projecting import PROJECTIONS
+from lakeproof.services import Services, now, open_services
 from lakeproof.settings import Settings
 from lakeproof.signing import open_signer
+from lakeproof.stopping import stop_on_signals
+from lakeproof.streaming import open_streams
+from lakeproof.upgrading import replace_older
+from projections.lineage.projection import LINEAGE
+from projections.lineage.tell import keep_telling
 from projections.runner import Runner
-
-_log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 30
 SHUTDOWN_S = 10
@@ -46,9 +50,11 @@ class Serving:
 
 
 @asynccontextmanager
-async def serving(services: Services) -> AsyncIterator[Serving]:
+async def serving(
+    services: Services, say: Say = lambda _: None, *, measures: Measures | None = None
+) -> AsyncIterator[Serving]:
     """
-    Serve everything while the context is open.
+    Serve everything while the context is open; `measures` are the gateway's own, unless somebody looks over them.
 
     Raises:
         ServerError: if the gateway's port is in use.
@@ -56,16 +62,19 @@ async def serving(services: Services) -> AsyncIterator[Serving]:
     """
     settings, installation = services.foundation.settings, services.foundation.installation
     listener = listen(settings.host, settings.port)
-    runner = Runner(installation.as_role(installation.roles.projector), PROJECTIONS)
+    projector = installation.as_role(installation.roles.projector)
+    decided = asyncio.Event()  # rings when lineage was projected: then cycles may be there to be told
+    runner = Runner(projector, PROJECTIONS, on_applied=lambda name, _: decided.set() if name == LINEAGE else None)
+    reconciler = Reconciler(services.house)
     signer = await open_signer(services)
     await tell_system_log(services, signer.verifier_key(services.system.origin))
     app = create_app(
         services.house,
-        measures=Measures(),
-        metrics=lambda: metrics_text(services.house.database, installation.roles.auditor),
+        measures=measures or Measures(),
+        metrics=lambda: history(services),
         metrics_token=settings.metrics_token,
     )
-    server = _Gateway(
+    server = Server(
         uvicorn.Config(
             app,
             log_config=None,
@@ -77,18 +86,27 @@ async def serving(services: Services) -> AsyncIterator[Serving]:
         )
     )
     stop = asyncio.Event()
-    wake = services.doorbell.subscribe()
+    bells = [services.doorbell.subscribe() for _ in range(2)]
     await services.engine.start()
     try:
-        async with asyncio.TaskGroup() as tasks:
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
             doorbell = tasks.create_task(services.doorbell.run(), name="doorbell")
-            tasks.create_task(runner.run(stop, wake), name="projections")
+            tasks.create_task(runner.run(stop, bells[0]), name="projections")
+            tasks.create_task(keep_telling(projector, services.house.append, stop, decided, clock=now), name="cycles")
+            tasks.create_task(reconciler.run(stop, bells[1]), name="reconciler")
             tasks.create_task(signer.run(stop, interval_s=settings.checkpoint_interval_s), name="signer")
+            upgrading = tasks.create_task(replace_older(services, runner, PROJECTIONS), name="upgrading")
+            if settings.streams:
+                streams = await stack.enter_async_context(open_streams(services))
+                tasks.create_task(streams.run(stop), name="streams")
+            if settings.detect:
+                tasks.create_task(keep_detecting(services, stop, say), name="detection")
             gateway = tasks.create_task(server.serve([listener]), name="gateway")
             try:
                 yield Serving(url=_url(listener), stop=stop, services=services, runner=runner)
             finally:
                 stop.set()
+                upgrading.cancel()
                 server.should_exit = True
                 await asyncio.wait([gateway])
                 doorbell.cancel()
@@ -96,7 +114,8 @@ async def serving(services: Services) -> AsyncIterator[Serving]:
         # One task met what stops the process; the others were only told to end.
         raise _first(group) from group
     finally:
-        services.doorbell.unsubscribe(wake)
+        for bell in bells:
+            services.doorbell.unsubscribe(bell)
         listener.close()
 
 
@@ -119,7 +138,7 @@ async def run_up(settings: Settings, say: Say) -> None:
         LedgerError, ProjectionError: if a task met corruption.
     """
     with open_foundation(settings, say) as foundation:
-        async with open_services(foundation) as services, serving(services) as served:
+        async with open_services(foundation) as services, serving(services, say) as served:
             with stop_on_signals(served.stop):
                 say(f"the gateway listens on {served.url}; Ctrl-C stops it")
                 await served.stop.wait()
@@ -143,20 +162,7 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-@contextmanager
-def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
-    """Set `stop` at SIGINT and SIGTERM while the context is open."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-
-
-class _Gateway(uvicorn.Server):
+class Server(uvicorn.Server):
     """uvicorn without handlers of its own for signals: the process has one place for them."""
 
     @contextmanager

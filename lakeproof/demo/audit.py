@@ -10,13 +10,14 @@ import asyncio
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lakeproof.demo.command import Ran, run_command
+from lakeproof.demo.stage import Stage
 from lakeproof.signing import latest_checkpoint_size
 from lakeproof.up import Serving
 from ledger.read import Log, read_head
@@ -26,12 +27,13 @@ POLL_S: Final = 0.05
 VERIFIED, BROKEN = 0, 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """A command that has ended: its exit code and what it printed."""
-
-    code: int
-    output: str
+async def auditor_verifies(stage: Stage) -> None:
+    """Export, verify, tamper, prove; and verify the logs of earlier runs again."""
+    if stage.refused_index is None:
+        raise AssertionError("the refusal of the third act has no index")
+    auditor = Auditor(serving=stage.serving, say=stage.say)
+    await auditor.audit(await stage.log(), refused_index=stage.refused_index)
+    await auditor.verify_again(stage.earlier)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,26 +119,9 @@ class Auditor:
         return await self._run(*arguments, expect=expect, environment=nowhere)
 
     async def _run(self, *arguments: str, expect: int, environment: Mapping[str, str] | None = None) -> Ran:
-        """Run `lakeproof` with `arguments`; it must end with exit code `expect`."""
-        home = str(self.serving.services.foundation.settings.home)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "lakeproof",
-            *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env={**os.environ, "LAKEPROOF_HOME": home, **(environment or {})},
-        )
-        printed, _ = await process.communicate()
-        ran = Ran(code=process.returncode or 0, output=printed.decode(errors="replace"))
-        if ran.code != expect:
-            said = ran.output.strip() or "nothing"
-            raise AssertionError(
-                f"lakeproof {' '.join(arguments[:2])}: expected exit code {expect}, found {ran.code}: {said}"
-            )
-        return ran
+        """Run a command as whoever has the home; it must end with exit code `expect`."""
+        home = self.serving.services.foundation.settings.home
+        return await run_command(home, *arguments, expect=expect, environment=environment)
 
     def _show(self, ran: Ran) -> None:
         for line in ran.output.strip().splitlines():

@@ -6,6 +6,7 @@ Blocking, like PyIceberg itself; the scene runs it in threads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Barrier
 from typing import Final
@@ -29,14 +30,15 @@ RACE_ROWS: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """Where a client connects, and with which key."""
+    """Where a client connects, with which key, and what it needs for files that are not local."""
 
     url: str
     key: str = field(repr=False)
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def catalog(self) -> Catalog:
+    def catalog(self, alias: str = ALIAS) -> Catalog:
         """Return a fresh PyIceberg client."""
-        return RestCatalog("lakeproof", uri=self.url, warehouse=ALIAS, token=self.key)
+        return RestCatalog("lakeproof", uri=self.url, warehouse=alias, token=self.key, **self.storage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,167 @@
+"""
+The acts of what arrives from outside: lineage, a webhook, and a snapshot that was committed behind the gateway's back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+from typing import Any, Final, TypeAlias
+from uuid import uuid4
+
+import httpx
+
+from lakeproof.demo import elsewhere, engine, people
+from lakeproof.demo.engine import Client
+from lakeproof.demo.stage import Stage
+from lakeproof.demo.upstream import ALIAS as UPSTREAM_ALIAS
+from ledger.entry import Entry
+
+PRODUCER: Final = "https://example.com/etl/1.4"
+SCHEMA_URL: Final = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
+STARTED_AT: Final = "2026-11-20T12:00:00Z"
+COMPLETED_AT: Final = "2026-11-20T12:01:30Z"
+OBSERVED_TIMEOUT_S: Final = 60.0
+POLL_S: Final = 0.1
+BEHIND_ROWS: Final = 25
+
+Table: TypeAlias = tuple[str, tuple[str, ...]]
+"""The alias of a catalog, and the names of a table in it."""
+
+REPORT: Final[Table] = ("s3://reports", ("customers",))
+
+
+async def lineage_arrives(stage: Stage) -> None:
+    """Tell of a run, then of one that would make a table from what was made of it."""
+    first = await stage.head()
+    source, made = (engine.ALIAS, engine.CUSTOMERS), (elsewhere.ALIAS, elsewhere.CUSTOMERS)
+    run = str(uuid4())
+    for event_type, time in (("START", STARTED_AT), ("COMPLETE", COMPLETED_AT)):
+        answer = await stage.api.post("/v1/lineage", _run_event(run, event_type, time, source=source, made=made))
+        if answer.status_code != httpx.codes.ACCEPTED:
+            raise AssertionError(f"{event_type}: expected 202, found {answer.status_code}: {answer.text:.300}")
+    stage.say(f"   a run made {_spell(made)} from {_spell(source)}: START and COMPLETE, both 202 and in the log")
+    report = _run_event(str(uuid4()), "COMPLETE", COMPLETED_AT, source=made, made=REPORT, job="monthly_report")
+    answer = await stage.api.post("/v1/lineage", report)
+    if answer.status_code != httpx.codes.ACCEPTED:
+        raise AssertionError(f"expected 202, found {answer.status_code}: {answer.text:.300}")
+    stage.say(f"   another read {_spell(made)} and made {_spell(REPORT)}, which is in no catalog here")
+    backwards = _run_event(str(uuid4()), "COMPLETE", COMPLETED_AT, source=made, made=source)
+    answer = await stage.api.post("/v1/lineage", backwards)
+    if answer.status_code != httpx.codes.UNPROCESSABLE_ENTITY:
+        raise AssertionError(f"expected 422 for a cycle, found {answer.status_code}: {answer.text:.300}")
+    stage.say(f"   one that makes {_spell(source)} from {_spell(made)}: 422, {answer.json()['error']['message']}")
+    await _await_entry(stage, first, "lineage.cycle_found", 1)
+    received = [entry for entry in await stage.entries(first) if entry.type == "lineage.received"]
+    if len(received) != 4:
+        raise AssertionError(f"expected 4 lineage events in the log, found {len(received)}")
+    stage.say(f"   entries {', '.join(str(entry.index) for entry in received)}; the cycle is in the log too")
+
+
+def _spell(table: Table) -> str:
+    alias, name = table
+    return f"{alias}.{'.'.join(name)}"
+
+
+def _run_event(
+    run: str, event_type: str, time: str, *, source: Table, made: Table, job: str = "copy_customers"
+) -> dict[str, Any]:
+    return {
+        "eventType": event_type,
+        "eventTime": time,
+        "producer": PRODUCER,
+        "schemaURL": SCHEMA_URL,
+        "run": {"runId": run},
+        "job": {"namespace": "etl", "name": job},
+        "inputs": [_dataset(source)],
+        "outputs": [_dataset(made) | {"facets": _column_lineage(source)}],
+    }
+
+
+def _dataset(table: Table) -> dict[str, Any]:
+    alias, name = table
+    return {"namespace": alias, "name": ".".join(name)}
+
+
+def _column_lineage(source: Table) -> dict[str, Any]:
+    return {
+        "columnLineage": {
+            "_producer": PRODUCER,
+            "_schemaURL": "https://openlineage.io/spec/facets/1-2-0/ColumnLineageDatasetFacet.json",
+            "fields": {"customer_id": {"inputFields": [_dataset(source) | {"field": "customer_id"}]}},
+        }
+    }
+
+
+async def triggers_arrive(stage: Stage) -> None:
+    """Sign a webhook, then commit at the other server itself."""
+    first = await stage.head()
+    location = await asyncio.to_thread(_metadata_location, stage.client())
+    refused, taken = await _webhook(stage, location, forge=True), await _webhook(stage, location, forge=False)
+    if (refused, taken) != (httpx.codes.UNAUTHORIZED, httpx.codes.OK):
+        raise AssertionError(f"expected 401 for a forged webhook and 200 for a signed one, found {refused} and {taken}")
+    trigger = await _await_entry(stage, first, "trigger.received", 1, source="polaris-webhook")
+    stage.say(f"   a webhook with a wrong signature: 401; a signed one: 200, entry {trigger[-1].index}")
+    upstream = Client(url=stage.upstream["url"], key=stage.upstream["key"], storage=stage.cloud.engine_properties())
+    snapshot = await asyncio.to_thread(_commit_behind, upstream)
+    observed = (await _await_entry(stage, first, "commit.observed", 1))[-1]
+    if observed.data["snapshot"] != snapshot:
+        raise AssertionError(f"expected snapshot {snapshot} to be observed, found {observed.data['snapshot']}")
+    stage.say(f"   {BEHIND_ROWS} rows committed at {stage.upstream['url']} itself, behind the gateway's back:")
+    stage.say(f"   S3 told SNS, SNS told SQS; entry {observed.index} says that snapshot {snapshot} is ungoverned")
+    told = [entry for entry in await stage.entries(first) if entry.type == "commit.observed"]
+    if len(told) != 1:
+        raise AssertionError(f"expected one ungoverned snapshot, found {len(told)}")
+
+
+def _metadata_location(client: Client) -> str:
+    return client.catalog(elsewhere.ALIAS).load_table(elsewhere.CUSTOMERS).metadata_location
+
+
+async def _webhook(stage: Stage, location: str, *, forge: bool) -> int:
+    if stage.webhook_secret is None:
+        raise AssertionError("the scene has no webhook secret yet")
+    body = json.dumps(
+        {
+            "tenant_id": str(stage.founded.tenant),
+            "metadata_location": location,
+            "namespace": elsewhere.NAMESPACE,
+            "table_name": elsewhere.CUSTOMERS[-1],
+        }
+    ).encode()
+    secret = "guessed" if forge else stage.webhook_secret
+    signature = hmac.digest(secret.encode(), body, hashlib.sha256).hex()
+    headers = {"X-Polaris-Signature": signature, "Content-Type": "application/json"}
+    async with httpx.AsyncClient(base_url=stage.serving.url) as client:
+        return (await client.post("/v1/webhooks/polaris", content=body, headers=headers)).status_code
+
+
+def _commit_behind(upstream: Client) -> str:
+    """Append at the upstream as its own engine would; return the snapshot's id."""
+    table = upstream.catalog(UPSTREAM_ALIAS).load_table(elsewhere.CUSTOMERS)
+    table.append(people.people(10_000, BEHIND_ROWS))
+    snapshot = table.refresh().current_snapshot()
+    if snapshot is None:
+        raise AssertionError("expected the table to have a snapshot")
+    return str(snapshot.snapshot_id)
+
+
+async def _await_entry(stage: Stage, first: int, event_type: str, count: int, **data: str) -> list[Entry]:
+    """
+    Return the entries of a type from index `first`, once there are `count` of them whose data has these members.
+
+    Raises:
+        TimeoutError: if they do not come.
+    """
+    async with asyncio.timeout(OBSERVED_TIMEOUT_S):
+        while True:
+            found = [
+                entry
+                for entry in await stage.entries(first)
+                if entry.type == event_type and data.items() <= entry.data.items()
+            ]
+            if len(found) >= count:
+                return found
+            await asyncio.sleep(POLL_S)

@@ -1,0 +1,104 @@
+"""
+Processes that run beside the scene: `python -m lakeproof.demo.<name>`, which say one line of JSON when they are ready.
+
+They end when their standard input ends, so none outlives the scene, however that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+READY_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """A process that is ready: what it said, and how it ends."""
+
+    process: asyncio.subprocess.Process
+    said: Mapping[str, Any]
+
+    async def ended(self) -> int:
+        """
+        Return the exit code once the process has ended by itself.
+
+        Raises:
+            TimeoutError: if it does not.
+        """
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def beside(module: str, environment: Mapping[str, str]) -> AsyncIterator[Beside]:
+    """
+    Run a module of the scene while the context is open; `environment` are its LAKEPROOF_* variables, all of them.
+
+    Raises:
+        AssertionError: if it ends, or says nothing, before it is ready.
+    """
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAKEPROOF_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        f"lakeproof.demo.{module}",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**inherited, **environment},
+        # Ctrl-C is for the scene, which ends this process in its own order.
+        start_new_session=True,
+    )
+    try:
+        yield Beside(process=process, said=await _first_line(module, process))
+    finally:
+        await _end(process)
+
+
+async def _first_line(module: str, process: asyncio.subprocess.Process) -> Mapping[str, Any]:
+    if process.stdout is None:
+        raise AssertionError("the process was started with a pipe")
+    async with asyncio.timeout(READY_TIMEOUT_S):
+        line = await process.stdout.readline()
+    if not line:
+        raise AssertionError(f"lakeproof.demo.{module} ended before it was ready; what it says is above")
+    said: Mapping[str, Any] = json.loads(line)
+    return said
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def end_with_input(end: Callable[[], None]) -> None:
+    """
+    Call `end` when this process's standard input ends.
+    """
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        if not os.read(sys.stdin.fileno(), 4_096):
+            loop.remove_reader(sys.stdin.fileno())
+            end()
+
+    loop.add_reader(sys.stdin.fileno(), read)
+
+
+def say_ready(**facts: str) -> None:
+    """Say what whoever started this process waits for."""
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,59 @@
+"""
+A second gateway of the scene's installation, which is killed as soon as another catalog has taken a commit from it.
+
+Run as `python -m lakeproof.demo.doomed`; says its URL. It dies by SIGKILL between forwarding and settling (after step
+12 of `gateway/commit_flow.py`): the commit has happened, and nobody has written down what became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from gateway.measures import Measures
+from gateway.mutations import Operation
+from lakeproof.demo.beside import end_with_input, say_ready
+from lakeproof.foundation import open_foundation
+from lakeproof.services import open_services
+from lakeproof.settings import load_settings
+from lakeproof.up import serving
+
+FORWARDED: Final = 12
+
+
+class Doomed(Measures):
+    """Measures that end the process once a commit to a table was forwarded."""
+
+    @contextmanager
+    def commit(self, operation: Operation) -> Iterator[Callable[[int], None]]:
+        """Measure one mutation, perhaps the last."""
+        with super().commit(operation) as step:
+
+            def step_and_die(number: int) -> None:
+                step(number)
+                if operation is Operation.TABLE_COMMIT and number == FORWARDED:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            yield step_and_die
+
+
+async def main() -> None:
+    """Serve until the kill, or until standard input ends."""
+    settings = load_settings(os.environ, directory=Path.cwd())
+    with open_foundation(settings, lambda _: None) as foundation:
+        async with open_services(foundation) as services, serving(services, measures=Doomed()) as served:
+            end_with_input(served.stop.set)
+            say_ready(url=served.url)
+            await served.stop.wait()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    asyncio.run(main())

@@ -1,0 +1,101 @@
+"""
+The act of detection: Spark scans what was committed, on disk and on S3, and people are told once of what it finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from lakeproof.demo import elsewhere, engine, people
+from lakeproof.demo.engine import Client
+from lakeproof.demo.stage import Stage
+from ledger.entry import Entry
+from ledger.keys import format_key
+
+CONTACTS: Final = ("sales", "contacts")
+LOOK_ALIKES: Final = ("order_number", "part_number")
+LOCAL_ROWS: Final = 10_000
+SURE_PERCENT: Final = 92
+FOUND_TIMEOUT_S: Final = 120.0
+POLL_S: Final = 0.05
+
+
+async def detection_finds(stage: Stage) -> None:
+    """Let Spark find what is personal, and nothing else, in a table on S3 and in one on disk."""
+    remote = format_key("table", (elsewhere.ALIAS, *elsewhere.CUSTOMERS))
+    local = format_key("table", (engine.ALIAS, *CONTACTS))
+    await _scanned(stage, remote, 3)
+    first = await stage.head()
+    await asyncio.to_thread(_write_contacts, stage.client())
+    await _scanned(stage, local, 1)
+    entries = await stage.entries()
+    for key in (remote, local):
+        if (sure := _sure(entries, key)) != people.PERSONAL:
+            raise AssertionError(f"expected {people.PERSONAL} at 92 percent in {key}, found {sure}")
+    scans = Counter(entry.key for entry in entries if entry.type == "scan.completed")
+    stage.say(f"   scanned {scans[remote]} snapshots of {remote} on S3, {scans[local]} of {local} on disk")
+    for column, kind in sorted(_sure(entries, local).items()):
+        stage.say(f"     {column}: {kind}, 92 percent")
+    stage.say(f"   nothing else is at 92 percent, {' and '.join(LOOK_ALIKES)} neither")
+    committed = next(e for e in entries if e.type == "commit.settled" and e.key == local and e.index >= first)
+    found = next(e for e in entries if e.type == "detection.found" and e.key == local)
+    waited_ms = (found.recorded_at - committed.recorded_at).total_seconds() * 1_000
+    stage.say(f"   from the commit of {LOCAL_ROWS:,} rows to its findings: {waited_ms:,.0f} ms")
+    await _told(stage)
+
+
+def _write_contacts(client: Client) -> None:
+    rows = people.people(0, LOCAL_ROWS)
+    with client.catalog().create_table_transaction(CONTACTS, schema=rows.schema) as staged:
+        staged.append(rows)
+
+
+def _sure(entries: list[Entry], key: str) -> Mapping[str, str]:
+    """Return the columns of a table that detection is sure of, and what they hold."""
+    return {
+        str(entry.data["column"]): str(entry.data["kind"])
+        for entry in entries
+        if entry.type == "detection.found" and entry.key == key and entry.data["confidence_percent"] == SURE_PERCENT
+    }
+
+
+async def _scanned(stage: Stage, key: str, count: int) -> None:
+    """
+    Return when `count` snapshots of a table were scanned.
+
+    Raises:
+        AssertionError: if a scan failed, or they are not scanned in time.
+    """
+    done = 0
+    try:
+        async with asyncio.timeout(FOUND_TIMEOUT_S):
+            while done < count:
+                entries = [entry for entry in await stage.entries() if entry.key == key]
+                if failed := [entry.data for entry in entries if entry.type == "scan.failed"]:
+                    raise AssertionError(f"expected {key} to be scanned, found {failed[0]}")
+                done = sum(1 for entry in entries if entry.type == "scan.completed")
+                await asyncio.sleep(POLL_S)
+    except TimeoutError as error:
+        log = stage.serving.services.foundation.settings.home / "log" / "detect.log"
+        raise AssertionError(f"expected {count} scans of {key}, found {done}: {log} may say why") from error
+
+
+async def _told(stage: Stage) -> None:
+    """Return when every alert was delivered, each once."""
+    async with asyncio.timeout(FOUND_TIMEOUT_S):
+        while True:
+            entries = await stage.entries()
+            raised = [entry for entry in entries if entry.type == "alert.raised"]
+            delivered = [entry for entry in entries if entry.type == "alert.delivered"]
+            if raised and len(delivered) == len(raised):
+                break
+            await asyncio.sleep(POLL_S)
+    expected = 2 * len(people.PERSONAL)
+    if len(raised) != expected or len(stage.channel.messages) != expected:
+        raise AssertionError(
+            f"expected {expected} alerts raised and told once, found {len(raised)} and {len(stage.channel.messages)}"
+        )
+    stage.say(f"   {len(raised)} alerts were raised and told once each, such as: {stage.channel.messages[-1]['text']}")

@@ -1,0 +1,101 @@
+"""
+The stage that the acts of the scene share: what is served, the tenant of this run, and what acts leave for later ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from lakeproof.demo.api import Api
+from lakeproof.demo.channel import Channel
+from lakeproof.demo.cloud import Cloud
+from lakeproof.demo.engine import Client
+from lakeproof.demo.onlooker import WRITES_MAX
+from lakeproof.tenants import Founded
+from lakeproof.up import Serving
+from ledger.entry import Entry, parse_entry
+from ledger.read import Log, find_log, iterate_entries, read_head
+from projections.graph.read import Write, open_graph
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """One run of the scene."""
+
+    serving: Serving
+    say: Callable[[str], None]
+    cloud: Cloud
+    channel: Channel
+    upstream: Mapping[str, str]
+    """What the other catalog server said: its url, its tenant (hex), and a key."""
+    tenant: Founded | None = None
+    webhook_secret: str | None = None
+    refused_index: int | None = None
+    earlier: list[Log] = field(default_factory=list)
+
+    @property
+    def founded(self) -> Founded:
+        """Return the tenant of this run."""
+        if self.tenant is None:
+            raise AssertionError("the scene has no tenant yet")
+        return self.tenant
+
+    @property
+    def api(self) -> Api:
+        """Return the gateway's resources with the tenant's first key."""
+        return Api(url=self.serving.url, key=self.founded.key.secret)
+
+    def client(self, *, url: str | None = None) -> Client:
+        """Return an engine with the tenant's first key, of this gateway or of the one at `url`."""
+        return Client(url=url or self.serving.url, key=self.founded.key.secret, storage=self.cloud.engine_properties())
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables under which another process is a part of this installation."""
+        settings = self.serving.services.foundation.settings
+        environment = {"LAKEPROOF_HOME": str(settings.home), "LAKEPROOF_PORT": "0"}
+        if settings.dsn is not None:
+            environment["LAKEPROOF_DSN"] = settings.dsn
+        return {**environment, "LAKEPROOF_DETECT": "0", "LAKEPROOF_STREAMS": "0", **self.cloud.environment()}
+
+    @property
+    def reader(self) -> str:
+        """Return the role that reads what is the tenant's."""
+        return self.serving.services.foundation.installation.roles.tenant(self.founded.tenant)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """Yield a connection that works as the tenant's reader."""
+        async with self.serving.services.house.database.as_role(self.reader) as connection:
+            yield connection
+
+    async def log(self) -> Log:
+        """Return the tenant's log."""
+        services = self.serving.services
+        async with services.house.database.as_role(services.foundation.installation.roles.auditor) as connection:
+            return await find_log(connection, self.founded.origin)
+
+    async def head(self) -> int:
+        """Return how many entries the tenant's log has."""
+        async with self.reading() as connection:
+            return (await read_head(connection, self.founded.log_id)).size
+
+    async def entries(self, first: int = 0) -> list[Entry]:
+        """Return the entries of the tenant's log from index `first`."""
+        async with self.reading() as connection:
+            size = (await read_head(connection, self.founded.log_id)).size
+            pages = iterate_entries(connection, self.founded.log_id, from_index=first, to_index=size)
+            return [parse_entry(entry) for page in [page async for page in pages] for entry in page]
+
+    async def projected(self) -> None:
+        """Wait until every projection holds what the log holds now."""
+        await self.serving.runner.catch_up(self.founded.log_id, await self.head())
+
+    async def writes(self) -> list[Write]:
+        """Return what the graph knows of this tenant's commits, newest first."""
+        async with self.reading() as connection:
+            return await (await open_graph(connection)).writes(limit=WRITES_MAX)

@@ -1,0 +1,39 @@
+"""
+The other catalog of the scene: a gateway of an installation of its own, with its warehouse on S3.
+
+Run as `python -m lakeproof.demo.upstream`; says its URL, its tenant, and the key that the scene's catalog uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from lakeproof.demo.beside import end_with_input, say_ready
+from lakeproof.foundation import open_foundation
+from lakeproof.services import open_services
+from lakeproof.settings import load_settings
+from lakeproof.tenants import found_tenant
+from lakeproof.up import serving
+
+ALIAS: Final = "vault"
+
+
+async def main() -> None:
+    """Serve until standard input ends."""
+    settings = load_settings(os.environ, directory=Path.cwd())
+    with open_foundation(settings, lambda _: None) as foundation:
+        async with open_services(foundation) as services, serving(services) as served:
+            founded = await found_tenant(services, name="upstream", identity="lakeproof@example.com", alias=ALIAS)
+            end_with_input(served.stop.set)
+            say_ready(url=served.url, tenant=founded.tenant.hex, key=founded.key.secret)
+            await served.stop.wait()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    asyncio.run(main())

@@ -1,0 +1,26 @@
+"""
+What operators scrape: the history that the read models hold, and what waits in streams and at other catalogs.
+"""
+
+from __future__ import annotations
+
+from gateway.open_decision_metrics import read_open_decision_metrics
+from lakeproof.projecting import metrics_text
+from lakeproof.services import Services, now
+from lakeproof.streaming import streams_metrics_text
+from projections.exposition import format_metrics
+
+
+async def history(services: Services) -> str:
+    """
+    Return everything that is measured in the database, as Prometheus scrapes it.
+
+    Raises:
+        UnavailableError: if the database cannot be reached.
+    """
+    database, roles = services.house.database, services.foundation.installation.roles
+    projected = await metrics_text(database, roles.auditor)
+    streamed = await streams_metrics_text(database, roles.auditor, services)
+    async with database.as_role(roles.gateway) as connection:
+        undecided = format_metrics(await read_open_decision_metrics(connection, now=now()))
+    return projected + streamed + undecided

@@ -1,0 +1,68 @@
+"""
+Read models of an older version are built again when a newer one starts, while the old ones are still read.
+
+Until then a log's runner leaves them where they are. A live generation of a version newer than ours is not touched:
+whoever wrote it is still running, or was replaced by an older version on purpose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import psycopg
+
+from lakeproof.projecting import attest
+from lakeproof.services import Services
+from ledger.errors import LedgerError
+from projections.errors import NotProjectedError, RebuildRunningError
+from projections.generations import replace
+from projections.projection import Projection
+from projections.runner import Runner
+
+RETRY_S: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+async def replace_older(services: Services, runner: Runner, projections: Sequence[Projection]) -> None:
+    """
+    Replace every live generation of an older version, one after the other; returns when there is none.
+
+    A database or log that is away is waited for. Replacing again what was interrupted is harmless.
+    """
+    while True:
+        try:
+            if await _replace_all(services, runner, {projection.name: projection for projection in projections}):
+                return
+        except (psycopg.OperationalError, LedgerError) as error:
+            _log.warning("read models of an older version wait for the database: %s", error)
+        await asyncio.sleep(RETRY_S)
+
+
+async def _replace_all(services: Services, runner: Runner, projections: dict[str, Projection]) -> bool:
+    """Replace what is older and free; return whether nothing older is left."""
+    is_done = True
+    installation = services.foundation.installation
+    for each in await runner.progress():
+        projection = projections[each.projection]
+        if each.version is None or each.version >= projection.version:
+            continue
+        try:
+            await replace(
+                installation.as_role(installation.roles.projector),
+                projection,
+                each.log,
+                append=partial(attest, services),
+            )
+            _log.info("projection %s of %s was built again for version %d", *_named(projection, each.log.origin))
+        except (RebuildRunningError, NotProjectedError):
+            is_done = False  # another process is at it: look again
+    return is_done
+
+
+def _named(projection: Projection, origin: str) -> tuple[str, str, int]:
+    return projection.name, origin, projection.version
