@@ -1,5 +1,6 @@
 # Two commands: `make run` plays the scene and keeps serving, `make test` runs every check.
-# Python packages go into .venv from the lock files (hashes are checked); nothing is installed elsewhere.
+# Python packages go into .venv from the lock files (hashes are checked). One thing is installed elsewhere, and only if it
+# is missing and apt-get is there to be used by root: a Java 17, for Spark.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,9 +8,9 @@ BIN := $(VENV)/bin
 ONCE ?=
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: run test lint types layers tests bench clean
+.PHONY: run test lint types layers tests bench java clean
 
-run: $(VENV)/run.stamp
+run: $(VENV)/run.stamp java
 	$(BIN)/lakeproof demo $(if $(ONCE),--once)
 
 test: lint types layers tests
@@ -24,11 +25,25 @@ types: $(VENV)/dev.stamp
 layers: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
 
-tests: $(VENV)/dev.stamp
+tests: $(VENV)/dev.stamp java
 	$(BIN)/pytest
 
-bench: $(VENV)/dev.stamp
+bench: $(VENV)/dev.stamp java
 	$(BIN)/python bench/append.py
+	$(BIN)/python bench/scan.py
+	$(BIN)/python bench/stream.py
+	$(BIN)/python bench/detect_latency.py
+	$(BIN)/python bench/detect_kills.py
+	$(BIN)/python -m bench.rebuild --entries 1000000
+
+java: $(VENV)/run.stamp
+	@$(BIN)/python -m spark_detect.java || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing openjdk-17-jre-headless with apt-get"; \
+	    apt-get install --yes --quiet=2 --no-install-recommends openjdk-17-jre-headless \
+	      || { apt-get update --quiet=2 && apt-get install --yes --quiet=2 --no-install-recommends openjdk-17-jre-headless; } \
+	      || echo "it could not be installed; what needs it says so"; \
+	  else echo "everything else works without it"; fi; }
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from gateway.catalogs import Loaded
@@ -35,6 +35,7 @@ from ledger.event import SYSTEM_ACTOR, derived_group_id
 from ledger.events import CommitSettled, Evidence, Settled, to_data
 from ledger.read import Log, read_head
 from ledger.sequence import Appended, Group
+from ledger.waiting import Bell, first_of
 
 POLL_S: Final = 1.0
 PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (5, 15, 60, 300, 900, 3600))
@@ -53,16 +54,6 @@ CREATES: Final = frozenset({Operation.TABLE_CREATE, Operation.NAMESPACE_CREATE})
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-class Doorbell(Protocol):
-    """What rings when a log has grown: asyncio.Event, or anything like it."""
-
-    async def wait(self) -> object:
-        """Return when it has rung since it was cleared."""
-
-    def clear(self) -> None:
-        """Be silent until it rings again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +91,7 @@ class Reconciler:
             pauses=pauses,
         )
 
-    async def run(self, stop: asyncio.Event, wake: Doorbell | None = None) -> None:
+    async def run(self, stop: asyncio.Event, wake: Bell | None = None) -> None:
         """
         Settle what is due until `stop` is set; looks that have begun are given up, and are due for others at once.
 
@@ -115,10 +106,10 @@ class Reconciler:
                 looked = await _unless(stop, self.settle_due())
                 failures = 0
                 if not looked:
-                    await _first_of(stop, wake, timeout_s=self._poll_s)
+                    await first_of(stop, wake, timeout_s=self._poll_s)
             except UnavailableError as error:
                 _log.info("open decisions wait: %s", error)
-                await _first_of(stop, None, timeout_s=BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+                await first_of(stop, None, timeout_s=BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
                 failures += 1
 
     async def settle_due(self) -> list[Reconciled]:
@@ -303,16 +294,3 @@ async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None
             task.cancel()  # of one that is done nothing comes
         await asyncio.wait({working, stopping})
     return None if working.cancelled() else working.result()
-
-
-async def _first_of(stop: asyncio.Event, wake: Doorbell | None, *, timeout_s: float) -> None:
-    """Return when `stop` is set, `wake` rings, or the time is over."""
-    waits = [asyncio.ensure_future(stop.wait())]
-    if wake is not None:
-        waits.append(asyncio.ensure_future(wake.wait()))  # type: ignore[arg-type]  # object is as good as True here
-    try:
-        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)

@@ -31,7 +31,8 @@ from typer.main import get_command, get_group
 from lakeproof import console
 from lakeproof.crash import CrashFile
 from lakeproof.errors import LakeproofError
-from lakeproof.settings import LogLevel, Settings, format_settings_table, load_settings
+from lakeproof.setting_table import LogLevel
+from lakeproof.settings import Settings, format_settings_table, load_settings
 
 if TYPE_CHECKING:
     from ledger.cli_room import LogRoom

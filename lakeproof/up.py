@@ -97,7 +97,7 @@ async def serving(
             tasks.create_task(signer.run(stop, interval_s=settings.checkpoint_interval_s), name="signer")
             upgrading = tasks.create_task(replace_older(services, runner, PROJECTIONS), name="upgrading")
             if settings.streams:
-                streams = await stack.enter_async_context(open_streams(services))
+                streams = await stack.enter_async_context(open_streams(services, gateway=_url(listener)))
                 tasks.create_task(streams.run(stop), name="streams")
             if settings.detect:
                 tasks.create_task(keep_detecting(services, stop, say), name="detection")

@@ -22,6 +22,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from ledger.read import Log
+from ledger.waiting import Bell, first_of
 from projections import cursors
 from projections.cursors import FIRST_GENERATION, Progress
 from projections.errors import ProjectionError, StaleGenerationError, UnknownControlError
@@ -37,16 +38,6 @@ IDLE_IN_TRANSACTION_TIMEOUT_S: Final = 30
 Connection = AsyncConnection[Any]
 
 _log = logging.getLogger(__name__)
-
-
-class Doorbell(Protocol):
-    """What rings when a log has grown: asyncio.Event, or anything like it."""
-
-    async def wait(self) -> object:
-        """Return when it has rung since it was cleared."""
-
-    def clear(self) -> None:
-        """Be silent until it rings again."""
 
 
 class Runner:
@@ -69,7 +60,7 @@ class Runner:
         self.too_old_for: dict[int, str] = {}
         """The logs (log_id) that `run` leaves where they are until a newer version runs, and why."""
 
-    async def run(self, stop: asyncio.Event, wake: Doorbell | None = None) -> None:
+    async def run(self, stop: asyncio.Event, wake: Bell | None = None) -> None:
         """
         Keep all projections up to date until `stop` is set; a batch that has begun is finished.
 
@@ -86,10 +77,10 @@ class Runner:
                         applied = await self._round(connection, stop)
                         failures = 0
                         if not applied:
-                            await _first_of(stop, wake, timeout_s=self._poll_s)
+                            await first_of(stop, wake, timeout_s=self._poll_s)
             except psycopg.OperationalError:
                 # The transaction is undone as a whole: the next connection begins where the cursor stands.
-                await _first_of(stop, None, timeout_s=BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+                await first_of(stop, None, timeout_s=BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
                 failures += 1
 
     async def catch_up(self, log_id: int, to_index: int) -> None:
@@ -214,16 +205,3 @@ async def connect(dsn: str) -> AsyncIterator[Connection]:
             (f"{IDLE_IN_TRANSACTION_TIMEOUT_S}s",),
         )
         yield connection
-
-
-async def _first_of(stop: asyncio.Event, wake: Doorbell | None, *, timeout_s: float) -> None:
-    """Return when `stop` is set, `wake` rings, or the time is over."""
-    waits = [asyncio.ensure_future(stop.wait())]
-    if wake is not None:
-        waits.append(asyncio.ensure_future(wake.wait()))  # type: ignore[arg-type]  # object is as good as True here
-    try:
-        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)

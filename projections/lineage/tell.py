@@ -23,8 +23,9 @@ from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
 from ledger.events import LineageCycleFound, to_data
 from ledger.read import Log
 from ledger.sequence import Appended, Group, Stale
+from ledger.waiting import Bell, first_of
 from projections.lineage.drawing import QUERIES
-from projections.runner import BACK_OFF_S, Doorbell, connect
+from projections.runner import BACK_OFF_S, connect
 
 BATCH_MAX: Final = 100
 """Cycles told at a time."""
@@ -72,7 +73,7 @@ def cycle_group(found: LineageCycleFound, *, at: datetime) -> Group:
 
 
 async def keep_telling(
-    dsn: str, append: Append, stop: asyncio.Event, wake: Doorbell | None = None, *, clock: Clock
+    dsn: str, append: Append, stop: asyncio.Event, wake: Bell | None = None, *, clock: Clock
 ) -> None:
     """
     Tell of cycles until `stop` is set; `dsn` works as the projector role.
@@ -89,26 +90,9 @@ async def keep_telling(
                     told = await tell_cycles(connection, append, clock=clock)
                     failures = 0
                     # A full round may have left some behind; what it told is found again until it is projected.
-                    await _first_of(stop, wake, timeout_s=BACK_OFF_S[0] if told == BATCH_MAX else POLL_S)
+                    await first_of(stop, wake, timeout_s=BACK_OFF_S[0] if told == BATCH_MAX else POLL_S)
         except (psycopg.OperationalError, LogUnavailableError, OutcomeUnknownError, QueueFullError) as error:
             if not failures:
                 _log.warning("cycles in lineage are told later: %s", error)
-            await _first_of(stop, None, timeout_s=BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+            await first_of(stop, None, timeout_s=BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
             failures += 1
-
-
-async def _first_of(stop: asyncio.Event, wake: Doorbell | None, *, timeout_s: float) -> None:
-    """Return when `stop` is set, `wake` rings, or the time is over."""
-    waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait())]
-    if wake is not None:
-        waits.append(asyncio.ensure_future(_rung(wake)))
-    try:
-        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
-
-
-async def _rung(wake: Doorbell) -> None:
-    await wake.wait()

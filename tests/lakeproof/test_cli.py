@@ -30,7 +30,8 @@ from lakeproof import cli
 from lakeproof.crash import SIZE_BYTES_MAX, CrashFile
 from lakeproof.errors import ServerError
 from lakeproof.postgres import EmbeddedServer
-from lakeproof.settings import SETTINGS, load_settings
+from lakeproof.setting_table import SETTINGS
+from lakeproof.settings import load_settings
 from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.errors import BrokenError, Fault
 from ledger.event import Event, prepare

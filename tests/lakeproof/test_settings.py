@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from lakeproof.errors import SettingsError
-from lakeproof.settings import SETTINGS, Kind, LogLevel, Settings, format_settings_table, load_settings
+from lakeproof.setting_table import SETTINGS, Kind, LogLevel
+from lakeproof.settings import Settings, format_settings_table, load_settings
 
 
 def refusal(environment: dict[str, str], directory: Path) -> str:

@@ -1,0 +1,76 @@
+"""
+Lineage from Kafka in this installation: one topic a tenant, so that Kafka's own rights say who may tell whose lineage.
+
+It runs in a process of its own (`lakeproof streams consume`), because the cure for some faults of a consumer group is a
+new process; any number may share the work under names of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Final
+
+from lakeproof.errors import SettingsError
+from lakeproof.services import Services, now
+from streams.kafka_worker import KafkaWorker, Route
+from streams.lineage import ReceiveLineage, told_once
+from streams.tally import Tally
+
+GROUP: Final = "lakeproof-lineage"
+FOLDER: Final = "faust"
+TENANTS_S: Final = 30.0
+"""How often new tenants are looked for; with one, the worker begins anew, with its topic as well."""
+
+
+async def consume(services: Services, member: str, stop: asyncio.Event) -> Tally:
+    """
+    Take lineage from the topics of all tenants until `stop` is set; return what was taken.
+
+    Raises:
+        SettingsError: if no Kafka is configured.
+        StreamError: if no topic can be read, or the consumer stalls: start the process again.
+        LedgerError: if a log is corrupt.
+    """
+    settings, installation = services.foundation.settings, services.foundation.installation
+    if settings.kafka_brokers is None:
+        raise SettingsError("LAKEPROOF_KAFKA_BROKERS is not set: name the brokers that lineage is taken from")
+    tally = Tally()
+    handler = ReceiveLineage(clock=now, random=os.urandom)
+    while not stop.is_set():
+        logs = [log for log in await services.logs() if log.tenant is not None]
+        routes = [
+            Route(topic=f"{settings.kafka_lineage_topic}.{log.tenant.hex}", log=log, handler=handler)
+            for log in logs
+            if log.tenant is not None
+        ]
+        worker = KafkaWorker(
+            brokers=settings.kafka_brokers,
+            group=GROUP,
+            member=member,
+            routes=routes,
+            dsn=installation.as_role(installation.roles.streams),
+            append=told_once(services.house.append, now),
+            directory=settings.home / FOLDER / member,
+            tally=tally,
+        )
+        over = asyncio.Event()
+        watching = asyncio.create_task(_until_changed(services, len(logs), stop, over))
+        try:
+            await worker.run(over)
+        finally:
+            watching.cancel()
+    return tally
+
+
+async def _until_changed(services: Services, known: int, stop: asyncio.Event, over: asyncio.Event) -> None:
+    """Set `over` when `stop` is set, or there is a tenant more."""
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        while not stopping.done():
+            await asyncio.wait([stopping], timeout=TENANTS_S)
+            if len([log for log in await services.logs() if log.tenant is not None]) != known:
+                break
+    finally:
+        stopping.cancel()
+        over.set()

@@ -1,0 +1,114 @@
+"""
+Detection in this installation: what its process is handed, how it is kept running, what operators see of it.
+
+`keep_detecting` runs it beside the gateway in `lakeproof up`, `open_observatory` alone in `lakeproof detect run`.
+Several may run at once: one works, the others wait for its turn to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lakeproof.console import say_aside
+from lakeproof.foundation import Foundation, open_foundation
+from lakeproof.postgres import Say
+from lakeproof.services import Services, storage_properties
+from lakeproof.settings import load_settings
+from lakeproof.stopping import stop_on_signals
+from lakeproof.streaming import SECRETS
+from spark_detect.errors import JavaError
+from spark_detect.java import find_java
+from spark_detect.room import Driver, Lake, Room
+from spark_detect.supervise import supervise
+
+FOLDER: Final = "detect"
+LOG: Final = Path("log") / "detect.log"
+
+
+async def keep_detecting(services: Services, stop: asyncio.Event, say: Say) -> None:
+    """
+    Run detection until `stop` is set. Without a Java that Spark runs on, say so and return: everything else goes on.
+
+    Raises:
+        DetectionError: if the home cannot be written.
+    """
+    try:
+        with _open_room(services.foundation) as room:
+            await supervise(room, log=services.foundation.settings.home / LOG, stop=stop, say=say)
+    except JavaError as error:
+        say(f"detection does not run: {error}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorObservatory:
+    """Detection, in the hands of the operator (implements `spark_detect.cli.Observatory`)."""
+
+    foundation: Foundation
+
+    @property
+    def dsn(self) -> str:
+        """The connection string of the detector role."""
+        installation = self.foundation.installation
+        return installation.as_role(installation.roles.detector)
+
+    async def run(self, say: Say) -> None:
+        """
+        Run detection until SIGINT or SIGTERM.
+
+        Raises:
+            JavaError: if there is no Java that Spark runs on.
+            DetectionError: if the home cannot be written.
+        """
+        stop = asyncio.Event()
+        with stop_on_signals(stop), _open_room(self.foundation) as room:
+            await supervise(room, log=self.foundation.settings.home / LOG, stop=stop, say=say)
+
+
+@asynccontextmanager
+async def open_observatory() -> AsyncIterator[OperatorObservatory]:
+    """Yield an observatory on the database of the home; see `open_foundation` for what it raises."""
+    # Opening blocks the loop, on which nothing else runs yet.
+    settings = load_settings(os.environ, directory=Path.cwd())
+    with open_foundation(settings, say_aside) as foundation:
+        yield OperatorObservatory(foundation=foundation)
+
+
+@contextmanager
+def _open_room(foundation: Foundation) -> Iterator[Room]:
+    """Yield a furnished room of this process's own, which is removed afterwards."""
+    settings, installation = foundation.settings, foundation.installation
+    java_home = find_java(settings.java_home, os.environ)
+    rooms = settings.home / FOLDER
+    _remove_abandoned(rooms)
+    room = Room(rooms / str(os.getpid()))
+    driver = Driver(
+        detector_dsn=installation.as_role(installation.roles.detector),
+        appender_dsn=installation.as_role(installation.roles.appender),
+        batch_bytes_max=settings.detect_batch_max_bytes,
+        master=settings.spark_master,
+        java_home=str(java_home),
+    )
+    lake = Lake(
+        warehouse=settings.warehouse,
+        properties=storage_properties(settings),
+        secrets=str((settings.home / SECRETS).absolute()),
+    )
+    try:
+        room.furnish(driver, lake)
+        yield room
+    finally:
+        shutil.rmtree(room.folder, ignore_errors=True)
+
+
+def _remove_abandoned(rooms: Path) -> None:
+    """Remove the rooms of processes that are gone without having done so."""
+    for folder in rooms.glob("[0-9]*"):
+        if not Path("/proc", folder.name).exists() and Path("/proc").exists():
+            shutil.rmtree(folder, ignore_errors=True)

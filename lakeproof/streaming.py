@@ -1,0 +1,295 @@
+"""
+The streams of this installation: which handlers run, where the outbox leads, which queues are read.
+
+`open_streams` wires them from services and settings; `Streams.run` runs them in whichever process: beside the gateway
+in `lakeproof up`, or alone in `lakeproof streams run`. Leases keep several such processes out of each other's way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from gateway.database import Database
+from lakeproof.console import say_aside
+from lakeproof.foundation import open_foundation
+from lakeproof.services import Services, now, open_services, storage_properties
+from lakeproof.settings import Settings, load_settings
+from lakeproof.stopping import stop_on_signals
+from lakeproof.tenants import find_tenant
+from projections.exposition import format_metrics
+from projections.lake.secrets import SecretDirectory
+from streams.alerts import AlertReceipt, Alerts
+from streams.cloud_events import KAFKA, Publish
+from streams.handler import Handler
+from streams.kafka_sink import KafkaSink, open_kafka_sink
+from streams.lineage import ReceiveLineage
+from streams.measures import read_measures
+from streams.observe import Observe
+from streams.outbox import Answer, Outgoing, Sink
+from streams.poller import Poller
+from streams.replay import Replay, replay
+from streams.runner import Runner
+from streams.s3_handler import ReceiveS3Events
+from streams.sender import Sender
+from streams.sqs import SqsQueue, SqsSource
+from streams.tally import Tally
+from streams.webhook_sink import WEBHOOK, WebhookSink
+
+SECRETS: Final = Path("secrets") / "tenants"
+"""Where, in the home, the secrets lie that catalogs name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streams:
+    """The streams of one process, wired; nothing runs before `run`."""
+
+    services: Services
+    runner: Runner
+    sender: Sender
+    queue: SqsSource | None
+    poller: Poller | None
+    replayed_by: Sequence[Handler]
+    """The handlers of dead letters: of the logs, and of the queues and topics."""
+    tally: Tally = field(default_factory=Tally)
+
+    @property
+    def dsn(self) -> str:
+        """The connection string of the streams' role."""
+        return streams_dsn(self.services)
+
+    @property
+    def handlers(self) -> Sequence[str]:
+        """The names of the handlers that pass the logs."""
+        return [handler.name for handler in self.runner.handlers]
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """
+        Run the streams until `stop` is set; what has begun is finished.
+
+        Raises:
+            LedgerError: if a log is corrupt.
+        """
+        doorbell = self.services.doorbell
+        handling, sending = doorbell.subscribe(), doorbell.subscribe()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.runner.run(stop, handling), name="streams")
+                tasks.create_task(self.sender.run(stop, sending), name="outbox")
+                if self.queue is not None:
+                    tasks.create_task(self.queue.run(stop), name="S3 events")
+                if self.poller is not None:
+                    tasks.create_task(self.poller.run(stop), name="poller")
+        finally:
+            doorbell.unsubscribe(handling)
+            doorbell.unsubscribe(sending)
+
+
+@asynccontextmanager
+async def open_streams(services: Services, *, gateway: str | None = None) -> AsyncIterator[Streams]:
+    """
+    Yield the streams that the settings ask for; without the URL of the gateway, no catalog is polled through it.
+
+    Raises:
+        StreamError: if a URL is not of its form.
+    """
+    settings, append = services.foundation.settings, services.house.append
+    dsn, tally = streams_dsn(services), Tally()
+    async with AsyncExitStack() as stack:
+        sinks: list[Sink] = []
+        if settings.alert_webhook is not None:
+            client = await stack.enter_async_context(httpx.AsyncClient())
+            sinks.append(WebhookSink(settings.alert_webhook, client, clock=now))
+        if settings.kafka_brokers is not None:
+            sinks.append(_LateKafka(settings.kafka_brokers, settings.kafka_outbox_topic, stack))
+        sender = Sender(dsn, sinks, append, receipts={WEBHOOK: AlertReceipt(clock=now)}, on_sent=tally.add_sent)
+        runner = Runner(
+            dsn,
+            log_handlers(services),
+            append,
+            workers=settings.streams_workers,
+            on_turn=tally.add_turn,
+            on_outbox=services.doorbell.ring,
+        )
+        poller = None
+        if gateway is not None:
+            # Our own gateway is reached as it is, whatever proxy the environment names for others.
+            through = httpx.AsyncClient(base_url=gateway, timeout=settings.upstream_timeout_s, trust_env=False)
+            http = await stack.enter_async_context(through)
+            poller = Poller(dsn, append, http=http, secrets=SecretDirectory(settings.home / SECRETS), clock=now)
+        s3_events = ReceiveS3Events(append, warehouse=settings.warehouse, clock=now)
+        yield Streams(
+            services=services,
+            runner=runner,
+            sender=sender,
+            queue=_queue(services, s3_events),
+            poller=poller,
+            replayed_by=(*runner.handlers, s3_events, ReceiveLineage(clock=now, random=os.urandom)),
+            tally=tally,
+        )
+
+
+def log_handlers(services: Services) -> Sequence[Handler]:
+    """
+    Return the handlers that pass the logs, as the settings ask for them.
+    """
+    settings = services.foundation.settings
+    handlers: list[Handler] = [
+        Alerts(clock=now, sink=None if settings.alert_webhook is None else WEBHOOK),
+        Observe(
+            warehouse=settings.warehouse,
+            ours=storage_properties(settings),
+            secrets=SecretDirectory(settings.home / SECRETS),
+            clock=now,
+        ),
+    ]
+    if settings.kafka_brokers is not None:
+        handlers.append(Publish())
+    return handlers
+
+
+def gateway_url(settings: Settings) -> str | None:
+    """
+    Return where the gateway of this installation listens; None if its port is any free one.
+    """
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{settings.port}" if settings.port else None
+
+
+def streams_dsn(services: Services) -> str:
+    """
+    Return the connection string of the streams' role.
+    """
+    installation = services.foundation.installation
+    return installation.as_role(installation.roles.streams)
+
+
+async def streams_metrics_text(database: Database, role: str, services: Services) -> str:
+    """
+    Return the streams' metrics over all logs that `role` may see, as Prometheus scrapes them.
+
+    Raises:
+        UnavailableError: if the database cannot be reached.
+    """
+    names = [handler.name for handler in log_handlers(services)]
+    async with database.as_role(role) as connection:
+        return format_metrics(await read_measures(connection, names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorStation:
+    """The streams, in the hands of the operator (implements `streams.cli.Station`)."""
+
+    streams: Streams
+
+    @property
+    def dsn(self) -> str:
+        """The connection string of the streams' role."""
+        return self.streams.dsn
+
+    @property
+    def handlers(self) -> Sequence[str]:
+        """The names of the handlers that pass the logs."""
+        return self.streams.handlers
+
+    async def run(self) -> Tally:
+        """Run the streams, and the doorbell that wakes them, until SIGINT or SIGTERM; return what they did."""
+        stop = asyncio.Event()
+        with stop_on_signals(stop):
+            doorbell = asyncio.create_task(self.streams.services.doorbell.run(), name="doorbell")
+            try:
+                await self.streams.run(stop)
+            except ExceptionGroup as group:
+                raise _first(group) from group
+            finally:
+                doorbell.cancel()
+        return self.streams.tally
+
+    async def consume(self, member: str) -> Tally:
+        """Take lineage from Kafka until SIGINT or SIGTERM; see `lakeproof.consuming.consume`."""
+        from lakeproof.consuming import consume  # here: Faust is slow to import, and no other command needs it
+
+        stop = asyncio.Event()
+        with stop_on_signals(stop):
+            return await consume(self.streams.services, member, stop)
+
+    def replay(
+        self,
+        *,
+        log_id: int | None,
+        source: str | None,
+        id: str | None,  # noqa: A002 - the letter's own member
+    ) -> AsyncIterator[Replay]:
+        """Replay dead letters; see `streams.replay.replay`."""
+        handlers, append = self.streams.replayed_by, self.streams.services.house.append
+        return replay(self.dsn, handlers, append, log_id=log_id, source=source, id=id)
+
+    async def log_of(self, tenant: str) -> int:
+        """
+        Return the log of the tenant of that name or id.
+
+        Raises:
+            NotFoundError: if there is none.
+        """
+        return (await find_tenant(self.streams.services, tenant))[1]
+
+
+@asynccontextmanager
+async def open_station() -> AsyncIterator[OperatorStation]:
+    """Yield a station on the database of the home; see `open_foundation` for what it raises."""
+    # Opening blocks the loop, on which nothing else runs yet.
+    settings = load_settings(os.environ, directory=Path.cwd())
+    with open_foundation(settings, say_aside) as foundation:
+        gateway = gateway_url(settings)
+        async with open_services(foundation) as services, open_streams(services, gateway=gateway) as streams:
+            yield OperatorStation(streams=streams)
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first
+
+
+def _queue(services: Services, handler: ReceiveS3Events) -> SqsSource | None:
+    settings = services.foundation.settings
+    if settings.s3_events_queue is None:
+        return None
+    queue = SqsQueue(
+        settings.s3_events_queue,
+        endpoint=settings.s3_endpoint,
+        region=settings.s3_region,
+        access_key_id=settings.s3_access_key_id,
+        secret_access_key=settings.s3_secret_access_key,
+    )
+    return SqsSource(streams_dsn(services), queue, handler, services.house.append)
+
+
+class _LateKafka:
+    """The sink to Kafka, which connects when there is something to send: brokers that are away stop nothing else."""
+
+    name: str = KAFKA
+    batch_max: int = KafkaSink.batch_max
+
+    def __init__(self, brokers: str, topic: str, stack: AsyncExitStack) -> None:
+        self._brokers = brokers
+        self._topic = topic
+        self._stack = stack
+        self._sink: KafkaSink | None = None
+
+    async def send(self, messages: Sequence[Outgoing]) -> Sequence[Answer]:
+        """
+        Send messages (see `KafkaSink`).
+
+        Raises:
+            TransientError: if the brokers cannot be reached.
+        """
+        if self._sink is None:
+            self._sink = await self._stack.enter_async_context(open_kafka_sink(self._brokers, self._topic))
+        return await self._sink.send(messages)

@@ -1,0 +1,206 @@
+"""
+The commands `lakeproof streams …`: run the streams in a process of their own, see how far they are, replay what died.
+
+They work on the database of the home, also beside a running `lakeproof up`: leases keep them out of each other's way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Final, Protocol, TypeAlias
+
+import typer
+
+from streams.connections import connect_reading
+from streams.cursors import Progress, read_progress
+from streams.dead_letters import count_letters
+from streams.errors import StreamError
+from streams.leases import handler_duty, sink_duty
+from streams.outbox import read_waiting
+from streams.replay import Replay, Replayed
+from streams.tally import Tally
+
+
+class Station(Protocol):
+    """What the commands work on; `dsn` works as the streams' role, `handlers` are the names of those that run."""
+
+    @property
+    def dsn(self) -> str: ...
+
+    @property
+    def handlers(self) -> Sequence[str]: ...
+
+    async def run(self) -> Tally:
+        """Run the streams until SIGINT or SIGTERM; return what they did."""
+
+    async def consume(self, member: str) -> Tally:
+        """Take lineage from Kafka until SIGINT or SIGTERM; return what was taken."""
+
+    def replay(self, *, log_id: int | None, source: str | None, id: str | None) -> AsyncIterator[Replay]:  # noqa: A002 - the letter's own member
+        """Replay dead letters."""
+
+    async def log_of(self, tenant: str) -> int:
+        """Return the log of the tenant of that name or id."""
+
+
+class Console(Protocol):
+    """Where the commands print."""
+
+    def show_rows(self, columns: Sequence[str], rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+class State(StrEnum):
+    """What an operator does about a row: nothing, wait, look at what is away, or `replay`."""
+
+    CURRENT = "current"
+    BEHIND = "behind"
+    PUT_OFF = "put off"
+    DEAD_LETTERS = "dead letters"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Which:
+    tenant: str | None
+    source: str | None
+    letter: str | None
+
+
+OpenStation: TypeAlias = Callable[[], AbstractAsyncContextManager[Station]]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Tenant = Annotated[
+    str | None, typer.Option("--tenant", help="Only of this tenant: its name or id.", show_default=False)
+]
+Source = Annotated[
+    str | None,
+    typer.Option("--source", help="Only of this source, as `status` names it: handler:alerts.", show_default=False),
+]
+Letter = Annotated[str | None, typer.Option("--id", help="Only the message of this id.", show_default=False)]
+
+DEFAULT_MEMBER: Final = "lakeproof"
+
+_STATUS = ("log", "source", "state", "waiting", "failures", "dead_letters")
+_REPLAYS = ("log", "source", "id", "result", "reason")
+
+
+def streams_app(open_station: OpenStation, console: Console) -> typer.Typer:
+    """
+    Return the commands, working on what `open_station` opens.
+    """
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    def run(*, as_json: AsJson = False) -> None:
+        """Run the streams until Ctrl-C: handlers, outbox, alerts, the queue of S3's events."""
+
+        async def work() -> Tally:
+            async with open_station() as station:
+                if not as_json:
+                    console.say(f"the streams run: {', '.join(station.handlers)}; Ctrl-C stops them")
+                return await station.run()
+
+        _tell(asyncio.run(work()), console, as_json=as_json)
+
+    @app.command()
+    def consume(
+        *,
+        member: Annotated[
+            str,
+            typer.Option(help="This process's name in the consumer group: no other's, and kept."),
+        ] = DEFAULT_MEMBER,
+        as_json: AsJson = False,
+    ) -> None:
+        """Take lineage from Kafka until Ctrl-C: one topic a tenant, LAKEPROOF_KAFKA_LINEAGE_TOPIC.<tenant's id>."""
+
+        async def work() -> Tally:
+            async with open_station() as station:
+                if not as_json:
+                    console.say(f"member {member!r} takes lineage from Kafka; Ctrl-C stops it")
+                return await station.consume(member)
+
+        _tell(asyncio.run(work()), console, as_json=as_json)
+
+    @app.command()
+    def status(*, as_json: AsJson = False) -> None:
+        """Show how far every handler is in every log, what waits to leave, and what has died."""
+        console.show_rows(_STATUS, asyncio.run(_status(open_station)), as_json=as_json)
+
+    @app.command()
+    def replay(*, tenant: Tenant = None, source: Source = None, letter: Letter = None, as_json: AsJson = False) -> None:
+        """Handle dead letters again; those that succeed are removed. Ends with 1 if one is left."""
+        rows = asyncio.run(_replay(open_station, _Which(tenant=tenant, source=source, letter=letter)))
+        console.show_rows(_REPLAYS, rows, as_json=as_json)
+        left = [row for row in rows if row["result"] in {Replayed.DEAD, Replayed.POSTPONED, Replayed.UNKNOWN}]
+        if left:
+            raise StreamError(f"{len(left)} of {len(rows)} dead letters are left: their reasons say why")
+
+    return app
+
+
+def _tell(tally: Tally, console: Console, *, as_json: bool) -> None:
+    if as_json:
+        console.show_rows((), [tally.as_row()], as_json=True)
+    else:
+        console.say(f"stopped: {tally.sentence()}")
+
+
+async def _status(open_station: OpenStation) -> list[dict[str, object]]:
+    async with open_station() as station, connect_reading(station.dsn) as connection:
+        progress = await read_progress(connection, station.handlers)
+        waiting = await read_waiting(connection)
+        letters = await count_letters(connection)
+    dead = {(each.log.origin, each.source): each.count for each in letters}
+    rows = [_handler_row(each, dead.pop((each.log.origin, handler_duty(each.handler)), 0)) for each in progress]
+    for sink in waiting:
+        source = sink_duty(sink.sink)
+        found = dead.pop((sink.log.origin, source), 0)
+        rows.append(
+            {
+                "log": sink.log.origin,
+                "source": source,
+                "state": State.PUT_OFF if sink.attempts else State.BEHIND,
+                "waiting": sink.messages,
+                "failures": sink.attempts,
+                "dead_letters": found,
+                "age_s": round(sink.age_s, 3),
+            }
+        )
+    # What has died of a source that has nothing else to show.
+    for (origin, source), count in dead.items():
+        row = {"log": origin, "source": source, "state": State.DEAD_LETTERS}
+        rows.append({**row, "waiting": 0, "failures": 0, "dead_letters": count})
+    return rows
+
+
+def _handler_row(progress: Progress, dead: int) -> dict[str, object]:
+    state = State.BEHIND if progress.lag_entries else State.DEAD_LETTERS if dead else State.CURRENT
+    return {
+        "log": progress.log.origin,
+        "source": handler_duty(progress.handler),
+        "state": State.PUT_OFF if progress.failures else state,
+        "waiting": progress.lag_entries,
+        "failures": progress.failures,
+        "dead_letters": dead,
+        "next_index": progress.next_index,
+        "size": progress.size,
+        "handled": progress.handled,
+    }
+
+
+async def _replay(open_station: OpenStation, which: _Which) -> list[dict[str, object]]:
+    async with open_station() as station:
+        log_id = None if which.tenant is None else await station.log_of(which.tenant)
+        return [
+            {
+                "log": each.letter.log.origin,
+                "source": each.letter.source,
+                "id": each.letter.id,
+                "result": each.result,
+                "reason": each.reason,
+            }
+            async for each in station.replay(log_id=log_id, source=which.source, id=which.letter)
+        ]

@@ -1,0 +1,92 @@
+"""
+The streams' sessions in PostgreSQL, each working as the streams' role, and how long their loops pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+
+from ledger.waiting import Bell
+
+POLL_S: Final = 1.0
+"""How often a loop looks for itself, whatever rings: a ring can be missed, and other processes leave work."""
+PAUSE_S: Final = 0.02
+"""At least so long between two looks that found nothing, however often it rings: a look costs the database a query."""
+BACK_OFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+"""Waits between attempts to connect; the last one repeats."""
+
+STATEMENT_TIMEOUT_S: Final = 60
+IDLE_IN_TRANSACTION_TIMEOUT_S: Final = 30
+
+Connection = AsyncConnection[Any]
+
+_SESSION: Final = {
+    "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
+    "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_TIMEOUT_S}s",
+    "default_transaction_isolation": "read committed",
+    "TimeZone": "UTC",
+}
+
+
+@asynccontextmanager
+async def connect_reading(dsn: str) -> AsyncIterator[Connection]:
+    """
+    Yield a connection that cannot write: what handlers are given.
+
+    Raises:
+        psycopg.Error: if the server cannot be reached, or refuses.
+    """
+    async with _connect(dsn, default_transaction_read_only="on") as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def connect_storing(dsn: str) -> AsyncIterator[Connection]:
+    """
+    Yield a connection whose commits are durable.
+
+    Raises:
+        psycopg.Error: if the server cannot be reached, or refuses.
+    """
+    async with _connect(dsn, synchronous_commit="on") as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def connect_following(dsn: str) -> AsyncIterator[Connection]:
+    """
+    Yield a connection whose commits do not wait for the disk.
+
+    Enough where everything stored follows from the log, which is durable: what a server loses with its last moments is
+    done again, to the same effect.
+
+    Raises:
+        psycopg.Error: if the server cannot be reached, or refuses.
+    """
+    async with _connect(dsn, synchronous_commit="off") as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def _connect(dsn: str, **session: str) -> AsyncIterator[Connection]:
+    async with await AsyncConnection.connect(
+        dsn, autocommit=True, connect_timeout=5, application_name="lakeproof streams"
+    ) as connection:
+        settings = {**_SESSION, **session}
+        query = "SELECT set_config(name, setting, false) FROM unnest(%s::text[], %s::text[]) AS s (name, setting)"
+        await connection.execute(query, (list(settings), list(settings.values())))
+        yield connection
+
+
+async def pass_on(wake: Bell, bells: Sequence[asyncio.Event]) -> None:
+    """Ring each worker's own bell whenever `wake` rings, until cancelled: the first would clear one bell for all."""
+    while True:
+        await wake.wait()
+        wake.clear()
+        for bell in bells:
+            bell.set()

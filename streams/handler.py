@@ -1,0 +1,90 @@
+"""
+What a handler is: a plain function from a batch of messages to effects. Pure shapes; neither Kafka nor PostgreSQL.
+
+Guarantee a runner gives: the groups of a batch are in the log before its outbox messages, its dead letters and its
+position are stored together. A batch may be handled again after any failure, so a handler derives the id of each group
+from its content (`ledger.event.derived_group_id`): what is already in the log is then not appended twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from psycopg import AsyncConnection
+
+from ledger.read import Log
+from ledger.sequence import Appended, Group, Stale
+from projections.entries import LogEntry
+
+Append = Callable[[int, Group], Awaitable[Appended | Stale]]
+"""Appends a group to the log of that log_id, durably; raises `ledger.errors.LedgerError`."""
+
+EVERY_TYPE: Final = frozenset({"*"})
+"""The `types` of a handler that is given every entry, of types too that this process does not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """
+    What a source delivers. `id` is unique in its source: `<origin>/<index>`, or `topic/partition/offset`.
+
+    `log` is the log it is of, and that its groups go to. `value` is an entry of that log, or the bytes that were sent.
+    """
+
+    id: str
+    log: Log
+    value: LogEntry | bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxMessage:
+    """
+    What is to leave: by `sink` ("kafka", "webhook"), in order within one `key`. `payload` is JSON.
+
+    `id` is unique in its log and sink, and stable: the same effect of the same message has the same id.
+    """
+
+    sink: str
+    id: str
+    key: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A message that can never be handled, and why."""
+
+    message: Message
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effects:
+    """What handling a batch leads to; groups are appended in their order."""
+
+    groups: tuple[Group, ...] = ()
+    outbox: tuple[OutboxMessage, ...] = ()
+    dead: tuple[DeadLetter, ...] = ()
+
+
+class Handler(Protocol):
+    """Handles batches of messages; `name` is for ever (its position is stored under it)."""
+
+    name: str
+    types: frozenset[str]
+    """The types of events that it is given, or `EVERY_TYPE`; from other sources than the log it is given everything."""
+
+    async def handle(self, batch: Sequence[Message], reading: AsyncConnection[Any]) -> Effects:
+        """
+        Return the effects of `batch`: messages of one log, in order. Nothing else may be changed.
+
+        All messages together must have the effects that they have one by one: how they are cut into batches varies.
+        `reading` sees what the streams' role sees, and cannot write; no transaction is open on it.
+
+        Raises:
+            TransientError: if something is away for a moment; the same messages come again, after a pause.
+            PoisonError: if one of the messages can never be handled. They then come in smaller batches; one that raises
+                alone becomes a dead letter.
+        """

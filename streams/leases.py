@@ -1,0 +1,126 @@
+"""
+Leases: who works on which duty of which log. A duty is a handler's (`handler:<name>`) or a sink's (`sink:<name>`).
+
+A lease ends by itself, by the database's clock, so that whoever is killed or stopped holds up nobody for longer. It is
+therefore no lock: the holder may find that another has taken over. So the transaction that stores what was done gives
+the lease back, and fails if it is another's by then (`release`): what two have done is stored once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from ledger.queries import load_queries
+from streams.connections import Connection
+from streams.errors import StreamError
+
+LEASE_S: Final = 10.0
+"""After this, what a killed process held is taken over."""
+
+PUT_OFF_S: Final = 0.1
+"""The pause after a first failure; it doubles with each further one in a row …"""
+PUT_OFF_S_MAX: Final = 30.0
+"""… up to this."""
+
+_QUERIES: Final = load_queries("streams", "leases.sql")
+
+
+class LeaseLostError(StreamError):
+    """Another has taken over meanwhile: nothing of what was done here is stored, the other does it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to do a duty on one log until it is given back or runs out; `failures` in a row went before."""
+
+    duty: str
+    log_id: int
+    lease: UUID
+    failures: int
+
+
+def handler_duty(handler: str) -> str:
+    """
+    Return the duty of the handler of that name.
+    """
+    return f"handler:{handler}"
+
+
+def sink_duty(sink: str) -> str:
+    """
+    Return the duty of the sink of that name.
+    """
+    return f"sink:{sink}"
+
+
+async def release(connection: Connection, lease: Lease) -> None:
+    """
+    Give `lease` back, in the open transaction that stores what was done under it.
+
+    Raises:
+        LeaseLostError: if another has taken over; the transaction must be undone.
+    """
+    if await (await connection.execute(_QUERIES["release"], _which(lease))).fetchone() is None:
+        raise _lost(lease)
+
+
+async def hold(connection: Connection, lease: Lease, *, lease_s: float) -> None:
+    """
+    Keep `lease` for what follows, in the open transaction that stores what was done under it so far.
+
+    Raises:
+        LeaseLostError: if another has taken over; the transaction must be undone.
+    """
+    if await (await connection.execute(_QUERIES["hold"], {**_which(lease), "lease_s": lease_s})).fetchone() is None:
+        raise _lost(lease)
+
+
+async def put_off(connection: Connection, lease: Lease) -> None:
+    """
+    Give `lease` back undone, so that nobody tries again for 0.1 s, twice that after the next failure, at most 30 s.
+    """
+    pause = {"pause_s": PUT_OFF_S, "pause_s_max": PUT_OFF_S_MAX}
+    await connection.execute(_QUERIES["put_off"], {**_which(lease), **pause})
+
+
+async def drop(connection: Connection, lease: Lease) -> None:
+    """
+    Give `lease` back undone; anybody may take it at once.
+    """
+    await connection.execute(_QUERIES["drop"], _which(lease))
+
+
+@asynccontextmanager
+async def kept(connection: Connection, lease: Lease, *, lease_s: float = LEASE_S) -> AsyncIterator[None]:
+    """
+    Keep `lease` from running out while the context is open; nothing else may use `connection` meanwhile.
+
+    One that was lost all the same is noticed at `release`.
+    """
+
+    async def renew() -> None:
+        while True:
+            await asyncio.sleep(lease_s / 3)
+            await connection.execute(_QUERIES["renew"], {**_which(lease), "lease_s": lease_s})
+
+    renewing = asyncio.create_task(renew(), name=f"lease {lease.duty}")
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.wait([renewing])
+    if not renewing.cancelled():
+        renewing.result()  # it ends by itself only with the connection: whoever holds that goes no further
+
+
+def _lost(lease: Lease) -> LeaseLostError:
+    return LeaseLostError(f"{lease.duty} on log {lease.log_id}: another has taken over")
+
+
+def _which(lease: Lease) -> dict[str, object]:
+    return {"duty": lease.duty, "log_id": lease.log_id, "lease": lease.lease}

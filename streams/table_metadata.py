@@ -1,0 +1,100 @@
+"""
+The little that streams need of a table's metadata file: which table it is, and which snapshots it has. Pure.
+
+The file was written by somebody else: whatever is not of the form that Iceberg's table specification gives ("Table
+Metadata and Snapshots") is a `PoisonError`, and no other error leaves this module.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from streams.errors import PoisonError
+
+METADATA_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of a compressed file, before and after."""
+SNAPSHOTS_MAX: Final = 100_000
+
+_GZIP: Final = b"\x1f\x8b"
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_OPERATION = re.compile(r"[a-z][a-z-]{0,31}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A snapshot of a table; ids are decimal texts, since they exceed 53 bits."""
+
+    id: str
+    parent: str | None
+    operation: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSnapshots:
+    """A table, and the snapshots that one of its metadata files has, in its order."""
+
+    table_uuid: str
+    snapshots: tuple[Snapshot, ...]
+
+
+def parse_table_snapshots(data: bytes) -> TableSnapshots:
+    """
+    Return the table and the snapshots of a metadata file, which may be compressed by gzip.
+
+    Raises:
+        PoisonError: if it is no such file; says what was expected.
+    """
+    metadata = _object(_unpacked(data))
+    table_uuid = metadata.get("table-uuid")
+    if not isinstance(table_uuid, str) or not _UUID.fullmatch(table_uuid):
+        raise PoisonError(f"table-uuid: expected a UUID, found {table_uuid!r:.80}")
+    snapshots = metadata.get("snapshots") or ()
+    if not isinstance(snapshots, list | tuple) or len(snapshots) > SNAPSHOTS_MAX:
+        raise PoisonError(f"snapshots: expected a list of at most {SNAPSHOTS_MAX}")
+    return TableSnapshots(
+        table_uuid=table_uuid,
+        snapshots=tuple(_snapshot(value, f"snapshots[{position}]") for position, value in enumerate(snapshots)),
+    )
+
+
+def _unpacked(data: bytes) -> bytes:
+    if not data.startswith(_GZIP):
+        return data
+    unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        unpacked = unpacking.decompress(data, METADATA_SIZE_BYTES_MAX + 1)
+    except zlib.error as error:
+        raise PoisonError(f"metadata file: expected gzip: {error}") from error
+    if len(unpacked) > METADATA_SIZE_BYTES_MAX:
+        raise PoisonError(f"metadata file: expected at most {METADATA_SIZE_BYTES_MAX} bytes, unpacked, found more")
+    return unpacked
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        parsed = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise PoisonError(f"metadata file: expected JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise PoisonError(f"metadata file: expected a JSON object, found {type(parsed).__name__}")
+    return parsed
+
+
+def _snapshot(value: object, where: str) -> Snapshot:
+    if not isinstance(value, dict):
+        raise PoisonError(f"{where}: expected an object, found {type(value).__name__}")
+    id_, parent, summary = value.get("snapshot-id"), value.get("parent-snapshot-id"), value.get("summary")
+    if type(id_) is not int:
+        raise PoisonError(f"{where}.snapshot-id: expected a whole number, found {id_!r:.80}")
+    if parent is not None and type(parent) is not int:
+        raise PoisonError(f"{where}.parent-snapshot-id: expected a whole number or null, found {parent!r:.80}")
+    operation = summary.get("operation") if isinstance(summary, dict) else None
+    if operation is not None and (not isinstance(operation, str) or not _OPERATION.fullmatch(operation)):
+        raise PoisonError(f"{where}.summary.operation: expected a word, found {operation!r:.80}")
+    # Version 1 writes -1 where there is no parent.
+    return Snapshot(id=str(id_), parent=None if parent in {None, -1} else str(parent), operation=operation)

@@ -1,0 +1,420 @@
+"""What is ungoverned, and what is not: metadata files on real S3 against decisions in a real log."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakeproof.demo.cloud import Cloud
+from ledger.events import CatalogCreated, CommitDecided, Decided, Identifier, TriggerReceived, TriggerSource
+from ledger.read import Log
+from projections.catalogs import CatalogsProjection
+from projections.lake.secrets import SecretDirectory
+from streams.connections import connect_reading
+from streams.cursors import read_message
+from streams.dead_letters import read_letters
+from streams.errors import PoisonError, TransientError
+from streams.handler import Effects, Message
+from streams.observe import Observe
+from streams.table_metadata import METADATA_SIZE_BYTES_MAX, SNAPSHOTS_MAX, parse_table_snapshots
+from tests.servers.cloud import fresh_cloud, put, start_cloud
+from tests.streams.answering import happened, noon
+from tests.streams.conftest import World
+from tests.streams.lakes import ALIAS, TABLE, new_lake, project, told
+
+OBSERVED = "commit.observed"
+TABLE_UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
+OTHER_UUID = "00000000-0000-4000-8000-000000000000"
+ORDERS = Identifier(alias=ALIAS, namespace=("sales",), name="orders")
+ORDERS_KEY = f"table:{ALIAS}/sales/orders"
+SNAPSHOT, EARLIER = 3051729675574597004, 3055729675574597004
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    """A server for the tests of this module; each has a bucket of its own."""
+    with start_cloud() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def cloud(moto: str) -> Cloud:
+    """A bucket."""
+    return fresh_cloud(moto)
+
+
+def metadata(*snapshots: int, uuid: str = TABLE_UUID) -> bytes:
+    """A table's metadata file with snapshots that follow one another."""
+    parents = (None, *snapshots)
+    return json.dumps(
+        {
+            "format-version": 2,
+            "table-uuid": uuid,
+            "snapshots": [
+                {"snapshot-id": id_, "parent-snapshot-id": parent, "summary": {"operation": "append"}}
+                for id_, parent in zip(snapshots, parents, strict=False)
+            ],
+        }
+    ).encode()
+
+
+def decision(
+    *snapshots: int, decided: Decided = Decided.APPROVED, uuid: str | None = TABLE_UUID, name: str = "orders"
+) -> CommitDecided:
+    return CommitDecided(
+        actions=("add-snapshot",),
+        as_of=-1,
+        base=None,
+        decision=decided,
+        identifier=Identifier(alias=ALIAS, namespace=("sales",), name=name),
+        operation="table.commit",
+        policy_set="0" * 64,
+        principal_source="api_key",
+        reason=None,
+        request="0" * 64,
+        snapshots=tuple(map(str, snapshots)),
+        table_uuid=uuid,
+    )
+
+
+def trigger(location: str | None, *, identifier: Identifier | None = None, alias: str = ALIAS) -> TriggerReceived:
+    return TriggerReceived(
+        alias=alias,
+        file_count=0,
+        files=(),
+        identifier=identifier,
+        metadata_location=location,
+        source=TriggerSource.S3,
+    )
+
+
+class Lake:
+    """A tenant's log, its catalog elsewhere, and the handler that watches it."""
+
+    def __init__(self, world: World, cloud: Cloud, log: Log, secrets: Path) -> None:
+        self.world, self.cloud, self.log = world, cloud, log
+        self.secrets = SecretDirectory(secrets)
+        self.handler = self.observe()
+
+    def observe(self, **options: Any) -> Observe:
+        chosen: dict[str, Any] = {"warehouse": "file:///wh", "ours": {}, "pauses_s": (0.0, 0.0), **options}
+        return Observe(secrets=self.secrets, clock=noon, **chosen)
+
+    def put(self, body: bytes, name: str = "00001.metadata.json") -> str:
+        return put(self.cloud, f"{TABLE}/metadata/{name}", body)
+
+    async def tell(self, *events: Any, key: str = ORDERS_KEY) -> None:
+        await self.world.tell(self.log, *(happened(event, key=key) for event in events))
+
+    async def pull(self, location: str | None, **more: Any) -> Message:
+        """Append a trigger, bring the projections behind it, and return it as the runner would hand it out."""
+        await self.tell(trigger(location, **more))
+        await project(self.world, self.log)
+        return await self.last()
+
+    async def last(self) -> Message:
+        """Return the last entry as a message."""
+        async with self.world.as_role(self.world.roles.streams) as connection:
+            size = await self.world.size(self.log)
+            rows = await connection.execute(
+                "SELECT entry FROM ledger.entries WHERE log_id = %s AND index = %s", (self.log.log_id, size - 1)
+            )
+            (entry,) = await rows.fetchone() or (b"",)
+        return read_message(self.log, bytes(entry))
+
+    async def handle(self, *messages: Message) -> Effects:
+        async with connect_reading(self.world.dsn) as reading:
+            return await self.handler.handle(messages, reading)
+
+    async def observe_all(self) -> list[dict[str, Any]]:
+        """Let the runner handle every trigger of the log; return what was observed."""
+        await project(self.world, self.log)
+        await self.world.catch_up(self.log, self.handler)
+        return await told(self.world, self.log, OBSERVED)
+
+    async def dead(self) -> list[str]:
+        async with self.world.as_role(self.world.roles.streams) as connection:
+            return [letter.reason for letter in await read_letters(connection)]
+
+
+@pytest.fixture
+async def lake(world: World, cloud: Cloud, tmp_path: Path) -> Lake:
+    """A tenant with a catalog elsewhere."""
+    return Lake(world, cloud, await new_lake(world, cloud, secrets=tmp_path), tmp_path)
+
+
+async def test_a_snapshot_that_nobody_decided_on_is_ungoverned(lake: Lake) -> None:
+    location = lake.put(metadata(EARLIER, SNAPSHOT))
+    await lake.tell(decision(EARLIER))
+    message = await lake.pull(location)
+    (observed,) = await lake.observe_all()
+    assert observed == {
+        "identifier": {"alias": ALIAS, "name": "orders", "namespace": ["sales"]},
+        "metadata_location": location,
+        "operation": "append",
+        "parent": str(EARLIER),
+        "snapshot": str(SNAPSHOT),
+        "table_uuid": TABLE_UUID,
+        "trigger": str(message.value.entry.group_id),  # type: ignore[union-attr]  # an entry's message
+    }
+
+
+async def test_the_runner_and_a_replay_of_it_say_it_once(lake: Lake) -> None:
+    await lake.pull(lake.put(metadata(EARLIER, SNAPSHOT)))
+    await lake.pull(lake.put(metadata(EARLIER, SNAPSHOT, 7), "00002.metadata.json"))
+    for _ in range(2):
+        observed = await lake.observe_all()
+        assert [item["snapshot"] for item in observed] == [str(EARLIER), str(SNAPSHOT), "7"]
+        await lake.world.rows("UPDATE streams.cursors SET next_index = 0")
+    assert await lake.dead() == []
+
+
+@pytest.mark.parametrize("is_projected", [True, False])
+async def test_what_was_approved_is_not_ungoverned(lake: Lake, is_projected: bool) -> None:
+    location = lake.put(metadata(EARLIER, SNAPSHOT))
+    await lake.tell(trigger(location))
+    message = await lake.last()
+    if is_projected:
+        await lake.tell(decision(EARLIER), decision(SNAPSHOT, uuid=None))
+        await project(lake.world, lake.log)
+    else:
+        # The read models know the trigger, and not yet the decisions that came after it.
+        await project(lake.world, lake.log)
+        await lake.tell(decision(EARLIER), decision(SNAPSHOT, uuid=None))
+    assert await lake.handle(message) == Effects()
+
+
+@pytest.mark.parametrize("is_projected", [True, False])
+@pytest.mark.parametrize(
+    "other",
+    [
+        decision(SNAPSHOT, decided=Decided.REJECTED),
+        decision(SNAPSHOT, decided=Decided.UNDECIDABLE),
+        decision(SNAPSHOT, decided=Decided.CONFLICTED),
+        decision(SNAPSHOT, uuid=OTHER_UUID),
+        decision(EARLIER),
+    ],
+    ids=["rejected", "undecidable", "conflicted", "another table", "another snapshot"],
+)
+async def test_what_was_not_approved_for_this_table_is_ungoverned(
+    lake: Lake, other: CommitDecided, is_projected: bool
+) -> None:
+    await lake.tell(trigger(lake.put(metadata(SNAPSHOT))))
+    message = await lake.last()
+    if is_projected:
+        await lake.tell(other)
+    await project(lake.world, lake.log)
+    if not is_projected:
+        await lake.tell(other)
+    assert len((await lake.handle(message)).groups) == 1
+
+
+async def test_a_commit_in_flight_is_not_ungoverned(lake: Lake) -> None:
+    """The decision is written while the file is read: whoever read the log first would miss it."""
+    location = lake.put(metadata(SNAPSHOT))
+    message = await lake.pull(location)
+
+    class Deciding(Observe):
+        async def _read(self, storage: Any, location: str) -> bytes:
+            data = await super()._read(storage, location)
+            await lake.tell(decision(SNAPSHOT))
+            return data
+
+    lake.handler = Deciding(warehouse="file:///wh", ours={}, secrets=lake.secrets, clock=noon)
+    assert await lake.handle(message) == Effects()
+
+
+async def test_another_tenants_decision_governs_nothing(lake: Lake, world: World, tmp_path: Path) -> None:
+    other = await new_lake(world, lake.cloud, secrets=tmp_path, folder="other")
+    await world.tell(other, happened(decision(SNAPSHOT), key=ORDERS_KEY))
+    await project(world, other)
+    message = await lake.pull(lake.put(metadata(SNAPSHOT)))
+    assert len((await lake.handle(message)).groups) == 1
+
+
+async def test_the_table_is_what_the_trigger_says_else_what_the_log_says_else_unknown(lake: Lake) -> None:
+    message = await lake.pull(lake.put(metadata(SNAPSHOT)))
+    (group,) = (await lake.handle(message)).groups
+    assert group.then[0].key == f"catalog:{ALIAS}"
+    assert json.loads(group.then[0].event)["data"]["identifier"] is None
+    await lake.tell(decision(1, name="renamed"))
+    for projected in (False, True):
+        if projected:
+            await project(lake.world, lake.log)
+        (group,) = (await lake.handle(message)).groups
+        assert group.then[0].key == f"table:{ALIAS}/sales/renamed"
+    message = await lake.pull(lake.put(metadata(SNAPSHOT)), identifier=ORDERS)
+    (group,) = (await lake.handle(message)).groups
+    assert group.then[0].key == ORDERS_KEY
+
+
+async def test_one_batch_says_each_snapshot_once(lake: Lake) -> None:
+    messages = [await lake.pull(lake.put(metadata(1, 2, number), f"{number}.metadata.json")) for number in (3, 4)]
+    groups = (await lake.handle(*messages)).groups
+    assert [json.loads(group.then[0].event)["data"]["snapshot"] for group in groups] == ["1", "2", "3", "4"]
+
+
+async def test_a_table_of_many_snapshots_is_compared_whole(lake: Lake) -> None:
+    ids = range(1, 2_501)
+    await lake.tell(decision(*range(1, 2_500, 2)))
+    message = await lake.pull(lake.put(metadata(*ids)))
+    await lake.tell(decision(*range(2, 2_500, 2)))
+    (group,) = (await lake.handle(message)).groups
+    assert json.loads(group.then[0].event)["data"]["snapshot"] == "2500"
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lambda data: data])
+async def test_compressed_metadata_is_read(lake: Lake, pack: Any) -> None:
+    message = await lake.pull(lake.put(pack(metadata(SNAPSHOT)), "1.gz.metadata.json"))
+    assert len((await lake.handle(message)).groups) == 1
+
+
+async def test_data_files_and_the_built_in_catalog_are_not_compared(lake: Lake) -> None:
+    builtin = happened(CatalogCreated(id="lake", version=1, kind="builtin", options={}), key="catalog:lake")
+    await lake.world.tell(lake.log, builtin)
+    messages = [await lake.pull(None), await lake.pull(lake.put(metadata(SNAPSHOT)), alias="lake")]
+    assert await lake.handle(*messages) == Effects()
+
+
+@pytest.mark.parametrize(
+    ("location", "reason"),
+    [
+        ("s3://{bucket}/wh/t/metadata/gone.metadata.json", "found none"),
+        ("s3://{bucket}/elsewhere/t/metadata/1.metadata.json", "below"),
+        ("s3://{bucket}/wh/../elsewhere/metadata/1.metadata.json", "below"),
+        ("file:///etc/passwd", "below"),
+        ("/etc/passwd", "below"),
+        ("http://169.254.169.254/", "begins with"),
+    ],
+)
+async def test_a_file_that_is_gone_or_not_the_catalogs_is_a_dead_letter(lake: Lake, location: str, reason: str) -> None:
+    put(lake.cloud, "elsewhere/t/metadata/1.metadata.json", metadata(SNAPSHOT))
+    await lake.pull(location.format(bucket=lake.cloud.bucket))
+    await lake.pull(lake.put(metadata(SNAPSHOT)))
+    assert len(await lake.observe_all()) == 1
+    (found,) = await lake.dead()
+    assert reason in found
+
+
+async def test_a_file_that_is_no_metadata_is_a_dead_letter(lake: Lake) -> None:
+    location = lake.put(b"no json")
+    await lake.pull(location)
+    assert await lake.observe_all() == []
+    (reason,) = await lake.dead()
+    assert reason.startswith(location)
+
+
+async def test_a_catalog_that_is_not_there_makes_dead_letters(lake: Lake) -> None:
+    await lake.pull(lake.put(metadata(SNAPSHOT)), alias="gone")
+    assert await lake.observe_all() == []
+    assert await lake.dead() == ["expected a catalog 'gone' in force, found none"]
+
+
+async def test_a_file_that_comes_late_is_waited_for(lake: Lake) -> None:
+    location = f"s3://{lake.cloud.bucket}/{TABLE}/metadata/late.metadata.json"
+    message = await lake.pull(location)
+
+    class Late(Observe):
+        async def _read(self, storage: Any, location: str) -> bytes:
+            reading = asyncio.create_task(super()._read(storage, location))
+            await asyncio.to_thread(lake.put, metadata(SNAPSHOT), "late.metadata.json")
+            return await reading
+
+    lake.handler = Late(warehouse="file:///wh", ours={}, secrets=lake.secrets, clock=noon, pauses_s=(0.01,) * 1_000)
+    assert len((await lake.handle(message)).groups) == 1
+
+
+async def test_a_storage_that_is_away_is_tried_again(lake: Lake, world: World, tmp_path: Path) -> None:
+    with start_cloud() as endpoint:
+        cloud = fresh_cloud(endpoint)
+        elsewhere = Lake(world, cloud, await new_lake(world, cloud, secrets=tmp_path), tmp_path)
+        message = await elsewhere.pull(elsewhere.put(metadata(SNAPSHOT)))
+    with pytest.raises(TransientError, match="does not answer"):
+        await elsewhere.handle(message)
+
+
+async def test_read_models_that_are_behind_are_waited_for(lake: Lake) -> None:
+    await lake.tell(trigger(lake.put(metadata(SNAPSHOT))))
+    message = await lake.last()
+    with pytest.raises(TransientError, match="projection catalogs"):
+        await lake.handle(message)
+    await project(lake.world, lake.log, CatalogsProjection())
+    await lake.world.rows("DELETE FROM projections.live WHERE projection = 'commits'")
+    with pytest.raises(TransientError, match="projection commits"):
+        await lake.handle(message)
+
+
+async def test_a_read_model_far_behind_is_waited_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = await lake.pull(lake.put(metadata(SNAPSHOT)))
+    monkeypatch.setattr("streams.decisions.BEHIND_MAX", 1)
+    await lake.tell(decision(1))
+    assert len((await lake.handle(message)).groups) == 1
+    await lake.tell(decision(2))
+    with pytest.raises(TransientError, match="2 behind"):
+        await lake.handle(message)
+
+
+GOOD: Mapping[str, Any] = {"table-uuid": TABLE_UUID, "snapshots": [{"snapshot-id": 1}]}
+
+
+def test_a_table_without_snapshots_has_none() -> None:
+    for value in ({"table-uuid": TABLE_UUID}, {"table-uuid": TABLE_UUID, "snapshots": []}):
+        assert parse_table_snapshots(json.dumps(value).encode()).snapshots == ()
+
+
+def test_version_one_writes_no_parent_as_minus_one() -> None:
+    value = {"table-uuid": TABLE_UUID, "snapshots": [{"snapshot-id": 1, "parent-snapshot-id": -1}]}
+    assert parse_table_snapshots(json.dumps(value).encode()).snapshots[0].parent is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        {},
+        {**GOOD, "table-uuid": 5},
+        {**GOOD, "table-uuid": "no uuid"},
+        {**GOOD, "snapshots": {"1": 2}},
+        {**GOOD, "snapshots": [1]},
+        {**GOOD, "snapshots": [{}]},
+        {**GOOD, "snapshots": [{"snapshot-id": "1"}]},
+        {**GOOD, "snapshots": [{"snapshot-id": 1.0}]},
+        {**GOOD, "snapshots": [{"snapshot-id": True}]},
+        {**GOOD, "snapshots": [{"snapshot-id": 1, "parent-snapshot-id": "2"}]},
+        {**GOOD, "snapshots": [{"snapshot-id": 1, "summary": {"operation": 5}}]},
+        {**GOOD, "snapshots": [{"snapshot-id": 1, "summary": {"operation": "x" * 100}}]},
+        {**GOOD, "snapshots": [{}] * (SNAPSHOTS_MAX + 1)},
+    ],
+)
+def test_what_is_no_metadata_is_poison(value: object) -> None:
+    with pytest.raises(PoisonError, match="expected"):
+        parse_table_snapshots(json.dumps(value).encode())
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"\xff", b"\x1f\x8b", b"\x1f\x8b\x08junk", gzip.compress(b"0" * (METADATA_SIZE_BYTES_MAX + 1))]
+)
+def test_bytes_that_are_no_metadata_are_poison(data: bytes) -> None:
+    with pytest.raises(PoisonError, match="expected"):
+        parse_table_snapshots(data)
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4))
+@settings(max_examples=100)
+def test_flipped_bytes_never_break_the_parser(flips: Sequence[tuple[int, int]]) -> None:
+    for whole in (metadata(1, 2), gzip.compress(metadata(1, 2))):
+        data = bytearray(whole)
+        for at, value in flips:
+            data[at % len(data)] = value
+        with suppress(PoisonError):
+            parse_table_snapshots(bytes(data))

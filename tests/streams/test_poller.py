@@ -1,0 +1,251 @@
+"""The poller against a whole gateway, behind which a catalog that speaks Iceberg's REST protocol is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+import pytest_asyncio
+
+from gateway.admin.application import OPERATOR
+from lakeproof.provision import Installation
+from ledger.entry import parse_entry
+from ledger.errors import LogUnavailableError
+from ledger.events import Identifier
+from ledger.read import Log, find_log, read_entries
+from ledger.sequence import Appended, Group, Stale
+from projections.catalogs import CatalogsProjection
+from projections.commits import CommitsProjection
+from projections.lake.secrets import SecretDirectory
+from projections.runner import Runner
+from streams.catalog_walk import CatalogWalk, CatalogWalkError
+from streams.poller import SECRET, Poller
+from tests.gateway.sales import SCHEMA
+from tests.servers.gateways import Gateway, open_gateway, start_services
+from tests.servers.upstream import Upstream, serve_upstream
+from tests.streams.answering import noon
+from tests.streams.conftest import until
+
+ALIAS = "partner"
+SALES = ("sales",)
+CREATE = {"schema": SCHEMA}
+TABLE = Identifier(alias="a", namespace=("n",), name="t")
+
+
+class Polled:
+    """A gateway whose tenant has a catalog elsewhere, and a poller with the tenant's key."""
+
+    def __init__(self, gateway: Gateway, upstream: Upstream, secrets: SecretDirectory, log: Log) -> None:
+        self.gateway, self.upstream, self.secrets, self.log = gateway, upstream, secrets, log
+        self.installation = gateway.services.foundation.installation
+        self.poller = self.new_poller()
+
+    def new_poller(self, **options: Any) -> Poller:
+        chosen: dict[str, Any] = {"append": self.gateway.services.house.append, "http": self.gateway.client(None)}
+        dsn = self.installation.as_role(self.installation.roles.streams)
+        return Poller(dsn, secrets=self.secrets, clock=noon, **{**chosen, **options})
+
+    def create(self, name: str, namespace: tuple[str, ...] = SALES) -> str:
+        """Create a table behind the gateway's back; return where its metadata is."""
+        for depth in range(len(namespace)):
+            if namespace[: depth + 1] not in self.upstream.namespaces:
+                self.upstream.create_namespace(namespace[: depth + 1], {})
+        return self.upstream.create_table(namespace, {"name": name, **CREATE}).location
+
+    def change(self, name: str) -> str:
+        """Commit to a table behind the gateway's back; return where its metadata is."""
+        updates = [{"action": "set-properties", "updates": {"a": str(self.upstream.mutations)}}]
+        return self.upstream.commit(SALES, name, {"requirements": [], "updates": updates}).location
+
+    async def triggers(self) -> list[dict[str, Any]]:
+        async with self.gateway.services.house.database.as_role(self.installation.roles.auditor) as connection:
+            entries = await read_entries(connection, self.log.log_id, from_index=0, to_index=10_000)
+        return [dict(entry.data) for entry in map(parse_entry, entries) if entry.type == "trigger.received"]
+
+    async def locations(self) -> list[str]:
+        return [trigger["metadata_location"] for trigger in await self.triggers()]
+
+    async def project(self) -> None:
+        dsn = self.installation.as_role(self.installation.roles.projector)
+        async with self.gateway.services.house.database.as_role(self.installation.roles.auditor) as connection:
+            size = len(await read_entries(connection, self.log.log_id, from_index=0, to_index=10_000))
+        await Runner(dsn, (CatalogsProjection(), CommitsProjection())).catch_up(self.log.log_id, size)
+
+
+@pytest_asyncio.fixture
+async def polled(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Polled]:
+    """A tenant whose catalog `partner` is another server."""
+    upstream = Upstream()
+    async with (
+        start_services(database, installation, tmp_path) as services,
+        open_gateway(services) as gateway,
+        serve_upstream(upstream) as url,
+    ):
+        secrets = SecretDirectory(tmp_path / "polled")
+        secrets.write(gateway.acme.tenant, SECRET, gateway.acme.key.secret)
+        admin = services.house.admin
+        await admin.create_catalog(gateway.acme.log_id, OPERATOR, alias=ALIAS, kind="rest", options={"uri": url})
+        async with services.house.database.as_role(installation.roles.auditor) as connection:
+            log = await find_log(connection, gateway.acme.origin)
+        polled = Polled(gateway, upstream, secrets, log)
+        await polled.project()
+        yield polled
+
+
+async def test_a_metadata_file_that_nobody_told_of_is_told_once(polled: Polled) -> None:
+    first = polled.create("orders")
+    await polled.poller.poll()
+    assert await polled.triggers() == [
+        {
+            "alias": ALIAS,
+            "file_count": 0,
+            "files": [],
+            "identifier": {"alias": ALIAS, "name": "orders", "namespace": ["sales"]},
+            "metadata_location": first,
+            "source": "poller",
+        }
+    ]
+    await polled.poller.poll()
+    assert await polled.locations() == [first]
+    second = polled.change("orders")
+    await polled.poller.poll()
+    assert await polled.locations() == [first, second]
+    # Another process, or this one after a restart, knows from the log what was told.
+    await polled.new_poller().poll()
+    assert await polled.locations() == [first, second]
+
+
+async def test_tables_of_nested_namespaces_are_found(polled: Polled) -> None:
+    expected = {polled.create("a", ("x",)), polled.create("b", ("x", "y")), polled.create("c", ("x", "y", "z"))}
+    await polled.poller.poll()
+    assert set(await polled.locations()) == expected
+
+
+async def test_what_was_committed_through_the_gateway_is_known(polled: Polled) -> None:
+    http = polled.gateway.http
+    root = f"/v1/iceberg/{ALIAS}/namespaces"
+    (await http.post(root, json={"namespace": ["sales"]})).raise_for_status()
+    (await http.post(f"{root}/sales/tables", json={"name": "orders", **CREATE})).raise_for_status()
+    await polled.project()
+    await polled.poller.poll()
+    assert await polled.triggers() == []
+    behind = polled.change("orders")
+    await polled.poller.poll()
+    assert await polled.locations() == [behind]
+
+
+async def test_a_tenant_that_issued_no_key_is_not_polled(polled: Polled) -> None:
+    polled.create("orders")
+    (polled.secrets.directory / polled.gateway.acme.tenant.hex / SECRET).unlink()
+    await polled.poller.poll()
+    assert (await polled.triggers(), polled.poller.counts.failures) == ([], 0)
+
+
+async def test_a_key_that_is_not_in_force_reads_nothing(polled: Polled) -> None:
+    polled.create("orders")
+    polled.secrets.write(polled.gateway.acme.tenant, SECRET, "lp_revoked")
+    await polled.poller.poll()
+    assert (await polled.triggers(), polled.poller.counts.failures) == ([], 1)
+
+
+async def test_a_round_is_bounded_and_the_next_goes_on_behind_it(polled: Polled) -> None:
+    expected = [polled.create(f"t{number}") for number in range(5)]
+    poller = polled.new_poller(tables_max=2)
+    for found in (2, 4, 5):
+        await poller.poll()
+        assert len(await polled.locations()) == found
+    assert sorted(await polled.locations()) == sorted(expected)
+
+
+async def test_a_catalog_that_cannot_be_read_holds_up_no_other(polled: Polled) -> None:
+    admin, log_id = polled.gateway.services.house.admin, polled.gateway.acme.log_id
+    options = {"uri": "http://127.0.0.1:9"}
+    await admin.create_catalog(log_id, OPERATOR, alias="away", kind="rest", options=options)
+    await polled.project()
+    location = polled.create("orders")
+    await polled.poller.poll()
+    assert await polled.locations() == [location]
+    assert polled.poller.counts.failures == 1
+
+
+async def test_a_log_that_is_away_is_told_in_a_later_round(polled: Polled) -> None:
+    location = polled.create("orders")
+    house = polled.gateway.services.house
+    failures = 2
+
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise LogUnavailableError("away")
+        return await house.append(log_id, group)
+
+    poller = polled.new_poller(append=append, interval_s=0.01)
+    stop = asyncio.Event()
+    task = asyncio.create_task(poller.run(stop))
+    await until(lambda: poller.counts.triggers == 1)
+    stop.set()
+    await task
+    assert await polled.locations() == [location]
+    assert poller.counts.failures == 2
+
+
+def answering(answer: Callable[[httpx.Request], httpx.Response]) -> CatalogWalk:
+    """A walk through a catalog whose answers the test decides."""
+    http = httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://gateway")
+    return CatalogWalk(http=http, key="k", alias="a")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no json",
+        b"[]",
+        b"{}",
+        b'{"namespaces": {}}',
+        b'{"namespaces": [[]]}',
+        b'{"namespaces": [[5]]}',
+        b'{"namespaces": [""]}',
+        b'{"namespaces": [], "next-page-token": 5}',
+        b'{"namespaces": [], "next-page-token": "x"}',
+    ],
+)
+async def test_answers_of_another_form_are_refused(content: bytes) -> None:
+    with pytest.raises(CatalogWalkError, match="expected"):
+        await answering(lambda _: httpx.Response(200, content=content)).list_tables()
+
+
+@pytest.mark.parametrize("location", [None, 5, "", "s3://a\nb", "s3://" + "a" * 3_000])
+async def test_a_location_of_another_form_is_refused(location: object) -> None:
+    walk = answering(lambda _: httpx.Response(200, content=orjson.dumps({"metadata-location": location})))
+    with pytest.raises(CatalogWalkError, match="metadata-location"):
+        await walk.metadata_location(TABLE)
+
+
+async def test_a_table_that_is_gone_has_no_location() -> None:
+    assert await answering(lambda _: httpx.Response(404)).metadata_location(TABLE) is None
+
+
+async def test_a_catalog_with_too_many_namespaces_is_refused() -> None:
+    names = [[f"n{number}"] for number in range(1_001)]
+    with pytest.raises(CatalogWalkError, match="at most 1000 namespaces"):
+        await answering(lambda _: httpx.Response(200, content=orjson.dumps({"namespaces": names}))).list_tables()
+
+
+async def test_a_key_goes_with_every_request_and_is_not_shown() -> None:
+    sent: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request.headers["Authorization"])
+        return httpx.Response(200, content=b'{"namespaces": []}')
+
+    walk = answering(answer)
+    await walk.list_tables()
+    assert sent == ["Bearer k"]
+    assert "'k'" not in repr(walk)

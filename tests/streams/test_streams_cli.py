@@ -1,0 +1,232 @@
+"""The commands of the streams, on the streams that an installation really runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Thread
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from typer.testing import CliRunner, Result
+
+from lakeproof import console
+from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.streaming import OperatorStation, open_streams, streams_metrics_text
+from ledger.append import Appender
+from ledger.events import AlertDelivered, DetectionFound
+from ledger.guards import GuardRegistry
+from ledger.sequence import Group
+from streams.cli import streams_app
+from streams.errors import StreamError
+from tests.servers.gateways import start_services
+from tests.streams.answering import happened
+from tests.streams.conftest import TIMEOUT_S
+
+Command = Callable[..., Result]
+REFUSED_PATH = "/refused"
+
+
+@contextmanager
+def webhook() -> Iterator[tuple[str, list[str]]]:
+    """Yield the URL of a server in a thread of its own, and the ids that it has taken."""
+    taken: list[str] = []
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            refused = self.path == REFUSED_PATH
+            if not refused:
+                taken.append(self.headers["Idempotency-Key"])
+            self.send_response(404 if refused else 200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing on stderr."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", taken
+        finally:
+            server.shutdown()
+
+
+@pytest.fixture
+def hook() -> Iterator[tuple[str, list[str]]]:
+    """A webhook."""
+    with webhook() as found:
+        yield found
+
+
+@pytest.fixture
+def log_id(database: str, installation: Installation) -> int:
+    """The log of a tenant."""
+    return create_tenant_log(database, installation, uuid4())
+
+
+@pytest.fixture
+def append(installation: Installation, log_id: int) -> Callable[[object], None]:
+    """Appends an event of the vocabulary."""
+
+    def tell(event: object) -> None:
+        async def run() -> None:
+            dsn = installation.as_role(installation.roles.appender)
+            async with Appender(dsn, GuardRegistry([])) as appender:
+                await appender.append(log_id, Group(id=UUID(int=uuid4().int, version=4), then=(happened(event),)))
+
+        asyncio.run(run())
+
+    return tell
+
+
+@pytest.fixture
+def command(
+    database: str,
+    installation: Installation,
+    tmp_path: Path,
+    hook: tuple[str, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Command:
+    """Runs a command as `lakeproof streams` would, on this test's database; `path` is the webhook's."""
+    monkeypatch.setenv("NO_PROXY", "*")
+
+    def invoke(*arguments: str, path: str = "/hook") -> Result:
+        @asynccontextmanager
+        async def open_station() -> AsyncIterator[OperatorStation]:
+            settings = {"alert_webhook": hook[0] + path}
+            async with (
+                start_services(database, installation, tmp_path, **settings) as services,
+                open_streams(services) as streams,
+            ):
+                yield OperatorStation(streams=streams)
+
+        return CliRunner().invoke(streams_app(open_station, console), arguments)
+
+    return invoke
+
+
+@contextmanager
+def stopped_when(database: str, query: str) -> Iterator[None]:
+    """Send SIGTERM to this process once the query has a row; it is the command's that runs meanwhile."""
+
+    over = Event()
+
+    def watch() -> None:
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(f"SET statement_timeout = '{TIMEOUT_S}s'")
+            watched = f"DO $$ BEGIN WHILE NOT EXISTS ({query}) LOOP PERFORM pg_sleep(0.02); END LOOP; END $$"
+            try:
+                connection.execute(watched)
+            finally:
+                if not over.is_set():  # nobody would catch it any more
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+DELIVERED = f"SELECT FROM ledger.entries WHERE type = '{AlertDelivered.TYPE}'"
+
+
+def test_run_handles_sends_stops_at_sigterm_and_says_what_it_did(
+    command: Command,
+    database: str,
+    append: Callable[[object], None],
+    finding: DetectionFound,
+    hook: tuple[str, list[str]],
+) -> None:
+    append(finding)
+    with stopped_when(database, DELIVERED):
+        result = command("run")
+    assert result.exit_code == 0, result.exception
+    first, last = result.stdout.splitlines()
+    assert first.startswith("the streams run: alerts, observe")
+    assert last == "stopped: 1 messages handled, 1 groups appended, 1 messages sent, 0 dead letters"
+    assert len(hook[1]) == 1
+
+
+def test_run_says_the_same_as_json(
+    command: Command, database: str, append: Callable[[object], None], finding: DetectionFound
+) -> None:
+    append(finding)
+    with stopped_when(database, DELIVERED):
+        result = command("run", "--json")
+    (row,) = json.loads(result.stdout)
+    assert row["messages_handled"] == row["groups_appended"] == 1
+    assert row["dead_letters"] == 0
+
+
+def test_status_tells_handlers_sinks_and_what_has_died(
+    command: Command, database: str, append: Callable[[object], None], finding: DetectionFound
+) -> None:
+    append(finding)
+    before = {row["source"]: row for row in json.loads(command("status", "--json").stdout)}
+    assert before["handler:alerts"]["state"] == "behind"
+    assert before["handler:alerts"]["waiting"] == 1
+    with stopped_when(database, "SELECT FROM streams.dead_letters"):
+        assert command("run", path=REFUSED_PATH).exit_code == 0
+    after = {row["source"]: row for row in json.loads(command("status", "--json").stdout)}
+    assert after["handler:alerts"]["handled"] == 1
+    assert after["sink:webhook"]["state"] == "dead letters"
+    assert after["sink:webhook"]["dead_letters"] == 1
+    table = command("status").stdout.splitlines()
+    assert table[0].split() == ["LOG", "SOURCE", "STATE", "WAITING", "FAILURES", "DEAD", "LETTERS"]
+
+
+def test_replay_sends_again_what_was_refused(
+    command: Command,
+    database: str,
+    append: Callable[[object], None],
+    finding: DetectionFound,
+    hook: tuple[str, list[str]],
+) -> None:
+    append(finding)
+    with stopped_when(database, "SELECT FROM streams.dead_letters"):
+        command("run", path=REFUSED_PATH)
+    result = command("replay", "--source", "sink:webhook", "--json")
+    assert result.exit_code == 0, result.exception
+    assert [row["result"] for row in json.loads(result.stdout)] == ["in the outbox again"]
+    with stopped_when(database, DELIVERED):
+        command("run")
+    assert len(hook[1]) == 1
+    assert command("replay").stdout == "none\n"
+
+
+def test_replay_ends_with_a_sentence_if_letters_are_left(
+    command: Command, database: str, append: Callable[[object], None], finding: DetectionFound
+) -> None:
+    append(finding)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO streams.dead_letters (log_id, source, id, index, reason)"
+            " SELECT log_id, 'handler:nobody', 'x', 0, 'bad' FROM ledger.entries LIMIT 1"
+        )
+    result = command("replay")
+    assert isinstance(result.exception, StreamError)
+    assert "1 of 1 dead letters are left" in str(result.exception)
+    assert "no such handler here" in result.stdout
+
+
+def test_the_metrics_name_every_handler(database: str, installation: Installation, tmp_path: Path, log_id: int) -> None:
+    async def read() -> str:
+        async with start_services(database, installation, tmp_path) as services:
+            return await streams_metrics_text(services.house.database, installation.roles.auditor, services)
+
+    text = asyncio.run(read())
+    assert 'handler="alerts"' in text
+    assert 'handler="observe"' in text
+    assert log_id
