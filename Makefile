@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ONCE ?=
+PROCESSES ?= 2
 export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: run test lint types layers tests bench java clean
@@ -26,7 +27,7 @@ layers: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
 
 tests: $(VENV)/dev.stamp java
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadfile
 
 bench: $(VENV)/dev.stamp java
 	$(BIN)/python bench/append.py

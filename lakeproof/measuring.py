@@ -4,11 +4,14 @@ What operators scrape: the history that the read models hold, and what waits in 
 
 from __future__ import annotations
 
+import asyncio
+
 from gateway.open_decision_metrics import read_open_decision_metrics
 from lakeproof.projecting import metrics_text
 from lakeproof.services import Services, now
 from lakeproof.streaming import streams_metrics_text
 from projections.exposition import format_metrics
+from spark_detect.status import read_status, status_metrics
 
 
 async def history(services: Services) -> str:
@@ -23,4 +26,7 @@ async def history(services: Services) -> str:
     streamed = await streams_metrics_text(database, roles.auditor, services)
     async with database.as_role(roles.gateway) as connection:
         undecided = format_metrics(await read_open_decision_metrics(connection, now=now()))
-    return projected + streamed + undecided
+    # Detection works on blocking connections of its own; its role may read the counts.
+    dsn = services.foundation.installation.as_role(roles.detector)
+    detected = format_metrics(status_metrics(await asyncio.to_thread(read_status, dsn)))
+    return projected + streamed + undecided + detected

@@ -40,6 +40,7 @@ from ledger.log_store import LogStore
 from ledger.read import Log, read_logs
 from ledger.sequence import Appended, Group, Stale
 from projections.lake.secrets import SecretDirectory
+from spark_detect.marks import GUARDS as SCAN_GUARDS
 
 S3_SCHEMES: Final = ("s3://", "s3a://", "s3n://")
 S3_CONNECT_TIMEOUT_S: Final = "5"
@@ -111,7 +112,7 @@ async def open_services(
     roles = installation.roles
     doorbell = Doorbell(installation.dsn)
     secrets = SecretDirectory(settings.home / "secrets" / "tenants")
-    guards = GuardRegistry((*CORE_GUARDS, *KEY_GUARDS, *CATALOG_GUARDS))
+    guards = GuardRegistry((*CORE_GUARDS, *KEY_GUARDS, *CATALOG_GUARDS, *SCAN_GUARDS))
     appender = Appender(
         installation.as_role(roles.appender),
         guards,

@@ -37,6 +37,8 @@ NOWHERE: Final = "s3://nowhere/"
 """Of a catalog elsewhere that does not say where its files are, none is opened."""
 CONNECT_TIMEOUT_S: Final = 5
 REQUEST_TIMEOUT_S: Final = 30
+ATTEMPTS: Final = 2
+"""More would only take longer to say that a store is away: whoever reads tries again, with pauses of its own."""
 FILESYSTEMS_CACHED: Final = 128
 
 
@@ -179,6 +181,7 @@ def _s3(properties: tuple[tuple[str, str], ...]) -> pafs.FileSystem:
         anonymous=known.get("s3.anonymous") == "true",
         region=known.get("s3.region"),
         endpoint_override=endpoint,
-        connect_timeout=CONNECT_TIMEOUT_S,
-        request_timeout=REQUEST_TIMEOUT_S,
+        connect_timeout=float(known.get("s3.connect-timeout", CONNECT_TIMEOUT_S)),
+        request_timeout=float(known.get("s3.request-timeout", REQUEST_TIMEOUT_S)),
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
     )

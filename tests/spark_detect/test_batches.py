@@ -129,7 +129,7 @@ async def test_a_scan_that_was_asked_for_is_done_once_for_each_request(lakehouse
 
 
 async def test_a_batch_that_was_planned_and_lost_is_planned_again_the_same(lakehouse: Lakehouse) -> None:
-    await lakehouse.play(lambda catalog: make_people(catalog, count=10) and None)
+    await lakehouse.play(lambda catalog: make_people(catalog, count=10))
 
     def lose() -> list[str]:
         batches, planner = open_planner(lakehouse)
@@ -153,8 +153,8 @@ async def test_a_batch_that_was_planned_and_lost_is_planned_again_the_same(lakeh
 
 async def test_every_log_has_its_turn_in_a_batch(lakehouse: Lakehouse) -> None:
     async with open_lakehouse(lakehouse.services, name="other") as other:
-        await lakehouse.play(lambda catalog: [make_people(catalog, name=f"t{n}", count=1) for n in range(6)] and None)
-        await other.play(lambda catalog: make_people(catalog, count=1) and None)
+        await lakehouse.play(lambda catalog: [make_people(catalog, name=f"t{n}", count=1) for n in range(6)])
+        await other.play(lambda catalog: make_people(catalog, count=1))
 
         def pin() -> list[set[int]]:
             batches, planner = open_planner(lakehouse, entries_max=4)
@@ -174,8 +174,8 @@ async def test_every_log_has_its_turn_in_a_batch(lakehouse: Lakehouse) -> None:
 
 async def test_tenants_are_scanned_side_by_side_and_see_nothing_of_each_other(lakehouse: Lakehouse) -> None:
     async with open_lakehouse(lakehouse.services, name="other") as other:
-        await lakehouse.play(lambda catalog: make_people(catalog, count=10) and None)
-        await other.play(lambda catalog: make_people(catalog, count=20) and None)
+        await lakehouse.play(lambda catalog: make_people(catalog, count=10))
+        await other.play(lambda catalog: make_people(catalog, count=20))
         assert (await lakehouse.detect()).scans == 2
         assert [event.rows for event in await lakehouse.completed()] == [10]
         assert [event.rows for event in await other.completed()] == [20]
@@ -188,7 +188,7 @@ async def test_tenants_are_scanned_side_by_side_and_see_nothing_of_each_other(la
 
 
 async def test_only_one_process_at_a_time_pins_batches(lakehouse: Lakehouse) -> None:
-    await lakehouse.play(lambda catalog: make_people(catalog, count=10) and None)
+    await lakehouse.play(lambda catalog: make_people(catalog, count=10))
 
     def two() -> None:
         first, planner = open_planner(lakehouse)
@@ -214,7 +214,7 @@ async def test_a_range_whose_storage_is_away_is_put_off_and_holds_nobody_up(lake
                    "s3.secret-access-key": "secret:gone"}  # fmt: skip
         await admin.create_catalog(lakehouse.log_id, OPERATOR, alias="away", kind="rest", options=options)
         await observe(lakehouse, "s3://away/t/metadata/1.metadata.json")
-        await other.play(lambda catalog: make_people(catalog, count=20) and None)
+        await other.play(lambda catalog: make_people(catalog, count=20))
         recorded = await lakehouse.detect()
         assert (recorded.scans, recorded.failed) == (1, 0)
         with psycopg.connect(lakehouse.services.foundation.admin_dsn, autocommit=True) as owner:

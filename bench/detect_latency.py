@@ -1,0 +1,220 @@
+"""
+How long it takes from a commit to its findings, through Spark Structured Streaming, against the bare scan of its file.
+
+Claim: 10,000 rows by 10 columns are committed, found by the stream, scanned, and the findings are durable in the log
+with p50 at most 200 ms and p95 at most 400 ms on two cores.
+
+A client (PyIceberg over HTTP) appends to a table behind a real gateway, one commit at a time; detection is the process
+that `lakeproof up` starts. The clock is the database's: from `recorded_at` of the settled commit to the finding's.
+The peer is the same file scanned in this process by the same code, warm, without stream, plan or log: the least that a
+scan can cost. Beside it the pause until a reader of the log sees the finding.
+
+Run: `python bench/detect_latency.py`. The last line is JSON with all figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pyspark
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.table import Table
+
+from lakeproof.demo.people import PEOPLE, people
+from lakeproof.foundation import open_foundation
+from lakeproof.services import open_services
+from lakeproof.settings import load_settings
+from lakeproof.tenants import found_tenant
+from lakeproof.up import serving
+from ledger.entry import Entry, parse_entry
+from ledger.read import Log
+from projections.catalogs import BUILTIN, CatalogRow
+from spark_detect.classify.columns import warm_up
+from spark_detect.java import find_java
+from spark_detect.room import Driver, Lake, Room
+from spark_detect.scan import run_task
+from spark_detect.supervise import supervise
+from spark_detect.tasks import FileSlice, Range, Scan, ScannedColumn, Task
+
+PROJECT = Path(__file__).resolve().parents[1]
+RESULTS = PROJECT / "bench" / "results" / "detect_latency.json"
+ROWS = 10_000
+WARM_UP = 5
+FIRST_TIMEOUT_S = 120.0
+FIND_TIMEOUT_S = 30.0
+
+
+async def measure(commits: int, directory: Path) -> dict[str, Any]:
+    """Commit, wait for the finding, again; return the figures."""
+    settings = load_settings(
+        {
+            "LAKEPROOF_HOME": str(directory / "home"),
+            "LAKEPROOF_PORT": "0",
+            "LAKEPROOF_DETECT": "0",
+            "LAKEPROOF_STREAMS": "0",
+        },
+        directory=PROJECT,
+    )
+    java_home = find_java(None, os.environ)
+    with open_foundation(settings, print) as foundation:
+        async with open_services(foundation) as services, serving(services) as served:
+            roles = foundation.installation.roles
+            driver = Driver(
+                detector_dsn=foundation.installation.as_role(roles.detector),
+                appender_dsn=foundation.installation.as_role(roles.appender),
+                batch_bytes_max=settings.detect_batch_max_bytes,
+                master=settings.spark_master,
+                java_home=str(java_home),
+            )
+            lake = Lake(warehouse=settings.warehouse, properties={}, secrets=str(directory / "secrets"))
+            room = Room(directory / "detect")
+            room.furnish(driver, lake)
+            stop = asyncio.Event()
+            detection = asyncio.create_task(supervise(room, log=directory / "detect.log", stop=stop, say=print))
+            try:
+                tenant = await found_tenant(services, name="bench", identity="bench@example.com", alias="lake")
+                auditor = foundation.installation.as_role(roles.auditor)
+                table = await asyncio.to_thread(_make_table, served.url, tenant.key.secret)
+                took: list[float] = []
+                seen: list[float] = []
+                async with await psycopg.AsyncConnection.connect(auditor, autocommit=True) as connection:
+                    for number in range(WARM_UP + commits):
+                        data = people(number * ROWS, ROWS)
+                        before = await _size(connection, tenant.log_id)
+                        await asyncio.to_thread(table.append, data)
+                        timeout_s = FIRST_TIMEOUT_S if number == 0 else FIND_TIMEOUT_S
+                        settled, found, pause_s = await _found(connection, tenant.log_id, before, timeout_s)
+                        if number >= WARM_UP:
+                            took.append((found.recorded_at - settled.recorded_at).total_seconds())
+                            seen.append(pause_s)
+                file = await asyncio.to_thread(lambda: next(iter(table.refresh().scan().plan_files())).file.file_path)
+                bare = _bare(lake, tenant.tenant, tenant.origin, file)
+            finally:
+                stop.set()
+                await detection
+    return {
+        "bench": "detect_latency",
+        "rows": ROWS,
+        "columns": len(PEOPLE.names),
+        "commits": commits,
+        "commit_to_finding": figures(took),
+        "commit_to_finding_seen_by_a_reader": figures(seen),
+        "bare_scan_in_process": figures(bare),
+        "ratio_p50": round(statistics.median(took) / statistics.median(bare), 2),
+        "goal_ms": {"p50": 200, "p95": 400},
+        "machine": f"{os.cpu_count()} x {platform.machine()}",
+        "spark": pyspark.__version__,
+        "python": platform.python_version(),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _make_table(url: str, key: str) -> Table:
+    catalog = RestCatalog("bench", uri=url, warehouse="lake", token=key)
+    catalog.create_namespace(("crm",))
+    table: Table = catalog.create_table(("crm", "people"), schema=PEOPLE)
+    return table
+
+
+async def _size(connection: psycopg.AsyncConnection[Any], log_id: int) -> int:
+    row = await (await connection.execute("SELECT size FROM ledger.heads WHERE log_id = %s", (log_id,))).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def _found(
+    connection: psycopg.AsyncConnection[Any], log_id: int, before: int, timeout_s: float
+) -> tuple[Entry, Entry, float]:
+    """Return the commit's settled entry and its first finding's, and when that was seen."""
+    deadline = time.monotonic() + timeout_s
+    query = "SELECT entry FROM ledger.entries WHERE log_id = %s AND index >= %s AND type = ANY(%s) ORDER BY index"
+    while True:
+        rows = await (
+            await connection.execute(query, (log_id, before, ["commit.settled", "detection.found"]))
+        ).fetchall()
+        entries = [parse_entry(bytes(row[0])) for row in rows]
+        found = [entry for entry in entries if entry.type == "detection.found"]
+        if found:
+            settled = next(entry for entry in entries if entry.type == "commit.settled")
+            return settled, found[0], (datetime.now(UTC) - settled.recorded_at).total_seconds()
+        assert time.monotonic() < deadline, f"no finding within {timeout_s} s"
+        await asyncio.sleep(0.002)
+
+
+def _bare(lake: Lake, tenant: UUID, origin: str, file: str) -> list[float]:
+    """Return how long a scan of one of the files takes here, in seconds."""
+    warm_up()
+    columns = tuple(ScannedColumn(field_id=number, path=name) for number, name in enumerate(PEOPLE.names, start=1))
+    scan = Scan(
+        range=Range(log_id=0, from_index=0, to_index=1),
+        key="table:lake/crm/people",
+        identifier=None,
+        metadata_location="",
+        table_uuid="",
+        snapshot="",
+        ruleset="",
+        request=None,
+        gaps=(),
+        files=1,
+        rows=ROWS,
+        is_sampled=False,
+        columns=columns,
+        tasks=1,
+    )
+    log = Log(log_id=0, origin=origin, tenant=tenant, reader=None)
+    task = Task(
+        scan=scan,
+        catalog=CatalogRow(log=log, alias="lake", kind=BUILTIN, options={}),
+        slices=(FileSlice(location=file, row_groups=None),),
+        columns=columns,
+    )
+    took = []
+    for _ in range(WARM_UP + 20):
+        began = time.perf_counter()
+        result = run_task(task, lake)
+        took.append(time.perf_counter() - began)
+        assert result.rows == ROWS, result
+    return took[WARM_UP:]
+
+
+def figures(took: Sequence[float]) -> dict[str, float]:
+    """Return latencies in milliseconds."""
+    centiles = statistics.quantiles(took, n=100)
+    return {name: round(1000 * value, 1) for name, value in (
+        ("min_ms", min(took)), ("p50_ms", centiles[49]), ("p95_ms", centiles[94]), ("max_ms", max(took)),
+    )}  # fmt: skip
+
+
+def main() -> None:
+    """Run the bench and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--commits", type=int, default=60)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw figures")
+    arguments = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="lp-bench-", dir="/tmp"))
+    directory.chmod(0o711)  # the server's user may be another than ours
+    try:
+        found = asyncio.run(measure(arguments.commits, directory))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    arguments.results.parent.mkdir(parents=True, exist_ok=True)
+    arguments.results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""
+Marks: a snapshot is scanned once for each ruleset, and a scan that somebody asked for once for each request.
+
+A mark is a guarded row, made in the transaction that appends the scan, so there is no scan without its mark and no mark
+without its scan. Group ids are derived from what was scanned: whoever scans it again appends nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from ledger.event import derived_group_id
+from ledger.guards import Guard, GuardCall
+from ledger.queries import load_queries
+from spark_detect.tasks import Scan
+
+GUARDS: Final = tuple(
+    Guard(name=name.replace("_", ".", 1), statements=(statement,))
+    for name, statement in load_queries("spark_detect", "guards.sql").items()
+)
+
+
+def scan_guard(scan: Scan) -> GuardCall:
+    """
+    Return the guard that marks a scan.
+    """
+    parameters = {"table_uuid": scan.table_uuid, "snapshot": scan.snapshot, "ruleset": scan.ruleset}
+    return GuardCall("scan.first" if scan.request is None else "scan.requested", parameters)
+
+
+def scan_group_id(scan: Scan) -> UUID:
+    """
+    Return the id of the group that tells of a scan.
+    """
+    content = {
+        "request": scan.request,
+        "ruleset": scan.ruleset,
+        "snapshot": scan.snapshot,
+        "table_uuid": scan.table_uuid,
+    }
+    return derived_group_id("scan", content)

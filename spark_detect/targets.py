@@ -1,0 +1,185 @@
+"""
+What an entry of the log leads to: which metadata file is to be looked at, and which snapshots it names. Pure.
+
+A trigger of S3 or of the poller names a file and no table, and it may come before the outcome of the very commit that
+wrote the file. It leads to nothing here: the streams, which tell of it, see to it that every snapshot they find is
+named by a decision, whose outcome follows, or by a `commit.observed`; those name the table as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ledger.entry import Entry
+from ledger.errors import FormatError
+from ledger.events import (
+    CatalogCreated,
+    CommitObserved,
+    CommitSettled,
+    Identifier,
+    ScanRequested,
+    Settled,
+    TriggerReceived,
+    TriggerSource,
+)
+from ledger.keys import format_key, parse_key
+from ledger.read import Log
+from projections.catalogs import BUILTIN, CatalogRow
+from projections.entries import LogEntry
+
+METADATA_SUFFIXES: Final = (".metadata.json", ".metadata.json.gz")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A scan that was asked for: by which group, and of which snapshot (None: of all live files)."""
+
+    group_id: str
+    snapshot: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """
+    A table that may have new snapshots.
+
+    `key` is its event key, if the entry tells; `metadata_location` is None for a request, which names a table only.
+    `snapshots` are those that the entry names; empty: those that the metadata's refs name.
+    """
+
+    index: int
+    key: str | None
+    identifier: Identifier | None
+    alias: str | None
+    metadata_location: str | None
+    table_uuid: str | None
+    snapshots: tuple[int, ...]
+    request: Request | None = None
+
+    @property
+    def table(self) -> str:
+        """What targets of one table have in common."""
+        return self.key or self.metadata_location or ""
+
+
+def read_target(item: LogEntry, *, ruleset: str) -> Target | None:
+    """
+    Return what `item` leads to, or None if that is no scan under `ruleset`.
+    """
+    entry = item.entry
+    key, identifier = _table(entry)
+    match item.event:
+        case CommitSettled(outcome=Settled.ACCEPTED, metadata_location=str(location)) as settled if key is not None:
+            return Target(
+                index=entry.index,
+                key=key,
+                identifier=identifier,
+                alias=None if identifier is None else identifier.alias,
+                metadata_location=location,
+                table_uuid=settled.table_uuid,
+                snapshots=_ids(settled.snapshots),
+            )
+        case CommitObserved() as observed:
+            identifier = observed.identifier or identifier
+            return Target(
+                index=entry.index,
+                key=_key(identifier),
+                identifier=identifier,
+                alias=None if identifier is None else identifier.alias,
+                metadata_location=observed.metadata_location,
+                table_uuid=observed.table_uuid,
+                snapshots=_ids([observed.snapshot]),
+            )
+        case TriggerReceived(source=TriggerSource.POLARIS_WEBHOOK, metadata_location=str(location)) as trigger:
+            if not location.endswith(METADATA_SUFFIXES):
+                return None
+            identifier = trigger.identifier or identifier
+            return Target(
+                index=entry.index,
+                key=_key(identifier),
+                identifier=identifier,
+                alias=trigger.alias or (None if identifier is None else identifier.alias),
+                metadata_location=location,
+                table_uuid=None,
+                snapshots=(),
+            )
+        case ScanRequested() as requested if requested.ruleset == ruleset and key is not None:
+            wanted = None if requested.snapshot is None else _ids([requested.snapshot])
+            if wanted == ():
+                return None  # it names what can be no snapshot
+            return Target(
+                index=entry.index,
+                key=key,
+                identifier=identifier,
+                alias=None if identifier is None else identifier.alias,
+                metadata_location=None,
+                table_uuid=requested.table_uuid,
+                snapshots=wanted or (),
+                request=Request(group_id=str(entry.group_id), snapshot=wanted[0] if wanted else None),
+            )
+        case _:
+            return None
+
+
+def catalog_of(
+    target: Target, location: str, catalogs: Mapping[str, CatalogCreated], *, log: Log, warehouse: str
+) -> CatalogRow | None:
+    """
+    Return the catalog whose storage holds `location`: the one that the target names, else the one it lies below.
+
+    Catalogs that were retired count as well: what was committed to them is there still.
+    """
+    if target.alias is not None and target.alias in catalogs:
+        created = catalogs[target.alias]
+        return CatalogRow(log=log, alias=created.id, kind=created.kind, options=dict(created.options))
+    for created in catalogs.values():
+        row = CatalogRow(log=log, alias=created.id, kind=created.kind, options=dict(created.options))
+        root = _root(row, warehouse)
+        if root is not None and location.startswith(f"{root.rstrip('/')}/"):
+            return row
+    return None
+
+
+def without_twins(targets: Iterable[Target]) -> list[Target]:
+    """
+    Return `targets` in order without triggers for a metadata file that a commit among them names as well.
+    """
+    everything = list(targets)
+    named = {target.metadata_location for target in everything if target.snapshots and target.request is None}
+    return [
+        target
+        for target in everything
+        if target.snapshots or target.request is not None or target.metadata_location not in named
+    ]
+
+
+def _root(row: CatalogRow, warehouse: str) -> str | None:
+    if row.kind == BUILTIN and row.log.tenant is not None:
+        return f"{warehouse.rstrip('/')}/{row.log.tenant.hex}/{row.alias}"
+    return row.options.get("location")
+
+
+def _table(entry: Entry) -> tuple[str | None, Identifier | None]:
+    """Return key and identifier of the table that an entry's key names."""
+    try:
+        kind, segments = parse_key(entry.key)
+    except FormatError:
+        return None, None
+    if kind != "table" or len(segments) < 3:
+        return None, None
+    return entry.key, Identifier(alias=segments[0], namespace=segments[1:-1], name=segments[-1])
+
+
+def _key(identifier: Identifier | None) -> str | None:
+    if identifier is None or identifier.name is None:
+        return None
+    try:
+        return format_key("table", (identifier.alias, *identifier.namespace, identifier.name))
+    except FormatError:
+        return None
+
+
+def _ids(snapshots: Iterable[str]) -> tuple[int, ...]:
+    return tuple(int(snapshot) for snapshot in snapshots if snapshot.isascii() and snapshot.isdigit())

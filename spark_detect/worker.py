@@ -1,0 +1,38 @@
+"""
+Detection without Spark: the same plans, tasks and groups, one after the other in this process.
+
+For tests, and for an installation without Java whose tables are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from spark_detect.appending import AppenderThread
+from spark_detect.batches import Batches
+from spark_detect.planner import Planner
+from spark_detect.recorder import Recorded, Recorder
+from spark_detect.room import Driver, Lake
+from spark_detect.scan import run_task
+
+
+def scan_once(driver: Driver, lake: Lake, *, clock: Callable[[], datetime]) -> Recorded:
+    """
+    Work on everything that waits in the logs, batch by batch, until nothing does; return what was recorded. Blocking.
+
+    Raises:
+        LedgerError: if the log cannot be written.
+        psycopg.Error: if the database cannot be reached.
+    """
+    batches = Batches(driver.detector_dsn, bytes_max=driver.batch_bytes_max)
+    planner = Planner(batches, lake, bytes_max=driver.batch_bytes_max)
+    try:
+        with AppenderThread(driver.appender_dsn) as appender:
+            recorder = Recorder(batches, appender, clock=clock)
+            while (batch := batches.pin(planner.weigh)) is not None:
+                recorder.record([run_task(task, lake) for task in planner.plan(batch)])
+            return recorder.recorded
+    finally:
+        planner.close()
+        batches.close()

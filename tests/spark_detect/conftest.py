@@ -1,0 +1,21 @@
+"""
+A lakehouse for each test, and one Spark session for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+
+from lakeproof.provision import Installation
+from tests.servers.gateways import start_services
+from tests.spark_detect.lakehouse import Lakehouse, open_lakehouse
+
+
+@pytest_asyncio.fixture
+async def lakehouse(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Lakehouse]:
+    """A gateway on a port with one tenant, and what detection works with."""
+    async with start_services(database, installation, tmp_path) as services, open_lakehouse(services) as lakehouse:
+        yield lakehouse

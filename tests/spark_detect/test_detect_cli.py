@@ -1,0 +1,77 @@
+"""
+The commands `lakeproof detect …`, and the process that they keep running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from lakeproof import console
+from lakeproof.detecting import OperatorObservatory
+from spark_detect.cli import detect_app
+from spark_detect.room import Room
+from spark_detect.status import read_status, status_metrics
+from spark_detect.supervise import supervise
+from tests.spark_detect.lakehouse import Lakehouse, append_file, make_people
+
+
+async def status(lakehouse: Lakehouse) -> list[dict[str, object]]:
+    @asynccontextmanager
+    async def open_observatory() -> AsyncIterator[OperatorObservatory]:
+        yield OperatorObservatory(foundation=lakehouse.services.foundation)
+
+    app = detect_app(open_observatory, console)
+    ran = await asyncio.to_thread(CliRunner().invoke, app, ["status", "--json"])
+    assert ran.exit_code == 0, ran.output
+    rows: list[dict[str, object]] = json.loads(ran.stdout)
+    return rows
+
+
+async def test_status_says_what_waits_and_what_was_done(lakehouse: Lakehouse) -> None:
+    def act() -> None:
+        table = make_people(lakehouse.connect(), count=50)
+        append_file(table.refresh(), f"{table.location()}/data/lost.parquet")
+
+    await asyncio.to_thread(act)
+    (before,) = await status(lakehouse)
+    assert before["state"] == "behind"
+    assert (before["scans"], before["findings"]) == (0, 0)
+    await lakehouse.detect()
+    (after,) = await status(lakehouse)
+    assert {name: after[name] for name in ("state", "waiting", "batch", "scans", "failed", "findings")} == {
+        "state": "current",
+        "waiting": 0,
+        "batch": 1,
+        "scans": 2,
+        "failed": 1,
+        "findings": 5,
+    }
+    installation = lakehouse.installation
+    told = read_status(installation.as_role(installation.roles.auditor))
+    values = {metric.name: metric.samples[0].value for metric in status_metrics(told)}
+    assert values["lakeproof_detection_scans_failed_total"] == 1
+    assert values["lakeproof_detection_waiting_entries"] == 0
+
+
+async def test_a_process_that_ends_is_started_again_after_growing_pauses(tmp_path: Path) -> None:
+    said: list[str] = []
+    stop = asyncio.Event()
+
+    def say(line: str) -> None:
+        said.append(line)
+        if line.count("in 2 s"):
+            stop.set()
+
+    await supervise(Room(tmp_path / "unfurnished"), log=tmp_path / "log" / "detect.log", stop=stop, say=say)
+    ended, again, ended_too, _ = said
+    assert ended == ended_too
+    assert ended.startswith("detection has ended: ")
+    assert "driver.json cannot be read" in ended
+    assert again.startswith("the process of detection has ended (exit code 1): it is started again in 1 s; see ")
+    assert "Traceback" in (tmp_path / "log" / "detect.log").read_text()

@@ -1,0 +1,153 @@
+"""
+What a scan says in the log: its figures, its findings, and what is left out when there are too many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from ledger import canonical
+from ledger.entry import Branch
+from ledger.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX
+from ledger.events import DetectionFound, Identifier, ScanCompleted, ScanFailed, ScanFault, from_data
+from ledger.sequence import Group
+from spark_detect.classify import RULESET, ColumnCounts, Pattern, PatternCounts
+from spark_detect.errors import DetectionError
+from spark_detect.record import Postponed, record_scan
+from spark_detect.tasks import Range, Scan, ScannedColumn, TaskResult
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+EMAILS = ColumnCounts(
+    values=100,
+    patterns=tuple(
+        PatternCounts(candidates=100, valid=100, cells=100, spread=2**32 - 1) if p is Pattern.EMAIL else PatternCounts()
+        for p in Pattern
+    ),
+)
+
+
+def scan(*, columns: int = 1, tasks: int = 1, path: str = "email{}") -> Scan:
+    return Scan(
+        range=Range(log_id=1, from_index=3, to_index=4),
+        key="table:lake/crm/people",
+        identifier=Identifier(alias="lake", namespace=("crm",), name="people"),
+        metadata_location="file:///lake/1.metadata.json",
+        table_uuid="5f0c0b7e-4c9c-4a57-a6f0-0c5d7a1f5f0e",
+        snapshot="7302847561029384756",
+        ruleset=RULESET,
+        request=None,
+        gaps=(),
+        files=2,
+        rows=200,
+        is_sampled=False,
+        columns=tuple(ScannedColumn(field_id=n, path=path.format(n)) for n in range(1, columns + 1)),
+        tasks=tasks,
+    )
+
+
+def result(what: Scan, counts: ColumnCounts = EMAILS) -> TaskResult:
+    return TaskResult(
+        scan=what.format(),
+        rows=100,
+        cells=100,
+        bytes_read=1_000,
+        field_ids=tuple(column.field_id for column in what.columns),
+        counts=tuple(counts.to_ints() for _ in what.columns),
+    )
+
+
+def events(group: Group | Postponed) -> list[object]:
+    assert isinstance(group, Group)
+    kinds = {kind.TYPE: kind for kind in (ScanCompleted, ScanFailed, DetectionFound)}
+    return [from_data(kinds[event.type], canonical.decode(event.data)) for event in group.then]
+
+
+def test_counts_of_all_tasks_add_up() -> None:
+    what = scan(tasks=2)
+    completed, found = events(record_scan(what, [result(what), result(what)], now=NOW))
+    assert isinstance(completed, ScanCompleted)
+    assert (completed.rows, completed.cells, completed.bytes_read, completed.columns, completed.findings) == (
+        200,
+        200,
+        2_000,
+        1,
+        1,
+    )
+    assert isinstance(found, DetectionFound)
+    assert (found.column, found.matches, found.values, found.confidence_percent) == ("email1", 200, 200, 92)
+
+
+def test_a_sample_says_how_many_rows_it_read() -> None:
+    what = replace(scan(), is_sampled=True)
+    completed = events(record_scan(what, [result(what)], now=NOW))[0]
+    assert isinstance(completed, ScanCompleted)
+    assert (completed.rows, completed.rows_sampled) == (200, 100)
+
+
+def test_one_fault_fails_the_scan_and_names_the_first_file() -> None:
+    what = scan(tasks=3)
+    results = [
+        result(what),
+        replace(result(what), fault=ScanFault.FILE_UNREADABLE, at_fault="b"),
+        replace(result(what), fault=ScanFault.FILE_MISSING, at_fault="a"),
+    ]
+    (failed,) = events(record_scan(what, results, now=NOW))
+    assert isinstance(failed, ScanFailed)
+    assert (failed.fault, failed.file) == (ScanFault.FILE_MISSING, "a")
+
+
+def test_a_storage_that_is_away_records_nothing_whatever_else_is_wrong() -> None:
+    what = scan(tasks=2)
+    results = [
+        replace(result(what), fault=ScanFault.FILE_MISSING, at_fault="a"),
+        replace(result(what), is_postponed=True),
+    ]
+    assert record_scan(what, results, now=NOW) == Postponed()
+
+
+def test_a_missing_result_is_no_scan() -> None:
+    what = scan(tasks=2)
+    with pytest.raises(DetectionError, match="expected 2 results, found 1"):
+        record_scan(what, [result(what)], now=NOW)
+
+
+def test_the_same_scan_has_the_same_group_and_a_request_another() -> None:
+    what = scan()
+    first = record_scan(what, [result(what)], now=NOW)
+    moved = replace(what, range=Range(log_id=1, from_index=9, to_index=12), metadata_location="elsewhere")
+    asked = replace(what, request="018f2e3a-1111-7222-8333-444455556666")
+    second, third = (record_scan(each, [result(each)], now=NOW) for each in (moved, asked))
+    assert isinstance(first, Group)
+    assert isinstance(second, Group)
+    assert isinstance(third, Group)
+    assert first.id == second.id != third.id
+    assert [call.guard for call in (*first.guard, *third.guard)] == ["scan.first", "scan.requested"]
+    assert first.branch(Branch.ELSE) == ()
+
+
+@pytest.mark.parametrize(("columns", "path"), [(3_000, "email{}"), (1_023, "x" * 5_000 + ".email{}")])
+def test_of_too_many_findings_the_strongest_are_kept_and_all_are_counted(columns: int, path: str) -> None:
+    what = scan(columns=columns, path=path)
+    weak = ColumnCounts(values=100)
+    counts = tuple((EMAILS if n % 2 else weak).to_ints() for n in range(columns))
+    group = record_scan(what, [replace(result(what), counts=counts)], now=NOW)
+    assert isinstance(group, Group)
+    assert len(group.then) <= GROUP_EVENTS_MAX
+    assert group.size_bytes <= GROUP_SIZE_BYTES_MAX
+    completed, *found = events(group)
+    assert isinstance(completed, ScanCompleted)
+    strengths = [event.confidence_percent for event in found if isinstance(event, DetectionFound)]
+    assert completed.findings >= len(found)
+    assert strengths == sorted(strengths, reverse=True)
+    assert strengths[0] == 92
+
+
+def test_names_that_no_event_can_hold_are_recorded_as_far_as_they_go() -> None:
+    what = replace(scan(path="x" * 100_000 + ".e\x00mail{}"), metadata_location="s3://x/" + "y" * 100_000)
+    completed, *found = events(record_scan(what, [result(what)], now=NOW))
+    assert isinstance(completed, ScanCompleted)
+    assert len(completed.metadata_location) == 4_096
+    assert [len(event.column) for event in found if isinstance(event, DetectionFound)] == [1_024]

@@ -1,0 +1,111 @@
+"""
+A task whose files are on S3: opened with what the catalog's options say, its secret read by name.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pyarrow.parquet as pq
+import pytest
+
+from lakeproof.demo.cloud import Cloud
+from lakeproof.demo.people import PEOPLE, people
+from ledger.events import ScanFault
+from ledger.read import Log
+from projections.catalogs import CatalogRow
+from projections.lake.secrets import SecretDirectory
+from spark_detect.room import Lake
+from spark_detect.scan import run_task
+from spark_detect.tasks import FileSlice, Range, Scan, ScannedColumn, Task
+from tests.servers.cloud import fresh_cloud, put, start_cloud
+
+TENANT = UUID(int=7)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """A server for the tests of this module."""
+    with start_cloud() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def cloud(endpoint: str) -> Cloud:
+    """A bucket."""
+    return fresh_cloud(endpoint)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """An installation with the tenant's secret, and without storage of its own."""
+    SecretDirectory(tmp_path).write(TENANT, "s3", "hidden")
+    return Lake(warehouse="file:///nowhere", properties={}, secrets=str(tmp_path))
+
+
+def parquet(count: int) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(people(0, count), stream, row_group_size=100)
+    return stream.getvalue()
+
+
+def task(endpoint: str, location: str, *, below: str | None = None) -> Task:
+    """Return a task that reads the row groups 0 and 2 of the file at `location`."""
+    columns = tuple(ScannedColumn(field_id=number, path=name) for number, name in enumerate(PEOPLE.names, start=1))
+    scan = Scan(
+        range=Range(log_id=1, from_index=0, to_index=1),
+        key="table:away/crm/people",
+        identifier=None,
+        metadata_location="",
+        table_uuid="",
+        snapshot="1",
+        ruleset="",
+        request=None,
+        gaps=(),
+        files=1,
+        rows=0,
+        is_sampled=False,
+        columns=columns,
+        tasks=1,
+    )
+    options = {
+        "location": below or location.rpartition("/")[0],
+        "s3.endpoint": endpoint,
+        "s3.region": "us-east-1",
+        "s3.access-key-id": "key",
+        "s3.secret-access-key": "secret:s3",
+    }
+    row = CatalogRow(
+        log=Log(log_id=1, origin="o", tenant=TENANT, reader=None), alias="away", kind="rest", options=options
+    )
+    return Task(scan=scan, catalog=row, slices=(FileSlice(location=location, row_groups=(0, 2)),), columns=columns)
+
+
+def test_row_groups_of_a_file_on_s3_are_counted(endpoint: str, cloud: Cloud, lake: Lake) -> None:
+    location = put(cloud, "t/data/a.parquet", parquet(250))
+    result = run_task(task(endpoint, location), lake)
+    assert (result.fault, result.is_postponed, result.rows) == (None, False, 150)
+    assert len(result.field_ids) == len(PEOPLE.names)
+    assert 0 < result.bytes_read < len(parquet(250))
+
+
+def test_what_is_wrong_on_s3_is_told_apart(endpoint: str, cloud: Cloud, lake: Lake) -> None:
+    good = put(cloud, "t/data/a.parquet", parquet(250))
+    cut = put(cloud, "t/data/cut.parquet", parquet(250)[:500])
+    one = put(cloud, "t/data/one.parquet", parquet(50))
+    missing = good.replace("a.parquet", "none.parquet")
+    assert run_task(task(endpoint, missing), lake).fault is ScanFault.FILE_MISSING
+    assert run_task(task(endpoint, cut), lake).fault is ScanFault.FILE_UNREADABLE
+    assert run_task(task(endpoint, one), lake).fault is ScanFault.FILE_UNREADABLE, "it has one row group"
+    outside = run_task(task(endpoint, good, below=f"s3://{cloud.bucket}/other"), lake)
+    assert outside.fault is ScanFault.FILE_UNREADABLE
+    assert run_task(task(endpoint, good, below=f"s3://{cloud.bucket}/t"), lake).fault is None
+
+
+def test_a_secret_that_is_not_there_puts_the_scan_off(endpoint: str, cloud: Cloud, lake: Lake) -> None:
+    wanted = task(endpoint, put(cloud, "t/data/a.parquet", parquet(250)))
+    assert run_task(wanted, replace(lake, secrets=f"{lake.secrets}/none")).is_postponed

@@ -1,0 +1,74 @@
+"""
+What each entry leads to: a table to be looked at, or nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from ledger.events import CommitObserved, Identifier, Settled, TriggerReceived, TriggerSource
+from spark_detect.classify import RULESET
+from spark_detect.targets import Target, read_target
+from tests.projections.conftest import ORDERS, Story
+
+ORDERS_OF_LAKE = Identifier(alias="lake", namespace=("sales",), name="orders")
+METADATA = "s3://lake/orders/metadata/00001-a.metadata.json"
+TABLE_UUID = "5f0c9d1e-0000-4000-8000-000000000001"
+
+
+def led_to(story: Story) -> list[Target]:
+    targets = [read_target(item, ruleset=RULESET) for item in story.entries()]
+    return [target for target in targets if target is not None]
+
+
+def trigger(source: TriggerSource, location: str | None = METADATA) -> TriggerReceived:
+    return TriggerReceived(
+        alias="lake", file_count=0, files=(), identifier=ORDERS_OF_LAKE, metadata_location=location, source=source
+    )
+
+
+def test_an_accepted_commit_leads_to_its_table_and_snapshots() -> None:
+    story = Story()
+    story.committed(snapshots=["11", "12"])
+    (target,) = led_to(story)
+    assert (target.key, target.snapshots, target.table_uuid) == (ORDERS, (11, 12), TABLE_UUID)
+
+
+@pytest.mark.parametrize("outcome", [each for each in Settled if each is not Settled.ACCEPTED])
+def test_a_commit_that_did_not_happen_leads_to_nothing(outcome: Settled) -> None:
+    story = Story()
+    story.settled(story.decided(snapshots=["11"]), outcome=outcome, snapshots=["11"])
+    assert led_to(story) == []
+
+
+def test_a_webhook_leads_to_the_table_that_it_names() -> None:
+    story = Story()
+    story.add(story.event(trigger(TriggerSource.POLARIS_WEBHOOK), key=ORDERS))
+    (target,) = led_to(story)
+    assert (target.key, target.metadata_location, target.snapshots) == (ORDERS, METADATA, ())
+
+
+@pytest.mark.parametrize("location", [None, "s3://lake/orders/data/a.parquet"])
+def test_a_webhook_about_no_metadata_file_leads_to_nothing(location: str | None) -> None:
+    story = Story()
+    story.add(story.event(trigger(TriggerSource.POLARIS_WEBHOOK, location), key=ORDERS))
+    assert led_to(story) == []
+
+
+@pytest.mark.parametrize("source", [TriggerSource.S3, TriggerSource.POLLER])
+def test_what_streams_tell_of_leads_to_a_scan_once_they_have_found_out_whose_it_is(source: TriggerSource) -> None:
+    story = Story()
+    story.add(story.event(trigger(source), key="catalog:lake"))
+    assert led_to(story) == []
+    observed = CommitObserved(
+        identifier=ORDERS_OF_LAKE,
+        metadata_location=METADATA,
+        operation="append",
+        parent=None,
+        snapshot="13",
+        table_uuid=TABLE_UUID,
+        trigger=None,
+    )
+    story.add(story.event(observed, key=ORDERS))
+    (target,) = led_to(story)
+    assert (target.key, target.snapshots) == (ORDERS, (13,))
