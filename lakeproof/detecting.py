@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -16,20 +17,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gateway.errors import NotFoundError
 from lakeproof.console import say_aside
 from lakeproof.foundation import Foundation, open_foundation
 from lakeproof.postgres import Say
-from lakeproof.services import Services, storage_properties
+from lakeproof.services import Services, new_group_id, now, open_services, storage_properties
 from lakeproof.settings import load_settings
 from lakeproof.stopping import stop_on_signals
 from lakeproof.streaming import SECRETS
-from spark_detect.errors import JavaError
+from lakeproof.tenants import find_tenant
+from ledger.event import SYSTEM_ACTOR, Event, prepare
+from ledger.events import Decided, ScanRequested, to_data
+from ledger.sequence import Appended, Group, Stale
+from projections.commits import read_commits
+from spark_detect.classify import RULESET
+from spark_detect.errors import DetectionError, JavaError
 from spark_detect.java import find_java
 from spark_detect.room import Driver, Lake, Room
 from spark_detect.supervise import supervise
 
 FOLDER: Final = "detect"
 LOG: Final = Path("log") / "detect.log"
+
+_SNAPSHOT = re.compile(r"[0-9]{1,19}")
 
 
 async def keep_detecting(services: Services, stop: asyncio.Event, say: Say) -> None:
@@ -69,6 +79,40 @@ class OperatorObservatory:
         stop = asyncio.Event()
         with stop_on_signals(stop), _open_room(self.foundation) as room:
             await supervise(room, log=self.foundation.settings.home / LOG, stop=stop, say=say)
+
+    async def request(self, tenant: str, table: str, snapshot: str | None) -> int:
+        """
+        Append that a scan of a table is asked for; return the index of the entry.
+
+        Raises:
+            NotFoundError: if there is no such tenant, or no commit to such a table was accepted.
+            DetectionError: if `snapshot` is no snapshot's id.
+            LedgerError: if it cannot be appended.
+        """
+        if snapshot is not None and not _SNAPSHOT.fullmatch(snapshot):
+            raise DetectionError(f"expected the id of a snapshot, a decimal number, found {snapshot!r:.40}")
+        async with open_services(self.foundation) as services:
+            owner, log_id = await find_tenant(services, tenant)
+            reader = self.foundation.installation.roles.tenant(owner)
+            async with services.house.database.as_role(reader) as connection:
+                commits = await read_commits(connection, key=table, decision=Decided.APPROVED)
+            table_uuid = next((commit.table_uuid for commit in commits if commit.table_uuid is not None), None)
+            if table_uuid is None:
+                raise NotFoundError(f"no commit to {table!r:.200} was accepted", kind="NoSuchTableException")
+            event = Event(
+                type=ScanRequested.TYPE,
+                version=ScanRequested.VERSION,
+                key=table,
+                actor=SYSTEM_ACTOR,
+                occurred_at=now(),
+                data=to_data(ScanRequested(ruleset=RULESET, snapshot=snapshot, table_uuid=table_uuid)),
+            )
+            group = Group(id=new_group_id(), then=(prepare(event),))
+            match await services.house.append(log_id, group):
+                case Appended(indices=indices):
+                    return indices.start
+                case Stale():
+                    raise AssertionError("a group without as_of is never stale")
 
 
 @asynccontextmanager

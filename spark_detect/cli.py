@@ -24,6 +24,9 @@ class Observatory(Protocol):
     async def run(self, say: Callable[[str], None]) -> None:
         """Run detection until SIGINT or SIGTERM."""
 
+    async def request(self, tenant: str, table: str, snapshot: str | None) -> int:
+        """Ask for a scan of a table, by its event key, or of one snapshot of it; return the entry that says so."""
+
 
 class Console(Protocol):
     """Where the commands print."""
@@ -61,6 +64,23 @@ def detect_app(open_observatory: OpenObservatory, console: Console) -> typer.Typ
                 await observatory.run(console.say)
 
         asyncio.run(work())
+
+    @app.command()
+    def request(
+        table: Annotated[str, typer.Argument(help="The table's key, as in table:lake/sales/orders.")],
+        *,
+        tenant: Annotated[str, typer.Option("--tenant", help="The tenant: its name or id.", show_default=False)],
+        snapshot: Annotated[
+            str | None, typer.Option(help="One snapshot; without it everything that is live.", show_default=False)
+        ] = None,
+    ) -> None:
+        """Ask for a scan of what was scanned before, or was there before detection."""
+
+        async def ask() -> int:
+            async with open_observatory() as observatory:
+                return await observatory.request(tenant, table, snapshot)
+
+        console.say(f"asked for in entry {asyncio.run(ask())}")
 
     @app.command()
     def status(*, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:

@@ -10,11 +10,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
+from gateway.errors import NotFoundError
 from lakeproof import console
 from lakeproof.detecting import OperatorObservatory
+from ledger.entry import parse_entry
+from ledger.read import read_entries, read_head
+from projections.commits import CommitsProjection
+from projections.runner import Runner
 from spark_detect.cli import detect_app
+from spark_detect.errors import DetectionError
 from spark_detect.room import Room
 from spark_detect.status import read_status, status_metrics
 from spark_detect.supervise import supervise
@@ -57,6 +64,28 @@ async def test_status_says_what_waits_and_what_was_done(lakehouse: Lakehouse) ->
     values = {metric.name: metric.samples[0].value for metric in status_metrics(told)}
     assert values["lakeproof_detection_scans_failed_total"] == 1
     assert values["lakeproof_detection_waiting_entries"] == 0
+
+
+async def test_a_scan_that_is_asked_for_is_done_again(lakehouse: Lakehouse) -> None:
+    await lakehouse.play(lambda catalog: make_people(catalog, count=50))
+    await lakehouse.detect()
+    roles = lakehouse.installation.roles
+    async with lakehouse.services.house.database.as_role(roles.auditor) as connection:
+        size = (await read_head(connection, lakehouse.log_id)).size
+        entries = await read_entries(connection, lakehouse.log_id, from_index=0, to_index=size)
+    table = next(entry.key for entry in map(parse_entry, entries) if entry.type == "scan.completed")
+    await Runner(lakehouse.installation.as_role(roles.projector), [CommitsProjection()]).catch_up(
+        lakehouse.log_id, size
+    )
+    observatory = OperatorObservatory(foundation=lakehouse.services.foundation)
+    assert await observatory.request(lakehouse.tenant.hex, table, None) == size
+    await lakehouse.detect()
+    first, again = await lakehouse.completed()
+    assert (again.findings, again.rows) == (first.findings, first.rows)
+    with pytest.raises(NotFoundError, match="no commit to 'table:lake/crm/none' was accepted"):
+        await observatory.request(lakehouse.tenant.hex, "table:lake/crm/none", None)
+    with pytest.raises(DetectionError, match="expected the id of a snapshot"):
+        await observatory.request(lakehouse.tenant.hex, table, "-1")
 
 
 async def test_a_process_that_ends_is_started_again_after_growing_pauses(tmp_path: Path) -> None:
