@@ -29,7 +29,6 @@ from ledger.queries import load_queries
 FORWARD: Final = "forward"
 """The name of the payload part of an approved decision that is forwarded."""
 REQUIREMENTS_SIZE_BYTES_MAX: Final = 128 * 1024
-OPEN_DECISIONS_PAGE: Final = 500
 
 _QUERIES = load_queries("gateway", "open_decisions.sql")
 _VOLATILE: Final = ("last-updated-ms", "metadata-log", "snapshot-log", "metadata-file")
@@ -158,18 +157,19 @@ def state_digest(change: Change) -> str | None:
     return hashlib.sha256(orjson.dumps(state, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-async def read_open_decisions(
-    connection: AsyncConnection[Any], *, due_before: datetime, limit: int = OPEN_DECISIONS_PAGE
-) -> list[OpenDecision]:
+async def read_open(connection: AsyncConnection[Any], log_id: int, key: str) -> list[OpenDecision]:
     """
-    Return open decisions of all logs whose deadline is before `due_before`, the oldest deadline first.
+    Return the decisions that are open on a key, those whose process is at work included, the oldest deadline first.
     """
-    bounds = {"due_before": due_before, "limit": limit}
-    rows = await (await connection.execute(_QUERIES["open_decisions_due"], bounds)).fetchall()
-    return [_parse(row) for row in rows]
+    where = {"log_id": log_id, "key": key}
+    rows = await (await connection.execute(_QUERIES["open_decisions_of_key"], where)).fetchall()
+    return [parse_open_decision(row) for row in rows]
 
 
-def _parse(row: tuple[Any, ...]) -> OpenDecision:
+def parse_open_decision(row: tuple[Any, ...]) -> OpenDecision:
+    """
+    Return the decision that a row of `gateway.open_decisions` is, its columns in the order of the table.
+    """
     log_id, decision, key, operation, alias, namespace, name, base, table_uuid, snapshots, owner, deadline, *rest = row
     requirements, result, is_unknown = rest
     return OpenDecision(

@@ -13,7 +13,6 @@ from uuid import UUID
 import orjson
 from psycopg import AsyncConnection
 
-from gateway.identifiers import Target
 from gateway.open_decisions import OpenDecision
 from gateway.outcome_proof import Claim
 from ledger.entry import Entry, parse_entry
@@ -31,35 +30,6 @@ was found after it.
 _QUERIES = load_queries("gateway", "reconciler.sql")
 
 Connection = AsyncConnection[Any]
-
-
-async def read_open(connection: Connection, log_id: int, key: str) -> list[OpenDecision]:
-    """
-    Return the decisions that are open on a key, those whose process is at work included, the oldest deadline first.
-    """
-    where = {"log_id": log_id, "key": key}
-    rows = await (await connection.execute(_QUERIES["open_decisions_of_key"], where)).fetchall()
-    return [_open(log_id, key, row) for row in rows]
-
-
-def _open(log_id: int, key: str, row: tuple[Any, ...]) -> OpenDecision:
-    decision, operation, alias, namespace, name, base, table_uuid, snapshots, owner, deadline, *rest = row
-    requirements, result, is_unknown = rest
-    return OpenDecision(
-        log_id=log_id,
-        decision=decision,
-        key=key,
-        operation=operation,
-        target=Target(alias=alias, namespace=tuple(namespace), name=name),
-        base=base,
-        table_uuid=table_uuid,
-        snapshots=tuple(snapshots),
-        owner=owner,
-        deadline=deadline,
-        requirements=tuple(orjson.loads(requirements)),
-        result=result,
-        is_unknown=is_unknown,
-    )
 
 
 async def read_decided(connection: Connection, log_id: int, decisions: Sequence[OpenDecision]) -> dict[UUID, int]:

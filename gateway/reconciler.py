@@ -24,8 +24,8 @@ from gateway.catalogs import Loaded
 from gateway.errors import GatewayError, UnavailableError
 from gateway.house import House
 from gateway.mutations import Operation
-from gateway.open_decisions import OpenDecision, close_guard, doubt_guard
-from gateway.outcome_evidence import MARGIN_ENTRIES, claim_of, read_asked, read_claims, read_decided, read_open
+from gateway.open_decisions import OpenDecision, close_guard, doubt_guard, read_open
+from gateway.outcome_evidence import MARGIN_ENTRIES, claim_of, read_asked, read_claims, read_decided
 from gateway.outcome_proof import Claim, Known, prove
 from gateway.reconcile_looks import Held, Looks
 from gateway.records import settled_event

@@ -44,15 +44,6 @@ SELECT DISTINCT key FROM ledger.entries
 WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
   AND type = ANY(%(types)s) AND key = ANY(%(keys)s)
 
--- name: open_decisions_of_key
--- The decisions that are open on a key, those whose process is at work included.
-SELECT
-    decision, operation, alias, namespace, name, base, table_uuid, snapshots, owner, deadline, requirements, result,
-    is_unknown
-FROM gateway.open_decisions
-WHERE log_id = %(log_id)s AND key = %(key)s
-ORDER BY deadline, decision
-
 -- name: first_entries
 -- The first entries of groups.
 SELECT group_id, entry FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = ANY(%(group_ids)s)

@@ -29,7 +29,6 @@ from gateway.open_decisions import (
     close_guard,
     doubt_guard,
     open_guard,
-    read_open_decisions,
     state_digest,
 )
 from gateway.records import settled_event
@@ -39,6 +38,7 @@ from ledger.entry import Branch, Entry
 from ledger.event import SYSTEM_ACTOR, Event, Part, prepare
 from ledger.events import CommitDecided, CommitSettled, Decided, Evidence, Settled, from_data, to_data
 from ledger.sequence import Appended, Group
+from tests.gateway.open_rows import open_rows
 from tests.gateway.story import Told, tell
 from tests.ledger.guard_replay import GuardedTable
 
@@ -183,9 +183,7 @@ async def acme(module_services: Services) -> Founded:
 
 
 async def open_of(services: Services, log_id: int, before: datetime) -> list[OpenDecision]:
-    async with services.house.database.as_role(services.house.roles.gateway) as connection:
-        found = await read_open_decisions(connection, due_before=before)
-    return [one for one in found if one.log_id == log_id]
+    return await open_rows(services, log_id, before)
 
 
 async def test_a_decision_stays_open_until_it_is_settled_for_certain(module_services: Services, acme: Founded) -> None:

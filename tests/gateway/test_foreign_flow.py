@@ -17,11 +17,12 @@ import pytest_asyncio
 from gateway.admin.application import OPERATOR
 from gateway.catalogs.onward import HOPS_HEADER, HOPS_MAX, format_hop
 from gateway.catalogs.upstreams import Upstream
-from gateway.open_decisions import OpenDecision, read_open_decisions
+from gateway.open_decisions import OpenDecision
 from lakeproof.services import Services, now
 from lakeproof.tenants import found_tenant
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.sequence import Appended, Group, Stale
+from tests.gateway.open_rows import open_rows
 from tests.gateway.sales import CREATE, Append, another_key, error_of, properties
 from tests.gateway.story import tell, words
 from tests.servers.chained import BEYOND, Chained, open_chain, register
@@ -51,10 +52,7 @@ async def of_orders(gateway: Gateway, alias: str = BEYOND) -> list[str]:
 
 
 async def open_of(gateway: Gateway) -> list[OpenDecision]:
-    house = gateway.services.house
-    async with house.database.as_role(house.roles.gateway) as connection:
-        found = await read_open_decisions(connection, due_before=now() + timedelta(days=1))
-    return [one for one in found if one.log_id == gateway.acme.log_id]
+    return await open_rows(gateway.services, gateway.acme.log_id, now() + timedelta(days=1))
 
 
 def failing(gateway: Gateway, number: int, fail: Callable[[Group], Awaitable[Appended | Stale]]) -> Append:
