@@ -27,7 +27,7 @@ layers: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
 
 tests: $(VENV)/dev.stamp java
-	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadfile
+	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
 
 bench: $(VENV)/dev.stamp java
 	$(BIN)/python bench/append.py

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import psycopg
 import pytest
@@ -34,6 +34,14 @@ SHARED_DATA = PROJECT.parent / "shared" / "data"
 MEMORY, DISK = Path("/dev/shm"), Path("/tmp")  # noqa: S108 - private directories are made in them
 MEMORY_BYTES_MIN = 4 * 1024**3
 TEMPLATE = "lakeproof_template"
+LONGEST: Final = (
+    "tests/system/test_scene.py",
+    "tests/spark_detect/test_spark.py",
+    "tests/system/test_readme.py",
+    "tests/system/test_crash.py",
+    "tests/ledger/test_append_stress.py",
+)
+"""Files of few tests that take long: begun first, they do not end last while other processes have nothing to do."""
 LOGIN_PASSWORD = "a throw-away server's"
 
 _numbers = count()
@@ -166,3 +174,9 @@ def _reaper(server: EmbeddedServer, directory: Path) -> subprocess.Popen[bytes]:
     script = 'cat; kill -QUIT "$1"; while kill -0 "$1"; do sleep 0.1; done 2>/dev/null; rm -rf "$2"'
     arguments = ["sh", "-c", script, "reaper", pid, str(directory)]
     return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))

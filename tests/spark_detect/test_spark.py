@@ -61,4 +61,5 @@ async def test_commits_of_all_tenants_become_findings_and_kills_lose_and_repeat_
     assert len(restarts) >= 2, sparks.said
     assert sparks.said[-1].startswith("detection recorded")
     assert not any("Traceback" in line or "\tat " in line for line in sparks.said)
-    assert sparks.pids("") == [], "something was left behind"
+    # What a killed virtual machine had started notices it in its own time; it must not stay.
+    await until(lambda: not sparks.pids(""), sparks)
