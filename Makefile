@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ONCE ?=
-PROCESSES ?= 2
+PROCESSES ?= 3
 export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: run test lint types layers tests bench java clean
