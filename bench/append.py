@@ -172,7 +172,7 @@ def compare(admin_dsn: str, callers: Sequence[int], seconds: float) -> dict[str,
         "entry_bytes": len(entry),
         "seconds": seconds,
         "runs": runs,
-        "machine": f"{os.cpu_count()} x {_processor()}",
+        "machine": f"{os.cpu_count()} x {processor()}",
         "python": platform.python_version(),
         "postgresql": server,
         "psycopg": psycopg.__version__,
@@ -208,7 +208,7 @@ def main() -> None:
     print(json.dumps(found))
 
 
-def _processor() -> str:
+def processor() -> str:
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()

@@ -29,7 +29,7 @@ from uuid import UUID
 
 import psycopg
 
-from bench.append import PROJECT, embedded_server
+from bench.append import PROJECT, embedded_server, processor
 from bench.history import load
 from lakeproof.provision import create_tenant_log, provision
 from ledger.read import Log, find_log
@@ -141,7 +141,7 @@ def measure(admin_dsn: str, entries: int) -> dict[str, Any]:
         "rebuild": rebuilt,
         "rebuild_to_baseline": round((rebuilt["fill_s"]) / read_s, 2),
         "profile": asyncio.run(profile(dsn, log, min(size, PROFILED_ENTRIES_MAX))),
-        "machine": f"{os.cpu_count()} x {platform.processor() or platform.machine()}",
+        "machine": f"{os.cpu_count()} x {processor()}",
         "python": platform.python_version(),
         "postgresql": server,
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),

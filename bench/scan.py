@@ -42,6 +42,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bench.append import processor
 from spark_detect.classify import RULESET, ColumnCounts, classify, fallback
 from spark_detect.classify.columns import scan_array, warm_up
 from tests.spark_detect.families import LOOK_ALIKE, TRUE, Family, column
@@ -240,7 +241,7 @@ def compare(rows: int, presidio: Path | None, presidio_rows: int) -> dict[str, A
         "warm_up_s": warm_up_s,
         "findings": findings(table),
         "ruleset": RULESET,
-        "machine": f"{os.cpu_count()} x {_processor()}",
+        "machine": f"{os.cpu_count()} x {processor()}",
         "python": platform.python_version(),
         "versions": versions,
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -266,12 +267,6 @@ def main() -> None:
     arguments.results.parent.mkdir(parents=True, exist_ok=True)
     arguments.results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(found))
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 if __name__ == "__main__":

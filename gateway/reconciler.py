@@ -35,13 +35,11 @@ from ledger.event import SYSTEM_ACTOR, derived_group_id
 from ledger.events import CommitSettled, Evidence, Settled, to_data
 from ledger.read import Log, read_head
 from ledger.sequence import Appended, Group
-from ledger.waiting import Bell, first_of
+from ledger.waiting import Bell, back_off_s, first_of
 
 POLL_S: Final = 1.0
 PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (5, 15, 60, 300, 900, 3600))
 """Pauses between looks at a key whose decisions cannot be settled; the last one repeats."""
-BACK_OFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
-"""Waits while the database or the log is away; the last one repeats."""
 HOLD_TIMEOUTS: Final = 4
 """How long a key is held, in time-outs of a catalog: a look asks it at most three times."""
 LOOKS_MAX: Final = 8
@@ -109,7 +107,7 @@ class Reconciler:
                     await first_of(stop, wake, timeout_s=self._poll_s)
             except UnavailableError as error:
                 _log.info("open decisions wait: %s", error)
-                await first_of(stop, None, timeout_s=BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+                await first_of(stop, None, timeout_s=back_off_s(failures))
                 failures += 1
 
     async def settle_due(self) -> list[Reconciled]:

@@ -30,7 +30,7 @@ from typer.main import get_command, get_group
 
 from lakeproof import console
 from lakeproof.crash import CrashFile
-from lakeproof.errors import LakeproofError
+from lakeproof.errors import LakeproofError, first_of_group
 from lakeproof.setting_table import LogLevel
 from lakeproof.settings import Settings, format_settings_table, load_settings
 
@@ -231,8 +231,7 @@ def explain_error(error: Exception, crash_file: CrashFile) -> int:
 
     The stack trace of what was not raised on purpose goes to `crash_file`.
     """
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
+    error = first_of_group(error)
     kinds = {(kind.__module__, kind.__name__) for kind in type(error).__mro__}
     if kinds & FOR_PEOPLE:
         console.complain(str(error) or type(error).__name__)

@@ -24,7 +24,6 @@ from lakeproof.postgres import Say
 from lakeproof.services import Services, new_group_id, now, open_services, storage_properties
 from lakeproof.settings import load_settings
 from lakeproof.stopping import stop_on_signals
-from lakeproof.streaming import SECRETS
 from lakeproof.tenants import find_tenant
 from ledger.event import SYSTEM_ACTOR, Event, prepare
 from ledger.events import Decided, ScanRequested, to_data
@@ -142,7 +141,7 @@ def _open_room(foundation: Foundation) -> Iterator[Room]:
     lake = Lake(
         warehouse=settings.warehouse,
         properties=storage_properties(settings),
-        secrets=str((settings.home / SECRETS).absolute()),
+        secrets=str(foundation.secrets.directory),
     )
     try:
         room.furnish(driver, lake)

@@ -5,6 +5,15 @@ The errors of the composition root: one root; every message is one sentence that
 from __future__ import annotations
 
 
+def first_of_group(error: Exception) -> Exception:
+    """
+    Return what a task group was ended by: the first error of a group, however deep; any other error itself.
+    """
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 class LakeproofError(Exception):
     """Root of everything `lakeproof` raises on purpose; the command line prints its message and exits with 1."""
 

@@ -23,6 +23,7 @@ from lakeproof.secret_files import read_or_make
 from lakeproof.settings import Settings
 from ledger.key_directory import open_key_directory
 from ledger.note import VerifierKey
+from projections.lake.secrets import SecretDirectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,11 @@ class Foundation:
     def keys(self) -> Path:
         """Where the signer keeps its key and its last notes: outside the database."""
         return self.settings.home / "keys"
+
+    @property
+    def secrets(self) -> SecretDirectory:
+        """What the options of tenants' catalogs name: outside the database, like the signer's key."""
+        return SecretDirectory((self.settings.home / "secrets" / "tenants").absolute())
 
     def verifier_key(self, origin: str) -> VerifierKey:
         """

@@ -26,7 +26,6 @@ from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, find_tenant, found_tenant
 from ledger.events import ProjectionAttested
 from ledger.read import Log
-from projections.lake.secrets import SecretDirectory
 from projections.projection import Projection
 
 
@@ -88,8 +87,7 @@ class OperatorDesk:
             SecretMissingError: if the id or the value is not of its form, or it cannot be stored.
         """
         owner, _ = await find_tenant(self.services, tenant)
-        directory = SecretDirectory(self.services.foundation.settings.home / "secrets" / "tenants")
-        await asyncio.to_thread(directory.write, owner, secret, value)
+        await asyncio.to_thread(self.services.foundation.secrets.write, owner, secret, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import time_ns
-from typing import Final
 from uuid import UUID
 
 from gateway.admin.application import Admin
@@ -39,12 +38,8 @@ from ledger.guards import GuardRegistry
 from ledger.log_store import LogStore
 from ledger.read import Log, read_logs
 from ledger.sequence import Appended, Group, Stale
-from projections.lake.secrets import SecretDirectory
+from projections.lake.storage import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, S3_SCHEMES
 from spark_detect.marks import GUARDS as SCAN_GUARDS
-
-S3_SCHEMES: Final = ("s3://", "s3a://", "s3n://")
-S3_CONNECT_TIMEOUT_S: Final = "5"
-S3_REQUEST_TIMEOUT_S: Final = "30"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +63,7 @@ def storage_properties(settings: Settings) -> dict[str, str]:
     """
     Return what opens the warehouse's files, in PyIceberg's words; nothing for a local one.
     """
-    if not settings.warehouse.startswith(S3_SCHEMES):
+    if settings.warehouse.partition("://")[0] not in S3_SCHEMES:
         return {}
     given = {
         "s3.endpoint": settings.s3_endpoint,
@@ -76,7 +71,7 @@ def storage_properties(settings: Settings) -> dict[str, str]:
         "s3.access-key-id": settings.s3_access_key_id,
         "s3.secret-access-key": settings.s3_secret_access_key,
     }
-    bounds = {"s3.connect-timeout": S3_CONNECT_TIMEOUT_S, "s3.request-timeout": S3_REQUEST_TIMEOUT_S}
+    bounds = {"s3.connect-timeout": str(CONNECT_TIMEOUT_S), "s3.request-timeout": str(REQUEST_TIMEOUT_S)}
     return {name: value for name, value in given.items() if value is not None} | bounds
 
 
@@ -111,7 +106,7 @@ async def open_services(
     settings, installation = foundation.settings, foundation.installation
     roles = installation.roles
     doorbell = Doorbell(installation.dsn)
-    secrets = SecretDirectory(settings.home / "secrets" / "tenants")
+    secrets = foundation.secrets
     guards = GuardRegistry((*CORE_GUARDS, *KEY_GUARDS, *CATALOG_GUARDS, *SCAN_GUARDS))
     appender = Appender(
         installation.as_role(roles.appender),

@@ -13,19 +13,18 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 import httpx
 
 from gateway.database import Database
 from lakeproof.console import say_aside
+from lakeproof.errors import first_of_group
 from lakeproof.foundation import open_foundation
 from lakeproof.services import Services, now, open_services, storage_properties
 from lakeproof.settings import Settings, load_settings
 from lakeproof.stopping import stop_on_signals
 from lakeproof.tenants import find_tenant
 from projections.exposition import format_metrics
-from projections.lake.secrets import SecretDirectory
 from streams.alerts import AlertReceipt, Alerts
 from streams.cloud_events import KAFKA, Publish
 from streams.handler import Handler
@@ -42,9 +41,6 @@ from streams.sender import Sender
 from streams.sqs import SqsQueue, SqsSource
 from streams.tally import Tally
 from streams.webhook_sink import WEBHOOK, WebhookSink
-
-SECRETS: Final = Path("secrets") / "tenants"
-"""Where, in the home, the secrets lie that catalogs name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +119,7 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
             # Our own gateway is reached as it is, whatever proxy the environment names for others.
             through = httpx.AsyncClient(base_url=gateway, timeout=settings.upstream_timeout_s, trust_env=False)
             http = await stack.enter_async_context(through)
-            poller = Poller(dsn, append, http=http, secrets=SecretDirectory(settings.home / SECRETS), clock=now)
+            poller = Poller(dsn, append, http=http, secrets=services.foundation.secrets, clock=now)
         s3_events = ReceiveS3Events(append, warehouse=settings.warehouse, clock=now)
         yield Streams(
             services=services,
@@ -146,7 +142,7 @@ def log_handlers(services: Services) -> Sequence[Handler]:
         Observe(
             warehouse=settings.warehouse,
             ours=storage_properties(settings),
-            secrets=SecretDirectory(settings.home / SECRETS),
+            secrets=services.foundation.secrets,
             clock=now,
         ),
     ]
@@ -207,7 +203,7 @@ class OperatorStation:
             try:
                 await self.streams.run(stop)
             except ExceptionGroup as group:
-                raise _first(group) from group
+                raise first_of_group(group) from group
             finally:
                 doorbell.cancel()
         return self.streams.tally
@@ -250,11 +246,6 @@ async def open_station() -> AsyncIterator[OperatorStation]:
         gateway = gateway_url(settings)
         async with open_services(foundation) as services, open_streams(services, gateway=gateway) as streams:
             yield OperatorStation(streams=streams)
-
-
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, ExceptionGroup) else first
 
 
 def _queue(services: Services, handler: ReceiveS3Events) -> SqsSource | None:

@@ -20,7 +20,7 @@ from gateway.measures import Measures
 from gateway.reconciler import Reconciler
 from lakeproof.chronicle import tell_system_log
 from lakeproof.detecting import keep_detecting
-from lakeproof.errors import ServerError
+from lakeproof.errors import ServerError, first_of_group
 from lakeproof.foundation import open_foundation
 from lakeproof.measuring import history
 from lakeproof.postgres import Say
@@ -112,7 +112,7 @@ async def serving(
                 doorbell.cancel()
     except ExceptionGroup as group:
         # One task met what stops the process; the others were only told to end.
-        raise _first(group) from group
+        raise first_of_group(group) from group
     finally:
         for bell in bells:
             services.doorbell.unsubscribe(bell)
@@ -122,11 +122,6 @@ async def serving(
 def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, ExceptionGroup) else first
 
 
 async def run_up(settings: Settings, say: Say) -> None:

@@ -5,7 +5,10 @@ How a loop waits for more of the log: until it is told to stop, a bell rings, or
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+BACK_OFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+"""Waits while the database, or what else a loop needs, is away; the last one repeats."""
 
 
 class Bell(Protocol):
@@ -16,6 +19,13 @@ class Bell(Protocol):
 
     def clear(self) -> None:
         """Be silent until it rings again. Cleared before looking: what comes from then on rings again."""
+
+
+def back_off_s(failures: int) -> float:
+    """
+    Return how long to wait after so many failures in a row before this one.
+    """
+    return BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
 
 
 async def first_of(stop: asyncio.Event, bell: Bell | None, *, timeout_s: float) -> None:

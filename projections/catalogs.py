@@ -109,9 +109,9 @@ def storage_of(row: CatalogRow, *, warehouse: str, ours: Mapping[str, str], secr
     tenant = row.log.tenant
     if tenant is None:
         raise ProjectionError(f"catalog {row.alias} of {row.log.origin}: expected a tenant's log, found one without")
-    within = f"{warehouse.rstrip('/')}/{tenant.hex}/{row.alias}" if row.kind == BUILTIN else None
-    options = {} if row.kind == BUILTIN else {"kind": row.kind, **row.options}
-    return Storage.of(options, tenant=tenant, secrets=secrets, fallback=ours, within=within)
+    if row.kind == BUILTIN:
+        return Storage(properties=dict(ours), within=f"{warehouse.rstrip('/')}/{tenant.hex}/{row.alias}")
+    return Storage.elsewhere(row.options, tenant=tenant, secrets=secrets)
 
 
 def _where(transaction: Transaction) -> Mapping[str, object]:

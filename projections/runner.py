@@ -22,15 +22,13 @@ import psycopg
 from psycopg import AsyncConnection
 
 from ledger.read import Log
-from ledger.waiting import Bell, first_of
+from ledger.waiting import Bell, back_off_s, first_of
 from projections import cursors
 from projections.cursors import FIRST_GENERATION, Progress
 from projections.errors import ProjectionError, StaleGenerationError, UnknownControlError
 from projections.projection import BATCH_ENTRIES_MAX, Projection, Transaction, apply_batch
 
 POLL_S: Final = 1.0
-BACK_OFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
-"""Waits between attempts to connect; the last one repeats."""
 
 IDLE_IN_TRANSACTION_TIMEOUT_S: Final = 30
 """A process that was stopped in the middle of a batch gives its lock back after this."""
@@ -80,7 +78,7 @@ class Runner:
                             await first_of(stop, wake, timeout_s=self._poll_s)
             except psycopg.OperationalError:
                 # The transaction is undone as a whole: the next connection begins where the cursor stands.
-                await first_of(stop, None, timeout_s=BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+                await first_of(stop, None, timeout_s=back_off_s(failures))
                 failures += 1
 
     async def catch_up(self, log_id: int, to_index: int) -> None:

@@ -28,6 +28,7 @@ from pyiceberg.manifest import (
 
 from ledger.events import ScanFault
 from projections.errors import FileMissingError, FileUnreadableError
+from projections.lake.metadata import unpack_metadata
 from projections.lake.storage import Storage
 from spark_detect.errors import ScanError
 from spark_detect.tasks import ScannedColumn
@@ -120,13 +121,14 @@ def read_table(storage: Storage, location: str) -> TableState:
         StorageUnavailableError: if its storage does not answer.
     """
     try:
-        data = storage.read_bytes(location, size_bytes_max=METADATA_SIZE_BYTES_MAX)
+        stored = storage.read_bytes(location, size_bytes_max=METADATA_SIZE_BYTES_MAX)
+        data = unpack_metadata(stored, size_bytes_max=METADATA_SIZE_BYTES_MAX)
     except FileMissingError as error:
         raise ScanError(ScanFault.METADATA_MISSING, file=location, message=str(error)) from error
     except FileUnreadableError as error:
         raise _unreadable(location, str(error)) from error
     try:
-        return _parse(location, orjson.loads(_unpacked(data)))
+        return _parse(location, orjson.loads(data))
     except UNDECODABLE as error:
         raise _unreadable(location, f"expected the metadata of an Iceberg table, found {error!r:.200}") from error
 
@@ -185,16 +187,6 @@ def _parse(location: str, document: Any) -> TableState:
         schemas=schemas,
         current_schema_id=int(document.get("current-schema-id", next(iter(schemas)))),
     )
-
-
-def _unpacked(data: bytes) -> bytes:
-    if data[:2] != b"\x1f\x8b":
-        return data
-    unpacker = zlib.decompressobj(wbits=31)
-    text = unpacker.decompress(data, METADATA_SIZE_BYTES_MAX)
-    if unpacker.unconsumed_tail:
-        raise ValueError(f"more than {METADATA_SIZE_BYTES_MAX} bytes once unpacked")
-    return text
 
 
 def _leaves(fields: Any, path: tuple[str, ...], depth: int) -> Iterator[ScannedColumn]:

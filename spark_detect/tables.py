@@ -146,7 +146,7 @@ class TablePlanner:
             gaps = list(dict.fromkeys([due.gap, *sorted(lost)]))
             return self._tasks(table, read, snapshot, files, gaps=gaps)
         except ScanError as error:
-            return [_failing(_scan(table, read, snapshot.snapshot_id), read.catalog, error)]
+            return [_failing(_scan_of(table, read, snapshot.snapshot_id), read.catalog, error)]
 
     def _lost_files(self, table: TableTargets, read: _Read, due: Due) -> tuple[list[LiveFile], set[int]]:
         """Return what a snapshot added, and what is live in it of parents that are scanned no other way; and those."""
@@ -170,7 +170,7 @@ class TablePlanner:
         snapshot = None if read is None or snapshot_id is None else read.state.snapshots.get(snapshot_id)
         if read is None or snapshot is None:
             return []  # nothing was ever committed, or it has expired: there is nothing left to scan
-        scan = _scan(table, read, snapshot.snapshot_id)
+        scan = _scan_of(table, read, snapshot.snapshot_id)
         if self._is_recorded(scan):
             return []
         try:
@@ -216,22 +216,7 @@ class TablePlanner:
             return []
         if target.request is None and self._batches.marks(table.log.log_id, target.table_uuid, [snapshot_id]):
             return []
-        scan = Scan(
-            range=table.range,
-            key=_key(target, target.table_uuid),
-            identifier=target.identifier,
-            metadata_location=location,
-            table_uuid=target.table_uuid,
-            snapshot=str(snapshot_id),
-            ruleset=RULESET,
-            request=None if target.request is None else target.request.group_id,
-            gaps=(),
-            files=0,
-            rows=0,
-            is_sampled=False,
-            columns=(),
-            tasks=1,
-        )
+        scan = _scan(table, target, snapshot_id, location=location, table_uuid=target.table_uuid)
         return [] if self._is_recorded(scan) else [_failing(scan, catalog, error)]
 
     def _is_recorded(self, scan: Scan) -> bool:
@@ -252,7 +237,7 @@ class TablePlanner:
         slices, is_sampled = split(files, columns, size_bytes_max=self._bytes_max)
         slices = slices or [Slices(slices=(), columns=(), counts_rows=True)]
         scan = replace(
-            _scan(table, read, snapshot.snapshot_id),
+            _scan_of(table, read, snapshot.snapshot_id),
             gaps=tuple(map(str, gaps[:GAPS_MAX])),
             files=len(files),
             rows=sum(file.rows for file in files),
@@ -272,14 +257,18 @@ class TablePlanner:
         ]
 
 
-def _scan(table: TableTargets, read: _Read, snapshot_id: int) -> Scan:
-    target = read.target
+def _scan_of(table: TableTargets, read: _Read, snapshot_id: int) -> Scan:
+    return _scan(table, read.target, snapshot_id, location=read.state.location, table_uuid=read.state.table_uuid)
+
+
+def _scan(table: TableTargets, target: Target, snapshot_id: int, *, location: str, table_uuid: str) -> Scan:
+    """Return the scan of a snapshot before anything is known of its files."""
     return Scan(
         range=table.range,
-        key=_key(target, read.state.table_uuid),
+        key=_key(target, table_uuid),
         identifier=target.identifier,
-        metadata_location=read.state.location,
-        table_uuid=read.state.table_uuid,
+        metadata_location=location,
+        table_uuid=table_uuid,
         snapshot=str(snapshot_id),
         ruleset=RULESET,
         request=None if target.request is None else target.request.group_id,

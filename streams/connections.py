@@ -17,8 +17,6 @@ POLL_S: Final = 1.0
 """How often a loop looks for itself, whatever rings: a ring can be missed, and other processes leave work."""
 PAUSE_S: Final = 0.02
 """At least so long between two looks that found nothing, however often it rings: a look costs the database a query."""
-BACK_OFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
-"""Waits between attempts to connect; the last one repeats."""
 
 STATEMENT_TIMEOUT_S: Final = 60
 IDLE_IN_TRANSACTION_TIMEOUT_S: Final = 30

@@ -32,8 +32,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from ledger.read import Log
+from ledger.waiting import back_off_s
 from streams import dead_letters
-from streams.connections import BACK_OFF_S, connect_reading, connect_storing
+from streams.connections import connect_reading, connect_storing
 from streams.errors import StreamError, TransientError
 from streams.handler import Append, Handler, Message
 from streams.handling import carry_out
@@ -166,7 +167,7 @@ class KafkaWorker:
             try:
                 await self._carry_out(handler, batch)
             except (TransientError, psycopg.OperationalError) as error:
-                pause_s = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
+                pause_s = back_off_s(failures)
                 _log.warning("messages wait, tried again in %g s: %s", pause_s, error)
                 await asyncio.sleep(pause_s)
                 failures += 1

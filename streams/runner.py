@@ -21,10 +21,9 @@ from typing import Final
 
 import psycopg
 
-from ledger.waiting import Bell, first_of
+from ledger.waiting import Bell, back_off_s, first_of
 from streams import cursors, dead_letters, leases, outbox
 from streams.connections import (
-    BACK_OFF_S,
     PAUSE_S,
     POLL_S,
     Connection,
@@ -149,7 +148,7 @@ class Runner:
             except psycopg.OperationalError as error:
                 # What was begun is undone as a whole; its lease runs out, or is taken back by its next holder.
                 _log.info("the streams have lost the database and try again: %s", error)
-                await first_of(stop, None, timeout_s=BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+                await first_of(stop, None, timeout_s=back_off_s(failures))
                 failures += 1
 
     async def _take_turns(self, session: _Session, stop: asyncio.Event, wake: asyncio.Event) -> None:

@@ -18,9 +18,9 @@ import psycopg
 
 from ledger.errors import GroupMismatchError, LedgerError
 from ledger.sequence import Group
-from ledger.waiting import Bell, first_of
+from ledger.waiting import Bell, back_off_s, first_of
 from streams import dead_letters, leases, outbox
-from streams.connections import BACK_OFF_S, PAUSE_S, POLL_S, Connection, connect_storing, pass_on
+from streams.connections import PAUSE_S, POLL_S, Connection, connect_storing, pass_on
 from streams.errors import StreamError, TransientError
 from streams.handler import Append
 from streams.handling import AWAY
@@ -115,7 +115,7 @@ class Sender:
                         await first_of(stop, wake, timeout_s=self._poll_s)
             except psycopg.OperationalError as error:
                 _log.info("the sender has lost the database and tries again: %s", error)
-                await first_of(stop, None, timeout_s=BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+                await first_of(stop, None, timeout_s=back_off_s(failures))
                 failures += 1
 
     async def _turn(self, connection: Connection, sink: Sink) -> bool:

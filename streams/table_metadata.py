@@ -8,19 +8,19 @@ Metadata and Snapshots") is a `PoisonError`, and no other error leaves this modu
 from __future__ import annotations
 
 import re
-import zlib
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
+from projections.errors import FileUnreadableError
+from projections.lake.metadata import unpack_metadata
 from streams.errors import PoisonError
 
 METADATA_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of a compressed file, before and after."""
 SNAPSHOTS_MAX: Final = 100_000
 
-_GZIP: Final = b"\x1f\x8b"
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _OPERATION = re.compile(r"[a-z][a-z-]{0,31}")
 
@@ -63,16 +63,10 @@ def parse_table_snapshots(data: bytes) -> TableSnapshots:
 
 
 def _unpacked(data: bytes) -> bytes:
-    if not data.startswith(_GZIP):
-        return data
-    unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
-        unpacked = unpacking.decompress(data, METADATA_SIZE_BYTES_MAX + 1)
-    except zlib.error as error:
-        raise PoisonError(f"metadata file: expected gzip: {error}") from error
-    if len(unpacked) > METADATA_SIZE_BYTES_MAX:
-        raise PoisonError(f"metadata file: expected at most {METADATA_SIZE_BYTES_MAX} bytes, unpacked, found more")
-    return unpacked
+        return unpack_metadata(data, size_bytes_max=METADATA_SIZE_BYTES_MAX)
+    except FileUnreadableError as error:
+        raise PoisonError(str(error)) from error
 
 
 def _object(data: bytes) -> dict[str, Any]:

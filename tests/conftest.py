@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Final, NoReturn
 
 import psycopg
 import pytest
+import pytest_asyncio
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
@@ -27,7 +28,9 @@ from lakeproof.errors import LakeproofError
 from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import Installation, provision
 from lakeproof.server_process import postmaster_pid
+from lakeproof.services import Services
 from lakeproof.settings import load_settings
+from tests.servers.gateways import Gateway, open_gateway, start_services
 
 PROJECT = Path(__file__).resolve().parents[1]
 SHARED_DATA = PROJECT.parent / "shared" / "data"
@@ -174,6 +177,20 @@ def _reaper(server: EmbeddedServer, directory: Path) -> subprocess.Popen[bytes]:
     script = 'cat; kill -QUIT "$1"; while kill -0 "$1"; do sleep 0.1; done 2>/dev/null; rm -rf "$2"'
     arguments = ["sh", "-c", script, "reaper", pid, str(directory)]
     return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+@pytest_asyncio.fixture
+async def services(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Services]:
+    """The services of one process on this test's database."""
+    async with start_services(database, installation, tmp_path) as services:
+        yield services
+
+
+@pytest_asyncio.fixture
+async def gateway(services: Services) -> AsyncIterator[Gateway]:
+    """A gateway with one tenant."""
+    async with open_gateway(services) as gateway:
+        yield gateway
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -20,7 +20,6 @@ from lakeproof.demo.engine import Client
 from lakeproof.demo.stage import Stage
 from lakeproof.demo.upstream import ALIAS as UPSTREAM_ALIAS
 from projections.graph.read import Write
-from projections.lake.secrets import SecretDirectory
 
 ALIAS: Final = "partner"
 NAMESPACE: Final = "crm"
@@ -55,7 +54,7 @@ async def foreign_catalog(stage: Stage) -> None:
 async def _register(stage: Stage) -> None:
     """What an operator does: store the secrets, then name them in the catalog's options."""
     upstream = stage.upstream
-    kept = SecretDirectory(stage.serving.services.foundation.settings.home / "secrets" / "tenants")
+    kept = stage.serving.services.foundation.secrets
     stage.webhook_secret = secrets.token_urlsafe(24)
     for name, value in (
         ("partner-key", upstream["key"]),

@@ -59,26 +59,16 @@ class Storage:
     within: str | None = None
 
     @classmethod
-    def of(
-        cls,
-        options: Mapping[str, str],
-        *,
-        tenant: UUID,
-        secrets: Secrets,
-        fallback: Mapping[str, str],
-        within: str | None = None,
-    ) -> Storage:
+    def elsewhere(cls, options: Mapping[str, str], *, tenant: UUID, secrets: Secrets) -> Storage:
         """
-        Return the storage that a catalog's `options` tell, or `fallback`, this installation's own, where it has none.
+        Return the storage of a catalog that is elsewhere, as its `options` tell.
 
-        A catalog with options is elsewhere: its files are below its option `location`, never on this machine's disk,
-        and without keys of its own it is asked without any.
+        Its files are below its option `location`, never on this machine's disk, and without keys of its own it is asked
+        without any.
 
         Raises:
             SecretMissingError: if a secret that is named is not there.
         """
-        if not options:
-            return cls(properties=dict(fallback), within=within)
         own = {name: value for name, value in options.items() if name in S3_PROPERTIES}
         for name, value in own.items():
             if value.startswith(REFERENCE):

@@ -6,16 +6,13 @@ Every function reads the live generation of one log, with a connection whose rol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from ledger.events import LineageReceived
-from projections.entries import LogEntry
-from projections.errors import NotProjectedError
 from projections.graph.labels import bounded_key
 from projections.lineage.drawing import QUERIES
 
@@ -81,14 +78,6 @@ class Lineage:
     cycles: tuple[Cycle, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What was decided on one event: the key of each of its `datasets`, and the edges (source, target) it draws."""
-
-    keys: tuple[str, ...]
-    drawn: tuple[tuple[str, str], ...]
-
-
 async def read_lineage(connection: Connection, log_id: int, key: str, *, hops: int = HOPS) -> Lineage:
     """
     Return what is within `hops` (1 to 5) of a table or data set, nearest first; nothing of one that nobody told of.
@@ -131,41 +120,6 @@ async def find_group(connection: Connection, log_id: int, group_id: UUID) -> int
         await connection.execute(QUERIES["index_of_group"], {"log_id": log_id, "group_id": group_id})
     ).fetchone()
     return None if row is None else int(row[0])
-
-
-async def read_decisions(connection: Connection, log_id: int, entries: Sequence[LogEntry]) -> Mapping[int, Decision]:
-    """
-    Return what was decided on each `lineage.received` among `entries`, by index.
-
-    What is decided never changes, so another read model may rely on it however far this one is ahead of it.
-
-    Raises:
-        NotProjectedError: if the live generation does not hold one of them yet.
-    """
-    events = {item.entry.index: item.event for item in entries if isinstance(item.event, LineageReceived)}
-    if not events:
-        return {}
-    parameters = {"log_id": log_id, "indices": list(events)}
-    rows = await (await connection.execute(QUERIES["keys_of_events"], parameters)).fetchall()
-    keys = {index: tuple(of_event) for index, of_event in rows}
-    if missing := events.keys() - keys.keys():
-        raise NotProjectedError(f"log {log_id}: expected lineage of entry {min(missing)}, found it not projected yet")
-    refused = {(cycle.index, cycle.source, cycle.target) for cycle in await read_cycles(connection, log_id, events)}
-    return {
-        index: Decision(keys=keys[index], drawn=_drawn(index, event, keys[index], refused))
-        for index, event in events.items()
-    }
-
-
-def _drawn(
-    index: int, event: LineageReceived, keys: Sequence[str], refused: set[tuple[int, str, str]]
-) -> tuple[tuple[str, str], ...]:
-    pairs = dict.fromkeys((keys[source], keys[target]) for source in event.inputs for target in event.outputs)
-    return tuple(
-        (source, target)
-        for source, target in pairs
-        if source != target and (index, bounded_key(source), bounded_key(target)) not in refused
-    )
 
 
 def _edge(row: Sequence[Any]) -> Edge:

@@ -23,9 +23,9 @@ from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
 from ledger.events import LineageCycleFound, to_data
 from ledger.read import Log
 from ledger.sequence import Appended, Group, Stale
-from ledger.waiting import Bell, first_of
+from ledger.waiting import Bell, back_off_s, first_of
 from projections.lineage.drawing import QUERIES
-from projections.runner import BACK_OFF_S, connect
+from projections.runner import connect
 
 BATCH_MAX: Final = 100
 """Cycles told at a time."""
@@ -90,9 +90,9 @@ async def keep_telling(
                     told = await tell_cycles(connection, append, clock=clock)
                     failures = 0
                     # A full round may have left some behind; what it told is found again until it is projected.
-                    await first_of(stop, wake, timeout_s=BACK_OFF_S[0] if told == BATCH_MAX else POLL_S)
+                    await first_of(stop, wake, timeout_s=back_off_s(0) if told == BATCH_MAX else POLL_S)
         except (psycopg.OperationalError, LogUnavailableError, OutcomeUnknownError, QueueFullError) as error:
             if not failures:
                 _log.warning("cycles in lineage are told later: %s", error)
-            await first_of(stop, None, timeout_s=BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+            await first_of(stop, None, timeout_s=back_off_s(failures))
             failures += 1

@@ -272,12 +272,6 @@ FROM projections.live AS l JOIN projections.lineage_cycles AS c USING (log_id, g
 WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s AND c.index = ANY(%(indices)s)
 ORDER BY c.index, c.source COLLATE "C", c.target COLLATE "C"
 
--- name: keys_of_events
--- What the data sets of these events resolved to.
-SELECT e.index, e.keys
-FROM projections.live AS l JOIN projections.lineage_events AS e USING (log_id, generation)
-WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s AND e.index = ANY(%(indices)s)
-
 -- name: upstream
 -- The edges within so many hops against their direction, each with its least distance.
 WITH RECURSIVE live AS (

@@ -8,7 +8,6 @@ may share the services: `shared_gateway` and `sales`, with `pytest.mark.asyncio(
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,25 +15,11 @@ import pytest_asyncio
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from lakeproof.provision import Installation, provision
+from lakeproof.provision import provision
 from lakeproof.services import Services
 from tests.conftest import LOGIN_PASSWORD
 from tests.gateway.sales import CREATE, NAMESPACES, TABLES
 from tests.servers.gateways import Gateway, open_gateway, start_services
-
-
-@pytest_asyncio.fixture
-async def services(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Services]:
-    """The services of one process on this test's database."""
-    async with start_services(database, installation, tmp_path) as services:
-        yield services
-
-
-@pytest_asyncio.fixture
-async def gateway(services: Services) -> AsyncIterator[Gateway]:
-    """A gateway with one tenant."""
-    async with open_gateway(services) as gateway:
-        yield gateway
 
 
 @pytest.fixture(scope="module")

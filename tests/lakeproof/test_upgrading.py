@@ -4,12 +4,6 @@ A newer process builds read models of older versions again; what is as new as it
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest_asyncio
-
-from lakeproof.provision import Installation
 from lakeproof.services import Services
 from lakeproof.tenants import Founded, found_tenant
 from lakeproof.upgrading import replace_older
@@ -17,20 +11,12 @@ from ledger.entry import parse_entry
 from ledger.read import read_entries, read_head
 from projections.catalogs import CatalogsProjection, read_catalogs
 from projections.runner import Runner
-from tests.servers.gateways import start_services
 
 
 class NewerCatalogs(CatalogsProjection):
     """The same read model, as a later version would name it."""
 
     version = 2
-
-
-@pytest_asyncio.fixture
-async def services(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Services]:
-    """The services of one process on this test's database."""
-    async with start_services(database, installation, tmp_path) as services:
-        yield services
 
 
 async def projected(services: Services, *projections: CatalogsProjection) -> tuple[Founded, Runner]:

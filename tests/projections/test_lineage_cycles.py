@@ -21,13 +21,11 @@ from ledger.events import LineageCycleFound, from_data
 from ledger.guards import GuardRegistry
 from ledger.read import Log, read_entries, read_head
 from ledger.sequence import Appended, Group, Stale
-from projections.errors import NotProjectedError
 from projections.generations import rebuild
 from projections.lineage.drawing import LEFT_OUT, PATH_SIZE_BYTES_MAX, shortened
 from projections.lineage.projection import LineageProjection
-from projections.lineage.read import read_cycles, read_decisions, read_lineage, read_next_index
+from projections.lineage.read import read_cycles, read_lineage
 from projections.lineage.tell import keep_telling, tell_cycles
-from projections.projection import read_log_entries
 from tests.projections.lineage_stories import NOON, NOON_TEXT, Oracle, Told, key, tell, topics_event
 
 if TYPE_CHECKING:
@@ -127,21 +125,6 @@ def test_however_entries_are_cut_edges_and_cycles_are_those_of_the_rule(
         await rebuild(world.dsn, world.projections[0], log, append=world.attest, batch_max=cuts[1])
 
     asyncio.run(play())
-
-
-async def test_other_read_models_are_told_what_was_decided(world: World, story: Story) -> None:
-    log = await project(world, story, [(["a"], ["b"]), (["b", "x"], ["a", "b"])])
-    tell(story, topics_event((["c"], ["d"]), number=9))
-    await world.append(log, story)
-    async with world.as_projector() as connection:
-        entries = await read_log_entries(connection, log.log_id, from_index=0, to_index=3)
-        decisions = await read_decisions(connection, log.log_id, entries[:2])
-        assert await read_next_index(connection, log.log_id) == 2
-        with pytest.raises(NotProjectedError, match="entry 2"):
-            await read_decisions(connection, log.log_id, entries)
-    assert decisions[0].drawn == ((key("a"), key("b")),)
-    assert decisions[1].keys == (key("b"), key("x"), key("a"))
-    assert decisions[1].drawn == ((key("x"), key("a")), (key("x"), key("b")))
 
 
 async def events_of(world: World, log: Log) -> list[LineageCycleFound]:

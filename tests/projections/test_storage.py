@@ -68,7 +68,7 @@ def test_options_name_secrets_and_storage_resolves_them(tmp_path: Path) -> None:
         "s3.access-key-id": "theirs",
         "s3.secret-access-key": "secret:store",
     }
-    storage = Storage.of(options, tenant=ACME, secrets=secrets, fallback=FALLBACK)
+    storage = Storage.elsewhere(options, tenant=ACME, secrets=secrets)
     assert storage.within == "s3://theirs/lake"
     assert storage.properties == {
         "s3.endpoint": "https://store.example",
@@ -81,11 +81,11 @@ def test_options_name_secrets_and_storage_resolves_them(tmp_path: Path) -> None:
 
 def test_our_credentials_are_never_used_for_a_catalog_that_is_elsewhere(tmp_path: Path) -> None:
     secrets = SecretDirectory(tmp_path)
-    storage = Storage.of({"s3.endpoint": "https://evil.example"}, tenant=ACME, secrets=secrets, fallback=FALLBACK)
+    storage = Storage.elsewhere({"s3.endpoint": "https://evil.example"}, tenant=ACME, secrets=secrets)
     assert storage.properties == {"s3.endpoint": "https://evil.example", "s3.anonymous": "true"}
     with pytest.raises(FileUnreadableError, match="expected a file below s3://nowhere/"):
         storage.read_bytes("s3://bucket/x", size_bytes_max=10)
-    assert Storage.of({}, tenant=ACME, secrets=secrets, fallback=FALLBACK).properties == FALLBACK
+    assert Storage.elsewhere({}, tenant=ACME, secrets=secrets).properties == {"s3.anonymous": "true"}
 
 
 @pytest.mark.parametrize(
@@ -125,4 +125,4 @@ def test_a_link_that_leads_out_of_the_folder_is_outside(tmp_path: Path) -> None:
 
 def test_a_secret_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(SecretMissingError, match="lakeproof catalogs secret gone"):
-        Storage.of({"s3.secret-access-key": "secret:gone"}, tenant=ACME, secrets=SecretDirectory(tmp_path), fallback={})
+        Storage.elsewhere({"s3.secret-access-key": "secret:gone"}, tenant=ACME, secrets=SecretDirectory(tmp_path))

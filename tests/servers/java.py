@@ -8,7 +8,6 @@ process listens on its port: another's answer on a port that was taken meanwhile
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -18,17 +17,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from spark_detect.errors import JavaError
+from spark_detect.java import find_java as find_java_home
 from tests.conftest import missing
 
-MAJOR: Final = 17
-HOMES: Final = Path("/usr/lib/jvm")
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 20.0
 POLL_S: Final = 0.02
 LISTEN: Final = "0A"
 """The state of a listening socket in /proc/net/tcp."""
-
-_VERSION = re.compile(rb'version "([0-9]+)')
 
 
 class ServerNotReadyError(Exception):
@@ -37,20 +34,11 @@ class ServerNotReadyError(Exception):
 
 def find_java() -> Path:
     """Return the program `java` of a Java 17: LAKEPROOF_JAVA_HOME's, JAVA_HOME's, the path's, or an installed one's."""
-    homes = [Path(home) for name in ("LAKEPROOF_JAVA_HOME", "JAVA_HOME") if (home := os.environ.get(name))]
-    programs = [home / "bin/java" for home in homes]
-    programs += [Path(folder) / "java" for folder in os.get_exec_path()]
-    programs += sorted(HOMES.glob("*/bin/java"))
-    found = next((each for each in programs if each.is_file() and _major(each) == MAJOR), None)
-    if found is None:
-        missing(f"there is no Java {MAJOR} here: install openjdk-{MAJOR}-jre-headless, or set LAKEPROOF_JAVA_HOME")
-    return found.resolve()
-
-
-def _major(program: Path) -> int | None:
-    said = subprocess.run([program, "-version"], capture_output=True, check=False).stderr
-    found = _VERSION.search(said)
-    return int(found[1]) if found else None
+    chosen = os.environ.get("LAKEPROOF_JAVA_HOME")
+    try:
+        return find_java_home(Path(chosen) if chosen else None, os.environ) / "bin" / "java"
+    except JavaError as error:
+        missing(str(error))
 
 
 def free_ports(count: int) -> list[int]:

@@ -12,11 +12,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spark_detect.errors import JavaError
-from spark_detect.java import find_java
 from spark_detect.room import Room
 from spark_detect.supervise import supervise
-from tests.conftest import missing
+from tests.servers.java import find_java
 from tests.spark_detect.lakehouse import Lakehouse
 
 FOUND_TIMEOUT_S = 120
@@ -24,10 +22,7 @@ FOUND_TIMEOUT_S = 120
 
 def java_home() -> str:
     """Return the home of a Java 17."""
-    try:
-        return str(find_java(None, os.environ))
-    except JavaError as error:
-        missing(str(error))
+    return str(find_java().parent.parent)
 
 
 @dataclass(kw_only=True)
