@@ -36,14 +36,13 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
 from lakeproof.demo.people import PEOPLE, PERSONAL, people
+from lakeproof.detecting import open_room
 from lakeproof.foundation import open_foundation
 from lakeproof.services import open_services
 from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, found_tenant
 from lakeproof.up import serving
 from ledger.entry import Entry, parse_entry
-from spark_detect.java import find_java
-from spark_detect.room import Driver, Lake, Room
 from spark_detect.supervise import supervise
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -89,20 +88,10 @@ async def play(kills: int, directory: Path, seed: int) -> dict[str, Any]:
     chance = random.Random(seed)  # noqa: S311 - no secret: a run can be played again
     values = {"HOME": str(directory / "home"), "PORT": "0", "DETECT": "0", "STREAMS": "0"}
     settings = load_settings({f"LAKEPROOF_{name}": value for name, value in values.items()}, directory=PROJECT)
-    room = Room(directory / "detect")
-    os.environ[MARKER] = str(room.folder)
     began = time.monotonic()
-    with open_foundation(settings, print) as foundation:
+    with open_foundation(settings, print) as foundation, open_room(foundation) as room:
+        os.environ[MARKER] = str(room.folder)
         async with open_services(foundation) as services, serving(services) as served:
-            roles = foundation.installation.roles
-            driver = Driver(
-                detector_dsn=foundation.installation.as_role(roles.detector),
-                appender_dsn=foundation.installation.as_role(roles.appender),
-                batch_bytes_max=settings.detect_batch_max_bytes,
-                master=settings.spark_master,
-                java_home=str(find_java(settings.java_home, os.environ)),
-            )
-            room.furnish(driver, Lake(warehouse=settings.warehouse, properties={}, secrets=str(directory / "secrets")))
             writers = []
             for name in ("one", "two"):
                 tenant = await found_tenant(services, name=name, identity=f"x@{name}.example", alias="lake")
@@ -127,7 +116,7 @@ async def play(kills: int, directory: Path, seed: int) -> dict[str, Any]:
                     if chance.random() < 0.3 and victim != "workers":
                         shutil.rmtree(room.checkpoint, ignore_errors=True)
                         deleted += 1
-                found = await settle(writers, foundation.installation.as_role(roles.auditor))
+                found = await settle(writers, foundation.installation.as_role(foundation.installation.roles.auditor))
             finally:
                 stop.set()
                 await detection

@@ -35,6 +35,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
 from lakeproof.demo.people import PEOPLE, people
+from lakeproof.detecting import open_room
 from lakeproof.foundation import open_foundation
 from lakeproof.services import open_services
 from lakeproof.settings import load_settings
@@ -44,8 +45,7 @@ from ledger.entry import Entry, parse_entry
 from ledger.read import Log
 from projections.catalogs import BUILTIN, CatalogRow
 from spark_detect.classify.columns import warm_up
-from spark_detect.java import find_java
-from spark_detect.room import Driver, Lake, Room
+from spark_detect.room import Lake
 from spark_detect.scan import run_task
 from spark_detect.supervise import supervise
 from spark_detect.tasks import FileSlice, Range, Scan, ScannedColumn, Task
@@ -69,20 +69,9 @@ async def measure(commits: int, directory: Path) -> dict[str, Any]:
         },
         directory=PROJECT,
     )
-    java_home = find_java(None, os.environ)
-    with open_foundation(settings, print) as foundation:
+    with open_foundation(settings, print) as foundation, open_room(foundation) as room:
         async with open_services(foundation) as services, serving(services) as served:
             roles = foundation.installation.roles
-            driver = Driver(
-                detector_dsn=foundation.installation.as_role(roles.detector),
-                appender_dsn=foundation.installation.as_role(roles.appender),
-                batch_bytes_max=settings.detect_batch_max_bytes,
-                master=settings.spark_master,
-                java_home=str(java_home),
-            )
-            lake = Lake(warehouse=settings.warehouse, properties={}, secrets=str(directory / "secrets"))
-            room = Room(directory / "detect")
-            room.furnish(driver, lake)
             stop = asyncio.Event()
             detection = asyncio.create_task(supervise(room, log=directory / "detect.log", stop=stop, say=print))
             try:
@@ -102,7 +91,7 @@ async def measure(commits: int, directory: Path) -> dict[str, Any]:
                             took.append((found.recorded_at - settled.recorded_at).total_seconds())
                             seen.append(pause_s)
                 file = await asyncio.to_thread(lambda: next(iter(table.refresh().scan().plan_files())).file.file_path)
-                bare = _bare(lake, tenant.tenant, tenant.origin, file)
+                bare = _bare(room.lake(), tenant.tenant, tenant.origin, file)
             finally:
                 stop.set()
                 await detection

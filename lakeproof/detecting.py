@@ -49,7 +49,7 @@ async def keep_detecting(services: Services, stop: asyncio.Event, say: Say) -> N
         DetectionError: if the home cannot be written.
     """
     try:
-        with _open_room(services.foundation) as room:
+        with open_room(services.foundation) as room:
             await supervise(room, log=services.foundation.settings.home / LOG, stop=stop, say=say)
     except JavaError as error:
         say(f"detection does not run: {error}")
@@ -76,7 +76,7 @@ class OperatorObservatory:
             DetectionError: if the home cannot be written.
         """
         stop = asyncio.Event()
-        with stop_on_signals(stop), _open_room(self.foundation) as room:
+        with stop_on_signals(stop), open_room(self.foundation) as room:
             await supervise(room, log=self.foundation.settings.home / LOG, stop=stop, say=say)
 
     async def request(self, tenant: str, table: str, snapshot: str | None) -> int:
@@ -124,8 +124,14 @@ async def open_observatory() -> AsyncIterator[OperatorObservatory]:
 
 
 @contextmanager
-def _open_room(foundation: Foundation) -> Iterator[Room]:
-    """Yield a furnished room of this process's own, which is removed afterwards."""
+def open_room(foundation: Foundation) -> Iterator[Room]:
+    """
+    Yield a furnished room of this process's own, which is removed afterwards.
+
+    Raises:
+        JavaError: if there is no Java that Spark runs on.
+        DetectionError: if the home cannot be written.
+    """
     settings, installation = foundation.settings, foundation.installation
     java_home = find_java(settings.java_home, os.environ)
     rooms = settings.home / FOLDER
