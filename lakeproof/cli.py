@@ -35,7 +35,7 @@ from lakeproof.setting_table import LogLevel
 from lakeproof.settings import Settings, format_settings_table, load_settings
 
 if TYPE_CHECKING:
-    from ledger.cli_room import LogRoom
+    from ledger.commands.room import LogRoom
 
 NAME: Final = "lakeproof"
 FAILED: Final = 1
@@ -58,7 +58,7 @@ LOST_CONNECTION: Final = ("psycopg", "OperationalError")
 
 
 def _ledger() -> typer.Typer:
-    from ledger.cli import ledger_app
+    from ledger.commands.app import ledger_app
 
     return ledger_app(_open_log_room)
 

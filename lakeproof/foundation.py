@@ -21,8 +21,8 @@ from lakeproof.postgres import EmbeddedServer, Say, check_dsn
 from lakeproof.provision import Installation, provision
 from lakeproof.secret_files import read_or_make
 from lakeproof.settings import Settings
-from ledger.key_directory import open_key_directory
 from ledger.note import VerifierKey
+from ledger.signing.key_directory import open_key_directory
 from projections.lake.secrets import SecretDirectory
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from lakeproof.errors import ServerError
 from lakeproof.services import Services
-from ledger.key_directory import KEY_FILE, create_key_directory, open_key_directory
 from ledger.read import QUERIES, Connection
-from ledger.sign import Signer
+from ledger.signing.key_directory import KEY_FILE, create_key_directory, open_key_directory
+from ledger.signing.signer import Signer
 
 
 async def open_signer(services: Services) -> Signer:

@@ -8,7 +8,7 @@ An exported log: a directory of files (C2SP tlog-tiles), and what we keep beside
     parts/<index>           payload parts of the entry of that index, if they are disclosed: salts and bytes
 
 Guarantee: whatever a file holds, reading it raises our errors only, and never takes more memory than the largest file
-of its kind. Nothing is believed here; `verify_directory.py` does the checking.
+of its kind. Nothing is believed here; `verify/directory.py` does the checking.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from ledger.note import VerifierKey, parse_note
 from ledger.read import Connection, Log, read_entries, read_parts, read_tile
 from ledger.stored_tree import read_newest_checkpoint
 from ledger.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
-from ledger.verify import Progress
+from ledger.verify.rules import Progress
 
 _PARTS_READ: Final = 256
 

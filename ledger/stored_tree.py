@@ -16,7 +16,7 @@ from ledger.merkle import HASH_SIZE_BYTES, Frontier
 from ledger.note import VerifierKey
 from ledger.read import QUERIES, Connection, Log, read_tile
 from ledger.tiles import Tile, TileReader, pending_widths
-from ledger.verify import read_checkpoint
+from ledger.verify.rules import read_checkpoint
 
 R = TypeVar("R")
 

@@ -21,7 +21,7 @@ from lakeproof.services import Services
 from ledger.entry import Entry, parse_entry
 from ledger.events import CommitDecided, CommitSettled, Decided, Settled, from_data
 from ledger.read import iterate_entries, read_head, read_parts
-from ledger.verify_database import verify_database
+from ledger.verify.database import verify_database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,8 @@ from ledger.event import Event, Part, PreparedEvent, prepare, random_group_id
 from ledger.guards import Guard, GuardCall, GuardRegistry
 from ledger.read import Log, read_entries, read_head, read_logs
 from ledger.sequence import Appended, Group, Stale
-from ledger.verify import Report
-from ledger.verify_database import verify_database
+from ledger.verify.database import verify_database
+from ledger.verify.rules import Report
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

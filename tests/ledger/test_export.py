@@ -17,16 +17,16 @@ from ledger.checkpoint import Checkpoint
 from ledger.directory import TEMPORARY_SUFFIX, LogDirectory, log_files, parts_path
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.export import ExportRefusedError, as_reader, export_log, export_parts
-from ledger.key_directory import KeyDirectory, create_key_directory
 from ledger.note import VerifierKey
 from ledger.proof import check_proof, format_proof, parse_proof
 from ledger.prove import prove
 from ledger.read import Connection, Log, find_log
 from ledger.sequence import Row
-from ledger.sign import Signer
+from ledger.signing.key_directory import KeyDirectory, create_key_directory
+from ledger.signing.signer import Signer
 from ledger.stored_tree import NoCheckpointError
-from ledger.verify import read_proven
-from ledger.verify_directory import verify_directory
+from ledger.verify.directory import verify_directory
+from ledger.verify.rules import read_proven
 from tests.ledger.logs import TENANT, append, change, groups, plain_rows, put, rows_of, write_directory
 
 SIZE = 700

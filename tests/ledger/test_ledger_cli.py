@@ -17,16 +17,16 @@ from psycopg import AsyncConnection
 from typer.testing import CliRunner, Result
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.cli import ledger_app
-from ledger.cli_room import LogRoom
+from ledger.commands.app import ledger_app
+from ledger.commands.room import LogRoom
 from ledger.directory import LogDirectory
-from ledger.key_directory import KeyDirectory, create_key_directory
 from ledger.merkle import prove_inclusion, root_of
 from ledger.note import Ed25519Signer, VerifierKey
 from ledger.proof import Proof, format_proof
 from ledger.read import Connection, Log, find_log, read_logs
 from ledger.sequence import Row
-from ledger.sign import Signer
+from ledger.signing.key_directory import KeyDirectory, create_key_directory
+from ledger.signing.signer import Signer
 from tests.ledger.logs import KEY, ORIGIN, TENANT, change, put, rows_of, signed, write_directory
 
 SIZE = 300
@@ -206,7 +206,7 @@ OFFLINE = """
 import sys
 for name in ("psycopg", "psycopg_pool", "fastapi", "eventsourcing", "gateway", "lakeproof", "projections", "pyarrow"):
     sys.modules[name] = None  # importing it fails
-from ledger.cli import ledger_app
+from ledger.commands.app import ledger_app
 ledger_app(None)()
 """
 
@@ -224,7 +224,7 @@ def test_offline_commands_load_no_database_driver(exported: Path, proof: Path, c
 def test_an_interrupted_command_ends_with_130_and_no_trace(exported: Path) -> None:
     interrupted = OFFLINE.replace(
         "ledger_app(None)()",
-        "import os, signal, ledger.verify_directory as v\n"
+        "import os, signal, ledger.verify.directory as v\n"
         "real = v.leaf_hash\n"
         "v.leaf_hash = lambda entry: os.kill(os.getpid(), signal.SIGINT) or real(entry)\n"
         "ledger_app(None)()",

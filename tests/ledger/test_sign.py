@@ -16,7 +16,10 @@ from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.checkpoint import Checkpoint, format_checkpoint, open_checkpoint
-from ledger.key_directory import (
+from ledger.note import sign_note
+from ledger.read import Connection
+from ledger.sequence import Row
+from ledger.signing.key_directory import (
     KEY_FILE,
     NOTES_FILE,
     KeyDirectory,
@@ -25,10 +28,7 @@ from ledger.key_directory import (
     create_key_directory,
     open_key_directory,
 )
-from ledger.note import sign_note
-from ledger.read import Connection
-from ledger.sequence import Row
-from ledger.sign import Signer, SignerRefusedError, Standing
+from ledger.signing.signer import Signer, SignerRefusedError, Standing
 from tests.ledger.logs import TENANT, change, groups, head_of, put, rows_of, sequenced
 
 SIZE_MAX = 700

@@ -26,7 +26,7 @@ from ledger.merkle import EMPTY_ROOT, root_of
 from ledger.note import Ed25519Signer, sign_note
 from ledger.sequence import Group, Row
 from ledger.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
-from ledger.verify_directory import verify_directory
+from ledger.verify.directory import verify_directory
 from tests.ledger.logs import (
     KEY,
     ORIGIN,
@@ -525,7 +525,7 @@ def test_verification_of_a_directory_needs_no_database_driver(clean: Path) -> No
         "import sys; sys.modules['psycopg'] = None\n"
         "from pathlib import Path\n"
         "from ledger.note import VerifierKey\n"
-        "from ledger.verify_directory import verify_directory\n"
+        "from ledger.verify.directory import verify_directory\n"
         f"print(verify_directory(Path({str(clean)!r}), [VerifierKey.parse({KEY.format()!r})]).size)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=Path.cwd(), check=False)

@@ -14,14 +14,14 @@ from psycopg import AsyncConnection
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.errors import BrokenError, Fault, NoSuchLogError
-from ledger.key_directory import KeyDirectory, create_key_directory
 from ledger.note import sign_note
 from ledger.read import Connection, Log, find_log, read_logs
 from ledger.sequence import Row
-from ledger.sign import Signer
+from ledger.signing.key_directory import KeyDirectory, create_key_directory
+from ledger.signing.signer import Signer
 from ledger.tiles import tile_path
-from ledger.verify_database import verify_database
-from ledger.verify_parts import verify_parts
+from ledger.verify.database import verify_database
+from ledger.verify.parts import verify_parts
 from tests.ledger.logs import TENANT, append, change, groups, head_of, put, rows_of, sequenced
 
 SIZE = 1_300  # five complete tiles, and 20 entries

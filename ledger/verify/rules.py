@@ -1,8 +1,8 @@
 """
 The rules of a log, checked over its entries in order. Pure: the bytes may come from a directory or from a database.
 
-Read this file to know what "verified" means, and `verify_tree.py` for the tree over the entries; `verify_directory.py`
-and `verify_database.py` fetch. For the entry at each index, in this order:
+Read this file to know what "verified" means, and `tree.py` for the tree over the entries; `directory.py`
+and `database.py` fetch. For the entry at each index, in this order:
 
 1. its bytes are a canonical entry;
 2. it names this log;

@@ -1,5 +1,5 @@
 """
-Verifies a log as PostgreSQL holds it: the rules of `verify.py`, and that the database's own columns say the same.
+Verifies a log as PostgreSQL holds it: the rules of `rules.py`, and that the database's own columns say the same.
 
 Beyond the rules: the columns `leaf`, `type`, `key`, `is_control` and `group_id` are what the entry's bytes say, the
 head row is what the entries add up to, every stored checkpoint is signed by the log and has the tree's root at its
@@ -31,8 +31,8 @@ from ledger.read import QUERIES, Connection, Log, read_head, read_tile
 from ledger.sequence import NO_CONTROL, Head
 from ledger.stored_tree import on_tiles
 from ledger.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, tile_path, tile_width
-from ledger.verify import EntryRules, Progress, Report, held_checkpoints, read_checkpoint
-from ledger.verify_tree import TreeRules, check_roots, first_difference, tile_fault
+from ledger.verify.rules import EntryRules, Progress, Report, held_checkpoints, read_checkpoint
+from ledger.verify.tree import TreeRules, check_roots, first_difference, tile_fault
 
 _QUERIES: Final = load_queries("ledger", "verify.sql")
 _PAGE: Final = 4 * TILE_WIDTH
@@ -54,7 +54,7 @@ async def verify_database(
     Verify a log in the database, and say what was verified.
 
     `connection` works as the auditor, in autocommit mode. `keys` are the verifier keys that the caller trusts, `held`
-    signed checkpoints of this log that were kept elsewhere. Payload parts are for `verify_parts.py`.
+    signed checkpoints of this log that were kept elsewhere. Payload parts are for `parts.py`.
 
     Raises:
         BrokenError: at the first fault; names its class, the table, and the entry's index where there is one.

@@ -29,11 +29,11 @@ from psycopg import AsyncConnection
 
 from ledger.checkpoint import Checkpoint, format_checkpoint, open_checkpoint
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
-from ledger.key_directory import BusyKeyDirectoryError, KeyDirectory, SignedNote
 from ledger.merkle import Frontier
 from ledger.note import VerifierKey, sign_note
 from ledger.queries import load_queries
 from ledger.read import Connection, read_leaves
+from ledger.signing.key_directory import BusyKeyDirectoryError, KeyDirectory, SignedNote
 from ledger.stored_tree import read_frontier
 
 _QUERIES: Final = load_queries("ledger", "signing.sql")

@@ -6,7 +6,7 @@ The steps, in order; the first that fails names the fault:
 1. the checkpoint is one, and the log that it speaks of has signed it with one of the keys;
 2. a checkpoint held elsewhere is not of a larger log: this one was not cut off;
 3. no bundle and no tile is missing, and there is none too many;
-4. every entry, in order, keeps the rules of `verify.py`, and its disclosed payload parts match its commitments;
+4. every entry, in order, keeps the rules of `rules.py`, and its disclosed payload parts match its commitments;
 5. every tile holds the hashes of what lies below it;
 6. the tree has the signed root, and at the size of a checkpoint held elsewhere, that one's.
 """
@@ -36,8 +36,8 @@ from ledger.event import commitment
 from ledger.merkle import leaf_hash
 from ledger.note import VerifierKey
 from ledger.tiles import TILE_WIDTH, Tile, bundle_path, parse_bundle_path, tile_width
-from ledger.verify import EntryRules, Progress, Report, held_checkpoints, read_checkpoint
-from ledger.verify_tree import TreeRules, check_roots, check_tile, first_difference
+from ledger.verify.rules import EntryRules, Progress, Report, held_checkpoints, read_checkpoint
+from ledger.verify.tree import TreeRules, check_roots, check_tile, first_difference
 
 
 def verify_directory(

@@ -1,7 +1,7 @@
 """
 Verifies the payload parts that PostgreSQL still holds against the commitments in their entries.
 
-Apart from `verify_database.py` because it needs a role that may see parts, which the auditor's may not.
+Apart from `database.py` because it needs a role that may see parts, which the auditor's may not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ledger.errors import BrokenError, Fault
 from ledger.event import SALT_SIZE_BYTES, commitment
 from ledger.queries import load_queries
 from ledger.read import Connection, Log, read_head
-from ledger.verify import Progress
+from ledger.verify.rules import Progress
 
 _QUERIES: Final = load_queries("ledger", "verify.sql")
 _PAGE: Final = 256

@@ -1,5 +1,5 @@
 """
-The commands of `cli.py` that need an installation: its database, and its signer's keys.
+The commands of `verifying.py` and `exporting.py` that need an installation: its database, and its signer's keys.
 
 A room is opened for one command and closed with it. What a command prints is what its function here returns.
 """
@@ -18,9 +18,9 @@ from ledger.export import as_reader, export_log, export_parts
 from ledger.note import VerifierKey
 from ledger.prove import prove
 from ledger.read import Connection, Log
-from ledger.verify import Progress, Report
-from ledger.verify_database import verify_database
-from ledger.verify_parts import verify_parts
+from ledger.verify.database import verify_database
+from ledger.verify.parts import verify_parts
+from ledger.verify.rules import Progress, Report
 
 
 class LogRoom(Protocol):

@@ -1,0 +1,29 @@
+"""
+The commands `lakeproof ledger …`, one module a topic; how they speak is in `console.py`.
+
+The commands that need an installation work in the room that `open_room` opens, and `room.py` says what it holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from ledger.commands.exporting import add_exporting
+from ledger.commands.verifying import add_verifying
+
+if TYPE_CHECKING:  # at run time these would load the database driver
+    from ledger.commands.room import OpenRoom
+
+
+def ledger_app(open_room: OpenRoom) -> typer.Typer:
+    """
+    Return the commands; `open_room` is called by those that need an installation, and not before.
+    """
+    app = typer.Typer(
+        help="Verify, export and prove logs.", no_args_is_help=True, rich_markup_mode=None, add_completion=False
+    )
+    for add in (add_verifying, add_exporting):
+        add(app, open_room)
+    return app

@@ -1,0 +1,59 @@
+"""
+The commands that hand out what others verify: `export` a log, `prove` one entry, show a log's `key`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ledger.commands.console import LogKey, LogName, failure, parsed_key, progress
+
+if TYPE_CHECKING:  # at run time these would load the database driver
+    from ledger.commands.room import OpenRoom
+
+
+def add_exporting(app: typer.Typer, open_room: OpenRoom) -> None:
+    """
+    Add `export`, `prove` and `key`; each calls `open_room`.
+    """
+
+    @app.command()
+    def export(
+        log: LogName,
+        directory: Annotated[Path, typer.Argument(help="Empty, or an earlier export.", show_default=False)],
+        *,
+        key: LogKey = None,
+        parts: Annotated[bool, typer.Option("--parts", help="Disclose the payload parts, too.")] = False,
+    ) -> None:
+        """Write a log, up to its newest checkpoint, as a directory that can be verified without us."""
+        from ledger.commands.room import export_log_and_parts, export_only_log
+
+        run = export_log_and_parts if parts else export_only_log
+        with failure(), progress("entries exported") as told:
+            typer.echo(asyncio.run(run(open_room, log, directory, key=parsed_key(key), progress=told)))
+
+    @app.command()
+    def prove(
+        log: LogName,
+        index: Annotated[int, typer.Argument(help="The entry's index, from 0.", min=0, show_default=False)],
+        *,
+        out: Annotated[Path, typer.Option("--out", help="The file to write.", show_default=False)],
+        key: LogKey = None,
+    ) -> None:
+        """Write the proof of one entry, the entry included, as one file for `check-proof`."""
+        from ledger.commands.room import prove_entry
+
+        with failure():
+            typer.echo(asyncio.run(prove_entry(open_room, log, index, out, key=parsed_key(key))))
+
+    @app.command("key")
+    def show_key(log: LogName) -> None:
+        """Show the verifier key of a log, to be handed to those who verify it."""
+        from ledger.commands.room import find_key
+
+        with failure():
+            typer.echo(asyncio.run(find_key(open_room, log)))
