@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway import admin_routes, iceberg_routes, lineage_routes, status_routes, webhook_routes
+from gateway import admin_routes, iceberg_routes, lineage_routes, log_routes, status_routes, webhook_routes
 from gateway.errors import (
     BadRequestError,
     CommitStateUnknownError,
@@ -52,6 +52,7 @@ def create_app(
     app.include_router(iceberg_routes.router)
     app.include_router(admin_routes.router)
     app.include_router(lineage_routes.router)
+    app.include_router(log_routes.router)
     app.include_router(webhook_routes.router)
     app.include_router(status_routes.router)
     app.add_exception_handler(GatewayError, _gateway_error)

@@ -1,0 +1,83 @@
+"""
+`GET /log/{origin}/checkpoint`, `/log/{origin}/tile/…`: a tenant's log as C2SP tlog-tiles, for its auditors and tools.
+
+Whoever holds a checkpoint can follow the log from here and verify it without us. A tenant sees its own log; of every
+other, `system` included, the answer is that there is none. To access rules this is reading the path `log`
+(`op == "READ_ENTITY_VALUE" && path == "log"`).
+
+Caches: tiles and bundles never change, so they may be kept for a year, but by the caller's own cache alone
+(`private`): an answer to one tenant is none to another. A checkpoint is outdated in a second.
+"""
+
+from __future__ import annotations
+
+import gzip
+from typing import Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from gateway.commit_flow import rules_in_force
+from gateway.errors import NotFoundError
+from gateway.house import House
+from gateway.iceberg_routes import credential
+from gateway.identity import Principal
+from gateway.judgement import Asked, judge_access
+from gateway.policy.variables import CommitView, RequestView
+from ledger.errors import NoSuchLogError
+from ledger.publishing import NotPublishedError, Resource, read_resource
+from ledger.read import find_log
+
+router = APIRouter()
+
+OPERATION: Final = "log.load"
+PATH: Final = "log"
+FINAL: Final = "private, max-age=31536000, immutable"
+CHANGING: Final = "private, no-cache"
+GZIP_LEVEL: Final = 1
+
+
+@router.get("/log/{place:path}")
+async def read_log(request: Request, place: str) -> Response:
+    """Answer with one resource of the caller's log; 404 for whatever else."""
+    house: House = request.app.state.house
+    caller = await house.authenticator.authenticate(credential(request))
+    await _permit(house, caller, request)
+    origin, path = _split(place)
+    async with house.database.as_role(house.roles.tenant(caller.tenant)) as connection:
+        try:
+            resource = await read_resource(connection, await find_log(connection, origin), path)
+        except (NoSuchLogError, NotPublishedError) as error:
+            raise NotFoundError(str(error), kind="NotFoundException") from error
+    return _answer(resource, accepts=request.headers.get("accept-encoding", ""))
+
+
+async def _permit(house: House, caller: Principal, request: Request) -> None:
+    state = await rules_in_force(house, caller)
+    asked = Asked(
+        commit=CommitView(catalog="", namespace=(), name=PATH, kind=PATH, operation=OPERATION),
+        principal=caller,
+        request=RequestView(method=request.method, path=request.url.path),
+    )
+    judgement = await judge_access(house.engine, state, asked, timeout_s=house.policy_timeout_s)
+    await house.check_permitted(caller, judgement, operation=OPERATION, target=None)
+
+
+def _split(place: str) -> tuple[str, str]:
+    """Return origin and resource; an origin has slashes of its own, and what follows it begins in one of two ways."""
+    origin, tile, rest = place.rpartition("/tile/")
+    if tile:
+        return origin, f"tile/{rest}"
+    origin, _, path = place.rpartition("/")
+    return origin, path
+
+
+def _answer(resource: Resource, *, accepts: str) -> Response:
+    headers = {"Cache-Control": FINAL if resource.is_final else CHANGING, "Vary": "Authorization, X-Api-Key"}
+    content = resource.content
+    if resource.is_entries:
+        headers["Vary"] += ", Accept-Encoding"
+        if "gzip" in {coding.partition(";")[0].strip() for coding in accepts.split(",")}:
+            content = gzip.compress(content, GZIP_LEVEL, mtime=0)
+            headers["Content-Encoding"] = "gzip"
+    return Response(content, media_type=resource.content_type, headers=headers)

@@ -1,0 +1,167 @@
+"""`GET /log/{origin}/…`: a tenant's log over HTTP, verified by whoever fetches it, and nothing of another tenant."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psycopg
+import pytest_asyncio
+from psycopg import AsyncConnection
+
+from lakeproof.tenants import found_tenant
+from ledger.directory import CHECKPOINT_FILE, log_files
+from ledger.event import Event, prepare
+from ledger.read import QUERIES
+from ledger.sequence import Group
+from ledger.signing.key_directory import KeyDirectory, create_key_directory
+from ledger.signing.signer import Signer
+from ledger.verify.directory import verify_directory
+from tests.gateway.sales import another_key
+from tests.servers.gateways import Gateway
+
+ENTRIES = 600
+
+
+@pytest_asyncio.fixture
+async def keys(gateway: Gateway, tmp_path: Path) -> KeyDirectory:
+    """The keys of a signer that has signed a log of a few hundred entries."""
+    house = gateway.services.house
+    event = prepare(
+        Event(type="lineage.received", version=1, key="a:b", actor="system", occurred_at=house.clock(), data={})
+    )
+    for _ in range(3):
+        await house.append(gateway.acme.log_id, Group(id=house.new_group_id(), then=(event,) * (ENTRIES // 3)))
+    keys = create_key_directory(tmp_path / "keys")
+    await sign(gateway, keys)
+    return keys
+
+
+async def sign(gateway: Gateway, keys: KeyDirectory) -> None:
+    installation = gateway.services.foundation.installation
+    dsn = installation.as_role(installation.roles.signer)
+    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+        await Signer(dsn, keys).sign_due(connection)
+
+
+@pytest_asyncio.fixture
+async def size(gateway: Gateway, keys: KeyDirectory, database: str) -> AsyncIterator[int]:
+    """The size that was signed."""
+    assert keys is not None
+    with psycopg.connect(database) as connection:
+        row = connection.execute(QUERIES["latest_checkpoint"], {"log_id": gateway.acme.log_id}).fetchone()
+    assert row is not None
+    assert row[0] > ENTRIES
+    yield row[0]
+
+
+async def test_what_is_fetched_is_a_log_that_verifies(
+    gateway: Gateway, keys: KeyDirectory, size: int, tmp_path: Path
+) -> None:
+    base = f"/log/{gateway.acme.origin}"
+    fetched = tmp_path / "fetched"
+    for path in (CHECKPOINT_FILE, *log_files(size)):
+        answer = await gateway.http.get(f"{base}/{path}")
+        assert answer.status_code == 200, path
+        (fetched / path).parent.mkdir(parents=True, exist_ok=True)
+        (fetched / path).write_bytes(answer.content)
+    report = verify_directory(fetched, [keys.verifier_key(gateway.acme.origin)])
+    assert (report.size, report.unchecked) == (size, ())
+
+
+async def test_tiles_may_be_kept_for_ever_by_who_asked_and_a_checkpoint_may_not(gateway: Gateway, size: int) -> None:
+    base = f"/log/{gateway.acme.origin}"
+    checkpoint = await gateway.http.get(f"{base}/checkpoint")
+    assert checkpoint.headers["content-type"] == "text/plain; charset=utf-8"
+    assert checkpoint.headers["cache-control"] == "private, no-cache"
+    for path in ("tile/0/000", f"tile/0/002.p/{size % 256}", "tile/entries/000", "tile/0/000.p/7"):
+        answer = await gateway.http.get(f"{base}/{path}")
+        assert answer.headers["content-type"] == "application/octet-stream"
+        assert answer.headers["cache-control"] == "private, max-age=31536000, immutable"
+        assert "authorization" in answer.headers["vary"].lower()
+
+
+async def test_entry_bundles_are_compressed_for_those_who_take_it(gateway: Gateway, size: int) -> None:
+    assert size
+    path = f"/log/{gateway.acme.origin}/tile/entries/000"
+    plain = await gateway.http.get(path, headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    packed = await gateway.http.get(path, headers={"Accept-Encoding": "gzip;q=0.5, br"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert packed.content == plain.content  # the client has unpacked it
+    assert len(gzip.compress(plain.content)) < len(plain.content)
+    assert int(packed.headers["content-length"]) < len(plain.content)
+
+
+async def test_what_is_not_signed_yet_is_not_published(gateway: Gateway, keys: KeyDirectory, size: int) -> None:
+    house, base = gateway.services.house, f"/log/{gateway.acme.origin}"
+    before = await gateway.http.get(f"{base}/checkpoint")
+    event = prepare(
+        Event(type="lineage.received", version=1, key="a:b", actor="system", occurred_at=house.clock(), data={})
+    )
+    await house.append(gateway.acme.log_id, Group(id=house.new_group_id(), then=(event,)))
+    partial = f"{base}/tile/entries/002.p/{(size + 1) % 256}"
+    assert (await gateway.http.get(partial)).status_code == 404
+    assert (await gateway.http.get(f"{base}/checkpoint")).content == before.content
+    await sign(gateway, keys)
+    assert (await gateway.http.get(partial)).status_code == 200
+
+
+NOWHERE = (
+    "",
+    "checkpoints",
+    "checkpoint/",
+    "tile/0/0",
+    "tile/0/000.p/256",
+    "tile/0/000.p/0",
+    "tile/0/x000/000",
+    "tile/0/999",
+    "tile/8/000",
+    "tile/64/000",
+    "tile/-1/000",
+    "tile/entries/",
+    "tile/entries/999",
+    "tile/entries/000.p/257",
+    "tile/0/000%00",
+    "vkey",
+    "parts/000",
+)
+
+
+async def test_what_a_log_does_not_have_is_not_found(gateway: Gateway, size: int) -> None:
+    assert size
+    for path in NOWHERE:
+        answer = await gateway.http.get(f"/log/{gateway.acme.origin}/{path}")
+        assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NotFoundException"), path
+
+
+async def test_another_tenants_log_and_the_system_log_are_not_there(gateway: Gateway, keys: KeyDirectory) -> None:
+    other = await found_tenant(gateway.services, name="umbra", identity="eve@umbra.example", roles=["data-eng"])
+    await sign(gateway, keys)
+    async with gateway.client(other.key.secret) as eve:
+        assert (await eve.get(f"/log/{other.origin}/checkpoint")).status_code == 200
+        for origin in (gateway.acme.origin, gateway.services.system.origin, "no/where"):
+            for path in ("checkpoint", "tile/0/000", "tile/entries/000"):
+                answer = await eve.get(f"/log/{origin}/{path}")
+                assert answer.status_code == 404
+                assert "expected a log of this origin, found none" in answer.json()["error"]["message"]
+
+
+async def test_who_is_unknown_or_not_permitted_reads_nothing(gateway: Gateway, size: int) -> None:
+    assert size
+    path = f"/log/{gateway.acme.origin}/checkpoint"
+    async with gateway.client(None) as nobody, gateway.client(await another_key(gateway)) as eve:
+        assert (await nobody.get(path)).status_code == 401
+        assert (await eve.get(path)).status_code == 403
+
+
+async def test_a_log_whose_entry_is_missing_answers_with_an_error_and_not_with_less(
+    gateway: Gateway, size: int, database: str
+) -> None:
+    assert size
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("DELETE FROM ledger.entries WHERE log_id = %s AND index = 5", (gateway.acme.log_id,))
+    answer = await gateway.http.get(f"/log/{gateway.acme.origin}/tile/entries/000")
+    assert answer.status_code == 500
+    assert b"lineage" not in answer.content
