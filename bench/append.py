@@ -1,15 +1,19 @@
 """
-How fast the Appender is, against what it replaces: a plain, unchained INSERT of the same bytes with a unique id.
+How fast the Appender is, against what it replaces, and where its time goes. All in one run on one machine.
 
-Claim: under load the chained, tree-hashed log takes more groups a second than plain INSERTs do, about twice as many
-with 64 callers and three times with 256, because its callers share transactions. With one caller there is nothing to
-share, and the log costs two round trips where the INSERT costs one.
+Claim: under load the chained, tree-hashed, idempotent log takes more groups a second than plain INSERTs of the same
+bytes with a unique id do, because its callers share transactions: at least three times as many with 64 callers and four
+times with 256, on two cores. With one caller there is nothing to share, and the log costs two round trips where an
+INSERT costs one. eventsourcing's stock recorder is the third side.
 
-Both sides are one process on one event loop, on the same embedded server, in turns. Every caller waits for its own
-answer, which is durable on both sides (`synchronous_commit=on`), before it goes on. A plain caller has a connection of
-its own (at most 128 of them). Events are canonical before the clock starts: a plain INSERT is given ready bytes too.
+Every side is one process on one event loop (several, where that is said) on the same embedded server, in turns; what
+stands in the result is the median of the turns. Every caller waits for its own answer, which is durable on all sides
+(`synchronous_commit=on`), before it goes on. Ids and events are made before the clock starts.
 
-Run: `make bench`. The last line is JSON with all figures.
+The server is warmed up as one is that has run for a while: it has written-ahead segments to use again. A new server
+must make each of them when it is needed, 16 MiB of zeros at a time, and everyone who commits waits for that.
+
+Run: `python -m bench.append` (`make bench`). The last line is JSON with all figures.
 """
 
 from __future__ import annotations
@@ -21,163 +25,134 @@ import os
 import platform
 import secrets
 import shutil
-import statistics
 import tempfile
-import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import psycopg
 
+from bench.append_profile import profile, time_of_steps
+from bench.append_shared import LOGS, hundred_logs, idempotency
+from bench.append_sides import bulk, example_event, in_turns, log, new_groups, plain, stock
+from bench.append_worker import together
 from lakeproof.age import fetch_age
 from lakeproof.postgres import EmbeddedServer
-from lakeproof.provision import create_tenant_log, provision
+from lakeproof.provision import Installation, create_tenant_log, provision
 from lakeproof.settings import load_settings
-from ledger.append import CORE_GUARDS, Appender
-from ledger.event import Event, PreparedEvent, prepare, random_group_id
-from ledger.guards import GuardRegistry
-from ledger.sequence import Group
 
 PROJECT = Path(__file__).resolve().parents[1]
 RESULTS = PROJECT / "bench" / "results" / "append.json"
-CALLERS = (1, 8, 64, 256)
-PLAIN_CONNECTIONS_MAX = 128
+CALLERS = (1, 8, 64, 256, 1024)
+LOADED = (64, 256)
+STOCK_CALLERS_MAX = 256
+PROCESSES = (1, 2, 4)
 ROUNDS = 3
-"""Times that each side has its turn: what else the machine does then falls on both."""
-
-Once = Callable[[int], Awaitable[None]]
-"""Does one append (or INSERT) as the caller of that number."""
-
-
-def example_event() -> PreparedEvent:
-    """Return a decision on a commit, as the gateway makes them: about 900 bytes as an entry."""
-    return prepare(
-        Event(
-            type="commit.decided",
-            version=1,
-            key="table:lake/sales/orders",
-            actor="6f1d2c3b4a5968778695a4b3c2d1e0f0",
-            occurred_at=datetime.now(UTC),
-            data={
-                "actions": ["add-snapshot", "set-snapshot-ref"],
-                "as_of": 12,
-                "base": "s3://warehouse/sales/orders/metadata/00041-0f5b7c1e-6a27-4c39-9d55-0d6f3f1d2a11.metadata.json",
-                "decision": "approved",
-                "identifier": {"alias": "lake", "name": "orders", "namespace": ["sales"]},
-                "operation": "updateTable",
-                "policy_set": "9b74c9897bac770ffc029102a200c5de5f4a3a3c9f3f7e2b0f1d2c3b4a596877",
-                "principal_source": "api_key",
-                "reason": None,
-                "request": "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
-                "snapshots": ["7302847561029384756"],
-                "table_uuid": "0b9f0b7e-4c9c-4a57-a6f0-0c5d7a1f5f0e",
-            },
-        )
-    )
+PART_BYTES = 500
+BULK_GROUPS = 50_000
+WARM_SEGMENTS = 48
 
 
-def new_id() -> UUID:
-    """Return a UUIDv7: ids that grow keep the unique index of either side on few pages."""
-    return random_group_id(now_ms=time.time_ns() // 1_000_000, random=os.urandom(10))
+class Site:
+    """A database with logs to append to, and a plain table beside them."""
 
+    def __init__(self, admin_dsn: str) -> None:
+        self.admin_dsn = admin_dsn
+        self.installation: Installation = provision(admin_dsn, login_password=secrets.token_urlsafe())
+        self.dsn = self.installation.as_role(self.installation.roles.appender)
+        with psycopg.connect(admin_dsn, autocommit=True) as connection:
+            connection.execute("CREATE TABLE plain (id uuid PRIMARY KEY, entry bytea NOT NULL)")
+            self.server = connection.info.parameter_status("server_version")
 
-async def measure(callers: int, seconds: float, once: Once) -> list[float]:
-    """Let `callers` repeat `once` for `seconds`; return how long each took, in seconds."""
-    took: list[float] = []
-    end = time.perf_counter() + seconds
+    def new_log(self) -> int:
+        """Make a log."""
+        return create_tenant_log(self.admin_dsn, self.installation, uuid4())
 
-    async def caller(number: int) -> None:
-        before = time.perf_counter()
-        while before < end:
-            await once(number)
-            after = time.perf_counter()
-            took.append(after - before)
-            before = after
-
-    await asyncio.gather(*(caller(number) for number in range(callers)))
-    return took
-
-
-async def plain_inserts(dsn: str, entry: bytes, callers: int, seconds: float) -> list[float]:
-    """Measure the peer: one INSERT, one commit."""
-    connections = [
-        await psycopg.AsyncConnection.connect(dsn, autocommit=True) for _ in range(min(callers, PLAIN_CONNECTIONS_MAX))
-    ]
-
-    async def once(number: int) -> None:
-        await connections[number].execute("INSERT INTO plain (id, entry) VALUES (%b, %b)", (new_id(), entry))
-
-    try:
-        return await measure(len(connections), seconds, once)
-    finally:
-        for connection in connections:
-            await connection.close()
-
-
-async def appends(dsn: str, log_id: int, event: PreparedEvent, callers: int, seconds: float) -> list[float]:
-    """Measure the Appender."""
-    async with Appender(dsn, GuardRegistry(CORE_GUARDS)) as appender:
-
-        async def once(_: int) -> None:
-            await appender.append(log_id, Group(id=new_id(), then=(event,)))
-
-        await once(0)  # connects
-        return await measure(callers, seconds, once)
-
-
-def figures(took: Sequence[float], seconds: float) -> dict[str, float]:
-    """Return rate and latencies of one side."""
-    centiles = statistics.quantiles(took, n=100)
-    return {
-        "per_second": round(len(took) / seconds),
-        "p50_ms": round(1000 * centiles[49], 3),
-        "p99_ms": round(1000 * centiles[98], 3),
-    }
-
-
-def compare(admin_dsn: str, callers: Sequence[int], seconds: float) -> dict[str, Any]:
-    """Measure both sides with each number of callers; returns the figures and the machine they hold for."""
-    installation = provision(admin_dsn, login_password=secrets.token_urlsafe())
-    log_id = create_tenant_log(admin_dsn, installation, uuid4())
-    dsn = installation.as_role(installation.roles.appender)
-    event = example_event()
-    with psycopg.connect(admin_dsn, autocommit=True) as connection:
-        connection.execute("CREATE TABLE plain (id uuid PRIMARY KEY, entry bytea NOT NULL)")
-        asyncio.run(appends(dsn, log_id, event, 1, 0.1))
-        row = connection.execute("SELECT entry FROM ledger.entries WHERE log_id = %s", (log_id,)).fetchone()
+    def example_entry(self) -> bytes:
+        """Return an entry as it is stored, for the other sides to insert."""
+        log_id = self.new_log()
+        asyncio.run(bulk(self.dsn, log_id, new_groups(example_event(), 2)))
+        with psycopg.connect(self.admin_dsn) as connection:
+            row = connection.execute("SELECT entry FROM ledger.entries WHERE log_id = %s", (log_id,)).fetchone()
         assert row is not None
-        entry = bytes(row[0])
-        server = connection.info.parameter_status("server_version")
-    runs = []
-    print(" callers   plain/s   p50 ms   p99 ms     log/s   p50 ms   p99 ms  ratio")
+        return bytes(row[0])
+
+
+def warm_up(admin_dsn: str) -> None:
+    """Write enough, and checkpoint, for the server to have segments of its write-ahead log to use again."""
+    with psycopg.connect(admin_dsn, autocommit=True) as connection:
+        for _ in range(2):
+            for _ in range(WARM_SEGMENTS):
+                connection.execute("SELECT pg_logical_emit_message(true, 'bench', 'warm'), pg_switch_wal()")
+            connection.execute("CHECKPOINT")
+
+
+def against_others(site: Site, *, callers: Sequence[int], seconds: float) -> list[dict[str, Any]]:
+    """Compare the sides with each number of callers."""
+    entry = site.example_entry()
+    sides = {
+        "plain": plain(site.admin_dsn, entry),
+        "log": log(site.dsn, site.new_log(), example_event()),
+        "log_with_parts": log(site.dsn, site.new_log(), example_event(part_bytes=PART_BYTES)),
+        "stock": stock(site.admin_dsn, entry),
+    }
+    runs: list[dict[str, Any]] = []
+    print(" callers  side              /s   p50 ms   p99 ms  to plain")
     for count in callers:
-        plain: list[float] = []
-        log: list[float] = []
-        for _ in range(ROUNDS):
-            plain += asyncio.run(plain_inserts(admin_dsn, entry, count, seconds / ROUNDS))
-            log += asyncio.run(appends(dsn, log_id, event, count, seconds / ROUNDS))
-        a, b = figures(plain, seconds), figures(log, seconds)
-        ratio = round(b["per_second"] / a["per_second"], 2)
-        print(
-            f"{count:>8} {a['per_second']:>9} {a['p50_ms']:>8} {a['p99_ms']:>8} "
-            f"{b['per_second']:>9} {b['p50_ms']:>8} {b['p99_ms']:>8} {ratio:>6}"
-        )
-        runs.append({"callers": count, "plain": a, "log": b, "ratio": ratio})
-    return {
-        "bench": "append",
-        "entry_bytes": len(entry),
-        "seconds": seconds,
-        "runs": runs,
+        asked = {name: turn for name, turn in sides.items() if name != "stock" or count <= STOCK_CALLERS_MAX}
+        found = in_turns(asked, callers=count, seconds=seconds, rounds=ROUNDS)
+        run: dict[str, Any] = {"callers": count, **found}
+        for name, side in found.items():
+            ratio = round(side["per_second"] / found["plain"]["per_second"], 2)
+            run[f"{name}_to_plain"] = ratio
+            print(
+                f"{count:>8}  {name:<14} {side['per_second']:>7.0f} {side['p50_ms']:>8} {side['p99_ms']:>8} {ratio:>7}"
+            )
+        runs.append(run)
+    return runs
+
+
+def measure(site: Site, *, callers: Sequence[int], seconds: float) -> dict[str, Any]:
+    """Measure everything; returns the figures and the machine they hold for."""
+    warm_up(site.admin_dsn)
+    found: dict[str, Any] = {"bench": "append", "entry_bytes": len(site.example_entry()), "seconds": seconds}
+    found["runs"] = against_others(site, callers=callers, seconds=seconds)
+    found["append_many_per_second"] = round(
+        asyncio.run(bulk(site.dsn, site.new_log(), new_groups(example_event(), BULK_GROUPS)))
+    )
+    shared = site.new_log()
+    found["one_log"] = [
+        together(site.dsn, shared, processes=number, callers=64, seconds=2 * seconds) for number in PROCESSES
+    ]
+    found["many_logs"] = hundred_logs(site.admin_dsn, site.dsn, [site.new_log() for _ in range(LOGS)])
+    found["idempotency"] = idempotency(site.admin_dsn, callers=LOADED, seconds=seconds, rounds=ROUNDS)
+    event = example_event()
+    found["percent_of_the_process"] = {
+        str(count): profile(log(site.dsn, site.new_log(), event), callers=count, seconds=seconds) for count in LOADED
+    }
+    found["ms_of_a_batch"] = {
+        str(count): asyncio.run(time_of_steps(site.dsn, site.new_log(), event, groups=count)) for count in LOADED
+    }
+    for name in list(found)[4:]:
+        print(name, json.dumps(found[name], indent=1))
+    return found | {
         "machine": f"{os.cpu_count()} x {processor()}",
+        "load_before": found_load(),
         "python": platform.python_version(),
-        "postgresql": server,
+        "postgresql": site.server,
         "psycopg": psycopg.__version__,
+        "eventsourcing": version("eventsourcing"),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def found_load() -> float:
+    """Return the load of the last quarter of an hour: beside what else these figures were taken."""
+    return round(os.getloadavg()[2], 2)
 
 
 @contextmanager
@@ -194,24 +169,25 @@ def embedded_server() -> Iterator[str]:
         shutil.rmtree(directory)
 
 
+def processor() -> str:
+    """Return the processor's name."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
 def main() -> None:
     """Run the comparison and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=6.0, help="for each side and number of callers")
+    parser.add_argument("--seconds", type=float, default=1.5, help="for each turn of each side")
     parser.add_argument("--callers", type=int, nargs="+", default=CALLERS)
     parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw figures")
     arguments = parser.parse_args()
     with embedded_server() as admin_dsn:
-        found = compare(admin_dsn, arguments.callers, arguments.seconds)
+        found = measure(Site(admin_dsn), callers=arguments.callers, seconds=arguments.seconds)
     arguments.results.parent.mkdir(parents=True, exist_ok=True)
     arguments.results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(found))
-
-
-def processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 if __name__ == "__main__":

@@ -1,42 +1,63 @@
 """
 One transaction of the Appender, statement by statement.
 
-The order is the protocol. `begin`: BEGIN, lock the heads (SKIP LOCKED, in log_id order), then look the group ids up, in
-a statement of its own: it sees what was committed before the lock was had. `sequence`: the pure rules, with guards one
-by one in between. `commit`: insert, move the heads, COMMIT. What needs no answer in between shares a round trip.
+The order is the protocol. `open` and `begin`: BEGIN, lock the heads (SKIP LOCKED, in log_id order), then look the group
+ids up, in a statement of its own: it sees what was committed before the lock was had. `sequence`: the pure rules, with
+guards one by one in between. `commit` and `committed`: insert, move the heads, COMMIT. What needs no answer in between
+shares a round trip, and the next transaction may be opened right behind a COMMIT whose answer is still to come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor
+from psycopg import AsyncConnection
 
-from ledger.entry import parse_entry
-from ledger.errors import BrokenError, Fault, GuardError
+from ledger.binary import Value, parse_int, parse_timestamptz
+from ledger.errors import FormatError, GuardError
 from ledger.guards import GuardRegistry
+from ledger.merkle import Frontier
 from ledger.pending_tiles import Edge, PendingTiles
-from ledger.read import QUERIES, parse_head
+from ledger.read import QUERIES
+from ledger.sealing import Opener
 from ledger.sequence import Group, GuardAnswer, Head, Outcome, Row, Sequenced, StoredGroup, sequence
 from ledger.session import in_brief, is_refusal
 from ledger.statements import (
+    BEGIN,
+    COMMIT,
+    RELEASE,
+    ROLLBACK,
     find_groups,
     insert_entries,
     insert_parts,
     insert_tiles,
+    lock_head,
+    lock_heads,
     update_heads,
-    weight_bytes,
 )
+from ledger.stored_groups import read_stored_groups
 from ledger.tiles import Tile
+from ledger.wire import Answer, Statement, Wire, rows, tag
 
-PIPELINE_SIZE_BYTES_MAX: Final = 512 * 1024
-"""A pipeline that carries 1 MiB over a unix socket can block for ever on both sides; larger batches go without."""
+EARLY_ROWS: Final = 64
+"""Entries that are sent at a time, while the next ones are made."""
+
+Groups = Mapping[int, Sequence[Group]]
+"""Groups by log_id, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Of the logs asked for: which are not there, and which the signer has not confirmed since the server started."""
+
+    unknown: frozenset[int]
+    unconfirmed: frozenset[int]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,7 +67,6 @@ class _LogBatch:
     head: Head
     clock: datetime
     stored: dict[UUID, StoredGroup]
-    rows: Sequence[Row] = ()
     new_head: Head
     tiles: Sequence[Tile] = ()
     edge: Edge | None = None
@@ -54,170 +74,192 @@ class _LogBatch:
 
 class Transaction:
     """
-    Runs batches on one connection, one after the other: `begin`, `sequence`, then `commit` or `rollback`.
+    Runs batches on one connection, one after the other: `open`, `begin`, `sequence`, then `commit` and `committed`, or
+    `rollback`. Only `open` may come early, between `commit` and `committed` of the batch before.
 
     After an error the connection is in no state to go on: make another.
     """
 
-    def __init__(self, connection: AsyncConnection[Any], guards: GuardRegistry) -> None:
+    def __init__(self, connection: AsyncConnection[Any], guards: GuardRegistry, opener: Opener) -> None:
         self._connection = connection
+        self._opener = opener
+        self._wire = Wire(connection)
         self._guards = guards
         self._pending = PendingTiles(connection)
-        self._cursors: dict[str, AsyncCursor[Any]] = {}
         self._origins: dict[int, str] = {}
+        """Of the logs that are confirmed: a connection ends with the server, so this holds as long as it does."""
+        self._opened: asyncio.Future[list[Answer]] | None = None
+        self._committing: tuple[bool, asyncio.Future[list[Answer]]] | None = None
         self._batches: dict[int, _LogBatch] = {}
+        self._unsent: dict[int, list[Row]] = {}
+        self._writes_early = False
         self._in_savepoint = False
 
-    async def begin(self, groups: Mapping[int, Sequence[Group]], *, wait: bool) -> set[int]:
-        """
-        Begin, lock the heads that are free and look up which groups their logs hold already.
+    def close(self) -> None:
+        """Let go of the connection's socket; call it before the connection is closed."""
+        self._wire.close()
 
-        With `wait`, wait up to 100 ms for the head of the one log asked for. Returns the log_ids that are locked.
+    async def admit(self, log_ids: Collection[int]) -> Admission:
+        """Find out which of these logs can be appended to; asked once for each log and connection."""
+        unseen = [log_id for log_id in log_ids if log_id not in self._origins]
+        if not unseen:
+            return Admission(unknown=frozenset(), unconfirmed=frozenset())
+        found = await self._execute("logs_to_append_to", {"log_ids": unseen})
+        self._origins |= {log_id: origin for log_id, origin, is_confirmed in found if is_confirmed}
+        unconfirmed = frozenset(log_id for log_id, _, is_confirmed in found if not is_confirmed)
+        return Admission(unknown=frozenset(unseen) - {row[0] for row in found}, unconfirmed=unconfirmed)
+
+    def admits(self, log_ids: Collection[int]) -> bool:
+        """Tell whether all of these logs are known to be there and confirmed."""
+        return all(log_id in self._origins for log_id in log_ids)
+
+    def open(self, groups: Groups, *, wait: bool) -> None:
+        """
+        Send BEGIN, the locking of the heads that are free, and the look-up of the groups; `begin` has the answers.
+
+        With `wait`, wait up to 100 ms for the head of the one log asked for. Every log must be admitted.
+
+        Raises:
+            psycopg.Error: if the connection is lost.
+        """
+        self._wire.send(BEGIN, lock_head(groups) if wait else lock_heads(groups), find_groups(groups))
+        self._opened = self._wire.sync()
+
+    async def begin(self) -> set[int]:
+        """
+        Wait until the transaction that was opened has begun; returns the log_ids whose heads are locked.
 
         Raises:
             FormatError: if what is stored is corrupt.
         """
-        self._batches = {}
+        if (opened := self._opened) is None:
+            raise _out_of_order("begin")
+        self._opened = None
+        self._batches, self._unsent = {}, {}
         self._in_savepoint = False
-        query, parameters = (
-            (QUERIES["lock_head"], {"log_id": next(iter(groups))})
-            if wait
-            else (QUERIES["lock_heads"], {"log_ids": list(groups)})
-        )
         try:
-            async with self._connection.pipeline():
-                await self._execute("BEGIN")
-                heads = await self._execute(query, parameters)
-                found = await self._execute(*find_groups(groups))
+            _, heads, found = await opened
         except psycopg.errors.LockNotAvailable:
             return set()
-        for *head, clock in await heads.fetchall():
-            log_id, parsed = parse_head(head)
-            self._batches[log_id] = _LogBatch(head=parsed, clock=clock, stored={}, new_head=parsed)
-        firsts = [row for row in await found.fetchall() if row[0] in self._batches]
-        if firsts:
-            await self._read_stored(firsts)
+        for row in rows(heads):
+            log_id, head, clock = _parse_locked(row)
+            self._batches[log_id] = _LogBatch(head=head, clock=clock, stored={}, new_head=head)
+        if found.ntuples:
+            firsts = [(_int(log_id), _int(index), _bytes(entry)) for log_id, index, entry in rows(found)]
+            if locked := [first for first in firsts if first[0] in self._batches]:
+                for (log_id, group_id), group in (
+                    await read_stored_groups(self._connection, locked, self._opener)
+                ).items():
+                    self._batches[log_id].stored[group_id] = group
         return set(self._batches)
-
-    async def knows(self, log_id: int) -> bool:
-        """Tell whether there is such a log, whoever holds its head."""
-        return await self._origin(log_id) is not None
 
     def stored(self, log_id: int) -> Mapping[UUID, StoredGroup]:
         """Return the groups of this batch that the locked log holds already."""
         return self._batches[log_id].stored
 
-    async def sequence(self, groups: Mapping[int, Sequence[Group]]) -> dict[int, list[Outcome]]:
+    async def sequence(self, groups: Groups) -> dict[int, list[Outcome]]:
         """
-        Give every group its place; returns the outcomes in order, true once `commit` has returned True.
+        Give every group its place; returns the outcomes in order, true once `committed` has returned True.
+
+        Without guards, entries go out as they are made, so that the server inserts the first of them while the last are
+        hashed.
 
         Raises:
+            FormatError: if a text has no form in UTF-8.
             LedgerError: if what is stored is corrupt.
+            psycopg.Error: if the connection is lost.
         """
-        outcomes: dict[int, list[Outcome]] = {}
-        for log_id in sorted(groups):
-            batch = self._batches[log_id]
-            sequenced = await self._drive(log_id, batch, groups[log_id])
-            batch.rows, batch.new_head, outcomes[log_id] = sequenced.rows, sequenced.head, sequenced.outcomes
-            if batch.rows:
-                leaves = [row.leaf for row in batch.rows]
-                batch.tiles, batch.edge = await self._pending.complete(log_id, size=batch.head.size, leaves=leaves)
-        return outcomes
+        # Guards, and what is read, use the connection in the driver's way: nothing else may be on its way then.
+        self._writes_early = not any(group.guard for line in groups.values() for group in line)
+        for log_id, line in groups.items():
+            count = sum(max(len(group.then), len(group.otherwise)) for group in line)
+            await self._pending.prepare(log_id, size=self._batches[log_id].head.size, count=count)
+        return {log_id: await self._sequence_log(log_id, groups[log_id]) for log_id in sorted(groups)}
 
     @property
     def changes(self) -> bool:
         """Whether the batch appends anything."""
-        return any(batch.rows for batch in self._batches.values())
+        return any(batch.new_head is not batch.head for batch in self._batches.values())
 
-    async def commit(self, may_commit: Callable[[], bool]) -> bool:
+    def commit(self, may_commit: Callable[[], bool]) -> None:
         """
-        Write the batch and COMMIT; returns True when that is durable.
+        Send what is left of the batch and COMMIT; `committed` has the answer.
 
-        `may_commit` is asked right before COMMIT is sent, with nothing awaited in between; if it says no, the batch is
-        rolled back and False is returned.
+        `may_commit` is asked right before COMMIT is sent; if it says no, the batch is rolled back.
+
+        Raises:
+            FormatError: if a text has no form in UTF-8; COMMIT was not sent.
+            psycopg.Error: if the connection is lost; what was sent may or may not arrive.
+        """
+        # Else the head, locked outside and changed inside of a savepoint, would cost a multixact.
+        statements = [RELEASE] if self._in_savepoint else []
+        statements += self._unsent_inserts()
+        tiles = {log_id: batch.tiles for log_id, batch in self._batches.items() if batch.tiles}
+        if (insert := insert_tiles(tiles)) is not None:
+            statements.append(insert)
+        heads = {log_id: batch.new_head for log_id, batch in self._batches.items() if batch.new_head is not batch.head}
+        if heads:
+            statements.append(update_heads(heads))
+        allowed = may_commit()
+        self._wire.send(*statements, COMMIT if allowed else ROLLBACK)
+        self._committing = allowed, self._wire.sync()
+
+    async def committed(self) -> bool:
+        """
+        Wait until the batch is durable; returns False if it was rolled back because it was not allowed.
 
         Raises:
             psycopg.Error: if the answer to COMMIT does not arrive; the batch may or may not be in the log.
         """
-        rows = {log_id: batch.rows for log_id, batch in self._batches.items() if batch.rows}
-        tiles = {log_id: batch.tiles for log_id, batch in self._batches.items() if batch.tiles}
-        heads = {log_id: batch.new_head for log_id, batch in self._batches.items() if log_id in rows}
-        allowed = False
-        async with AsyncExitStack() as stack:
-            if weight_bytes(rows, tiles) < PIPELINE_SIZE_BYTES_MAX:
-                await stack.enter_async_context(self._connection.pipeline())
-            if self._in_savepoint:
-                # Else the head, locked outside and changed inside of a savepoint, would cost a multixact.
-                await self._execute("RELEASE SAVEPOINT guard")
-            if rows:
-                writes = (insert_entries(rows), insert_parts(rows), insert_tiles(tiles), update_heads(heads))
-                for write in writes:
-                    if write is not None:
-                        await self._execute(*write)
-            allowed = may_commit()
-            await self._execute("COMMIT" if allowed else "ROLLBACK")
-        if allowed:
-            for log_id in heads:
-                if (edge := self._batches[log_id].edge) is not None:
-                    self._pending.keep(log_id, edge)
-        return allowed
+        if self._committing is None:
+            raise _out_of_order("committed")
+        (allowed, answers), self._committing = self._committing, None
+        last = (await answers)[-1]
+        if not allowed:
+            return False
+        if tag(last) != b"COMMIT":
+            # A transaction that has failed answers COMMIT with ROLLBACK, which is no error to PostgreSQL.
+            raise psycopg.errors.InFailedSqlTransaction(f"COMMIT was answered by {tag(last)!r}")
+        for log_id, batch in self._batches.items():
+            if batch.edge is not None:
+                self._pending.keep(log_id, batch.edge)
+        return True
 
     async def rollback(self) -> None:
         """End the transaction without a trace."""
         await self._connection.execute("ROLLBACK")
 
-    async def _execute(self, query: str, parameters: Mapping[str, object] | None = None) -> AsyncCursor[Any]:
-        """Run one of our queries, each on a cursor that is kept: it remembers how its parameters are written."""
-        cursor = self._cursors.get(query)
-        if cursor is None:
-            cursor = self._cursors[query] = self._connection.cursor()
-        return await cursor.execute(query, parameters)
+    async def _execute(self, query: str, parameters: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        return await (await self._connection.execute(QUERIES[query], parameters)).fetchall()
 
-    async def _read_stored(self, firsts: Sequence[tuple[int, int, bytes]]) -> None:
-        """Read the groups whose first entries were found: the other entries, and the salts of the parts still there."""
-        ranges = {(log_id, index): parse_entry(bytes(entry)) for log_id, index, entry in firsts}
-        bounds = {
-            "log_ids": [log_id for log_id, _ in ranges],
-            "firsts": [index for _, index in ranges],
-            "ends": [index + first.of for (_, index), first in ranges.items()],
-        }
-        entries = {(log_id, index): bytes(entry) for log_id, index, entry in firsts}
-        cursor = await self._execute(QUERIES["entries_of_groups"], bounds)
-        entries |= {(log_id, index): bytes(entry) for log_id, index, entry in await cursor.fetchall()}
-        salts: dict[tuple[int, int], dict[str, bytes]] = {}
-        cursor = await self._execute(QUERIES["salts_of_groups"], bounds)
-        for log_id, index, name, salt in await cursor.fetchall():
-            salts.setdefault((log_id, index), {})[name] = bytes(salt)
-        for (log_id, index), first in ranges.items():
-            places = [(log_id, at) for at in range(index, index + first.of)]
-            if any(place not in entries for place in places):
-                raise BrokenError(
-                    Fault.GROUP,
-                    where="ledger.entries",
-                    expected=f"{first.of} entries of group {first.group_id}",
-                    found=f"{sum(place in entries for place in places)}",
-                    index=index,
-                )
-            self._batches[log_id].stored[first.group_id] = StoredGroup(
-                entries=tuple(entries[place] for place in places),
-                salts=tuple(salts.get(place, {}) for place in places),
-            )
+    async def _sequence_log(self, log_id: int, groups: Sequence[Group]) -> list[Outcome]:
+        batch = self._batches[log_id]
+        head, leaves, outcomes = batch.head, list[bytes](), list[Outcome]()
+        for piece in _pieces(groups) if self._writes_early else [groups]:
+            sequenced = await self._drive(log_id, replace(batch, head=head), piece)
+            head = sequenced.head
+            outcomes += sequenced.outcomes
+            if sequenced.rows:
+                leaves += [row.leaf for row in sequenced.rows]
+                self._unsent.setdefault(log_id, []).extend(sequenced.rows)
+                if self._writes_early and sum(map(len, self._unsent.values())) >= EARLY_ROWS:
+                    self._wire.send(*self._unsent_inserts())
+                    self._wire.flush()
+        batch.new_head = head
+        if leaves:
+            batch.tiles, batch.edge = await self._pending.complete(log_id, size=batch.head.size, leaves=leaves)
+        return outcomes
 
-    async def _origin(self, log_id: int) -> str | None:
-        if log_id not in self._origins:
-            cursor = await self._execute(QUERIES["log_by_id"], {"log_id": log_id})
-            row = await cursor.fetchone()
-            if row is None:
-                return None
-            self._origins[log_id] = row[1]
-        return self._origins[log_id]
+    def _unsent_inserts(self) -> list[Statement]:
+        unsent, self._unsent = self._unsent, {}
+        if not unsent:
+            return []
+        parts = insert_parts(unsent)
+        return [insert_entries(unsent)] if parts is None else [insert_entries(unsent), parts]
 
     async def _drive(self, log_id: int, batch: _LogBatch, groups: Sequence[Group]) -> Sequenced:
         """Run the pure rules, answering from SQL whether guards hold."""
-        origin = await self._origin(log_id)
-        if origin is None:
-            raise BrokenError(Fault.ORIGIN, where="ledger.logs", expected=f"an origin of log {log_id}", found="none")
-        flow = sequence(batch.head, groups, log=origin, stored=batch.stored, clock=batch.clock)
+        flow = sequence(batch.head, groups, log=self._origins[log_id], stored=batch.stored, clock=batch.clock)
         try:
             group = next(flow)
             while True:
@@ -247,3 +289,37 @@ class Transaction:
             await self._connection.execute("ROLLBACK TO SAVEPOINT guard")
             return GuardError(f"a guard of group {group.id} failed: {in_brief(error)}")
         return True
+
+
+def _pieces(groups: Sequence[Group]) -> Sequence[Sequence[Group]]:
+    """Return `groups` in pieces that are sequenced one by one, to the same effect: twins stay together."""
+    if len({group.id for group in groups}) < len(groups):
+        return [groups]
+    return [groups[at : at + EARLY_ROWS] for at in range(0, len(groups), EARLY_ROWS)]
+
+
+def _parse_locked(row: Sequence[Value]) -> tuple[int, Head, datetime]:
+    """Return log_id, head and the clock of a row of `lock_heads`."""
+    log_id, size, last, frontier, control_index, recorded_at, clock = row
+    head = Head(
+        size=_int(size),
+        last=_bytes(last),
+        frontier=Frontier.parse(_int(size), _bytes(frontier)),
+        control_index=_int(control_index),
+        recorded_at=None if recorded_at is None else parse_timestamptz(recorded_at),
+    )
+    return _int(log_id), head, parse_timestamptz(_bytes(clock))
+
+
+def _bytes(value: Value) -> bytes:
+    if value is None:
+        raise FormatError("ledger", expected="a value", found="NULL")
+    return value
+
+
+def _int(value: Value) -> int:
+    return parse_int(_bytes(value))
+
+
+def _out_of_order(step: str) -> RuntimeError:
+    return RuntimeError(f"a transaction's {step} came before the step that sends what it waits for")

@@ -13,8 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ledger.errors import QueueFullError
-from ledger.sequence import Group, Outcome
+from ledger.errors import (
+    LedgerError,
+    LogUnavailableError,
+    OutcomeUnknownError,
+    QueueFullError,
+    UnconfirmedLogError,
+)
+from ledger.sequence import Group, Outcome, Refused
 
 GUARDED_GROUPS_MAX: Final = 50
 """Savepoints in one transaction: more than 64 overflow PostgreSQL's subtransaction cache."""
@@ -42,6 +48,29 @@ class Submission:
     """True once a COMMIT that holds it went out, until that is answered or its id is looked up under the head lock."""
     found: bool = False
     """True if the last look-up under the head lock found it in the log."""
+    unconfirmed: bool = False
+    """True if it waits because its log is not confirmed."""
+
+    def refuse(self, error: LedgerError) -> None:
+        """Answer that nothing was appended, because of `error`, unless that cannot be known."""
+        if self.answer.done():
+            return
+        if self.commit_sent or self.found:
+            error = OutcomeUnknownError(
+                f"no answer to COMMIT arrived, the group may or may not be in the log ({error})"
+            )
+        self.answer.set_result(Refused(error=error))
+
+    def give_up(self, when: str) -> None:
+        """Answer with what is known now; `Writer._may_commit` makes that stay true."""
+        if self.unconfirmed:
+            error: LedgerError = UnconfirmedLogError(
+                f"log {self.log_id} was not confirmed {when}: nothing is appended until the signer, whose notes lie "
+                "outside of the database, has seen that its history goes on; start it, or read what it says"
+            )
+        else:
+            error = LogUnavailableError(f"the log could not be written {when}: nothing was appended")
+        self.refuse(error)
 
 
 Batch = dict[int, list[Submission]]
@@ -59,6 +88,16 @@ class Intake:
     def __len__(self) -> int:
         return self._size
 
+    @property
+    def logs(self) -> int:
+        """How many logs something waits for."""
+        return len(self._lines)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is room for one more."""
+        return self._size < self._size_max
+
     def add(self, submission: Submission) -> None:
         """
         Put `submission` at the end of its log's line.
@@ -66,7 +105,7 @@ class Intake:
         Raises:
             QueueFullError: if too many wait already.
         """
-        if self._size >= self._size_max:
+        if not self.has_room:
             raise QueueFullError(f"{self._size_max} groups wait to be appended: try again later")
         line = self._lines.get(submission.log_id)
         if line is None:
@@ -113,6 +152,13 @@ class Intake:
     def waiting(self) -> list[Submission]:
         """Return all that wait, without taking them."""
         return [submission for line in self._lines.values() for submission in line]
+
+    def take_all(self) -> list[Submission]:
+        """Take everything out."""
+        waiting = self.waiting()
+        self._lines.clear()
+        self._size = 0
+        return waiting
 
     def _take_share(self, log_id: int, share: int, room: _Room, batch: Batch) -> bool:
         """Move at most `share` submissions of one log into `batch`; tell whether there may be more to take."""

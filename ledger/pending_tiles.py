@@ -46,16 +46,26 @@ class PendingTiles:
         self._connection = connection
         self._kept: dict[int, Edge] = {}
 
+    async def prepare(self, log_id: int, *, size: int, count: int) -> None:
+        """Read what `complete` will need to append at most `count` leaves to the log of `size`, which is committed."""
+        end = size + count
+        needs_all = size // TILE_OF_TILES != end // TILE_OF_TILES
+        edge = self._kept.get(log_id)
+        if size // TILE_WIDTH == end // TILE_WIDTH or not _lacks(edge, size, needs_all=needs_all):
+            return
+        self.keep(log_id, await self._read_edge(log_id, size, edge, needs_all=needs_all))
+
     async def complete(self, log_id: int, *, size: int, leaves: Sequence[bytes]) -> tuple[list[Tile], Edge | None]:
         """
         Return the tiles that appending `leaves` to the log of `size` completes, lower levels first, and what to `keep`.
 
         None is to keep if no tile is completed and nothing is known of the log: it may be another process that goes on.
+        Nothing is read if that much was prepared.
         """
         end = size + len(leaves)
         needs_all = size // TILE_OF_TILES != end // TILE_OF_TILES
         edge = self._kept.get(log_id)
-        if edge is None or edge.size != size or (needs_all and not edge.is_whole):
+        if edge is None or _lacks(edge, size, needs_all=needs_all):
             if size // TILE_WIDTH == end // TILE_WIDTH:
                 return [], None
             edge = await self._read_edge(log_id, size, edge, needs_all=needs_all)
@@ -113,3 +123,8 @@ class PendingTiles:
                 index=from_index,
             )
         return leaves
+
+
+def _lacks(edge: Edge | None, size: int, *, needs_all: bool) -> bool:
+    """Tell whether `edge` is not that of the log at `size`, or not enough of it."""
+    return edge is None or edge.size != size or (needs_all and not edge.is_whole)

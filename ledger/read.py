@@ -15,13 +15,15 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from ledger.errors import BrokenError, Fault, NoSuchLogError
-from ledger.event import SALT_SIZE_BYTES, Part
-from ledger.merkle import Frontier, root_of
+from ledger.event import Part
+from ledger.merkle import HASH_SIZE_BYTES, Frontier, root_of
 from ledger.queries import load_queries
+from ledger.sealing import PLAIN, Opener, StoredPart
 from ledger.sequence import Head
 from ledger.tiles import TILE_WIDTH, Tile
 
 QUERIES: Final = load_queries("ledger")
+TILE_QUERIES: Final = load_queries("ledger", "tiles.sql")
 
 READ_ENTRIES_MAX: Final = 1_000
 """Entries fetched at a time: at most 64 MiB in memory, usually about 1 MiB."""
@@ -124,17 +126,22 @@ async def iterate_entries(
 
 
 async def read_parts(
-    connection: Connection, log_id: int, *, from_index: int, to_index: int
+    connection: Connection, log_id: int, *, from_index: int, to_index: int, opener: Opener = PLAIN
 ) -> Mapping[int, Mapping[str, Part]]:
     """
     Return the payload parts that still exist of entries from_index … to_index - 1, by index and name.
+
+    Raises:
+        BrokenError: if one is corrupt.
+        SubjectKeysError: if one is sealed and `opener` cannot tell whether it is erased.
     """
     bounds = {"log_id": log_id, "from_index": from_index, "to_index": to_index}
     parts: dict[int, dict[str, Part]] = {}
     cursor = await connection.execute(QUERIES["parts_between"], bounds, binary=True)
-    for index, name, sealed in await cursor.fetchall():
-        part = Part(name=name, salt=bytes(sealed[:SALT_SIZE_BYTES]), payload=bytes(sealed[SALT_SIZE_BYTES:]))
-        parts.setdefault(index, {})[name] = part
+    for index, name, subject, key_id, sealed in await cursor.fetchall():
+        part = opener.open(StoredPart(index, name, subject, key_id, bytes(sealed)))
+        if part is not None:
+            parts.setdefault(index, {})[name] = part
     return parts
 
 
@@ -178,8 +185,15 @@ async def read_tile_roots(
     Return the roots of complete tiles from_tile … to_tile - 1 of one level: the hashes of the level above.
     """
     bounds = {"log_id": log_id, "level": level, "from_tile": from_tile, "to_tile": to_tile}
-    rows = await (await connection.execute(QUERIES["tiles_between"], bounds, binary=True)).fetchall()
-    return [root_of(_split(bytes(row[1]))) for row in rows]
+    rows = await (await connection.execute(TILE_QUERIES["tile_roots_between"], bounds, binary=True)).fetchall()
+    return [parse_tile_root(bytes(row[0])) for row in rows]
+
+
+def parse_tile_root(stored: bytes) -> bytes:
+    """
+    Return the root of a complete tile of which either that or all its hashes are stored.
+    """
+    return stored if len(stored) == HASH_SIZE_BYTES else root_of(_split(stored))
 
 
 def _split(hashes: bytes) -> tuple[bytes, ...]:

@@ -117,7 +117,7 @@ class Refused:
 Outcome: TypeAlias = Appended | Stale | Refused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: that would be a tenth of what an entry costs under the lock
 class Row:
     """One entry to insert, with its derived columns; `group_id` only on the first entry of a group."""
 

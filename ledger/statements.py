@@ -1,5 +1,5 @@
 """
-The statements of one batch with their parameters: a column each, for `unnest`. Pure.
+The statements of one batch with their parameters: a column each, for `unnest`, in PostgreSQL's binary form. Pure.
 
 Batches for one log have forms of their own: they are by far the most frequent under load, and a statement costs by its
 parameters.
@@ -8,52 +8,101 @@ parameters.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from datetime import datetime
+from itertools import accumulate
+from typing import Final
 
+from ledger.binary import (
+    bool_array,
+    bytea_array,
+    hash_array,
+    int2_array,
+    int4,
+    int4_array,
+    int8,
+    int8_array,
+    text_array,
+    timestamptz,
+    timestamptz_array,
+    uuid_array,
+)
 from ledger.read import QUERIES
+from ledger.sealing import key_id_of, stored_bytes
 from ledger.sequence import Group, Head, Row
-from ledger.tiles import TILE_WIDTH, Tile
+from ledger.tiles import Tile
+from ledger.wire import Query, Statement
 
-Statement: TypeAlias = tuple[str, dict[str, object]]
-"""A query and its parameters by name."""
+BEGIN: Final[Statement] = (Query("BEGIN"), {})
+COMMIT: Final[Statement] = (Query("COMMIT"), {})
+ROLLBACK: Final[Statement] = (Query("ROLLBACK"), {})
+RELEASE: Final[Statement] = (Query("RELEASE SAVEPOINT guard"), {})
 
-ROW_SIZE_BYTES: Final = 256
-"""About what a row weighs besides its payload: hash, ids, type."""
-TILE_SIZE_BYTES: Final = 32 * TILE_WIDTH
+_LOCK_HEADS = Query(QUERIES["lock_heads"])
+_LOCK_HEAD = Query(QUERIES["lock_head"])
+_FIND_GROUPS = Query(QUERIES["find_groups"])
+_FIND_GROUPS_OF_LOGS = Query(QUERIES["find_groups_of_logs"])
+_INSERT_ENTRIES = Query(QUERIES["insert_entries"])
+_INSERT_ENTRIES_OF_LOGS = Query(QUERIES["insert_entries_of_logs"])
+_INSERT_PARTS = Query(QUERIES["insert_parts"])
+_INSERT_TILES = Query(QUERIES["insert_tiles"])
+_UPDATE_HEAD = Query(QUERIES["update_head"])
+_UPDATE_HEADS = Query(QUERIES["update_heads"])
+
+
+def lock_heads(groups: Mapping[int, Sequence[Group]]) -> Statement:
+    """
+    Return the locking of those heads that are free; rows as for `batch.parse_locked`.
+    """
+    return _LOCK_HEADS, {"log_ids": int4_array(list(groups))}
+
+
+def lock_head(groups: Mapping[int, Sequence[Group]]) -> Statement:
+    """
+    Return the locking of the head of the one log asked for, which waits while another process holds it.
+    """
+    (log_id,) = groups
+    return _LOCK_HEAD, {"log_id": int4(log_id)}
 
 
 def find_groups(groups: Mapping[int, Sequence[Group]]) -> Statement:
     """
     Return the look-up of which groups the logs hold already; rows are (log_id, index, entry) of their first entries.
     """
+    ids = uuid_array([group.id for wanted in groups.values() for group in wanted])
     if len(groups) == 1:
-        ((log_id, wanted),) = groups.items()
-        return QUERIES["find_groups"], {"log_id": log_id, "group_ids": [group.id for group in wanted]}
-    return QUERIES["find_groups_of_logs"], {
-        "log_ids": [log_id for log_id, wanted in groups.items() for _ in wanted],
-        "group_ids": [group.id for wanted in groups.values() for group in wanted],
+        (log_id,) = groups
+        return _FIND_GROUPS, {"log_id": int4(log_id), "group_ids": ids}
+    lasts = list(accumulate(len(wanted) for wanted in groups.values()))
+    return _FIND_GROUPS_OF_LOGS, {
+        "log_ids": int4_array(list(groups)),
+        "firsts": int4_array([1, *(last + 1 for last in lasts[:-1])]),
+        "lasts": int4_array(lasts),
+        "group_ids": ids,
     }
 
 
 def insert_entries(rows: Mapping[int, Sequence[Row]]) -> Statement:
     """
     Return the INSERT of all entries, by log_id; a log's are in order and without a gap.
+
+    Raises:
+        FormatError: if a key or type holds a lone surrogate.
     """
     every = [row for of_log in rows.values() for row in of_log]
-    columns: dict[str, object] = {
-        "entries": [row.entry for row in every],
-        "leaves": [row.leaf for row in every],
-        "types": [row.type for row in every],
-        "keys": [row.key for row in every],
-        "controls": [row.is_control for row in every],
-        "group_ids": [row.group_id for row in every],
+    columns = {
+        "entries": bytea_array([row.entry for row in every]),
+        "leaves": hash_array([row.leaf for row in every]),
+        "types": text_array([row.type for row in every]),
+        "keys": text_array([row.key for row in every]),
+        "controls": bool_array([row.is_control for row in every]),
+        "group_ids": uuid_array([row.group_id for row in every]),
     }
     if len(rows) == 1:
         (log_id,) = rows
-        return QUERIES["insert_entries"], {"log_id": log_id, "first": every[0].index, **columns}
-    return QUERIES["insert_entries_of_logs"], {
-        "log_ids": [log_id for log_id, of_log in rows.items() for _ in of_log],
-        "indices": [row.index for row in every],
+        return _INSERT_ENTRIES, {"log_id": int4(log_id), "first": int8(every[0].index), **columns}
+    return _INSERT_ENTRIES_OF_LOGS, {
+        "log_ids": int4_array([log_id for log_id, of_log in rows.items() for _ in of_log]),
+        "indices": int8_array([row.index for row in every]),
         **columns,
     }
 
@@ -65,12 +114,13 @@ def insert_parts(rows: Mapping[int, Sequence[Row]]) -> Statement | None:
     parts = [(log_id, row.index, part) for log_id, of_log in rows.items() for row in of_log for part in row.parts]
     if not parts:
         return None
-    return QUERIES["insert_parts"], {
-        "log_ids": [log_id for log_id, *_ in parts],
-        "indices": [index for _, index, _ in parts],
-        "names": [part.name for *_, part in parts],
-        "subjects": [part.subject for *_, part in parts],
-        "sealed": [part.salt + part.payload for *_, part in parts],
+    return _INSERT_PARTS, {
+        "log_ids": int4_array([log_id for log_id, *_ in parts]),
+        "indices": int8_array([index for _, index, _ in parts]),
+        "names": text_array([part.name for *_, part in parts]),
+        "subjects": text_array([part.subject for *_, part in parts]),
+        "key_ids": uuid_array([key_id_of(part) for *_, part in parts]),
+        "sealed": bytea_array([stored_bytes(part) for *_, part in parts]),
     }
 
 
@@ -81,46 +131,41 @@ def insert_tiles(tiles: Mapping[int, Sequence[Tile]]) -> Statement | None:
     every = [(log_id, tile) for log_id, of_log in tiles.items() for tile in of_log]
     if not every:
         return None
-    return QUERIES["insert_tiles"], {
-        "log_ids": [log_id for log_id, _ in every],
-        "levels": [tile.level for _, tile in every],
-        "tiles": [tile.index for _, tile in every],
-        "hashes": [tile.pack() for _, tile in every],
+    return _INSERT_TILES, {
+        "log_ids": int4_array([log_id for log_id, _ in every]),
+        "levels": int2_array([tile.level for _, tile in every]),
+        "tiles": int8_array([tile.index for _, tile in every]),
+        "hashes": bytea_array([tile.pack() for _, tile in every]),
+        "roots": bytea_array([tile.root() for _, tile in every]),
     }
 
 
 def update_heads(heads: Mapping[int, Head]) -> Statement:
     """
-    Return the UPDATE that moves the heads.
+    Return the UPDATE that moves the heads of logs that are not empty any more.
     """
     if len(heads) == 1:
         ((log_id, head),) = heads.items()
-        return QUERIES["update_head"], {
-            "log_id": log_id,
-            "size": head.size,
+        return _UPDATE_HEAD, {
+            "log_id": int4(log_id),
+            "size": int8(head.size),
             "last": head.last,
             "frontier": head.frontier.pack(),
-            "control": head.control_index,
-            "recorded": head.recorded_at,
+            "control": int8(head.control_index),
+            "recorded": timestamptz(_recorded_at(head)),
         }
-    return QUERIES["update_heads"], {
-        "log_ids": list(heads),
-        "sizes": [head.size for head in heads.values()],
-        "lasts": [head.last for head in heads.values()],
-        "frontiers": [head.frontier.pack() for head in heads.values()],
-        "controls": [head.control_index for head in heads.values()],
-        "recorded": [head.recorded_at for head in heads.values()],
+    return _UPDATE_HEADS, {
+        "log_ids": int4_array(list(heads)),
+        "sizes": int8_array([head.size for head in heads.values()]),
+        "lasts": hash_array([head.last for head in heads.values()]),
+        "frontiers": bytea_array([head.frontier.pack() for head in heads.values()]),
+        "controls": int8_array([head.control_index for head in heads.values()]),
+        "recorded": timestamptz_array([_recorded_at(head) for head in heads.values()]),
     }
 
 
-def weight_bytes(rows: Mapping[int, Sequence[Row]], tiles: Mapping[int, Sequence[Tile]]) -> int:
-    """
-    Return about what the parameters of all of these weigh.
-    """
-    size = 0
-    for of_log in rows.values():
-        for row in of_log:
-            size += len(row.entry) + len(row.key) + ROW_SIZE_BYTES
-            for part in row.parts:
-                size += len(part.payload) + ROW_SIZE_BYTES
-    return size + TILE_SIZE_BYTES * sum(map(len, tiles.values()))
+def _recorded_at(head: Head) -> datetime:
+    if head.recorded_at is None:
+        message = f"a head of size {head.size} has no time"
+        raise ValueError(message)
+    return head.recorded_at

@@ -1,45 +1,35 @@
 """
-The tree of a log as PostgreSQL holds it: its newest checkpoint, its frontier at any size, computations on its tiles.
+The tree of a log as PostgreSQL holds it: its frontier at any size, computations on its tiles.
 
 Tiles and leaf hashes are given out as they are stored, for those who compare them with what was signed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
-from ledger.checkpoint import Checkpoint
+from psycopg import AsyncCursor
+
 from ledger.edge import edge_places, frontier_of
-from ledger.errors import LedgerError
-from ledger.merkle import HASH_SIZE_BYTES, Frontier
-from ledger.note import VerifierKey
-from ledger.read import QUERIES, Connection, Log, read_tile
-from ledger.tiles import Tile, TileReader, pending_widths
-from ledger.verify.rules import read_checkpoint
+from ledger.errors import BrokenError, Fault, LedgerError
+from ledger.merkle import HASH_SIZE_BYTES, Frontier, HashReader
+from ledger.read import TILE_QUERIES, Connection, parse_tile_root
+from ledger.tiles import (
+    TILE_WIDTH,
+    Place,
+    Tile,
+    TileReader,
+    pending_widths,
+    subtree_place,
+    tile_hash_reader,
+)
 
 R = TypeVar("R")
 
 
 class NoCheckpointError(LedgerError):
     """The log, or the part of it that is asked for, has not been signed yet."""
-
-
-async def read_newest_checkpoint(connection: Connection, log: Log, *, key: VerifierKey) -> tuple[bytes, Checkpoint]:
-    """
-    Return the newest signed note of a log and the checkpoint in it.
-
-    Raises:
-        NoCheckpointError: if there is none yet.
-        BrokenError: if it is not a checkpoint of this log that `key` has signed.
-    """
-    row = await (await connection.execute(QUERIES["latest_checkpoint"], {"log_id": log.log_id})).fetchone()
-    if row is None:
-        raise NoCheckpointError(
-            f"log {log.origin} has no signed checkpoint yet: `lakeproof up` signs one soon after the first append"
-        )
-    note = bytes(row[1])
-    return note, read_checkpoint(note, [key], where="ledger.checkpoints", origin=log.origin)
 
 
 async def read_frontier(connection: Connection, log_id: int, size: int) -> Frontier:
@@ -50,8 +40,8 @@ async def read_frontier(connection: Connection, log_id: int, size: int) -> Front
         BrokenError: (`Fault.TILE`) if a tile or a leaf hash is missing.
     """
     edge: list[tuple[bytes, ...]] = [()] * len(pending_widths(size))
-    for level, index, width in edge_places(size):
-        edge[level] = (await read_tile(connection, log_id, level=level, index=index, width=width)).hashes
+    for (level, _, _), tile in (await read_tiles(connection, log_id, edge_places(size))).items():
+        edge[level] = tile.hashes
     return frontier_of(tuple(edge))
 
 
@@ -65,15 +55,94 @@ async def on_tiles(connection: Connection, log_id: int, compute: Callable[[TileR
     Raises:
         BrokenError: (`Fault.TILE`) if a tile is missing.
     """
-    wanted: set[tuple[int, int, int]] = set()
+    tiles = await read_tiles(connection, log_id, places_read(compute))
+    return compute(lambda level, index, width: tiles[level, index, width])
+
+
+def places_read(compute: Callable[[TileReader], object]) -> set[Place]:
+    """
+    Return the tiles that `compute` reads, whatever their hashes are.
+    """
+    places: set[Place] = set()
 
     def note(level: int, index: int, width: int) -> Tile:
-        wanted.add((level, index, width))
+        places.add((level, index, width))
         return Tile(level=level, index=index, hashes=(bytes(HASH_SIZE_BYTES),) * width)
 
     compute(note)
-    tiles = {
-        (level, index, width): await read_tile(connection, log_id, level=level, index=index, width=width)
-        for level, index, width in wanted
+    return places
+
+
+async def on_subtrees(connection: Connection, log_id: int, size: int, compute: Callable[[HashReader], R]) -> R:
+    """
+    Return `compute(read)`, where `read` gives the perfect subtrees of the tree of `size`, as making a proof needs them.
+
+    It runs twice, as with `on_tiles`: first on zeros.
+
+    Raises:
+        BrokenError: (`Fault.TILE`) if a tile is missing.
+    """
+    places: set[Place] = set()
+
+    def note(level: int, index: int) -> bytes:
+        places.add(subtree_place(level=level, index=index, size=size)[0])
+        return bytes(HASH_SIZE_BYTES)
+
+    compute(note)
+    tiles = await read_tiles(connection, log_id, places)
+    return compute(tile_hash_reader(lambda level, index, width: tiles[level, index, width], size))
+
+
+async def read_tiles(connection: Connection, log_id: int, places: Iterable[Place]) -> dict[Place, Tile]:
+    """
+    Return the tiles of several places in one round trip; partial ones are computed from what lies below them.
+
+    Raises:
+        BrokenError: (`Fault.TILE`) if one is not stored, or its hashes are not all there.
+    """
+    wanted = list(places)
+    complete = [place for place in wanted if place[2] == TILE_WIDTH]
+    leaves = [place for place in wanted if place[2] < TILE_WIDTH and place[0] == 0]
+    above = [place for place in wanted if place[2] < TILE_WIDTH and place[0] > 0]
+    async with connection.pipeline():
+        cursors = (
+            await _ask(connection, "complete_tiles", log_id, levels=_levels(complete), tiles=[p[1] for p in complete]),
+            await _ask(connection, "leaves_of_stretches", log_id, **_stretches(leaves)),
+            await _ask(connection, "tile_roots", log_id, levels=[p[0] - 1 for p in above], **_stretches(above)),
+        )
+    stored, leaf_rows, root_rows = [await cursor.fetchall() for cursor in cursors]
+    hashes: dict[tuple[int, int], bytes] = {}
+    for index, leaf in leaf_rows:
+        hashes[0, index] = bytes(leaf)
+    for level, index, root in root_rows:
+        hashes[level + 1, index] = parse_tile_root(bytes(root))
+    tiles: dict[Place, Tile] = {}
+    for level, index, packed in stored:
+        tiles[level, index, TILE_WIDTH] = Tile.parse(bytes(packed), level=level, index=index)
+    for level, index, width in (*leaves, *above):
+        first = index * TILE_WIDTH
+        if all((level, at) in hashes for at in range(first, first + width)):
+            own = tuple(hashes[level, at] for at in range(first, first + width))
+            tiles[level, index, width] = Tile(level=level, index=index, hashes=own)
+    for level, index, width in wanted:
+        if (level, index, width) not in tiles:
+            where = f"ledger.tiles level {level} tile {index}"
+            raise BrokenError(Fault.TILE, where=where, expected=f"{width} hashes", found="not all of them")
+    return tiles
+
+
+async def _ask(connection: Connection, query: str, log_id: int, **columns: Sequence[int]) -> AsyncCursor[Any]:
+    cursor = connection.cursor(binary=True)
+    return await cursor.execute(TILE_QUERIES[query], {"log_id": log_id, **columns})
+
+
+def _levels(places: Sequence[Place]) -> list[int]:
+    return [level for level, _, _ in places]
+
+
+def _stretches(places: Sequence[Place]) -> dict[str, list[int]]:
+    """Return where the hashes of partial tiles begin and end on their levels."""
+    return {
+        "firsts": [index * TILE_WIDTH for _, index, _ in places],
+        "ends": [index * TILE_WIDTH + width for _, index, width in places],
     }
-    return compute(lambda level, index, width: tiles[level, index, width])

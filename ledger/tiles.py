@@ -12,7 +12,7 @@ hashes are nowhere needed above it. `Pending` is what an appender keeps of the i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError, LimitExceededError
@@ -43,6 +43,8 @@ class Tile:
     level: int
     index: int
     hashes: tuple[bytes, ...]
+    _root: bytes | None = field(default=None, init=False, repr=False, compare=False)
+    """The root, once it was asked for: the tile above and the row of this one both need it."""
 
     def __post_init__(self) -> None:
         _check_place(level=self.level, index=self.index, width=len(self.hashes))
@@ -66,7 +68,15 @@ class Tile:
 
     def root(self) -> bytes:
         """Return the root over the tile's hashes; of a complete tile, the hash that stands for it one level up."""
-        return root_of(self.hashes)
+        root = self._root
+        if root is None:
+            root = root_of(self.hashes)
+            object.__setattr__(self, "_root", root)
+        return root
+
+
+Place: TypeAlias = tuple[int, int, int]
+"""Level, index and width of a tile."""
 
 
 class TileReader(Protocol):
@@ -206,6 +216,22 @@ def tile_width(*, level: int, index: int, size: int) -> int:
     return min(max((size >> (TILE_HEIGHT * level)) - index * TILE_WIDTH, 0), TILE_WIDTH)
 
 
+def subtree_place(*, level: int, index: int, size: int) -> tuple[Place, int, int]:
+    """
+    Return the tile of the tree of `size` that holds the `index`-th perfect subtree of 2**level leaves, and where in it.
+
+    That is the tile's place, the position of the subtree's first hash in it, and how many of them it spans.
+
+    Raises:
+        LedgerError: if the subtree does not lie within the tree.
+    """
+    if level < 0 or index < 0 or (index + 1) << level > size:
+        raise LedgerError(f"subtree: expected one within {size} leaves, found the {index}th of level {level}")
+    tile_level, height = divmod(level, TILE_HEIGHT)
+    tile_index, start = divmod(index << height, TILE_WIDTH)
+    return (tile_level, tile_index, tile_width(level=tile_level, index=tile_index, size=size)), start, 1 << height
+
+
 def tile_hash_reader(read_tile: TileReader, size: int) -> HashReader:
     """
     Return a reader of the perfect subtrees of the tree of `size`, for proving, on top of its tiles.
@@ -217,18 +243,13 @@ def tile_hash_reader(read_tile: TileReader, size: int) -> HashReader:
         LedgerError: if the subtree does not lie within the tree.
         BrokenError: (`Fault.TILE`) if `read_tile` gives another tile, or one too narrow.
     """
-    tiles: dict[tuple[int, int], Tile] = {}
+    tiles: dict[Place, Tile] = {}
 
     def read(level: int, index: int) -> bytes:
-        if level < 0 or index < 0 or (index + 1) << level > size:
-            raise LedgerError(f"subtree: expected one within {size} leaves, found the {index}th of level {level}")
-        tile_level, height = divmod(level, TILE_HEIGHT)
-        tile_index, start = divmod(index << height, TILE_WIDTH)
-        place = (tile_level, tile_index)
+        place, start, width = subtree_place(level=level, index=index, size=size)
         if place not in tiles:
-            width = tile_width(level=tile_level, index=tile_index, size=size)
-            tiles[place] = _read_exactly(read_tile, level=tile_level, index=tile_index, width=width)
-        return root_of(tiles[place].hashes[start : start + (1 << height)])
+            tiles[place] = _read_exactly(read_tile, level=place[0], index=place[1], width=place[2])
+        return root_of(tiles[place].hashes[start : start + width])
 
     return read
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from uuid import UUID
 
-from psycopg import AsyncConnection
+import psycopg
+from psycopg import AsyncConnection, sql
 from psycopg.conninfo import make_conninfo
 
 from lakeproof.provision import Installation
@@ -74,6 +75,17 @@ def appended(outcome: Appended | Stale) -> Appended:
     """Return the outcome if the group is in the log, and fail if not."""
     assert isinstance(outcome, Appended)
     return outcome
+
+
+def confirm(database: str, installation: Installation) -> None:
+    """Do what the signer does when it has compared every head with its notes after a restart of the server."""
+    with psycopg.connect(database) as connection:
+        connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(installation.roles.signer)))
+        connection.execute(
+            "INSERT INTO ledger.confirmations (log_id, size, server_started_at) "
+            "SELECT log_id, size, pg_postmaster_start_time() FROM ledger.heads "
+            "ON CONFLICT (log_id) DO UPDATE SET size = excluded.size, server_started_at = excluded.server_started_at"
+        )
 
 
 async def read_log(database: str, log_id: int) -> list[Entry]:

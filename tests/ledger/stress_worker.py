@@ -18,16 +18,14 @@ from typing import Any
 from uuid import UUID
 
 from ledger.append import CORE_GUARDS, Appender
-from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
+from ledger.errors import GuardError, LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.event import derived_group_id
 from ledger.guards import GuardRegistry
 from ledger.sequence import Appended, Group
 from tests.ledger.appending import aggregate, event, group
 
-CALLERS = 12
 SHARED_IDS = 400
 """Groups whose ids several processes derive alike, as those who see one event twice do."""
-TIMEOUT_S = 0.5
 
 
 class Report:
@@ -52,6 +50,8 @@ def next_group(random_: random.Random, versions: dict[tuple[int, str], int], log
             version = versions.get((log_id, key), 0) + 1
             lost = (event({"lost": version}),) if random_.random() < 0.5 else ()
             return aggregate(key, version, otherwise=lost), "guarded"
+        case 4 if random_.random() < 0.3:
+            return aggregate(f"policy:p{random_.randrange(4)}", 2**40), "failing"  # no version is that large: an error
         case 4:
             return group(*[event({"n": n}) for n in range(random_.randrange(1, 60))]), "own"
         case 5:
@@ -65,7 +65,7 @@ def shared_id(number: int) -> UUID:
     return derived_group_id("stress", number)
 
 
-async def call(appender: Appender, report: Report, random_: random.Random, logs: list[int]) -> None:
+async def call(appender: Appender, report: Report, random_: random.Random, logs: list[int], timeout_s: float) -> None:
     """Append one group after the other, for ever."""
     versions: dict[tuple[int, str], int] = {}
     while True:
@@ -74,10 +74,10 @@ async def call(appender: Appender, report: Report, random_: random.Random, logs:
         asked = (log_id, str(wanted.id), kind)
         report.write(*asked, "asked")
         try:
-            outcome = await appender.append(log_id, wanted, timeout_s=TIMEOUT_S)
+            outcome = await appender.append(log_id, wanted, timeout_s=timeout_s)
         except OutcomeUnknownError:
             report.write(*asked, "unknown")
-        except (LogUnavailableError, QueueFullError):
+        except (LogUnavailableError, QueueFullError, GuardError):
             report.write(*asked, "not in")
         else:
             assert isinstance(outcome, Appended)
@@ -96,7 +96,10 @@ async def main(settings: dict[str, Any]) -> None:
     random_ = random.Random(settings["seed"])  # noqa: S311 - a run is to be repeatable, as far as it can be
     report = Report(settings["report"])
     async with Appender(settings["dsn"], GuardRegistry(CORE_GUARDS)) as appender:
-        callers = [asyncio.create_task(call(appender, report, random_, settings["logs"])) for _ in range(CALLERS)]
+        callers = [
+            asyncio.create_task(call(appender, report, random_, settings["logs"], settings["timeout_s"]))
+            for _ in range(settings["callers"])
+        ]
         await asyncio.wait([*callers, asyncio.create_task(stopped.wait())], return_when=asyncio.FIRST_COMPLETED)
         for caller in callers:
             caller.cancel()

@@ -35,6 +35,7 @@ from tests.ledger.appending import (
     aggregate,
     appended,
     appender,
+    confirm,
     event,
     group,
     new_id,
@@ -226,8 +227,12 @@ async def own_scene(
             yield Scene(own_server.admin_dsn, installation, proxy, log_id)
 
 
-def stop_at_once(server: EmbeddedServer) -> None:
-    """Do what `pg_ctl stop -m immediate` does, and start again: the server recovers from its write-ahead log."""
+def stop_at_once(server: EmbeddedServer, installation: Installation) -> None:
+    """
+    Do what `pg_ctl stop -m immediate` does, and start again: the server recovers from its write-ahead log.
+
+    The signer, which confirms the logs then, is played by `confirm`.
+    """
     pid = postmaster_pid(server.files.data)
     assert pid is not None
     process = os.pidfd_open(pid)
@@ -235,6 +240,7 @@ def stop_at_once(server: EmbeddedServer) -> None:
     select([process], [], [])  # until it has ended
     os.close(process)
     server.start(print)
+    confirm(server.admin_dsn, installation)
 
 
 @pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER])
@@ -245,7 +251,8 @@ async def test_a_server_stopped_at_any_step_has_what_it_acknowledged(
     async with appender(own_scene.installation, host=str(own_scene.proxy.directory)) as running:
         for one in own_scene.start:
             await running.append(own_scene.log_id, one)
-        plan = own_scene.proxy.plan = Plan(STEPS[step], cut, partial(asyncio.to_thread, stop_at_once, own_server))
+        restart = partial(asyncio.to_thread, stop_at_once, own_server, own_scene.installation)
+        plan = own_scene.proxy.plan = Plan(STEPS[step], cut, restart)
         answers = await own_scene.append_all(running, timeout_s=60)
         assert plan.hit.is_set()
     await own_scene.check_that_all_is_in(answers)
