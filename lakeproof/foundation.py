@@ -22,7 +22,7 @@ from lakeproof.provision import Installation, provision
 from lakeproof.secret_files import read_or_make
 from lakeproof.settings import Settings
 from ledger.note import VerifierKey
-from ledger.signing.key_directory import open_key_directory
+from ledger.signing.key_directory import KeyDirectory, open_key_directory
 from projections.lake.secrets import SecretDirectory
 
 
@@ -44,6 +44,16 @@ class Foundation:
         """What the options of tenants' catalogs name: outside the database, like the signer's key."""
         return SecretDirectory((self.settings.home / "secrets" / "tenants").absolute())
 
+    def open_keys(self) -> KeyDirectory:
+        """
+        Return the signer's directory.
+
+        Raises:
+            KeyDirectoryError: if no `lakeproof up` has made a key yet, or it cannot be used.
+            KeyUnavailableError: if an agent holds a key, and the settings name none.
+        """
+        return open_key_directory(self.keys, agent=self.settings.signer_agent)
+
     def verifier_key(self, origin: str) -> VerifierKey:
         """
         Return the verifier key of one log, to be handed to auditors.
@@ -51,7 +61,7 @@ class Foundation:
         Raises:
             KeyDirectoryError: if no `lakeproof up` has made a key yet, or it cannot be used.
         """
-        return open_key_directory(self.keys).verifier_key(origin)
+        return self.open_keys().verifier_key(origin)
 
 
 @contextmanager

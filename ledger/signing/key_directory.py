@@ -1,12 +1,14 @@
 """
-The signer's directory: the one private key of an installation, and the last note of each log, outside the database.
+The signer's directory: the private keys of an installation, and the last note of each log, outside the database.
 
-    signing-key     the Ed25519 seed, base64, 0600
-    last-notes      what was signed last for each log, canonical JSON, 0600
+    signing-key           the Ed25519 seed of the first key, base64, 0600; of later ones, signing-key-<16 hex>
+    keys                  all keys and where each is in its life (`key_ring.py`); not there before the first rotation
+    retirement-<16 hex>   what a key that signs no more has signed last (`succession.py`)
+    last-notes            what was signed last for each log, canonical JSON, 0600
 
-Guarantee: once `keep_notes` has returned, the notes survive a crash of process and machine; if it raises, or the
-machine stops in the middle, the file holds all of the old notes or all of the new ones. A directory that others may
-enter is refused. Back it up: who has the key can speak for every log, and without it none can go on.
+Guarantee: once `keep_notes` or a change of the keys has returned, it survives a crash of process and machine; if it
+raises, or the machine stops in the middle, the old state is there or the new one. A directory that others may enter is
+refused. Back it up: who has the key can speak for every log, and without it none can go on.
 
 Why outside the database: a database that is restored from a backup must not be signed as if nothing had been signed
 since, and it cannot know by itself that it was restored.
@@ -16,108 +18,156 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.checkpoint import Checkpoint, open_checkpoint
-from ledger.errors import BrokenError, FormatError, LedgerError
-from ledger.note import Ed25519Signer, VerifierKey, format_base64, parse_base64
+from ledger.checkpoint import Checkpoint
+from ledger.errors import BrokenError, FormatError
+from ledger.note import VerifierKey, open_note
+from ledger.signing.agent import AgentKey
+from ledger.signing.errors import BusyKeyDirectoryError, KeyDirectoryError
+from ledger.signing.key_ring import KeyRing, KeySource
+from ledger.signing.keys import NoteSigner, generate_key_file
+from ledger.signing.last_notes import SignedNote, find_note, format_notes, parse_notes
+from ledger.signing.private_files import check_private, write_private
+from ledger.signing.stored_keys import KEY_FILE, RING_FILE, StoredKeys, read_stored_keys, stamp_keys, write_ring
 
-KEY_FILE: Final = "signing-key"
+__all__ = [
+    "KEY_FILE",
+    "NOTES_FILE",
+    "BusyKeyDirectoryError",
+    "KeyDirectory",
+    "KeyDirectoryError",
+    "SignedNote",
+    "create_key_directory",
+    "enter_agent_key",
+    "holds_keys",
+    "open_key_directory",
+]
+
 NOTES_FILE: Final = "last-notes"
-SEED_SIZE_BYTES: Final = 32
 
-_FRESH_NOTES: Final = "last-notes.new"
-_OTHERS: Final = 0o077
-
-
-class KeyDirectoryError(LedgerError):
-    """The signer's directory, its key or its notes cannot be used; says what to do."""
-
-
-class BusyKeyDirectoryError(KeyDirectoryError):
-    """Another process is signing with this directory right now."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignedNote:
-    """A signed checkpoint as it left, or is about to leave."""
-
-    checkpoint: Checkpoint
-    note: bytes
+_POLL_S: Final = 0.02
 
 
 class KeyDirectory:
-    """The directory of one signer; reads the key when it is made, the notes whenever they are asked for."""
+    """
+    The directory of one signer; reads the notes whenever they are asked for.
 
-    def __init__(self, path: Path, seed: bytes) -> None:
+    The keys are those of the moment when it was opened or, if they have changed since, locked last. `agent` is the
+    socket of the agent that holds what the directory does not.
+    """
+
+    def __init__(self, path: Path, keys: StoredKeys, *, agent: Path | None = None) -> None:
         self.path = path
-        self._seed = seed
+        self.agent = agent
+        self.keys = keys
         self._read: tuple[bytes, dict[str, SignedNote]] = (b"", {})  # the notes file as it was read last, and its notes
 
     def __repr__(self) -> str:
         return f"KeyDirectory({str(self.path)!r})"
 
-    def signer(self, origin: str) -> Ed25519Signer:
+    def signer(self, origin: str) -> NoteSigner:
         """
-        Return the signer of one log: the installation's key under the log's origin as its name.
+        Return the signer of one log: the active key under the log's origin as its name.
         """
-        return Ed25519Signer.from_seed(name=origin, seed=self._seed)
+        return self.signers(origin)[0]
+
+    def signers(self, origin: str) -> tuple[NoteSigner, ...]:
+        """
+        Return all that sign the checkpoints of one log: the active key and, while it overlaps, the one before.
+        """
+        return tuple(NoteSigner(name=origin, key=key) for key in self.keys.signing)
 
     def verifier_key(self, origin: str) -> VerifierKey:
         """
         Return the verifier key of one log, to be handed to those who verify it.
-        """
-        return self.signer(origin).verifier_key
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """
-        Hold the directory for one round of signing, against every process on this machine, whatever its database.
+        It is the active key's, unless that has not signed the newest checkpoint of the log, since the log has not grown
+        from before the key was active: then the newest key that has signed it.
 
         Raises:
-            BusyKeyDirectoryError: at once, if another one holds it.
+            KeyDirectoryError: if the last notes cannot be read.
+        """
+        active = VerifierKey.ed25519(name=origin, public=self.keys.ring.active.public)
+        data = self._notes_file() if len(self.keys.ring.records) > 1 else b""
+        with self._reading_notes():
+            noted = find_note(data, origin, self.open) if data else None
+        if noted is None:
+            return active
+        keys = self.keys.history.keys_for(origin, noted.checkpoint.size)
+        signed = open_note(noted.note, keys).verified
+        return next(key for key in keys if key in signed)
+
+    def verifier_keys(self, origin: str) -> tuple[VerifierKey, ...]:
+        """
+        Return the keys that have ever signed checkpoints, as verifier keys of one log, the newest first.
+
+        Which of them may have signed a checkpoint of a certain size, `keys.history` knows.
+        """
+        terms = reversed(self.keys.history.terms)
+        return tuple(VerifierKey.ed25519(name=origin, public=term.public) for term in terms)
+
+    def first_verifier_key(self, origin: str) -> VerifierKey:
+        """
+        Return the verifier key of one log of the first key that this signer ever had.
+        """
+        return self.verifier_keys(origin)[-1]
+
+    def open(self, note: bytes, origin: str) -> Checkpoint:
+        """
+        Return the checkpoint of that log in a note, if a key that may have signed it has.
+
+        Raises:
+            FormatError, BrokenError: if it is no such note.
+        """
+        return self.keys.history.open(note, origin=origin)
+
+    @contextmanager
+    def locked(self, *, timeout_s: float = 0.0) -> Iterator[None]:
+        """
+        Hold the directory for one round of signing, or one change of the keys, against every process on this machine.
+
+        The keys are read again if another process has changed them.
+
+        Raises:
+            BusyKeyDirectoryError: if another one still holds it after `timeout_s` seconds.
+            KeyDirectoryError: if the keys have become unusable.
         """
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise BusyKeyDirectoryError(f"{self.path} is in use by another signer: stop that one first") from error
+            self._lock(descriptor, timeout_s)
+            self._refresh()
             yield
         finally:
             os.close(descriptor)
+
+    def replace_ring(self, ring: KeyRing) -> None:
+        """
+        Replace the ring of keys; only for who holds the lock.
+
+        Raises:
+            KeyUnavailableError: if the key that is active in it does not sign now.
+            OSError: if it cannot be written.
+        """
+        write_ring(self.path, ring, self.keys.held)
+        self._refresh()
 
     def read_notes(self) -> dict[str, SignedNote]:
         """
         Return the last note of each log, by origin, each with its signature checked; new notes only are checked again.
 
         Raises:
-            KeyDirectoryError: if the file cannot be read, or holds anything but notes that this key has signed.
+            KeyDirectoryError: if the file cannot be read, or holds anything but notes that our keys have signed.
         """
-        file = self.path / NOTES_FILE
-        try:
-            data = file.read_bytes()
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise KeyDirectoryError(f"{file} cannot be read ({error.strerror}): make it readable again") from error
-        try:
+        data = self._notes_file()
+        with self._reading_notes():
             if data != self._read[0]:
-                notes = {note.checkpoint.origin: note for note in map(self._open, _parse_notes(data))}
-                self._read = (data, notes)
+                self._read = (data, parse_notes(data, self.open) if data else {})
             return dict(self._read[1])
-        except (FormatError, BrokenError) as error:
-            raise KeyDirectoryError(
-                f"{file} is damaged ({error}): restore it from a backup; without it a database that was set back would "
-                "be signed"
-            ) from error
 
     def keep_notes(self, notes: Mapping[str, SignedNote]) -> None:
         """
@@ -126,22 +176,61 @@ class KeyDirectory:
         Raises:
             OSError: if that fails; none of the notes may leave then.
         """
-        fresh = self.path / _FRESH_NOTES
-        data = _format_notes(notes)
-        _write_synced(fresh, data)
-        fresh.replace(self.path / NOTES_FILE)
-        _sync_directory(self.path)
+        data = format_notes(notes)
+        write_private(self.path / NOTES_FILE, data)
         self._read = (data, dict(notes))
 
-    def _open(self, member: Json) -> SignedNote:
-        note = _members(member, {"note", "origin", "root", "size"})
-        text = note["note"]
-        if not isinstance(text, str):
-            raise FormatError("last note", expected="a text", found=text)
-        checkpoint = _signed_by_us(text.encode(), self.verifier_key(str(note["origin"])))
-        if (checkpoint.size, checkpoint.root.hex()) != (note["size"], note["root"]):
-            raise FormatError("last note", expected="size and root as in its text", found=note)
-        return SignedNote(checkpoint=checkpoint, note=text.encode())
+    def _notes_file(self) -> bytes:
+        """Return what the file of the notes holds, nothing if there is none: then nothing was signed yet."""
+        file = self.path / NOTES_FILE
+        try:
+            data = file.read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise KeyDirectoryError(f"{file} cannot be read ({error.strerror}): make it readable again") from error
+        if not data:
+            raise KeyDirectoryError(_damaged(file, "it is empty"))
+        return data
+
+    @contextmanager
+    def _reading_notes(self) -> Iterator[None]:
+        try:
+            yield
+        except (FormatError, BrokenError) as error:
+            raise KeyDirectoryError(_damaged(self.path / NOTES_FILE, str(error))) from error
+
+    def _lock(self, descriptor: int, timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline_s:
+                    raise BusyKeyDirectoryError(
+                        f"{self.path} is in use by another signer: stop that one first"
+                    ) from error
+                time.sleep(_POLL_S)
+            else:
+                return
+
+    def _refresh(self) -> None:
+        if stamp_keys(self.path) != self.keys.stamp:
+            self.keys = _read_keys(self.path, self.agent)
+
+
+def _damaged(notes: Path, found: str) -> str:
+    return (
+        f"{notes} is damaged ({found}): restore it from a backup; without it a database that was set back would be "
+        "signed"
+    )
+
+
+def holds_keys(path: Path) -> bool:
+    """
+    Tell whether a signer's directory has been made at `path`.
+    """
+    return (path / KEY_FILE).exists() or (path / RING_FILE).exists()
 
 
 def create_key_directory(path: Path, *, random: Callable[[int], bytes] = os.urandom) -> KeyDirectory:
@@ -151,106 +240,60 @@ def create_key_directory(path: Path, *, random: Callable[[int], bytes] = os.uran
     Raises:
         KeyDirectoryError: if it holds a key or notes already, or cannot be written.
     """
+    with _making(path):
+        generate_key_file(path / KEY_FILE, random=random)
+    return open_key_directory(path)
+
+
+def enter_agent_key(path: Path, key: AgentKey) -> KeyDirectory:
+    """
+    Make the directory with a first key that an agent holds.
+
+    Raises:
+        KeyDirectoryError: if it holds a key or notes already, or cannot be written.
+        KeyUnavailableError: if the agent does not sign.
+    """
+    with _making(path):
+        write_ring(path, KeyRing.of_first(key.public_key, KeySource.AGENT), {key.public_key: key})
+    return open_key_directory(path, agent=key.socket)
+
+
+def open_key_directory(path: Path, *, agent: Path | None = None) -> KeyDirectory:
+    """
+    Return the signer's directory at `path`; `agent` is the socket of the agent, for keys that it holds.
+
+    Raises:
+        KeyDirectoryError: if there is no key, it cannot be read or is damaged, or others may read it.
+        KeyUnavailableError: if an agent holds a key and `agent` is not given.
+    """
+    return KeyDirectory(path, _read_keys(path, agent), agent=agent)
+
+
+@contextmanager
+def _making(path: Path) -> Iterator[None]:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_private(path, "700")
-        for name in (KEY_FILE, NOTES_FILE):
+        check_private(path, mode=0o700)
+        for name in (KEY_FILE, RING_FILE, NOTES_FILE):
             if (path / name).exists():
                 raise KeyDirectoryError(
                     f"{path} holds a {name} already, and a new key could not go on with the logs that were signed with "
                     "the old one: use it, or name another directory"
                 )
-        fresh = path / f"{KEY_FILE}.{os.getpid()}"
-        _write_synced(fresh, (format_base64(random(SEED_SIZE_BYTES)) + "\n").encode())
-        os.link(fresh, path / KEY_FILE)  # fails where a rename would replace the key that another process has just made
-        fresh.unlink()
-        _sync_directory(path)
+        yield
     except OSError as error:
         raise KeyDirectoryError(f"no key can be made in {path} ({error.strerror}): make it writable") from error
-    return open_key_directory(path)
 
 
-def open_key_directory(path: Path) -> KeyDirectory:
-    """
-    Return the signer's directory at `path`.
-
-    Raises:
-        KeyDirectoryError: if there is no key, it cannot be read or is damaged, or others may read it.
-    """
-    file = path / KEY_FILE
+def _read_keys(path: Path, agent: Path | None) -> StoredKeys:
     try:
-        _check_private(path, "700")
-        _check_private(file, "600")
-        text = file.read_bytes()
+        return read_stored_keys(path, agent=agent)
     except FileNotFoundError as error:
         raise KeyDirectoryError(
-            f"{file} is not there: restore it from a backup, or make a new key if this installation has never signed"
+            f"{path / KEY_FILE} is not there: restore it from a backup, or make a new key if this installation has "
+            "never signed"
         ) from error
     except OSError as error:
-        raise KeyDirectoryError(f"{file} cannot be read ({error.strerror}): make it readable for this user") from error
-    try:
-        seed = parse_base64(text.decode("ascii").removesuffix("\n"), what="signing key")
-    except (UnicodeDecodeError, FormatError):
-        seed = b""
-    if len(seed) != SEED_SIZE_BYTES:  # and nothing of it in the message
         raise KeyDirectoryError(
-            f"{file} is damaged: expected {SEED_SIZE_BYTES} bytes in base64; restore it from a backup"
-        )
-    return KeyDirectory(path, seed)
-
-
-def _signed_by_us(note: bytes, key: VerifierKey) -> Checkpoint:
-    return open_checkpoint(note, [key], origin=key.name)
-
-
-def _format_notes(notes: Mapping[str, SignedNote]) -> bytes:
-    members: list[Json] = [
-        {
-            "note": notes[origin].note.decode(),
-            "origin": origin,
-            "root": notes[origin].checkpoint.root.hex(),
-            "size": notes[origin].checkpoint.size,
-        }
-        for origin in sorted(notes)
-    ]
-    return canonical.encode({"notes": members, "version": 1})
-
-
-def _parse_notes(data: bytes) -> list[Json]:
-    file = _members(canonical.decode(data), {"notes", "version"})
-    notes = file["notes"]
-    if file["version"] != 1 or not isinstance(notes, list):
-        raise FormatError("last notes", expected="version 1 and a list of notes", found=data)
-    return notes
-
-
-def _members(value: Json, names: set[str]) -> dict[str, Json]:
-    if not isinstance(value, dict) or value.keys() != names:
-        raise FormatError("last notes", expected=f"an object of {sorted(names)}", found=value)
-    return cast("dict[str, Json]", value)
-
-
-def _check_private(path: Path, wanted: str) -> None:
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & _OTHERS:
-        raise KeyDirectoryError(
-            f"{path} has mode {mode:03o}, so that others may use the key: run chmod {wanted} {path}"
-        )
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    """Write a file of mode 0600 and wait until it is on the disk."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    """Wait until the names in a directory are on the disk: a rename is lost without it."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            f"{error.filename or path} cannot be read ({error.strerror}): make it readable for this user"
+        ) from error

@@ -11,12 +11,14 @@ SELECT CASE
 END
 
 -- name: signing_states
--- The end and the newest signed checkpoint of every log.
-SELECT l.log_id, l.origin, h.size, h.frontier, c.size, c.note
+-- The end and the newest signed checkpoint of every log, and whether it is confirmed for this start of the server.
+SELECT l.log_id, l.origin, h.size, h.frontier, c.note,
+       coalesce(f.server_started_at = pg_postmaster_start_time(), false)
 FROM ledger.logs AS l
 JOIN ledger.heads AS h USING (log_id)
+LEFT JOIN ledger.confirmations AS f USING (log_id)
 LEFT JOIN LATERAL (
-    SELECT size, note FROM ledger.checkpoints WHERE checkpoints.log_id = l.log_id ORDER BY size DESC LIMIT 1
+    SELECT note FROM ledger.checkpoints WHERE checkpoints.log_id = l.log_id ORDER BY size DESC LIMIT 1
 ) AS c ON true
 ORDER BY l.log_id
 
@@ -24,3 +26,15 @@ ORDER BY l.log_id
 -- The signed checkpoints of one round.
 INSERT INTO ledger.checkpoints (log_id, size, note)
 SELECT * FROM unnest(%(log_ids)s::integer[], %(sizes)s::bigint[], %(notes)s::bytea[])
+
+-- name: confirm
+-- Logs whose heads go on from what was signed, for this start of the server.
+INSERT INTO ledger.confirmations (log_id, size, server_started_at)
+SELECT log_id, size, pg_postmaster_start_time()
+FROM unnest(%(log_ids)s::integer[], %(sizes)s::bigint[]) AS compared (log_id, size)
+ON CONFLICT (log_id) DO UPDATE SET size = excluded.size, server_started_at = excluded.server_started_at
+
+-- name: withdraw
+-- Logs that are not confirmed any more, for any start of the server.
+UPDATE ledger.confirmations SET server_started_at = '-infinity'
+WHERE log_id = ANY(%(log_ids)s) AND server_started_at > '-infinity'

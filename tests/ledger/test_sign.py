@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable
-from itertools import count
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
-import psycopg
 import pytest
 from psycopg import AsyncConnection
 
@@ -29,7 +26,7 @@ from ledger.signing.key_directory import (
     open_key_directory,
 )
 from ledger.signing.signer import Signer, SignerRefusedError, Standing
-from tests.ledger.logs import TENANT, change, groups, head_of, put, rows_of, sequenced
+from tests.ledger.logs import TENANT, change, head_of, put, rows_of
 
 SIZE_MAX = 700
 
@@ -285,166 +282,6 @@ async def test_checkpoints_of_another_key_are_not_continued(
     stranger = signer_of(installation, create_key_directory(tmp_path / "new"))
     assert await stranger.sign_due(connection) == []
     assert "signature" in str(stranger.refused[origin])
-
-
-# Crashes
-
-
-class Crash(BaseException):
-    """The process is gone: nothing catches this."""
-
-
-class Fault(NamedTuple):
-    """A fault at one step; `kept` if the note is beside the key then, `left` if it is in the database."""
-
-    step: str
-    after: bool
-    kept: bool
-    left: bool
-
-
-FAULTS = (
-    Fault("write", after=False, kept=False, left=False),
-    Fault("fsync", after=False, kept=False, left=False),
-    Fault("fsync", after=True, kept=False, left=False),
-    Fault("rename", after=False, kept=False, left=False),
-    Fault("rename", after=True, kept=True, left=False),
-    Fault("fsync of the directory", after=False, kept=True, left=False),
-    Fault("fsync of the directory", after=True, kept=True, left=False),
-    Fault("insert", after=False, kept=True, left=False),
-    Fault("insert", after=True, kept=True, left=True),
-)
-EACH_FAULT = pytest.mark.parametrize(
-    "fault", FAULTS, ids=[f"{f.step} {'after' if f.after else 'before'}" for f in FAULTS]
-)
-
-
-@pytest.fixture
-def strike(
-    database: str, installation: Installation, keys: KeyDirectory, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Fault], Awaitable[None]]:
-    """Return a function that lets a signer work until the fault ends it."""
-
-    async def strike(fault: Fault) -> None:
-        async with await connect(installation) as connection:
-            signer = signer_of(installation, keys)
-            with monkeypatch.context() as patch:
-                expected = _arm(fault, database, keys, connection, patch)
-                with pytest.raises(expected):
-                    await signer.sign_due(connection)
-        disarm(database, keys)
-
-    return strike
-
-
-def _arm(
-    fault: Fault, database: str, keys: KeyDirectory, connection: Connection, patch: pytest.MonkeyPatch
-) -> type[BaseException]:
-    """Prepare the fault and return what ends the signer: real faults where there are some, else the process is gone."""
-    if fault.step == "write":
-        # A full disk. (A read-only directory would stop nobody who is root.)
-        (keys.path / "last-notes.new").symlink_to("/dev/full")
-        return OSError
-    if fault.step == "insert" and not fault.after:
-        with psycopg.connect(database, autocommit=True) as owner:
-            owner.execute(
-                "CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS "
-                "'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END'"
-            )
-            owner.execute("CREATE TRIGGER cut BEFORE INSERT ON ledger.checkpoints FOR EACH ROW EXECUTE FUNCTION cut()")
-        return psycopg.OperationalError
-    if fault.step == "insert":
-        execute = connection.execute
-
-        async def answer_lost(query: Any, *arguments: Any, **options: Any) -> Any:
-            answer = await execute(query, *arguments, **options)
-            if "INSERT" in query:
-                raise psycopg.OperationalError("the answer was lost")
-            return answer
-
-        patch.setattr(connection, "execute", answer_lost)
-        return psycopg.OperationalError
-    name = "replace" if fault.step == "rename" else "fsync"
-    real = getattr(os, name)
-    calls = count(1 if fault.step == "fsync of the directory" else 2)
-
-    def crash(*arguments: object) -> None:
-        is_the_step = next(calls) == 2
-        if not is_the_step or fault.after:
-            real(*arguments)
-        if is_the_step:
-            raise Crash
-
-    patch.setattr(os, name, crash)
-    return Crash
-
-
-def disarm(database: str, keys: KeyDirectory) -> None:
-    with psycopg.connect(database, autocommit=True) as owner:
-        owner.execute("DROP FUNCTION IF EXISTS cut CASCADE")
-    if (keys.path / "last-notes.new").is_symlink():
-        (keys.path / "last-notes.new").unlink()
-
-
-@EACH_FAULT
-async def test_after_a_fault_what_was_kept_leaves_and_the_log_goes_on(
-    installation: Installation,
-    database: str,
-    keys: KeyDirectory,
-    log_id: int,
-    origin: str,
-    grow: Growth,
-    strike: Callable[[Fault], Awaitable[None]],
-    fault: Fault,
-) -> None:
-    await grow(300)
-    await strike(fault)
-    assert [size for size, _ in await stored(database, log_id)] == ([300] if fault.left else [])
-    assert (origin in open_key_directory(keys.path).read_notes()) is fault.kept
-    await grow(310)
-    async with await connect(installation) as connection:
-        left = await signer_of(installation, keys).sign_due(connection)
-    put_back = [one.checkpoint.size for one in left if one.put_back]
-    assert put_back == ([300] if fault.kept and not fault.left else [])
-    sizes = {300, 310} if fault.kept else {310}
-    rows = rows_of(SIZE_MAX, log=origin)
-    for size, note in await stored(database, log_id):
-        sizes.remove(size)
-        checkpoint = open_checkpoint(note, [keys.verifier_key(origin)])
-        assert checkpoint == Checkpoint(origin=origin, size=size, root=head_of(rows[:size]).frontier.root())
-    assert sizes == set()
-
-
-@EACH_FAULT
-@pytest.mark.parametrize("grown", [300, 310])
-async def test_after_a_fault_and_a_restored_backup_no_second_root_leaves_for_one_size(
-    installation: Installation,
-    database: str,
-    keys: KeyDirectory,
-    log_id: int,
-    origin: str,
-    grow: Growth,
-    strike: Callable[[Fault], Awaitable[None]],
-    fault: Fault,
-    grown: int,
-) -> None:
-    await grow(200)
-    async with await connect(installation) as connection:
-        await signer_of(installation, keys).sign_due(connection)
-    await grow(300)
-    await strike(fault)
-    left = dict(await stored(database, log_id))
-    change(database, "DELETE FROM ledger.checkpoints WHERE size > 0")
-    # The backup is of the time between: the first 200 entries are the same, then others follow.
-    rows = rows_of(SIZE_MAX, log=origin)[:200]
-    follow, _ = sequenced(list(groups(grown - 200, salt="another")), log=origin, head=head_of(rows))
-    await put(database, log_id, [*rows, *follow])
-    async with await connect(installation) as connection:
-        signer = signer_of(installation, keys)
-        await signer.sign_due(connection)
-    assert (origin in signer.refused) is fault.kept
-    for size, note in await stored(database, log_id):
-        assert left.setdefault(size, note) == note
 
 
 # The key directory

@@ -1,0 +1,117 @@
+"""
+How many forks of a log are found at the next checkpoint, and how many honest logs are accused.
+
+Claim: of 1,000 random forks below what was signed (a restored backup that others have appended to, a rewritten suffix
+with its chain and tiles recomputed, two databases with one key) all 1,000 are found; of 1,000 logs that only grew,
+through restarts of signer and server and lost checkpoints, none is accused. The trials are `tests/ledger/forking.py`,
+on real PostgreSQL, each with a random generator of its own: a missed one can be run again by its number.
+
+Run: `python -m bench.forks --trials 1000`. The last line is JSON with all figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import secrets
+import tempfile
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from bench.append import PROJECT, embedded_server, processor
+from lakeproof.provision import create_tenant_log, provision
+from ledger.signing.key_directory import KeyDirectory, create_key_directory
+from tests.ledger.forking import FORKS, Arena, Trial, honest, seeded
+from tests.ledger.signing_site import Site
+
+RESULTS = PROJECT / "bench" / "results" / "forks.json"
+TENANT = UUID("00112233-4455-6677-8899-aabbccddeeff")
+
+
+def open_arena(admin_dsn: str, keys: KeyDirectory) -> Arena:
+    """Return two databases of one installation, one the clone of the other, and one key directory for both."""
+    password = secrets.token_urlsafe()
+    installation = provision(admin_dsn, login_password=password)
+    log_id = create_tenant_log(admin_dsn, installation, TENANT)
+    name = str(conninfo_to_dict(admin_dsn)["dbname"])
+    clone = make_conninfo(admin_dsn, dbname=f"{name}_clone")
+    with psycopg.connect(make_conninfo(admin_dsn, dbname="template1"), autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(sql.Identifier, (f"{name}_clone", name))))
+    origin = installation.origin(TENANT)
+    cloned = provision(clone, login_password=password)
+    return Arena(
+        Site(database=admin_dsn, installation=installation, keys=keys, log_id=log_id, origin=origin),
+        Site(database=clone, installation=cloned, keys=keys, log_id=log_id, origin=origin),
+    )
+
+
+async def run(arena: Arena, trials: int) -> tuple[list[Trial], list[Trial]]:
+    """Return what became of so many random forks, and of as many honest logs."""
+    forks: list[Trial] = []
+    controls: list[Trial] = []
+    for number in range(trials):
+        kind = FORKS[number % len(FORKS)]
+        await arena.clear()
+        forks.append(await kind(arena, seeded(f"{kind.__name__} {number}")))
+        await arena.clear()
+        controls.append(await honest(arena, seeded(f"honest {number}")))
+        if (number + 1) % 100 == 0:
+            print(f"{number + 1}: {sum(not t.ok for t in forks)} missed, {sum(not t.ok for t in controls)} accused")
+    return forks, controls
+
+
+def measure(admin_dsn: str, trials: int) -> dict[str, Any]:
+    """Run the trials; return the figures and the machine they hold for."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as directory:
+        arena = open_arena(admin_dsn, create_key_directory(Path(directory) / "keys"))
+        forks, controls = asyncio.run(run(arena, trials))
+    with psycopg.connect(admin_dsn) as connection:
+        server = connection.info.parameter_status("server_version")
+    return {
+        "bench": "forks",
+        "trials": len(forks),
+        "found": sum(trial.ok for trial in forks),
+        "missed": [f"{number}: {trial.kind}, {trial.detail}" for number, trial in enumerate(forks) if not trial.ok],
+        "by_kind": {
+            kind: {"trials": total, "found": sum(trial.ok for trial in forks if trial.kind == kind)}
+            for kind, total in Counter(trial.kind for trial in forks).items()
+        },
+        "honest_trials": len(controls),
+        "accused": [f"{number}: {trial.detail}, {trial.told}" for number, trial in enumerate(controls) if not trial.ok],
+        "elapsed_s": round(time.perf_counter() - began, 1),
+        "machine": f"{os.cpu_count()} x {processor()}",
+        "python": platform.python_version(),
+        "postgresql": server,
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def main() -> None:
+    """Run the trials and print what they say; ends with 1 if a fork was missed or an honest log accused."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=1_000, help="forks, and as many honest logs")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw figures")
+    arguments = parser.parse_args()
+    with embedded_server() as admin_dsn:
+        found = measure(admin_dsn, arguments.trials)
+    arguments.results.parent.mkdir(parents=True, exist_ok=True)
+    arguments.results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(found))
+    if found["missed"] or found["accused"]:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""
+Makes the gateway's guarded rows again from the log: which guards a group ran, told by its entries and payload parts.
+
+The catalog's pointers and namespaces, open decisions, and API keys. An accepted outcome that stands in the group of its
+decision is the built-in catalog's; a decision with a part `forward` was opened, and any outcome in a group of its own
+ended it, but for an unknown one.
+
+The hash of a key is not in the log, so the secret of a key that was lost with its row can be checked by nobody. The row
+comes back with the hash of a secret that nobody has: the key opens nothing, and can be revoked like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
+from uuid import UUID
+
+import orjson
+
+from gateway.identity.api_keys import KeyHasher, mint_key
+from gateway.identity.key_rows import revoke_guard
+from gateway.mutations import Operation
+from gateway.open_decisions import FORWARD, close_guard, doubt_guard
+from ledger import canonical
+from ledger.entry import Entry
+from ledger.errors import FormatError
+from ledger.events import (
+    CommitDecided,
+    CommitSettled,
+    Decided,
+    EventData,
+    KeyCreated,
+    KeyRevoked,
+    LineageReceived,
+    Settled,
+    from_data,
+)
+from ledger.guards import Guard, GuardCall
+from ledger.queries import load_queries
+
+E = TypeVar("E", bound=EventData)
+
+REPLAY_GUARDS: Final = tuple(
+    Guard(name=name.replace("_", ".", 1), statements=(statement,))
+    for name, statement in load_queries("gateway", "replay.sql").items()
+)
+"""What a replay needs beside the guards of the gateway itself."""
+
+
+class Told(Protocol):
+    """An entry that is replayed."""
+
+    @property
+    def entry(self) -> Entry:
+        """The entry."""
+
+    def part(self, name: str, /) -> bytes:
+        """Return a payload part of it, or raise."""
+
+
+def gateway_guards(random: Callable[[int], bytes]) -> Callable[[Sequence[Told]], Iterable[GuardCall]]:
+    """
+    Return what tells the guards of the gateway's groups; `random` makes the secret that nobody has.
+    """
+    lost = KeyHasher().hash(mint_key(random))
+
+    def guards(group: Sequence[Told]) -> Iterator[GuardCall]:
+        decisions: dict[str, tuple[Told, CommitDecided]] = {}
+        for told in group:
+            entry = told.entry
+            match entry.type:
+                case CommitDecided.TYPE:
+                    decided = from_data(CommitDecided, entry.data)
+                    decisions[entry.key] = (told, decided)
+                    if decided.decision is Decided.APPROVED and FORWARD in entry.parts:
+                        yield _opened(told, decided)
+                case CommitSettled.TYPE:
+                    settled = from_data(CommitSettled, entry.data)
+                    if settled.decision != str(entry.group_id):
+                        unknown = settled.outcome is Settled.UNKNOWN
+                        yield (doubt_guard if unknown else close_guard)(UUID(settled.decision), entry.key)
+                    elif settled.outcome is Settled.ACCEPTED:
+                        yield _changed(*decisions[entry.key], settled)
+                case KeyCreated.TYPE:
+                    key = from_data(KeyCreated, entry.data)
+                    named = {"key_id": key.id, "prefix": key.prefix, "hash": lost, "actor": key.actor}
+                    yield GuardCall("key.create", named)
+                case KeyRevoked.TYPE:
+                    yield revoke_guard(from_data(KeyRevoked, entry.data).id)
+
+    return guards
+
+
+def subject_of(entry: Entry, part: str) -> str | None:
+    """
+    Return the actor whom a payload part is about, as the gateway has said when it appended it; None if nobody.
+    """
+    return entry.actor if entry.type in {CommitDecided.TYPE, LineageReceived.TYPE} and part != FORWARD else None
+
+
+def _opened(told: Told, decided: CommitDecided) -> GuardCall:
+    forward = _members(told.part(FORWARD), {"deadline", "owner", "requirements", "result"})
+    identifier = decided.identifier
+    return GuardCall(
+        "decision.open",
+        {
+            "decision": told.entry.group_id,
+            "key": told.entry.key,
+            "operation": decided.operation,
+            "alias": identifier.alias,
+            "namespace": list(identifier.namespace),
+            "name": identifier.name,
+            "base": decided.base,
+            "table_uuid": decided.table_uuid,
+            "snapshots": list(decided.snapshots),
+            "owner": forward["owner"],
+            "deadline": canonical.parse_time(str(forward["deadline"])),
+            "requirements": forward["requirements"],
+            "result": forward["result"],
+        },
+    )
+
+
+def _changed(told: Told, decided: CommitDecided, settled: CommitSettled) -> GuardCall:
+    """Return the guard of an accepted change of the built-in catalog."""
+    identifier = decided.identifier
+    names: dict[str, object] = {"alias": identifier.alias, "namespace": list(identifier.namespace)}
+    match Operation(decided.operation):
+        case Operation.NAMESPACE_CREATE:
+            return GuardCall("namespace.create", names | {"properties": _json(_body(told).get("properties") or {})})
+        case Operation.NAMESPACE_UPDATE:
+            body = _body(told)
+            changes = {"removals": body.get("removals") or [], "updates": _json(body.get("updates") or {})}
+            return GuardCall("namespace.replay", names | changes)
+        case Operation.NAMESPACE_DROP:
+            return GuardCall("namespace.drop", names)
+        case operation:
+            names |= {"name": identifier.name, "base": decided.base}
+            pointer = {"metadata_location": settled.metadata_location, "metadata_sha256": settled.metadata_sha256}
+            if operation is Operation.TABLE_DROP:
+                return GuardCall("table.drop", names)
+            if operation is Operation.TABLE_CREATE:
+                return GuardCall("table.create", names | pointer | {"table_uuid": settled.table_uuid})
+            return GuardCall("table.swap", names | pointer)
+
+
+def _body(told: Told) -> Mapping[str, Any]:
+    """Return the body of the request, as the part `inputs` has it."""
+    try:
+        body = orjson.loads(orjson.loads(told.part("inputs"))["body"])
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise FormatError("part inputs", expected="a request with its body", found=error) from error
+    if not isinstance(body, dict):
+        raise FormatError("part inputs", expected="an object as body", found=body)
+    return body
+
+
+def _members(payload: bytes, names: set[str]) -> Mapping[str, Any]:
+    try:
+        members = orjson.loads(payload)
+    except orjson.JSONDecodeError as error:
+        raise FormatError("payload part", expected="JSON", found=error) from error
+    if not isinstance(members, dict) or members.keys() != names:
+        raise FormatError("payload part", expected=f"an object of {sorted(names)}", found=payload)
+    return members
+
+
+def _json(properties: Mapping[str, str]) -> str:
+    return orjson.dumps(properties).decode()

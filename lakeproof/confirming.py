@@ -1,0 +1,33 @@
+"""
+Confirms the logs before a command appends to them: a server that has just started takes nothing until that is done.
+
+`lakeproof up` has its signer for this. A command that is alone on the server of its home does one round of it.
+"""
+
+from __future__ import annotations
+
+from lakeproof.errors import ServerError
+from lakeproof.postgres import Say
+from lakeproof.services import Services
+from lakeproof.signing import open_signer
+from ledger.signing.errors import KeyUnavailableError
+from ledger.signing.key_directory import KeyDirectoryError, holds_keys
+
+
+async def confirm_logs(services: Services, say: Say) -> None:
+    """
+    Let the signer of this home compare every log once; nothing if another process does that, or has the key.
+
+    What keeps the signer from it is said with `say`: commands that append nothing go on, the others will be refused.
+    """
+    foundation = services.foundation
+    if foundation.settings.dsn is not None and not holds_keys(foundation.keys):
+        return  # a server of the user's, perhaps seen from a machine where no signer has ever run
+    try:
+        signer = await open_signer(services)
+        await signer.sign_once()
+    except (KeyDirectoryError, KeyUnavailableError, ServerError) as error:
+        say(f"the logs cannot be confirmed: {error}")
+        return
+    for refusal in signer.refused.values():
+        say(str(refusal))

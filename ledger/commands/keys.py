@@ -1,0 +1,147 @@
+"""
+The commands on the life of the signer's keys: `keys show`, `rotate`, `retire`, `generate` and `follow`.
+
+They work beside a running `lakeproof up`, which takes the change up in its next round of signing. `follow` is for those
+who verify: it needs files and a key alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ledger.commands.console import AsJson, failure, one_line, progress, show_json, verdict
+from ledger.commands.verifying import NOT_PINNED, TrustedKeys
+from ledger.errors import LedgerError
+from ledger.note import VerifierKey
+from ledger.signing.key_history import KeyHistory
+from ledger.signing.keys import key_id
+from ledger.verify.rules import Report
+
+if TYPE_CHECKING:  # at run time these would load the database driver
+    from ledger.commands.room import OpenRoom
+
+
+def add_keys(app: typer.Typer, open_room: OpenRoom) -> None:
+    """
+    Add the group `keys`; all but `generate` and `follow` call `open_room`.
+    """
+    keys = typer.Typer(
+        help="Show, rotate and retire the signer's keys.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        add_completion=False,
+    )
+    app.add_typer(keys, name="keys")
+    _add_life(keys, open_room)
+    _add_following(keys)
+
+    @keys.command()
+    def show(*, as_json: AsJson = False) -> None:
+        """Show the keys of this installation, where each is in its life, and what holds it."""
+        from ledger.commands.keys_room import list_keys
+
+        with failure():
+            listed = asyncio.run(list_keys(open_room))
+            if as_json:
+                show_json({"keys": listed})
+                return
+            for key in listed:
+                typer.echo(f"{key['state']:<12} {key['held_by']:<6} {key['id']}  {key['verifier_key']}")
+
+    @keys.command()
+    def generate(file: Annotated[Path, typer.Argument(help="The file to make.", show_default=False)]) -> None:
+        """Make a key in a new file of mode 0600, here or on another machine, for `rotate --from`."""
+        from ledger.signing.keys import generate_key_file
+
+        with failure():
+            typer.echo(f"{generate_key_file(file).key_id} in {file}")
+
+
+def _add_following(keys: typer.Typer) -> None:
+    @keys.command()
+    def follow(
+        system: Annotated[Path, typer.Argument(help="The system log, exported.", show_default=False)],
+        log: Annotated[
+            Path | None, typer.Argument(help="Another log of that signer, exported.", show_default=False)
+        ] = None,
+        *,
+        key: TrustedKeys = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """Verify logs through rotations of the signer's keys. Exit code 0: verified, 1: broken, 2: could not tell."""
+        from ledger.verify.directory import verify_directory
+        from ledger.verify.signer_keys import verify_system_directory
+
+        with verdict(as_json=as_json):
+            if not key:
+                raise LedgerError(NOT_PINNED)
+            pinned = [VerifierKey.parse(text) for text in key]
+            with progress("entries verified") as told:
+                report, history = verify_system_directory(system, pinned, progress=told)
+            reports = [report]
+            if log is not None:
+                with progress("entries verified") as told:
+                    reports.append(verify_directory(log, history, progress=told))
+            if as_json:
+                show_json(_followed(history, reports))
+                return
+            for term in history.terms:
+                typer.echo(f"{'in force' if term.last is None else 'retired':<9} {key_id(term.public)}")
+            for one in reports:
+                typer.echo(f"{one.size:,} entries of {one_line(one.origin)}, root {one.root.hex()}")
+            typer.echo("OK")
+
+
+def _add_life(keys: typer.Typer, open_room: OpenRoom) -> None:
+    @keys.command()
+    def rotate(
+        *,
+        brought: Annotated[
+            Path | None,
+            typer.Option("--from", metavar="FILE", help="A key that `generate` has made.", show_default=False),
+        ] = None,
+        agent_key: Annotated[
+            str | None,
+            typer.Option(
+                "--agent-key",
+                metavar="SHA256:…",
+                help="A key of the agent, as `ssh-add -l` has it.",
+                show_default=False,
+            ),
+        ] = None,
+    ) -> None:
+        """Let a new key sign beside the one in use; without an option it is made now, in a file."""
+        from ledger.commands.keys_room import rotate_to_agent_key, rotate_to_file_key, rotate_to_new_key
+
+        with failure():
+            if brought is not None and agent_key is not None:
+                raise typer.BadParameter("name --from or --agent-key, not both")
+            if agent_key is not None:
+                said = asyncio.run(rotate_to_agent_key(open_room, agent_key))
+            elif brought is not None:
+                said = asyncio.run(rotate_to_file_key(open_room, brought))
+            else:
+                said = asyncio.run(rotate_to_new_key(open_room))
+            typer.echo(said)
+
+    @keys.command()
+    def retire() -> None:
+        """Let the older of two keys sign no more, and destroy its private half."""
+        from ledger.commands.keys_room import retire_key
+
+        with failure():
+            typer.echo(asyncio.run(retire_key(open_room)))
+
+
+def _followed(history: KeyHistory, reports: Sequence[Report]) -> dict[str, object]:
+    """Return what `follow` has found, for `--json`."""
+    return {
+        "status": "verified",
+        "keys": [{"id": key_id(term.public), "retired": term.last is not None} for term in history.terms],
+        "logs": [{"origin": one.origin, "size": one.size, "root": one.root.hex()} for one in reports],
+    }

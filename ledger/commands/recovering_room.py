@@ -1,0 +1,114 @@
+"""
+What `adopt` and `recover` do in the room of an installation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from psycopg import AsyncConnection
+
+from ledger.commands.room import LogRoom, OpenRoom
+from ledger.continuing import continue_log, tenant_of
+from ledger.errors import LedgerError, NoSuchLogError
+from ledger.read import Log
+from ledger.recover import recover_log
+from ledger.recovery_desk import RecoveryDesk
+from ledger.signing.adoption import Adoptable, adopt, read_adoptable
+from ledger.signing.signer import Signer, Standing
+from ledger.verify.rules import Progress
+
+
+async def adopt_log(open_room: OpenRoom, name: str, agree: Callable[[str], bool], *, progress: Progress) -> str:
+    """
+    Show what is stored of a log, and make its newest checkpoint the signer's last note if `agree` says so.
+
+    Raises:
+        LedgerError: if there is nothing to adopt, the log is broken, or it was not agreed to.
+    """
+    async with open_room() as room, room.recovery_desk() as desk:
+        log = await room.find_log(name)
+        adoptable = await read_adoptable(desk.auditor, log, desk.keys, progress=progress)
+        if not agree(_shown(log.origin, adoptable)):
+            raise LedgerError("nothing was adopted")
+        adopt(desk.keys, adoptable)
+        await desk.signer.sign_once()
+        return f"adopted: the signer goes on from {adoptable.checkpoint.size:,} entries of {log.origin}"
+
+
+async def recover_from_export(open_room: OpenRoom, name: str, directory: Path, *, progress: Progress) -> str:
+    """
+    Replay what the database has lost of a log from an exported directory.
+
+    Raises:
+        LedgerError: if the export cannot be used; what was replayed stays and is gone on with.
+    """
+    async with open_room() as room, room.recovery_desk() as desk:
+        log = await _find_or_make(room, desk, name)
+        async with await AsyncConnection.connect(desk.appender_dsn, autocommit=True) as appender:
+            recovered = await recover_log(
+                desk.auditor, appender, log, directory, keys=desk.keys, replay=desk.replay, progress=progress
+            )
+        await desk.signer.sign_once()
+        return (
+            f"{recovered.to_index - recovered.from_index:,} entries replayed, {recovered.from_index:,} to "
+            f"{recovered.to_index - 1:,} of {log.origin}, with {recovered.parts:,} payload parts\n"
+            f"{_standing(desk.signer, log.origin)}\n"
+            "not in a log, and so not brought back: names behind actors, and the secrets of API keys made since (make "
+            "those anew)"
+        )
+
+
+async def recover_under_new_origin(open_room: OpenRoom, name: str, identity: str) -> str:
+    """
+    Close a log that cannot be recovered and begin another; make it a tenant's of the same name.
+
+    Raises:
+        LedgerError: if nothing of the log is lost, or the new one cannot be made.
+    """
+    async with open_room() as room, room.recovery_desk() as desk:
+        log = await room.find_log(name)
+        successor, continuation = await continue_log(
+            desk.auditor, log, keys=desk.keys, make_log=desk.make_log, append=desk.append, now=desk.clock()
+        )
+        await desk.signer.sign_once()
+        key = await desk.found(log, successor, identity)
+        return (
+            f"{log.origin} is closed: signed were {continuation.signed.size:,} entries, "
+            f"{continuation.size:,} are in the database\n"
+            f"{successor.origin} goes on from it, as its first entry says\n"
+            f"first API key, shown once: {key}\n"
+            "policies, access rules, catalogs and tables are not carried over: make them again in the new log"
+        )
+
+
+async def _find_or_make(room: LogRoom, desk: RecoveryDesk, name: str) -> Log:
+    """Return the log of that name; one that was signed here and is younger than the backup is made again, empty."""
+    try:
+        return await room.find_log(name)
+    except NoSuchLogError:
+        tenant = tenant_of(name)
+        if tenant is None or name not in desk.keys.read_notes():
+            raise
+        return await desk.make_log(name, tenant)
+
+
+def _shown(origin: str, adoptable: Adoptable) -> str:
+    stored, noted = adoptable.checkpoint, adoptable.noted
+    known = f"size {noted.checkpoint.size:,}, root {noted.checkpoint.root.hex()}" if noted else "none"
+    return (
+        f"log                {origin}\n"
+        f"in the database    size {adoptable.size:,}, root {adoptable.root.hex()}, verified\n"
+        f"newest checkpoint  size {stored.size:,}, root {stored.root.hex()}\n"
+        f"signer's last note {known}\n"
+        "The key directory is older than this database. If the database was restored, too, more may have been signed "
+        "than either knows: ask a witness or an auditor for the newest checkpoint they have seen."
+    )
+
+
+def _standing(signer: Signer, origin: str) -> str:
+    if signer.standing is not Standing.SIGNING:
+        return "the signer that is at work confirms it in its next round"
+    refusal = signer.refused.get(origin)
+    return "the signer has confirmed it" if refusal is None else str(refusal)

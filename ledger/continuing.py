@@ -1,0 +1,102 @@
+"""
+Closes a log that cannot be recovered, and begins the one that goes on from it under another origin.
+
+Guarantee: a log is closed only if its database does not go on from what was signed, and only once: the new log's first
+entry names the old one's last note and what was still there. Nothing of the old log is copied or rewritten; it stays
+where it is, can be read and verified as far as it goes, and nothing is signed of it or appended to it any more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TypeAlias
+from uuid import UUID
+
+from ledger.continuation import Continuation, check_continuation, predecessor_origin, successor_origin
+from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
+from ledger.events import LogContinued, to_data
+from ledger.keys import format_key
+from ledger.read import Connection, Log, read_entries, read_head
+from ledger.replay import RecoveryError
+from ledger.sequence import Appended, Group, Head, Stale
+from ledger.signing.key_directory import KeyDirectory, SignedNote
+from ledger.stored_tree import read_frontier
+
+MakeLog: TypeAlias = Callable[[str, UUID], Awaitable[Log]]
+"""Makes the log of an origin, which belongs to the tenant of that id, if it is not there; the owner's work."""
+Append: TypeAlias = Callable[[int, Group], Awaitable[Appended | Stale]]
+
+
+async def continue_log(
+    auditor: Connection, log: Log, *, keys: KeyDirectory, make_log: MakeLog, append: Append, now: datetime
+) -> tuple[Log, Continuation]:
+    """
+    Begin the log that goes on from `log`, and return it with what its first entry says; safe to repeat after a crash.
+
+    Raises:
+        RecoveryError: if the log goes on from what was signed, nothing of it was signed, or it is the system log.
+        BrokenError: if the new log does not begin with what it must.
+        LedgerError: if the log cannot be made or appended to.
+    """
+    if log.tenant is None:
+        raise RecoveryError(
+            f"log {log.origin} is the installation's own, in which tenants are looked up: it can be recovered from an "
+            "export only (--from)"
+        )
+    noted = keys.read_notes().get(log.origin)
+    if noted is None:
+        raise RecoveryError(f"the signer holds no note of {log.origin}: there is nothing to go on from")
+    head = await read_head(auditor, log.log_id)
+    await _check_lost(auditor, log, head, noted)
+    origin = successor_origin(log.origin)
+    successor = await make_log(origin, _tenant_of_successor(origin))
+    if (await read_head(auditor, successor.log_id)).size == 0:
+        await append(successor.log_id, _continued(log, noted, head, now))
+    (first,) = await read_entries(auditor, successor.log_id, from_index=0, to_index=1)
+    continuation = check_continuation(first, keys.verifier_keys(log.origin))
+    if continuation is None:
+        raise RecoveryError(f"log {origin} does not say what it goes on from")
+    return successor, continuation
+
+
+def tenant_of(origin: str) -> UUID | None:
+    """
+    Return the id of the tenant to whom the log of that origin belongs, None if the origin is not a tenant's.
+    """
+    if predecessor_origin(origin) is not None:
+        return _tenant_of_successor(origin)
+    last = origin.rpartition("/")[2]
+    return UUID(last) if re.fullmatch("[0-9a-f]{32}", last) else None
+
+
+def _tenant_of_successor(origin: str) -> UUID:
+    """A log's reader sees the rows of one log, so the new log has a tenant of its own; derived, so that it is one."""
+    return derived_group_id("log.successor", {"origin": origin})
+
+
+async def _check_lost(auditor: Connection, log: Log, head: Head, noted: SignedNote) -> None:
+    """Check that the database does not go on from the last note: a log that does is never closed."""
+    signed = noted.checkpoint
+    if head.size >= signed.size and (await read_frontier(auditor, log.log_id, signed.size)).root() == signed.root:
+        raise RecoveryError(
+            f"log {log.origin} holds {head.size} entries and goes on from what was signed ({signed.size}): nothing is "
+            "lost, and it stays open"
+        )
+
+
+def _continued(log: Log, noted: SignedNote, head: Head, now: datetime) -> Group:
+    event = LogContinued(origin=log.origin, note=noted.note.decode(), size=head.size, root=head.frontier.root().hex())
+    data = to_data(event)
+    prepared = prepare(
+        Event(
+            type=event.TYPE,
+            version=event.VERSION,
+            key=format_key("log", [log.origin]),
+            actor=SYSTEM_ACTOR,
+            occurred_at=now,
+            data=data,
+        )
+    )
+    return Group(id=derived_group_id(event.TYPE, {"origin": successor_origin(log.origin)}), then=(prepared,))

@@ -1,0 +1,274 @@
+"""
+Replays groups into a log that has lost them: entries to the byte, payload parts, tiles, head and guarded rows.
+
+Guarantee: each transaction adds whole groups behind the head that it has locked, and makes of the rows beside the log
+what their guards made of them before; nothing is added behind any other head. A room tells which guards its groups ran
+(`Guarded`), and the guards themselves run again: what does not fit the rows that are there stops the replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import psycopg
+from psycopg import AsyncConnection
+
+from ledger import canonical
+from ledger.directory import LogDirectory, bundle_places, parse_parts_path
+from ledger.entry import Branch, Entry, parse_entry
+from ledger.errors import BrokenError, Fault, LedgerError
+from ledger.event import Part, PreparedEvent, is_control
+from ledger.events import PayloadErased, from_data
+from ledger.guards import GuardCall, GuardRegistry
+from ledger.merkle import leaf_hash
+from ledger.queries import load_queries
+from ledger.read import Log, parse_head
+from ledger.sealing import key_id_of, stored_bytes
+from ledger.sequence import Group, Head, Row
+from ledger.tiles import TILE_WIDTH, Pending, Tile, complete_tiles
+
+_QUERIES: Final = load_queries("ledger", "recover.sql")
+
+BATCH_ENTRIES: Final = 1_024
+"""A transaction ends with the group that reaches this many entries."""
+
+
+class RecoveryError(LedgerError):
+    """The log cannot be recovered like this; says why, and what to do. What was replayed stays, and is gone on with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One entry of a group that is replayed, and the payload parts of it that the export has."""
+
+    entry: Entry
+    data: bytes
+    parts: tuple[Part, ...]
+
+    def part(self, name: str) -> bytes:
+        """
+        Return the payload part of that name, from which a guarded row is made.
+
+        Raises:
+            RecoveryError: if the export does not have it.
+        """
+        for part in self.parts:
+            if part.name == name:
+                return part.payload
+        raise RecoveryError(
+            f"entry {self.entry.index} ({self.entry.type}): expected its payload part {name}, from which rows beside "
+            "the log are made, found none in the export: name one that was made with --parts"
+        )
+
+
+Guarded: TypeAlias = Callable[[Sequence[Told]], Iterable[GuardCall]]
+"""Tells which guards made the rows that a group whose guards held has changed: a room's half of a replay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """
+    How groups become rows again: `guards` by name, which of them a group ran (`guarded`, one a room), whom a payload
+    part is about (`subject_of` entry and name), and how it is sealed (`seal`, as before an append).
+    """
+
+    guards: GuardRegistry
+    guarded: Sequence[Guarded]
+    subject_of: Callable[[Entry, str], str | None]
+    seal: Callable[[Group], Awaitable[Group]]
+
+
+def core_guards(group: Sequence[Told]) -> Iterator[GuardCall]:
+    """
+    Tell which rows of the log's own a group has made: versions of what people edit, and people who were erased.
+    """
+    for told in group:
+        if told.entry.type == PayloadErased.TYPE:
+            erased = from_data(PayloadErased, told.entry.data)
+            if erased.subject is not None:
+                yield GuardCall("subject.erase", {"subject": erased.subject})
+        version = told.entry.data.get("version")
+        if is_control(told.entry.type) and isinstance(version, int):
+            key = {"key": told.entry.key}
+            yield (
+                GuardCall("aggregate.create", key)
+                if version == 1
+                else GuardCall("aggregate.change", {**key, "version": version})
+            )
+
+
+def read_groups(directory: LogDirectory, start: int, size: int) -> Iterator[list[Told]]:
+    """
+    Yield the groups of an exported log from index `start` on, each with the parts that the export has.
+
+    The export must have been verified, and a group must begin at `start`.
+
+    Raises:
+        BrokenError, UnreadableError: if it has changed since.
+    """
+    disclosed = {index for file in directory.files() if (index := parse_parts_path(file)) is not None}
+    group: list[Told] = []
+    for bundle, width in list(bundle_places(size))[start // TILE_WIDTH :]:
+        for position, data in enumerate(directory.read_bundle(bundle, width)):
+            if (index := bundle * TILE_WIDTH + position) < start:
+                continue
+            entry = parse_entry(data)
+            parts = tuple(directory.read_parts(index)) if index in disclosed else ()
+            group.append(Told(entry=entry, data=data, parts=parts))
+            if entry.position == entry.of - 1:
+                yield group
+                group = []
+
+
+def batches(groups: Iterable[list[Told]]) -> Iterator[list[list[Told]]]:
+    """
+    Yield the groups in lists, one for each transaction.
+    """
+    batch: list[list[Told]] = []
+    entries = 0
+    for group in groups:
+        batch.append(group)
+        entries += len(group)
+        if entries >= BATCH_ENTRIES:
+            yield batch
+            batch, entries = [], 0
+    if batch:
+        yield batch
+
+
+class Replayer:
+    """Adds groups to one log, over a connection of the appender's role in autocommit mode; `edge` is its tree's."""
+
+    def __init__(self, connection: AsyncConnection[Any], log: Log, replay: Replay, *, edge: Pending) -> None:
+        self.parts = 0
+        self._connection = connection
+        self._log = log
+        self._replay = replay
+        self._edge = edge
+
+    async def add(self, batch: Sequence[Sequence[Told]], head: Head) -> Head:
+        """
+        Write whole groups behind `head`, in one transaction, and return the new head.
+
+        Raises:
+            RecoveryError: if the head is another, or somebody else holds it; nothing is written then.
+            BrokenError: if the rows beside the log are not what the log before these groups tells.
+        """
+        rows = [row for group in batch for row in await self._rows(group)]
+        tiles, edge = complete_tiles(size=head.size, pending=self._edge, leaves=[row.leaf for row in rows])
+        new_head = Head(
+            size=head.size + len(rows),
+            last=rows[-1].leaf,
+            frontier=head.frontier.extended(row.leaf for row in rows),
+            control_index=max((row.index for row in rows if row.is_control), default=head.control_index),
+            recorded_at=batch[-1][-1].entry.recorded_at,
+        )
+        try:
+            async with self._connection.transaction():
+                await self._lock(head)
+                await self._write(rows, tiles, new_head)
+                for group in batch:
+                    await self._make_guarded_rows(group)
+        except psycopg.errors.LockNotAvailable as error:
+            raise RecoveryError(
+                f"another process holds the head of {self._log.origin}: end what appends to it, and run this again"
+            ) from error
+        self._edge = edge
+        self.parts += sum(len(row.parts) for row in rows)
+        return new_head
+
+    async def _lock(self, head: Head) -> None:
+        await self._connection.execute(_QUERIES["bound_waits"])
+        row = await (await self._execute("lock_head")).fetchone()
+        if row is None or parse_head(row)[1] != head:
+            found = "none" if row is None else f"another, of {row[1]}"
+            raise RecoveryError(
+                f"log {self._log.origin}: expected the head of {head.size} entries, found {found}: somebody else "
+                "appends; end what does, and run this again"
+            )
+
+    async def _write(self, rows: Sequence[Row], tiles: Sequence[Tile], head: Head) -> None:
+        await self._execute(
+            "replay_entries",
+            indices=[row.index for row in rows],
+            entries=[row.entry for row in rows],
+            leaves=[row.leaf for row in rows],
+            types=[row.type for row in rows],
+            keys=[row.key for row in rows],
+            controls=[row.is_control for row in rows],
+            group_ids=[row.group_id for row in rows],
+        )
+        parts = [(row.index, part) for row in rows for part in row.parts]
+        await self._execute(
+            "replay_parts",
+            indices=[index for index, _ in parts],
+            names=[part.name for _, part in parts],
+            subjects=[part.subject for _, part in parts],
+            key_ids=[key_id_of(part) for _, part in parts],
+            sealed=[stored_bytes(part) for _, part in parts],
+        )
+        await self._execute(
+            "replay_tiles",
+            levels=[tile.level for tile in tiles],
+            tiles=[tile.index for tile in tiles],
+            hashes=[tile.pack() for tile in tiles],
+            roots=[tile.root() for tile in tiles],
+        )
+        await self._execute(
+            "replay_head",
+            size=head.size,
+            last=head.last,
+            frontier=head.frontier.pack(),
+            control=head.control_index,
+            recorded=head.recorded_at,
+        )
+
+    async def _execute(self, query: str, **columns: object) -> psycopg.AsyncCursor[Any]:
+        return await self._connection.execute(_QUERIES[query], {"log_id": self._log.log_id, **columns})
+
+    async def _rows(self, group: Sequence[Told]) -> list[Row]:
+        """Return the rows of a group as its append made them, parts of people sealed."""
+        sealed = await self._replay.seal(Group(id=group[0].entry.group_id, then=tuple(map(self._prepared, group))))
+        return [
+            Row(
+                index=told.entry.index,
+                entry=told.data,
+                leaf=leaf_hash(told.data),
+                type=told.entry.type,
+                key=told.entry.key,
+                is_control=is_control(told.entry.type),
+                group_id=told.entry.group_id if told.entry.position == 0 else None,
+                parts=event.parts,
+            )
+            for told, event in zip(group, sealed.then, strict=True)
+        ]
+
+    def _prepared(self, told: Told) -> PreparedEvent:
+        entry, subject_of = told.entry, self._replay.subject_of
+        return PreparedEvent(
+            type=entry.type,
+            version=entry.version,
+            key=entry.key,
+            actor=entry.actor,
+            data=canonical.encode(entry.data),
+            event=b"",  # it stands in the entry already, which is written as it is
+            parts=tuple(replace(part, subject=subject_of(entry, part.name)) for part in told.parts),
+            is_control=is_control(entry.type),
+        )
+
+    async def _make_guarded_rows(self, group: Sequence[Told]) -> None:
+        if group[0].entry.branch is not Branch.THEN:
+            return  # its guards did not hold: nothing was changed
+        for call in (call for guarded in self._replay.guarded for call in guarded(group)):
+            for statement, parameters in self._replay.guards.statements(call, log_id=self._log.log_id):
+                if (await self._connection.execute(statement, parameters)).rowcount != 1:
+                    index = group[0].entry.index
+                    raise BrokenError(
+                        Fault.GROUP,
+                        where=f"rows beside {self._log.origin}",
+                        expected=f"rows that guard {call.guard} of entry {index} fits, as it did before",
+                        found="others: they are not what the log before it tells",
+                        index=index,
+                    )

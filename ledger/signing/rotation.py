@@ -1,0 +1,253 @@
+"""
+The life of the signer's keys: one is made, signs beside the one before, and goes on alone when that is retired.
+
+Rotation:
+1. the new private half is on the disk, or in an agent; the ring tells that the key is joining, with the statement that
+   both keys have signed;
+2. the system log tells of it (`signer.rotated`);
+3. the ring tells that it is active: from here on both keys sign every checkpoint, until the old one is retired.
+
+Retirement, once a checkpoint of the system log covers the rotation:
+1. what the old key has signed last for each log is kept, with the statement that both have signed over it;
+2. the ring tells that the key is retiring: it signs nothing from here on;
+3. the system log tells what it has signed last (`signer.retired`, in pages);
+4. the private half is destroyed, then the ring tells that the key is retired.
+
+Guarantee: whatever stops this between two steps, the signer goes on with what the ring says, and `finish`, `rotate` and
+`retire` take up where it stopped. What the system log is told is the same each time, under ids derived from it.
+
+A step that changes the directory holds its lock, so it happens between two rounds of signing, and what the old key has
+signed last is known exactly. Appending holds no lock: the signer may have to confirm the log meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from ledger.events import SignedTree, SignerCreated, SignerRetired, SignerRotated
+from ledger.keys import format_key
+from ledger.note import VerifierKey
+from ledger.sequence import Appended, Group, Stale
+from ledger.signing.agent import find_key
+from ledger.signing.errors import KeyUnavailableError, RotationError
+from ledger.signing.key_directory import KeyDirectory
+from ledger.signing.key_ring import KeyLife, KeyRecord, KeySource
+from ledger.signing.keys import SEED_SIZE_BYTES, FileKey, NoteSigner, SigningKey, read_seed
+from ledger.signing.stored_keys import (
+    destroy_key,
+    destroy_strays,
+    read_retirement,
+    write_later_key,
+    write_retirement,
+)
+from ledger.signing.succession import state_retirement, state_rotation
+from ledger.signing.telling import told
+
+LOCK_TIMEOUT_S: Final = 30.0
+"""A round of signing holds the directory for well under this, unless its disk or its agent is stuck."""
+
+AppendToSystem: TypeAlias = Callable[[Group], Awaitable[Appended | Stale]]
+"""Appends a group to the system log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewKey:
+    """A key that is to join; `seed` is its private half, None if an agent holds that."""
+
+    key: SigningKey
+    seed: bytes | None = field(repr=False)
+
+
+def new_file_key(*, random: Callable[[int], bytes] = os.urandom) -> NewKey:
+    """
+    Return a new key that is to lie in the key directory; `random` gives that many random bytes.
+    """
+    seed = random(SEED_SIZE_BYTES)
+    return NewKey(key=FileKey.from_seed(seed), seed=seed)
+
+
+def brought_file_key(path: Path) -> NewKey:
+    """
+    Return the key in a file that was made in advance; it is copied, and the file stays.
+
+    Raises:
+        KeyDirectoryError: if others may read the file, or it holds no key.
+        OSError: if it cannot be read.
+    """
+    seed = read_seed(path)
+    return NewKey(key=FileKey.from_seed(seed), seed=seed)
+
+
+def agent_key(socket: Path, key_id: str) -> NewKey:
+    """
+    Return a key that the agent behind `socket` holds.
+
+    Raises:
+        KeyUnavailableError: if it holds no such key, or cannot be asked.
+    """
+    return NewKey(key=find_key(socket, key_id), seed=None)
+
+
+class KeyKeeper:
+    """Changes the keys of one signer. `origin` is the system log's, `clock` gives the time of what happens."""
+
+    def __init__(
+        self, directory: KeyDirectory, *, origin: str, append: AppendToSystem, clock: Callable[[], datetime]
+    ) -> None:
+        self._directory = directory
+        self._origin = origin
+        self._append = append
+        self._clock = clock
+
+    async def tell_first(self) -> None:
+        """
+        Tell the system log of the first key, if it does not know it.
+
+        Raises:
+            LedgerError: if it cannot be appended.
+        """
+        key = self._directory.first_verifier_key(self._origin)
+        await self._tell(SignerCreated(vkey=key.format()), key)
+
+    async def finish(self) -> KeyRecord | None:
+        """
+        Take up a rotation or a retirement that was stopped, and return its key; None if there is nothing to take up.
+
+        Raises:
+            LedgerError: if the log or the directory cannot be written.
+        """
+        ring = self._directory.keys.ring
+        if (joining := ring.find(KeyLife.JOINING)) is not None:
+            return await self._finish_rotation(joining)
+        if (retiring := ring.find(KeyLife.RETIRING)) is not None:
+            return await self._finish_retirement(retiring)
+        return None
+
+    async def rotate(self, make: Callable[[], NewKey]) -> KeyRecord:
+        """
+        Let a new key join and sign beside the active one; return it. One that was stopped while it joined is taken up.
+
+        Raises:
+            RotationError: if an older key still overlaps, or the new one was there before.
+            KeyUnavailableError: if one of the two keys does not sign.
+            LedgerError, OSError: if the log or the directory cannot be written; it is taken up from there.
+        """
+        taken_up = await self.finish()
+        if taken_up is not None and taken_up.life is KeyLife.ACTIVE:
+            return taken_up
+        await self.tell_first()
+        return await self._finish_rotation(await asyncio.to_thread(self._join, make))
+
+    async def retire(self) -> KeyRecord:
+        """
+        Let the overlapping key sign no more and destroy its private half; return it.
+
+        Raises:
+            RotationError: if no key overlaps, or nothing that was signed covers the rotation yet.
+            KeyUnavailableError: if the active key does not sign.
+            LedgerError, OSError: if the log or the directory cannot be written; it is taken up from there.
+        """
+        taken_up = await self.finish()
+        if taken_up is not None and taken_up.life is KeyLife.RETIRED:
+            return taken_up
+        return await self._finish_retirement(await asyncio.to_thread(self._silence))
+
+    def _join(self, make: Callable[[], NewKey]) -> KeyRecord:
+        """Do step 1 of a rotation."""
+        directory = self._directory
+        with directory.locked(timeout_s=LOCK_TIMEOUT_S):
+            new = make()
+            source = KeySource.AGENT if new.seed is None else KeySource.FILE
+            record = KeyRecord(public=new.key.public_key, life=KeyLife.JOINING, source=source)
+            directory.keys.ring.joined(record)  # refuses, if it does, before anything is written
+            successor = NoteSigner(name=self._origin, key=new.key)
+            statement = state_rotation(directory.signer(self._origin), successor)
+            # The ring must be there before a later key is: without one, a later key is a sign of a lost ring.
+            directory.replace_ring(directory.keys.ring)
+            destroy_strays(directory.path, directory.keys.ring)
+            if new.seed is not None:
+                write_later_key(directory.path, new.seed, record.public)
+            joining = replace(record, rotation=statement.note)
+            directory.replace_ring(directory.keys.ring.joined(joining))
+            return joining
+
+    async def _finish_rotation(self, joining: KeyRecord) -> KeyRecord:
+        """Do steps 2 and 3 of a rotation."""
+        previous = VerifierKey.ed25519(name=self._origin, public=self._directory.keys.ring.active.public)
+        successor = VerifierKey.ed25519(name=self._origin, public=joining.public)
+        event = SignerRotated(vkey=successor.format(), previous=previous.format(), note=joining.rotation or "")
+        rotated_at = await self._tell(event, successor)
+        return await asyncio.to_thread(self._activate, joining.public, rotated_at)
+
+    def _activate(self, public: bytes, rotated_at: int) -> KeyRecord:
+        directory = self._directory
+        with directory.locked(timeout_s=LOCK_TIMEOUT_S):
+            joining = directory.keys.ring.find(KeyLife.JOINING)
+            if joining is not None and joining.public == public:  # else another process has just done it
+                directory.replace_ring(directory.keys.ring.activated(rotated_at=rotated_at))
+            return directory.keys.ring.active
+
+    def _silence(self) -> KeyRecord:
+        """Do steps 1 and 2 of a retirement."""
+        directory = self._directory
+        with directory.locked(timeout_s=LOCK_TIMEOUT_S):
+            ring = directory.keys.ring
+            old = ring.find(KeyLife.OVERLAPPING)
+            if old is None:
+                raise RotationError("there is no key to retire: lakeproof ledger keys rotate makes a new one first")
+            retired = VerifierKey.ed25519(name=self._origin, public=old.public)
+            active, last = directory.signers(self._origin)
+            trees = [
+                SignedTree(origin=origin, size=noted.checkpoint.size, root=noted.checkpoint.root.hex())
+                for origin, noted in directory.read_notes().items()
+            ]
+            try:
+                pages = state_retirement([active, last], retired=retired, successor=active.verifier_key, trees=trees)
+                self._check_covered(trees)
+            except KeyUnavailableError:
+                # The old key is lost. Nothing is signed without it, so no checkpoint will ever cover the rotation.
+                pages = state_retirement([active], retired=retired, successor=active.verifier_key, trees=trees)
+            write_retirement(directory.path, old.public, pages)
+            directory.replace_ring(ring.silenced())
+            return old
+
+    def _check_covered(self, trees: Sequence[SignedTree]) -> None:
+        """Check that a checkpoint, which both keys have signed, covers the rotation: so it is known outside of here."""
+        rotated_at = self._directory.keys.ring.active.rotated_at or 0
+        signed = next((tree.size for tree in trees if tree.origin == self._origin), 0)
+        if signed <= rotated_at:
+            raise RotationError(
+                f"nothing that was signed covers the rotation yet (entry {rotated_at} of {self._origin}, signed are "
+                f"{signed}): let lakeproof up sign, then retire the key"
+            )
+
+    async def _finish_retirement(self, retiring: KeyRecord) -> KeyRecord:
+        """Do steps 3 and 4 of a retirement."""
+        pages, retirement = await asyncio.to_thread(read_retirement, self._directory.path, retiring.public)
+        for page in pages:
+            await self._tell(page, retirement.retired)
+        return await asyncio.to_thread(self._destroy, retiring.public)
+
+    def _destroy(self, public: bytes) -> KeyRecord:
+        directory = self._directory
+        with directory.locked(timeout_s=LOCK_TIMEOUT_S):
+            ring = directory.keys.ring
+            retiring = ring.find(KeyLife.RETIRING)
+            if retiring is not None and retiring.public == public:  # else another process has just done it
+                destroy_key(directory.path, ring, retiring)
+                directory.replace_ring(ring.retired())
+            return next(record for record in directory.keys.ring.records if record.public == public)
+
+    async def _tell(self, event: SignerCreated | SignerRotated | SignerRetired, key: VerifierKey) -> int:
+        """Return the index of the entry that tells of a key."""
+        group = told(event, format_key("signer", (key.key_id.hex(),)), occurred_at=self._clock())
+        outcome = await self._append(group)
+        if not isinstance(outcome, Appended):
+            raise RotationError(f"the system log did not take {event.TYPE}: do it again")
+        return outcome.indices.start

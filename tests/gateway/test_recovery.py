@@ -1,0 +1,228 @@
+"""A whole gateway whose database was set back: log and guarded rows come back from an export, or another log begins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gateway.admin.application import OPERATOR
+from lakeproof.signing import open_signer
+from ledger.continuation import check_continuation
+from ledger.events import Settled
+from ledger.sequence import Group
+from ledger.signing.key_directory import NOTES_FILE
+from ledger.tiles import parse_bundle
+from ledger.verify.directory import verify_directory
+from spark_detect.marks import scan_guard
+from spark_detect.record import record_scan
+from spark_detect.tasks import Scan
+from tests.gateway.recovery_site import export, forget, guarded_rows, run, save, set_back
+from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, TABLES, properties
+from tests.gateway.test_foreign_decisions import decide, settle
+from tests.ledger.logs import change
+from tests.servers.gateways import Gateway
+from tests.spark_detect.test_record import result, scan
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+async def record(gateway: Gateway, what: Scan) -> None:
+    group = record_scan(what, [result(what)], now=NOON)
+    assert isinstance(group, Group)
+    assert group.guard == (scan_guard(what),)
+    await gateway.services.house.append(gateway.acme.log_id, group)
+
+
+async def live_before(gateway: Gateway) -> str:
+    """Do what is in the backup; return the id of a key that is revoked later."""
+    http, admin, log_id = gateway.http, gateway.services.house.admin, gateway.acme.log_id
+    (await http.post(NAMESPACES, json={"namespace": ["sales"], "properties": {"a": "1", "b": "1"}})).raise_for_status()
+    (await http.post(TABLES, json=CREATE)).raise_for_status()
+    (await http.post(TABLES, json={**CREATE, "name": "dropped"})).raise_for_status()
+    await admin.create_policy(log_id, OPERATOR, policy_id="p", expression="true", message="never")
+    await record(gateway, scan())
+    return (await admin.create_key(log_id, OPERATOR, identity="bob@acme.example", roles=[])).id
+
+
+async def live_on(gateway: Gateway, key_id: str) -> tuple[str, str]:
+    """Do what the backup lacks; return the id and the secret of a key that was made then."""
+    http, admin, log_id = gateway.http, gateway.services.house.admin, gateway.acme.log_id
+    change = {"updates": {"a": "2", "c": "ü"}, "removals": ["b"]}
+    (await http.post(f"{SALES}/properties", json=change)).raise_for_status()
+    (await http.post(NAMESPACES, json={"namespace": ["sales", "eu"]})).raise_for_status()
+    (await http.post(NAMESPACES, json={"namespace": ["gone"]})).raise_for_status()
+    (await http.delete(f"{NAMESPACES}/gone")).raise_for_status()
+    (await http.post(TABLES, json={**CREATE, "name": "new"})).raise_for_status()
+    for number in range(3):
+        (await http.post(ORDERS, json=properties(n=str(number)))).raise_for_status()
+    requirement = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 7}
+    assert (await http.post(ORDERS, json=properties([requirement], n="9"))).status_code == 409
+    (await http.delete(f"{TABLES}/dropped")).raise_for_status()
+    await admin.change_policy(log_id, OPERATOR, policy_id="p", expression="1 == 1", message="never")
+    await admin.create_catalog(log_id, OPERATOR, alias="second", kind="builtin", options={})
+    await admin.revoke_key(log_id, OPERATOR, key_id=key_id)
+    made = await admin.create_key(log_id, OPERATOR, identity="eve@acme.example", roles=[])
+    done, doubted, _ = [await decide(gateway.services, log_id) for _ in range(3)]
+    assert await settle(gateway.services, log_id, done, Settled.ACCEPTED)
+    assert not await settle(gateway.services, log_id, done, Settled.FAILED), "it is settled already"
+    assert await settle(gateway.services, log_id, doubted, Settled.UNKNOWN)
+    await record(gateway, replace(scan(), snapshot="1"))
+    await record(gateway, replace(scan(), request="somebody asked"))
+    return made.id, made.secret
+
+
+@pytest.fixture
+def database_of(gateway: Gateway) -> str:
+    return gateway.services.foundation.admin_dsn
+
+
+async def test_a_log_and_its_guarded_rows_are_recovered(gateway: Gateway, database_of: str, tmp_path: Path) -> None:
+    services, acme = gateway.services, gateway.acme
+    revoked = await live_before(gateway)
+    save(database_of)
+    made, secret = await live_on(gateway, revoked)
+    path = await export(services, acme.origin, tmp_path / "acme")
+    await export(services, services.system.origin, tmp_path / "system")
+    rows = guarded_rows(database_of)
+    assert all(rows[table] for table in rows if table != "ledger.erased_subjects")
+
+    set_back(database_of)
+    assert guarded_rows(database_of) != rows
+    signer = await open_signer(services)
+    await signer.sign_once()
+    assert acme.origin in signer.refused
+
+    told = await run(services, "recover", "acme", "--from", path)
+    assert told.exit_code == 0, told.output
+    assert "the signer has confirmed it" in told.output
+    assert guarded_rows(database_of) == rows
+    await signer.sign_once()
+    assert signer.refused == {}
+
+    assert (await gateway.http.post(ORDERS, json=properties(n="after"))).status_code == 200
+    async with gateway.client(secret) as eve:
+        assert (await eve.get(ORDERS)).status_code == 401, "its secret was lost with the row"
+    await services.house.admin.revoke_key(acme.log_id, OPERATOR, key_id=made)
+    again = await run(services, "recover", "acme", "--from", path)
+    assert again.exit_code == 1
+    assert "nothing is missing" in again.output
+
+
+async def test_a_log_that_is_younger_than_the_backup_is_recovered_from_nothing(
+    gateway: Gateway, database_of: str, tmp_path: Path
+) -> None:
+    services, acme = gateway.services, gateway.acme
+    await live_on(gateway, await live_before(gateway))
+    path = await export(services, acme.origin, tmp_path / "acme")
+    rows = guarded_rows(database_of)
+    forget(database_of, acme.log_id)
+    signer = await open_signer(services)
+    await signer.sign_once()
+    assert "no log of this origin" in str(signer.refused[acme.origin])
+    stranger = await run(
+        services, "recover", acme.origin[:-1] + ("1" if acme.origin.endswith("0") else "0"), "--from", path
+    )
+    assert (stranger.exit_code, "expected an origin" in stranger.output) == (1, True)
+    told = await run(services, "recover", acme.origin, "--from", path)
+    assert told.exit_code == 0, told.output
+    assert "the signer has confirmed it" in told.output
+    recovered = guarded_rows(database_of)
+    for table, found in recovered.items():
+        assert [row[1:] for row in found] == [row[1:] for row in rows[table]], table
+
+
+async def test_lost_notes_are_adopted_by_people_alone(gateway: Gateway, tmp_path: Path) -> None:
+    services, acme = gateway.services, gateway.acme
+    await live_before(gateway)
+    await export(services, acme.origin, tmp_path / "acme")
+    (services.foundation.keys / NOTES_FILE).unlink()
+    signer = await open_signer(services)
+    await signer.sign_once()
+    assert "ledger adopt" in str(signer.refused[acme.origin])
+    declined = await run(services, "adopt", "acme")
+    assert (declined.exit_code, "newest checkpoint" in declined.output) == (1, True)
+    await signer.sign_once()
+    assert acme.origin in signer.refused
+    for name in ("acme", "system"):
+        told = await run(services, "adopt", name, "--yes")
+        assert told.exit_code == 0, told.output
+    await signer.sign_once()
+    assert signer.refused == {}
+
+
+async def test_an_export_without_what_rows_are_made_of_is_refused_and_another_goes_on(
+    gateway: Gateway, database_of: str, tmp_path: Path
+) -> None:
+    services, acme = gateway.services, gateway.acme
+    revoked = await live_before(gateway)
+    save(database_of)
+    await live_on(gateway, revoked)
+    path = await export(services, acme.origin, tmp_path / "acme")
+    rows = guarded_rows(database_of)
+    set_back(database_of)
+    (path / "parts").rename(tmp_path / "kept")
+    told = await run(services, "recover", "acme", "--from", path)
+    assert told.exit_code == 1
+    assert "expected its payload part inputs" in told.output
+    (tmp_path / "kept").rename(path / "parts")
+    assert (await run(services, "recover", "acme", "--from", path)).exit_code == 0
+    assert guarded_rows(database_of) == rows
+
+
+async def test_rows_that_the_log_before_does_not_explain_stop_the_replay(
+    gateway: Gateway, database_of: str, tmp_path: Path
+) -> None:
+    services, acme = gateway.services, gateway.acme
+    revoked = await live_before(gateway)
+    save(database_of)
+    await live_on(gateway, revoked)
+    path = await export(services, acme.origin, tmp_path / "acme")
+    set_back(database_of)
+    change(database_of, "UPDATE gateway.tables SET metadata_location = 'elsewhere' WHERE name = 'orders'")
+    told = await run(services, "recover", "acme", "--from", path)
+    assert told.exit_code == 1
+    assert "guard table.swap" in told.output
+
+
+async def test_a_log_that_no_export_has_goes_on_under_another_origin(
+    gateway: Gateway, database_of: str, tmp_path: Path
+) -> None:
+    services, acme = gateway.services, gateway.acme
+    revoked = await live_before(gateway)
+    save(database_of)
+    await live_on(gateway, revoked)
+    await export(services, acme.origin, tmp_path / "acme")
+    system = await export(services, services.system.origin, tmp_path / "system")
+    kept = services.foundation.open_keys().read_notes()[acme.origin]
+    set_back(database_of)
+
+    alone = await run(services, "recover", "system", "--new-origin", "--identity", "ada@acme.example")
+    assert alone.exit_code == 1
+    assert "from an export only" in alone.output
+    await run(services, "recover", "system", "--from", system)
+
+    told = await run(services, "recover", acme.origin, "--new-origin", "--identity", "ada@acme.example")
+    assert told.exit_code == 0, told.output
+    (successor,) = [log for log in await services.logs() if log.origin == f"{acme.origin}/2"]
+    signer = await open_signer(services)
+    await signer.sign_once()
+    assert "closed for ever" in str(signer.refused[acme.origin])
+    assert set(signer.refused) == {acme.origin}
+    exported = await export(services, successor.origin, tmp_path / "successor", refused={acme.origin})
+    verify_directory(exported, [signer.verifier_key(successor.origin)])
+    (bundle,) = (exported / "tile/entries").iterdir()
+    first = parse_bundle((bundle if bundle.is_file() else next(bundle.iterdir())).read_bytes())[0]
+    continuation = check_continuation(first, [signer.verifier_key(acme.origin)])
+    assert continuation is not None
+    assert continuation.signed == kept.checkpoint
+
+    secret = told.output.split("shown once: ")[1].split()[0]
+    async with gateway.client(secret) as http:
+        await services.house.admin.create_catalog(successor.log_id, OPERATOR, alias="lake", kind="builtin", options={})
+        (await http.post(NAMESPACES, json={"namespace": ["sales"]})).raise_for_status()
+    found = await run(services, "verify", "--log", "acme")
+    assert found.exit_code == 0, found.output
+    assert successor.origin in found.output, "the tenant's name means the log that goes on"
