@@ -5,28 +5,47 @@ Guarantee: `open_note` returns a text only if a key that the caller named has si
 the caller named has signed something else in its place.
 
 A signature of an unknown key is kept and otherwise ignored: that is how witnesses add theirs and how keys are replaced.
-The signature algorithm is Ed25519 (RFC 8032), and this is the only module that touches an implementation of it.
+What each type of signature is over, and the implementations of them, are in `signature.py`.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Protocol
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-
+from ledger.encoding import format_base64, parse_base64
 from ledger.errors import BrokenError, Fault, FormatError
+from ledger.signature import (
+    ED25519,
+    ML_DSA_44_COSIGNATURE,
+    NAME_SIZE_BYTES_MAX,
+    TYPES,
+    PrivateKey,
+    check_signature,
+    private_key,
+)
 
-ED25519 = 0x01
-"""The signature type identifier of Ed25519 (signed-note, "Signature types")."""
+__all__ = [
+    "ED25519",
+    "KEY_ID_SIZE_BYTES",
+    "NOTE_SIZE_BYTES_MAX",
+    "SIGNATURES_MAX",
+    "Ed25519Signer",
+    "Note",
+    "Signature",
+    "Signer",
+    "VerifierKey",
+    "format_base64",
+    "format_note",
+    "open_note",
+    "parse_base64",
+    "parse_note",
+    "sign_note",
+]
 
-PUBLIC_KEY_SIZE_BYTES = 32
 KEY_ID_SIZE_BYTES = 4
 
 SIGNATURES_MAX = 100
@@ -54,11 +73,27 @@ class VerifierKey:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        if self.algorithm != ED25519 or len(self.public) != PUBLIC_KEY_SIZE_BYTES:
-            found = f"algorithm {self.algorithm:#04x} and {len(self.public)} bytes"
-            raise FormatError("verifier key", expected="Ed25519 (0x01) and a key of 32 bytes", found=found)
-        if self.key_id != (key_id := _key_id(self.name, self.public)):
+        kind = TYPES.get(self.algorithm)
+        if kind is None or len(self.public) != kind.public_size_bytes:
+            known = ", ".join(f"{number:#04x} ({t.public_size_bytes} bytes)" for number, t in TYPES.items())
+            found = f"{self.algorithm:#04x} and {len(self.public)} bytes"
+            raise FormatError("verifier key", expected=f"a type and a key of its size: {known}", found=found)
+        if self.algorithm == ML_DSA_44_COSIGNATURE and len(self.name.encode()) > NAME_SIZE_BYTES_MAX:
+            expected = f"a name of at most {NAME_SIZE_BYTES_MAX} bytes, which ML-DSA-44 signs along"
+            raise FormatError("verifier key", expected=expected, found=self.name)
+        if self.key_id != (key_id := _key_id(self.name, self.algorithm, self.public)):
             raise FormatError("verifier key", expected=f"the key id {key_id.hex()}", found=self.key_id.hex())
+
+    @classmethod
+    def of(cls, algorithm: int, *, name: str, public: bytes) -> VerifierKey:
+        """
+        Return the verifier key of a public key under `name`; `algorithm` is a type of `ledger.signature`.
+
+        Raises:
+            FormatError: if the name, the type, or the length of the key is not allowed.
+        """
+        _check_name(name)
+        return cls(name=name, key_id=_key_id(name, algorithm, public), algorithm=algorithm, public=public)
 
     @classmethod
     def ed25519(cls, *, name: str, public: bytes) -> VerifierKey:
@@ -68,8 +103,7 @@ class VerifierKey:
         Raises:
             FormatError: if the name or the length of the key is not allowed.
         """
-        _check_name(name)
-        return cls(name=name, key_id=_key_id(name, public), algorithm=ED25519, public=public)
+        return cls.of(ED25519, name=name, public=public)
 
     @classmethod
     def parse(cls, vkey: str) -> VerifierKey:
@@ -77,7 +111,7 @@ class VerifierKey:
         Return the verifier key that `format` writes as `vkey`.
 
         Raises:
-            FormatError: if `vkey` is no verifier key, not of Ed25519, or its key id is not that of name and key.
+            FormatError: if `vkey` is no verifier key, of an unknown type, or its key id is not that of name and key.
         """
         name, _, rest = vkey.partition("+")
         key_id, _, encoded = rest.partition("+")
@@ -96,16 +130,12 @@ class VerifierKey:
 
     def check(self, text: bytes, signature: bytes) -> None:
         """
-        Check that `signature` (64 bytes) is this key's over `text`.
+        Check that `signature`, which is without the key id, is this key's over `text`.
 
         Raises:
             BrokenError: (`Fault.SIGNATURE`) if it is not.
         """
-        try:
-            Ed25519PublicKey.from_public_bytes(self.public).verify(signature, text)
-        except (InvalidSignature, ValueError) as error:  # ValueError: the 32 bytes are no point of the curve
-            expected = f"a signature by {self.name} (key id {self.key_id.hex()}) over this text"
-            raise BrokenError(Fault.SIGNATURE, where="note", expected=expected, found=signature.hex()) from error
+        check_signature(self.algorithm, name=self.name, public=self.public, text=text, signature=signature)
 
 
 class Signer(Protocol):
@@ -127,11 +157,11 @@ class Ed25519Signer:
     """Signs with an Ed25519 private key in memory; the key is in no text form of this object."""
 
     name: str
-    private_key: Ed25519PrivateKey = field(repr=False)
+    private_key: PrivateKey = field(repr=False)
     verifier_key: VerifierKey = field(init=False)
 
     def __post_init__(self) -> None:
-        key = VerifierKey.ed25519(name=self.name, public=self.private_key.public_key().public_bytes_raw())
+        key = VerifierKey.ed25519(name=self.name, public=self.private_key.public)
         object.__setattr__(self, "verifier_key", key)
 
     @classmethod
@@ -142,9 +172,7 @@ class Ed25519Signer:
         Raises:
             FormatError: if the name is not allowed or the seed is not 32 bytes long; its bytes are not in the message.
         """
-        if len(seed) != PUBLIC_KEY_SIZE_BYTES:
-            raise FormatError("signing key", expected="a seed of 32 bytes", found=f"{len(seed)} bytes")
-        return cls(name=name, private_key=Ed25519PrivateKey.from_private_bytes(seed))
+        return cls(name=name, private_key=private_key(ED25519, seed))
 
     def sign(self, text: bytes) -> bytes:
         """Return the 64-byte signature over `text`."""
@@ -267,27 +295,6 @@ def parse_note(note: bytes) -> tuple[str, tuple[Signature, ...]]:
     return text + "\n", signatures
 
 
-def format_base64(data: bytes) -> str:
-    """Return `data` in standard base64 with padding (RFC 4648, section 4), the only one in these formats."""
-    return base64.b64encode(data).decode("ascii")
-
-
-def parse_base64(text: str, *, what: str) -> bytes:
-    """
-    Return the bytes that `format_base64` writes as `text`; `what` names them in the error.
-
-    Raises:
-        FormatError: if `text` is any other spelling (alphabet, padding, white space, spare bits).
-    """
-    try:
-        data = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:  # ValueError: text outside ASCII
-        raise FormatError(what, expected="base64", found=text) from error
-    if format_base64(data) != text:
-        raise FormatError(what, expected=f"the base64 {format_base64(data)!r:.100}", found=text)
-    return data
-
-
 def _parse_signature(line: str) -> Signature:
     name, _, encoded = line.removeprefix(_DASH).partition(" ")
     if not line.startswith(_DASH):
@@ -296,8 +303,8 @@ def _parse_signature(line: str) -> Signature:
     return Signature(name=name, key_id=data[:KEY_ID_SIZE_BYTES], signature=data[KEY_ID_SIZE_BYTES:])
 
 
-def _key_id(name: str, public: bytes) -> bytes:
-    return sha256(name.encode() + b"\n" + bytes([ED25519]) + public).digest()[:KEY_ID_SIZE_BYTES]
+def _key_id(name: str, algorithm: int, public: bytes) -> bytes:
+    return sha256(name.encode() + b"\n" + bytes([algorithm]) + public).digest()[:KEY_ID_SIZE_BYTES]
 
 
 def _check_name(name: str) -> None:

@@ -17,6 +17,7 @@ from ledger.checkpoint import SIZE_MAX, Checkpoint, open_checkpoint, parse_decim
 from ledger.errors import FormatError
 from ledger.merkle import HASH_SIZE_BYTES, check_inclusion, leaf_hash
 from ledger.note import NOTE_SIZE_BYTES_MAX, VerifierKey, format_base64, parse_base64
+from ledger.witness.policy import Policy
 
 HEADER = "c2sp.org/tlog-proof@v1"
 
@@ -112,20 +113,40 @@ def check_proof(data: bytes, keys: Sequence[VerifierKey]) -> ProvenEntry:
     """
     Check a proof file against the keys of the logs that the caller trusts, and return what it proves.
 
-    1. The leaf hash is that of the entry in the file.
-    2. The checkpoint is signed by the log that it speaks of, with one of `keys`.
+    1. The checkpoint is signed by the log that it speaks of, with one of `keys`.
+    2. The leaf hash is that of the entry in the file.
     3. The inclusion proof leads from that leaf, at that index, to the root of that checkpoint.
 
     Raises:
         FormatError: if `data` is not a proof file, has no entry in it, or its checkpoint is not one.
-        BrokenError: `Fault.SIGNATURE` or `Fault.CHECKPOINT` at step 2, `Fault.PROOF` at step 3.
+        BrokenError: `Fault.SIGNATURE` or `Fault.CHECKPOINT` at step 1, `Fault.PROOF` at step 3.
     """
     proof = parse_proof(data)
+    return _check_inclusion(proof, open_checkpoint(proof.checkpoint, keys))
+
+
+def check_witnessed_proof(data: bytes, policy: Policy, *, logs: Sequence[VerifierKey] = ()) -> ProvenEntry:
+    """
+    Check a proof file as `check_proof` does, and that the policy accepts its checkpoint: that witnesses have seen it.
+
+    `logs` are accepted beside those of the policy.
+
+    Raises:
+        FormatError, BrokenError: as `check_proof`.
+        UnwitnessedError: if too few of the policy's witnesses have cosigned the checkpoint.
+    """
+    proof = parse_proof(data)
+    return _check_inclusion(proof, policy.check(proof.checkpoint, logs=logs).checkpoint)
+
+
+def _check_inclusion(proof: Proof, checkpoint: Checkpoint) -> ProvenEntry:
     if not proof.extra:
         raise FormatError("proof", expected="an 'extra' line with the entry", found="none")
-    leaf = leaf_hash(proof.extra)  # 1
-    checkpoint = open_checkpoint(proof.checkpoint, keys)  # 2
-    check_inclusion(  # 3
-        index=proof.index, size=checkpoint.size, leaf=leaf, proof=proof.hashes, root=checkpoint.root
+    check_inclusion(
+        index=proof.index,
+        size=checkpoint.size,
+        leaf=leaf_hash(proof.extra),
+        proof=proof.hashes,
+        root=checkpoint.root,
     )
     return ProvenEntry(entry=proof.extra, index=proof.index, checkpoint=checkpoint)

@@ -1,0 +1,136 @@
+"""
+Fuzzing: every parser of the log, given what nobody would write, raises no error but our own.
+
+Claim: after `--seconds` on each target of `fuzz_targets.py`, guided by the coverage of our code, none has let another
+error out, hung, or accepted bytes that are not the one spelling of what was read.
+
+Each target runs in a process of its own, `--parallel` of them at a time, from a corpus of valid examples. What it found
+goes to `results/fuzz.json`: runs, edges covered, and for each crash the input in base64 and the end of what was said.
+
+Run: `.venv/bin/python bench/fuzz.py --seconds 600`. Needs atheris (`requirements-campaigns.lock`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+PROJECT: Final = Path(__file__).resolve().parents[1]
+RESULTS: Final = PROJECT / "bench" / "results" / "fuzz.json"
+
+INPUT_SIZE_BYTES_MAX: Final = 16_384
+HANG_S: Final = 10
+MEMORY_MB_MAX: Final = 2_048
+END_TIMEOUT_S: Final = 120
+SAID_LENGTH_MAX: Final = 4_000
+
+COVERED: Final = re.compile(r"cov: (\d+) ft: (\d+)")
+STATISTIC: Final = re.compile(r"stat::(\w+):\s+(\d+)")
+
+
+def fuzz(name: str, arguments: list[str]) -> None:
+    """Fuzz one target until libFuzzer's limits in `arguments` end this process."""
+    import atheris
+
+    with atheris.instrument_imports(include=["ledger"]):
+        from bench.fuzz_targets import targets
+
+    atheris.Setup([name, *arguments], targets()[name].run)
+    atheris.Fuzz()
+
+
+def run_target(name: str, seeds: tuple[bytes, ...], *, seconds: int) -> dict[str, Any]:
+    """Fuzz one target in a process of its own, and return what came of it."""
+    with tempfile.TemporaryDirectory(prefix=f"fuzz-{name}-") as directory:
+        corpus, crashes = Path(directory, "corpus"), Path(directory, "crashes")
+        corpus.mkdir()
+        crashes.mkdir()
+        for number, seed in enumerate(seeds):
+            (corpus / f"seed-{number}").write_bytes(seed)
+        limits = [
+            str(corpus),
+            f"-max_total_time={seconds}",
+            f"-max_len={INPUT_SIZE_BYTES_MAX}",
+            f"-timeout={HANG_S}",
+            f"-rss_limit_mb={MEMORY_MB_MAX}",
+            f"-artifact_prefix={crashes}/",
+            "-print_final_stats=1",
+        ]
+        started = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, __file__, "--target", name, *limits],
+            cwd=PROJECT,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds + END_TIMEOUT_S,
+            check=False,
+        )
+        said = done.stdout.decode(errors="replace")
+        covered = COVERED.findall(said)
+        statistics = dict(STATISTIC.findall(said))
+        inputs = [base64.b64encode(file.read_bytes()).decode() for file in sorted(crashes.iterdir())]
+        return {
+            "target": name,
+            "seconds": round(time.monotonic() - started),
+            "runs": int(statistics.get("number_of_executed_units", 0)),
+            "edges": int(covered[-1][0]) if covered else 0,
+            "features": int(covered[-1][1]) if covered else 0,
+            "corpus": len(list(corpus.iterdir())),
+            "peak_memory_mb": int(statistics.get("peak_rss_mb", 0)),
+            "crashes": inputs or ([] if done.returncode == 0 else [f"exit {done.returncode} without an input"]),
+            "said": "" if done.returncode == 0 else said[-SAID_LENGTH_MAX:],
+        }
+
+
+def main() -> None:
+    """Fuzz all targets, or those that are named, and write the results."""
+    from bench.fuzz_targets import targets
+
+    parser = argparse.ArgumentParser(description="Fuzz every parser of the log.")
+    parser.add_argument("--seconds", type=int, default=20, help="on each target")
+    parser.add_argument("--parallel", type=int, default=2, help="targets at a time")
+    parser.add_argument("--only", nargs="*", help="these targets, and the results are not written")
+    options = parser.parse_args()
+    chosen = {name: target for name, target in targets().items() if not options.only or name in options.only}
+    with ThreadPoolExecutor(options.parallel) as pool:
+        running = [pool.submit(run_target, name, t.seeds, seconds=options.seconds) for name, t in chosen.items()]
+        results = []
+        for one in running:
+            results.append(one.result())
+            print("{target:20} {seconds:5} s {runs:12,} runs {edges:6,} edges".format(**results[-1]), flush=True)
+            for line in (*results[-1]["crashes"], results[-1]["said"]):
+                if line:
+                    print(line, flush=True)
+    document = {
+        "seconds_per_target": options.seconds,
+        "parallel": options.parallel,
+        "machine": {"python": platform.python_version(), "system": platform.system(), "cores": os.cpu_count()},
+        "versions": {name: version(name) for name in ("atheris", "cryptography", "orjson")},
+        "targets": results,
+        "crashes": sum(len(result["crashes"]) for result in results),
+    }
+    if not options.only:
+        RESULTS.write_text(json.dumps(document, indent=1) + "\n")
+    print(json.dumps({name: document[name] for name in ("seconds_per_target", "crashes")}))
+    if document["crashes"]:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--target"]:
+        fuzz(sys.argv[2], sys.argv[3:])
+    else:
+        main()

@@ -1,0 +1,119 @@
+"""
+The commands `lakeproof ledger witness …`: run a witness for logs, ours or others'.
+
+They need a directory of the witness's own and nothing else: no installation, no database. A third party runs a witness
+from this distribution alone, on a machine of its own; a witness beside its log would vouch for nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from ledger.commands.console import failure, one_line
+from ledger.errors import LedgerError
+from ledger.note import VerifierKey
+from ledger.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE
+
+if TYPE_CHECKING:  # at run time these would load the database driver
+    from ledger.commands.room import OpenRoom
+
+ALGORITHMS: Final = {"ed25519": ED25519_COSIGNATURE, "ml-dsa-44": ML_DSA_44_COSIGNATURE}
+
+WitnessDirectory = Annotated[Path, typer.Argument(help="The witness's directory.", show_default=False)]
+
+
+def add_witnessing(app: typer.Typer, _open_room: OpenRoom) -> None:
+    """
+    Add `witness`, with commands of its own; none of them opens the room.
+    """
+    witness = typer.Typer(
+        help="Run a witness: cosign what logs have signed, if they only grow.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        add_completion=False,
+    )
+    app.add_typer(witness, name="witness")
+
+    @witness.command()
+    def init(
+        directory: WitnessDirectory,
+        *,
+        name: Annotated[
+            str, typer.Option("--name", help="Its name, a URL without scheme: witness.example/w1.", show_default=False)
+        ],
+        key_type: Annotated[
+            list[str] | None,
+            typer.Option("--key-type", help=f"One of {', '.join(ALGORITHMS)}. May be repeated; both if not given."),
+        ] = None,
+    ) -> None:
+        """Make a witness: a new directory with new keys."""
+        from ledger.witness.keys import create_witness
+
+        with failure():
+            create_witness(directory, name=name, algorithms=[_algorithm(kind) for kind in key_type or ALGORITHMS])
+            _show(directory)
+
+    @witness.command("add-log")
+    def add_log(
+        directory: WitnessDirectory,
+        key: Annotated[str, typer.Argument(metavar="VKEY", help="The log's verifier key.", show_default=False)],
+        *,
+        origin: Annotated[
+            str | None, typer.Option("--origin", help="Its origin, if that is not the key's name.", show_default=False)
+        ] = None,
+    ) -> None:
+        """Cosign the checkpoints of a log from now on; a witness that is served takes notice at once."""
+        from ledger.witness.store import RealDisk, WitnessStore
+
+        with failure():
+            parsed = VerifierKey.parse(key)
+            WitnessStore(directory, RealDisk()).add_log(origin or parsed.name, [parsed])
+            typer.echo(f"log {one_line(origin or parsed.name)} is cosigned from now on")
+
+    @witness.command()
+    def show(directory: WitnessDirectory) -> None:
+        """Show the witness's keys, as lines of a policy, and what it has cosigned last of each log."""
+        with failure():
+            _show(directory)
+
+    @witness.command()
+    def serve(
+        directory: WitnessDirectory,
+        *,
+        host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+        port: Annotated[int, typer.Option("--port", help="The port to listen on.", min=1, max=65535)] = 8383,
+    ) -> None:
+        """Serve the witness over HTTP until told to end; put TLS in front where others are to reach it."""
+        from ledger.witness.server import serve as serve_witness
+        from ledger.witness.witness import open_witness
+
+        with failure(), open_witness(directory, clock=lambda: int(time.time())) as opened:
+            typer.echo(f"witness {opened.verifier_keys[0].name} on http://{host}:{port}/add-checkpoint", err=True)
+            serve_witness(opened, host=host, port=port)
+
+
+def _algorithm(kind: str) -> int:
+    if kind not in ALGORITHMS:
+        raise LedgerError(f"key type: expected one of {', '.join(ALGORITHMS)}, found {kind}")
+    return ALGORITHMS[kind]
+
+
+def _show(directory: Path) -> None:
+    """Print keys and logs; reads only, so a witness that is served can be shown."""
+    from ledger.witness.keys import open_cosigners
+    from ledger.witness.store import RealDisk, WitnessStore
+    from ledger.witness.witness import Witness
+
+    store = WitnessStore(directory, RealDisk())
+    witness = Witness(store, open_cosigners(directory), clock=lambda: 0)
+    kinds = {algorithm: kind for kind, algorithm in ALGORITHMS.items()}
+    for key in witness.verifier_keys:
+        typer.echo(f"witness {key.name}:{kinds[key.algorithm]} {key.format()}")
+    for origin in store.origins():
+        last = witness.last(origin)
+        said = f"size {last.size:,}, root {last.root.hex()}" if last else "nothing cosigned yet"
+        typer.echo(f"log {one_line(origin)}: {said}")

@@ -1,0 +1,244 @@
+"""
+Cosignatures gathered: a signed checkpoint is taken to the witnesses of a policy (C2SP tlog-witness, "add-checkpoint").
+
+Guarantee: `cosign` returns a note only if the policy accepts it, and every cosignature in it was verified before it
+counted. What a witness answers is believed in nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import httpx
+
+from ledger.checkpoint import Checkpoint, parse_checkpoint, parse_decimal
+from ledger.errors import FormatError, LedgerError
+from ledger.note import Signature, VerifierKey, format_note, parse_note
+from ledger.witness.cosignature import open_cosignatures, parse_cosignatures
+from ledger.witness.policy import Policy, PolicyWitness, UnwitnessedError
+from ledger.witness.request import SIZE_CONTENT_TYPE, AddCheckpoint, format_request
+
+Prove: TypeAlias = Callable[[int, int], Awaitable[Sequence[bytes]]]
+"""Gives the consistency proof from the first size to the second, 0 < first < second: RFC 6962, section 2.1.2."""
+
+ATTEMPTS_MAX: Final = 3
+"""Requests to one witness: it may learn of larger checkpoints meanwhile, from another client of the same log."""
+
+ANSWER_SIZE_BYTES_MAX: Final = 131_072
+SAID_LENGTH_MAX: Final = 200
+_NOWHERE: Final = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """
+    What the witnesses at one URL answered: those of them that have cosigned, and in words for people what was said.
+
+    `url` is empty for witnesses that cannot be asked because the policy has none for them; `size` is that of the
+    checkpoint cosigned last there, None if it is not known.
+    """
+
+    url: str
+    witnesses: tuple[str, ...]
+    cosigned: tuple[str, ...]
+    said: str
+    size: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cosigned:
+    """
+    A checkpoint with the cosignatures that its policy asks for.
+
+    `note` is the note with the lines of cosignatures added; `cosignatures` maps the names of witnesses (of the policy)
+    to the times of their cosignatures, POSIX seconds; `sizes` is to be handed to the next call as `known_sizes`.
+    """
+
+    note: bytes
+    checkpoint: Checkpoint
+    cosignatures: Mapping[str, int]
+    answers: tuple[Answer, ...]
+    sizes: Mapping[str, int]
+
+
+class QuorumNotMetError(UnwitnessedError):
+    """
+    Too few witnesses have cosigned a checkpoint; names which witness said what.
+
+    `note` carries the cosignatures that did arrive: handed to the next call, it saves asking those witnesses again.
+    `sizes` is for `known_sizes`, as in `Cosigned`.
+    """
+
+    def __init__(self, text: str, *, note: bytes, answers: tuple[Answer, ...], sizes: Mapping[str, int]) -> None:
+        super().__init__(text)
+        self.note = note
+        self.answers = answers
+        self.sizes = sizes
+
+
+async def cosign(
+    note: bytes,
+    policy: Policy,
+    *,
+    prove: Prove,
+    client: httpx.AsyncClient,
+    timeout_s: float,
+    known_sizes: Mapping[str, int],
+    logs: Sequence[VerifierKey] = (),
+) -> Cosigned:
+    """
+    Return the signed checkpoint `note` with the cosignatures of the policy's witnesses, if they make its quorum.
+
+    All witnesses that have a URL and have not cosigned `note` yet are asked at once, and all are waited for,
+    `timeout_s` at most: more cosignatures than the quorum are worth having. `prove` is called by one of them at a time,
+    and once for each size. A witness that knows another size than `known_sizes` says so (409) and is asked again from
+    there. Whatever goes wrong with a witness is its answer; so is a LedgerError of `prove`, and any other error of
+    `prove` ends the call.
+
+    `known_sizes` maps submission URLs to what each witness has cosigned last, as far as known: `sizes` of the last
+    call, or empty. `logs` are accepted beside those of the policy, which may name none. A policy that asks for no
+    quorum (`UNSAFE_NO_QUORUM`) is met by what arrives, be it nothing.
+
+    Raises:
+        FormatError: if `note` is not a signed checkpoint.
+        BrokenError: if it is not signed by a log of the policy, or carries a bad cosignature of one of its witnesses.
+        QuorumNotMetError: if too few witnesses have cosigned when all have answered or the time is up.
+    """
+    submission = _Submission(note, policy, logs, prove, client)
+    missing = submission.missing()
+    tasks = [
+        asyncio.create_task(submission.ask(url, witnesses, known_sizes.get(url, 0), timeout_s))
+        for url, witnesses in missing.items()
+    ]
+    try:
+        answers = tuple(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    cosigned = submission.note()
+    sizes = {**known_sizes, **{answer.url: answer.size for answer in answers if answer.size is not None}}
+    try:
+        witnessed = policy.check(cosigned, logs=logs)
+    except UnwitnessedError as error:
+        said = "; ".join(f"{', '.join(answer.witnesses)}: {answer.said}" for answer in answers)
+        raise QuorumNotMetError(
+            f"{error}; {said or 'no witness is left to be asked'}", note=cosigned, answers=answers, sizes=sizes
+        ) from error
+    return Cosigned(
+        note=cosigned,
+        checkpoint=witnessed.checkpoint,
+        cosignatures=witnessed.cosignatures,
+        answers=answers,
+        sizes=sizes,
+    )
+
+
+class _Submission:
+    """One checkpoint on its way to the witnesses of a policy, and the lines of cosignatures that it has so far."""
+
+    def __init__(
+        self, note: bytes, policy: Policy, logs: Sequence[VerifierKey], prove: Prove, client: httpx.AsyncClient
+    ) -> None:
+        try:
+            self._had = policy.check(note, logs=logs).cosignatures.keys()
+        except UnwitnessedError:
+            self._had = policy.cosignatures(note).keys()
+        self._text, lines = parse_note(note)
+        self._lines: list[Signature] = list(lines)
+        self._note = note
+        self._policy = policy
+        self._size = parse_checkpoint(self._text).size
+        self._client = client
+        self._prove = prove
+        self._proofs: dict[int, tuple[bytes, ...]] = {0: (), self._size: ()}
+        self._proving = asyncio.Lock()
+
+    def missing(self) -> dict[str, list[PolicyWitness]]:
+        """Return the witnesses that have not cosigned yet by their URLs: some have two keys, and answer with both."""
+        found: dict[str, list[PolicyWitness]] = {}
+        for witness in self._policy.witnesses:
+            if witness.name not in self._had:
+                found.setdefault(witness.url or _NOWHERE, []).append(witness)
+        return found
+
+    def note(self) -> bytes:
+        return format_note(self._text, self._lines)
+
+    async def ask(self, url: str, witnesses: Sequence[PolicyWitness], known_size: int, timeout_s: float) -> Answer:
+        """Ask the witnesses at one URL; what goes wrong there is the answer."""
+        names = tuple(witness.name for witness in witnesses)
+        if url == _NOWHERE:
+            return Answer(url=url, witnesses=names, cosigned=(), said="no URL in the policy", size=None)
+        size: int | None = min(known_size, self._size)
+        cosigned: tuple[str, ...] = ()
+        try:
+            async with asyncio.timeout(timeout_s):
+                for _ in range(ATTEMPTS_MAX):
+                    status, content_type, body = await self._post(url, size or 0)
+                    if status != httpx.codes.CONFLICT:
+                        break
+                    size = _parse_size(content_type, body)
+                    if size > self._size:  # of a larger tree the witness has said more than this one could add
+                        break
+            if status == httpx.codes.OK:
+                cosigned, size = self._take(witnesses, body), self._size
+            said = _in_words(status, body, cosigned)
+        except TimeoutError:
+            said, size = f"no answer within {timeout_s} s", None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            said, size = f"{type(error).__name__}: {error}", None
+        except LedgerError as error:
+            said, size = str(error), None
+        return Answer(url=url, witnesses=names, cosigned=cosigned, said=said, size=size)
+
+    async def _post(self, url: str, old_size: int) -> tuple[int, str, bytes]:
+        proof = await self._proof(old_size)
+        body = format_request(AddCheckpoint(old_size=old_size, proof=proof, note=self._note))
+        answer = bytearray()
+        async with self._client.stream("POST", f"{url.rstrip('/')}/add-checkpoint", content=body) as response:
+            async for chunk in response.aiter_bytes():
+                answer += chunk
+                if len(answer) > ANSWER_SIZE_BYTES_MAX:
+                    expected = f"at most {ANSWER_SIZE_BYTES_MAX} bytes"
+                    raise FormatError("answer of a witness", expected=expected, found="more")
+            return response.status_code, response.headers.get("content-type", ""), bytes(answer)
+
+    async def _proof(self, old_size: int) -> tuple[bytes, ...]:
+        async with self._proving:
+            if old_size not in self._proofs:
+                self._proofs[old_size] = tuple(await self._prove(old_size, self._size))
+            return self._proofs[old_size]
+
+    def _take(self, witnesses: Sequence[PolicyWitness], body: bytes) -> tuple[str, ...]:
+        """Add the cosignatures of these witnesses in an answer to the note's, each key's once, and name who it was."""
+        lines = parse_cosignatures(body)
+        times = open_cosignatures(self._text, lines, [witness.key for witness in witnesses])
+        taken = [witness for witness in witnesses if times.get(witness.key, 0) > 0]  # zero would leave the time open
+        for witness in taken:
+            key = (witness.key.name, witness.key.key_id)
+            self._lines.append(next(line for line in lines if (line.name, line.key_id) == key))
+        return tuple(witness.name for witness in taken)
+
+
+def _parse_size(content_type: str, body: bytes) -> int:
+    """Return the size that a conflict tells: that of the checkpoint which the witness has cosigned last."""
+    if content_type.partition(";")[0].strip().lower() != SIZE_CONTENT_TYPE:
+        raise FormatError("conflict of a witness", expected=SIZE_CONTENT_TYPE, found=content_type)
+    if not body.endswith(b"\n"):
+        raise FormatError("conflict of a witness", expected="a size and a newline", found=body)
+    return parse_decimal(body[:-1].decode("ascii", "replace"), what="conflict of a witness")
+
+
+def _in_words(status: int, body: bytes, cosigned: Sequence[str]) -> str:
+    if cosigned:
+        return "cosigned"
+    if status == httpx.codes.OK:
+        return "no cosignature by a key of the policy"
+    text = " ".join(body.decode(errors="replace").split())
+    if status == httpx.codes.CONFLICT:
+        return f"it has cosigned size {text:.{SAID_LENGTH_MAX}} last"
+    return f"HTTP {status}: {text:.{SAID_LENGTH_MAX}}"

@@ -1,0 +1,111 @@
+"""
+The rules of a witness: what it cosigns, and how it refuses the rest (C2SP tlog-witness, "add-checkpoint").
+
+Pure: what is remembered of a log arrives as an argument, and what to remember is for the caller. The rules are in the
+order of the specification, which is the order in which a client learns what is wrong. `open_submission` needs to know
+only which logs there are; `check_growth` must run, and its outcome be kept, while nobody else does the same for this
+log, or two requests could each be right and together roll it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ledger.checkpoint import Checkpoint, parse_checkpoint
+from ledger.errors import BrokenError, FormatError, LedgerError
+from ledger.merkle import EMPTY_ROOT, check_consistency
+from ledger.note import Signature, VerifierKey, open_note, parse_note
+from ledger.witness.request import parse_request
+
+
+class Refusal(IntEnum):
+    """Why a checkpoint is not cosigned, as the HTTP status that says so."""
+
+    BAD_REQUEST = 400  # not a request, or the old size is over the checkpoint's
+    NOT_SIGNED = 403  # no signature of a trusted key, or a bad one
+    UNKNOWN_ORIGIN = 404
+    CONFLICT = 409  # the old size is not that of the checkpoint cosigned last
+    INCONSISTENT = 422  # the tree does not go on from the one cosigned last
+
+
+class RefusedError(LedgerError):
+    """A checkpoint is not cosigned; `size` is that of the checkpoint cosigned last, and known for a conflict only."""
+
+    def __init__(self, refusal: Refusal, text: str, *, size: int | None = None) -> None:
+        super().__init__(text)
+        self.refusal = refusal
+        self.size = size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A request whose checkpoint a trusted key has signed: `text` is the note's, `lines` are those of trusted keys."""
+
+    old_size: int
+    proof: tuple[bytes, ...]
+    text: str
+    checkpoint: Checkpoint
+    lines: tuple[Signature, ...]
+
+
+def open_submission(body: bytes, keys_of: Callable[[str], Sequence[VerifierKey] | None]) -> Submission:
+    """
+    Return what a request asks for, if a trusted key of its log has signed the checkpoint.
+
+    `keys_of` gives the trusted keys of a log by its origin, None if the log is unknown.
+
+    Raises:
+        RefusedError: if the body is no such request (400), the origin is unknown (404), no trusted key has signed or
+            one's signature is bad (403), or the old size is over the checkpoint's (400).
+    """
+    try:
+        request = parse_request(body)
+        text, lines = parse_note(request.note)
+        checkpoint = parse_checkpoint(text)
+    except FormatError as error:
+        raise RefusedError(Refusal.BAD_REQUEST, str(error)) from error
+    keys = keys_of(checkpoint.origin)
+    if keys is None:
+        raise RefusedError(Refusal.UNKNOWN_ORIGIN, f"unknown log: {checkpoint.origin}")
+    try:
+        verified = {(key.name, key.key_id) for key in open_note(request.note, keys).verified}
+    except BrokenError as error:
+        raise RefusedError(Refusal.NOT_SIGNED, str(error)) from error
+    if request.old_size > checkpoint.size:
+        raise RefusedError(
+            Refusal.BAD_REQUEST, f"old size {request.old_size} is over the checkpoint's {checkpoint.size}"
+        )
+    return Submission(
+        old_size=request.old_size,
+        proof=request.proof,
+        text=text,
+        checkpoint=checkpoint,
+        lines=tuple(line for line in lines if (line.name, line.key_id) in verified),
+    )
+
+
+def check_growth(submission: Submission, last: Checkpoint | None) -> None:
+    """
+    Check that a checkpoint goes on from the one of its log that was cosigned `last`, None if there is none.
+
+    Raises:
+        RefusedError: if the old size is another one (409); if an empty tree has entries in its root, a proof from the
+            empty tree is not empty, or the proof does not lead from the last root to the new one (422).
+    """
+    new = submission.checkpoint
+    old_size, old_root = (last.size, last.root) if last else (0, EMPTY_ROOT)
+    if submission.old_size != old_size:
+        text = f"old size {submission.old_size} is not that of the checkpoint cosigned last, {old_size}"
+        raise RefusedError(Refusal.CONFLICT, text, size=old_size)
+    if new.size == 0 and new.root != EMPTY_ROOT:
+        raise RefusedError(Refusal.INCONSISTENT, "the root of an empty tree is the hash of the empty string")
+    if old_size == 0 and submission.proof:
+        raise RefusedError(Refusal.INCONSISTENT, "a proof from the empty tree is empty")
+    if old_size == 0 < new.size:
+        return  # the empty tree is consistent with any tree
+    try:
+        check_consistency(size1=old_size, size2=new.size, root1=old_root, root2=new.root, proof=submission.proof)
+    except BrokenError as error:
+        raise RefusedError(Refusal.INCONSISTENT, str(error)) from error

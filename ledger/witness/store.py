@@ -1,0 +1,240 @@
+"""
+The directory of a witness: whose logs it knows, and what it has cosigned last of each.
+
+    name                          the witness's name
+    ed25519-key, ml-dsa-44-key    seeds, base64, 0600 (one of them or both)
+    logs/<hash>.log               a log's origin and its trusted keys, a line each
+    logs/<hash>.checkpoint        the checkpoint cosigned last, cosignatures included; empty until there is one
+
+`<hash>` is SHA-256 of the origin in hex (tlog-witness, "Monitor Retrieval Mechanism").
+
+Guarantee: once `keep` has returned, the checkpoint survives a crash of process and machine; if it raises, or the
+machine stops in the middle, the file holds all of the old one or all of the new one. A log whose checkpoint file is
+missing or does not open is not taken for one that was never cosigned: it is refused until the file is put back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, Protocol
+
+from ledger.errors import FormatError, LedgerError
+from ledger.note import NOTE_SIZE_BYTES_MAX, VerifierKey
+from ledger.signature import NAME_SIZE_BYTES_MAX
+
+LOGS: Final = "logs"
+LOG_KEYS_MAX: Final = 16
+_OTHERS: Final = 0o077
+
+
+class WitnessStoreError(LedgerError):
+    """The directory of a witness cannot be used, or what it holds is damaged; says what to do."""
+
+
+class Disk(Protocol):
+    """What the store does to the disk, step by step, in the order of the calls."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Write a file of mode 0600 and wait until its content is on the disk."""
+
+    def replace(self, path: Path, target: Path) -> None:
+        """Give the file at `path` the name `target`, in one step, in place of whatever had it."""
+
+    def sync_directory(self, path: Path) -> None:
+        """Wait until the names in a directory are on the disk: a rename is lost without it."""
+
+
+class RealDisk:
+    """The disk of this machine."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        """As `Disk.write`."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def replace(self, path: Path, target: Path) -> None:
+        """As `Disk.replace`."""
+        path.replace(target)
+
+    def sync_directory(self, path: Path) -> None:
+        """As `Disk.sync_directory`."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class WitnessStore:
+    """
+    The logs of one witness.
+
+    Whoever cosigns holds `locked` all the while, and a lock of its own for each log around `last` and `keep`.
+    """
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self.path = path
+        self._disk = disk
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """
+        Hold the directory for a server, against every other process on this machine.
+
+        Raises:
+            WitnessStoreError: at once, if another one holds it, or it is not there.
+        """
+        with _flock(self.path, "another server cosigns with it: stop that one first"):
+            yield
+
+    def keys_of(self, origin: str) -> tuple[VerifierKey, ...] | None:
+        """
+        Return the trusted keys of a log, None if it is unknown.
+
+        Raises:
+            WitnessStoreError: if the file is damaged.
+        """
+        file = self._file(origin, "log")
+        found = _read(file)
+        if found is None:
+            return None
+        try:
+            return _parse_log(origin, found)
+        except (FormatError, UnicodeDecodeError) as error:
+            raise WitnessStoreError(f"{file} is damaged ({error}): restore it from a backup") from error
+
+    def origins(self) -> list[str]:
+        """Return the origins of the known logs, sorted."""
+        files = sorted((self.path / LOGS).glob("*.log"))
+        return sorted((_read(file) or b"").decode(errors="replace").partition("\n")[0] for file in files)
+
+    def last(self, origin: str) -> bytes | None:
+        """
+        Return the checkpoint of a known log that was cosigned last, None if there is none yet.
+
+        Raises:
+            WitnessStoreError: if its file is missing.
+        """
+        file = self._file(origin, "checkpoint")
+        found = _read(file)
+        if found is None:
+            raise WitnessStoreError(f"{file} is gone, and with it what was cosigned of {origin}: restore it")
+        return found or None
+
+    def last_by_hash(self, origin_hash: str) -> bytes | None:
+        """Return the checkpoint cosigned last of the log with this hash (64 lower-case hex digits), None if none."""
+        return _read(self.path / LOGS / f"{origin_hash}.checkpoint") or None
+
+    def keep(self, origin: str, note: bytes) -> None:
+        """
+        Replace what was cosigned last: temporary file, fsync, rename, fsync of the directory.
+
+        Raises:
+            WitnessStoreError: if that fails; no cosignature may leave then.
+        """
+        file = self._file(origin, "checkpoint")
+        try:
+            self._put(file, note)
+        except OSError as error:
+            raise WitnessStoreError(f"{file} cannot be written ({error.strerror}): nothing is cosigned") from error
+
+    def add_log(self, origin: str, keys: Sequence[VerifierKey]) -> None:
+        """
+        Make a log known, or give a known one these keys in addition; a server that runs takes notice at once.
+
+        Raises:
+            FormatError: if no log that a witness cosigns can have this origin.
+            WitnessStoreError: if the directory cannot be written, or the log would have too many keys.
+        """
+        logs = self.path / LOGS
+        if len(origin.encode()) > NAME_SIZE_BYTES_MAX or not origin or "\n" in origin:
+            raise FormatError("origin", expected=f"a line of 1 to {NAME_SIZE_BYTES_MAX} bytes", found=origin)
+        with _flock(logs, "another command changes it: try again"):
+            known = self.keys_of(origin)
+            wanted = tuple(dict.fromkeys((*(known or ()), *keys)))
+            if not 1 <= len(wanted) <= LOG_KEYS_MAX:
+                raise WitnessStoreError(f"log {origin}: expected 1 to {LOG_KEYS_MAX} keys, found {len(wanted)}")
+            try:
+                if known is None and not self._file(origin, "checkpoint").exists():
+                    self._put(self._file(origin, "checkpoint"), b"")  # first: a log without it is a damaged one
+                self._put(self._file(origin, "log"), _format_log(origin, wanted))
+            except OSError as error:
+                raise WitnessStoreError(f"{logs} cannot be written ({error.strerror}): the log is not added") from error
+
+    def _put(self, file: Path, data: bytes) -> None:
+        fresh = file.with_name(f"{file.name}.new")
+        self._disk.write(fresh, data)
+        self._disk.replace(fresh, file)
+        self._disk.sync_directory(file.parent)
+
+    def _file(self, origin: str, kind: str) -> Path:
+        return self.path / LOGS / f"{origin_hash(origin)}.{kind}"
+
+
+def origin_hash(origin: str) -> str:
+    """Return SHA-256 of an origin in lower-case hex, as in the path of a witness's checkpoint."""
+    return sha256(origin.encode()).hexdigest()
+
+
+def check_private(path: Path, wanted: str) -> None:
+    """
+    Check that nobody but this user may use a file or directory; `wanted` is the mode to tell people.
+
+    Raises:
+        WitnessStoreError: if others may, or it is not there.
+    """
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError as error:
+        raise WitnessStoreError(f"{path} cannot be read ({error.strerror}): name a witness's directory") from error
+    if mode & _OTHERS:
+        raise WitnessStoreError(f"{path} has mode {mode:03o}, so that others may use it: run chmod {wanted} {path}")
+
+
+@contextmanager
+def _flock(path: Path, otherwise: str) -> Iterator[None]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise WitnessStoreError(f"{path} cannot be opened ({error.strerror}): name a witness's directory") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise WitnessStoreError(f"{path} is in use: {otherwise}") from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _format_log(origin: str, keys: Sequence[VerifierKey]) -> bytes:
+    return "".join(f"{line}\n" for line in (origin, *(key.format() for key in keys))).encode()
+
+
+def _parse_log(origin: str, data: bytes) -> tuple[VerifierKey, ...]:
+    keys = tuple(VerifierKey.parse(vkey) for vkey in data.decode().removesuffix("\n").split("\n")[1:])
+    if not keys or _format_log(origin, keys) != data:
+        raise FormatError("log of a witness", expected=f"{origin} and its keys, a line each", found=data)
+    return keys
+
+
+def _read(file: Path) -> bytes | None:
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(NOTE_SIZE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise WitnessStoreError(f"{file} cannot be read ({error.strerror}): make it readable for this user") from error
+    if len(data) > NOTE_SIZE_BYTES_MAX:
+        raise WitnessStoreError(f"{file} is damaged: over {NOTE_SIZE_BYTES_MAX} bytes; restore it from a backup")
+    return data
