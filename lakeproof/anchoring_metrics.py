@@ -1,0 +1,56 @@
+"""
+What operators scrape about anchoring: how far each stage of the system log has come, and what is not anchored yet.
+
+A published size that stays behind the signed one means that witnesses are away: that is what to be woken for.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from lakeproof.services import Services
+from lakeproof.vouching import load_policy
+from ledger.anchoring.anchor_log import QUERIES, read_states
+from ledger.anchoring.published import read_published_checkpoint
+from projections.exposition import Metric, MetricKind, Sample
+
+
+async def measure_anchoring(services: Services, *, now: datetime) -> list[Metric]:
+    """
+    Return the metrics of anchoring, as stored now.
+
+    Raises:
+        UnavailableError: if the database cannot be reached.
+        LedgerError: if a checkpoint or an anchor of the system log is broken, or the signer's keys cannot be read.
+        SettingsError: if the witness policy cannot be used.
+    """
+    system, policy = services.system, load_policy(services.foundation.settings)
+    async with services.house.database.as_role(services.foundation.installation.roles.auditor) as connection:
+        states = await read_states(connection, system)
+        row = await (await connection.execute(QUERIES["anchoring_measures"], {"system": system.log_id})).fetchone()
+        signed, stamped, stamped_at = row or (None, None, None)
+        published = signed or 0
+        if policy is not None and signed is not None:
+            keys = services.foundation.open_keys().verifier_keys(system.origin)
+            found = await read_published_checkpoint(connection, system, keys=keys, policy=policy)
+            published = 0 if found is None else found.checkpoint.size
+    waiting = [(state.size or 0) - (state.anchor.size if state.anchor else 0) for state in states if state.moved]
+    sizes = {"signed": signed or 0, "published": published, "stamped": stamped or 0}
+    metrics = [
+        Metric(
+            name="lakeproof_system_log_checkpoint_size",
+            kind=MetricKind.GAUGE,
+            help="Size of the newest checkpoint of the system log that is signed, published or stamped.",
+            samples=[Sample(labels={"stage": stage}, value=size) for stage, size in sizes.items()],
+        ),
+        _gauge("lakeproof_unanchored_logs", "Logs with signed entries that are not anchored yet.", len(waiting)),
+        _gauge("lakeproof_unanchored_entries", "Signed entries that are not anchored yet.", sum(waiting)),
+    ]
+    if stamped_at is not None:
+        age_s = int((now - stamped_at).total_seconds())
+        metrics.append(_gauge("lakeproof_time_stamp_age_seconds", "Age of the newest time stamp.", age_s))
+    return metrics
+
+
+def _gauge(name: str, text: str, value: int) -> Metric:
+    return Metric(name=name, kind=MetricKind.GAUGE, help=text, samples=[Sample(labels={}, value=value)])

@@ -1,0 +1,66 @@
+"""
+Who is to vouch for the system log, read from the files that the settings name: witnesses, a time-stamping authority.
+
+What is configured and cannot be used is an error: going on without it would publish what nobody has vouched for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from lakeproof.errors import SettingsError
+from lakeproof.settings import Settings
+from ledger.anchoring.stamping import Authority
+from ledger.anchoring.timestamp import parse_roots
+from ledger.errors import LedgerError
+from ledger.witness.policy import Policy
+
+FILE_SIZE_BYTES_MAX: Final = 1_000_000
+
+
+def load_policy(settings: Settings) -> Policy | None:
+    """
+    Return the witness policy of the system log, or None if none is configured.
+
+    Raises:
+        SettingsError: if the file cannot be read or is no policy: without its policy nothing may be published.
+    """
+    if settings.witness_policy is None:
+        return None
+    try:
+        return Policy.parse(_read(settings.witness_policy, "LAKEPROOF_WITNESS_POLICY"))
+    except LedgerError as error:
+        raise SettingsError(f"LAKEPROOF_WITNESS_POLICY: {settings.witness_policy}: {error}: correct it") from error
+
+
+def load_authority(settings: Settings) -> Authority | None:
+    """
+    Return the time-stamping authority, or None if none is configured.
+
+    Raises:
+        SettingsError: if its roots are not given or cannot be read, or its policy is no object identifier.
+    """
+    if settings.time_stamp_url is None:
+        return None
+    if settings.time_stamp_roots is None:
+        raise SettingsError(
+            "LAKEPROOF_TIME_STAMP_URL is set without LAKEPROOF_TIME_STAMP_ROOTS: name the file with the root "
+            "certificates of that authority, since a stamp that nobody can check is worth nothing"
+        )
+    pem = _read(settings.time_stamp_roots, "LAKEPROOF_TIME_STAMP_ROOTS")
+    try:
+        return Authority(url=settings.time_stamp_url, roots=parse_roots(pem), policy=settings.time_stamp_policy)
+    except LedgerError as error:
+        raise SettingsError(f"the time-stamping authority of LAKEPROOF_TIME_STAMP_*: {error}: correct it") from error
+
+
+def _read(path: Path, variable: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_SIZE_BYTES_MAX + 1)
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read ({error.strerror}): correct {variable}") from error
+    if len(data) > FILE_SIZE_BYTES_MAX:
+        raise SettingsError(f"{path} is over {FILE_SIZE_BYTES_MAX} bytes: correct {variable}")
+    return data

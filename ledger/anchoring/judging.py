@@ -1,0 +1,147 @@
+"""
+Whether a root is ANCHORED: vouched for by others than the log itself. Pure.
+
+Guarantee: `judge_anchoring` calls a log anchored only up to a size whose root follows from a checkpoint of the system
+log that somebody outside has seen: the witnesses of a policy, or a time-stamping authority, that the auditor pinned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from cryptography import x509
+
+from ledger.anchoring.anchors import Anchor
+from ledger.anchoring.timestamp import check_stamp
+from ledger.checkpoint import Checkpoint, open_checkpoint
+from ledger.errors import BrokenError, Fault
+from ledger.note import VerifierKey, format_note, parse_note
+from ledger.witness.policy import Policy, UnwitnessedError
+
+
+class AnchoringKind(StrEnum):
+    """Who vouches for a root."""
+
+    NONE = "none"  # the log alone
+    WITNESSED = "witnessed"
+    STAMPED = "stamped"
+    WITNESSED_AND_STAMPED = "witnessed and stamped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchoring:
+    """
+    What others vouch for: the first `size` entries of a log, which existed at `time` (None if nobody does).
+
+    `by` names the witnesses and the authority. Entries from `size` on are not anchored.
+    """
+
+    kind: AnchoringKind
+    size: int
+    time: datetime | None
+    by: tuple[str, ...] = ()
+
+
+NOT_ANCHORED = Anchoring(kind=AnchoringKind.NONE, size=0, time=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """
+    Whom an auditor believes, chosen beforehand and elsewhere: a witness policy, or roots of time-stamping authorities.
+
+    With nothing pinned nothing is anchored.
+    """
+
+    policy: Policy | None = None
+    stamp_roots: Sequence[x509.Certificate] = ()
+    stamp_policy: str | None = None
+
+
+def judge_anchoring(
+    note: bytes,
+    *,
+    origin: str,
+    anchors: Sequence[Anchor],
+    keys: Sequence[VerifierKey],
+    pinned: Pinned,
+    token: bytes | None = None,
+) -> Anchoring:
+    """
+    Return up to which size others vouch for the log `origin`, by a checkpoint of the system log.
+
+    Before: the system log was verified to be that of `note` (its root at that size, by its `keys`), and `anchors`,
+    those of `origin` that stand in it, were checked against the log (`check_anchors`). `token` is a stamp over `note`.
+
+    The note of the system log vouches for the system log itself, and for other logs by the anchors that it covers. What
+    is not there is not vouched for: no cosignatures enough, no token. What is there and false is an error.
+
+    Raises:
+        FormatError, LimitExceededError: if `note` or `token` is not of its form.
+        BrokenError: if a signature of a known key or the time stamp is bad.
+    """
+    checkpoint = open_checkpoint(note, keys)
+    times: dict[str, datetime] = {}
+    kinds: list[AnchoringKind] = []
+    vouched_at: list[datetime] = []
+    if pinned.policy is not None:
+        witnessed = _witnessed(note, keys, pinned.policy)
+        if witnessed:
+            kinds.append(AnchoringKind.WITNESSED)
+            vouched_at.append(max(witnessed.values()))  # by then the whole quorum had seen it
+            times |= witnessed
+    if pinned.stamp_roots and token is not None:
+        stamp = check_stamp(token, stamped_note(note), roots=pinned.stamp_roots, policy=pinned.stamp_policy)
+        kinds.append(AnchoringKind.STAMPED)
+        vouched_at.append(stamp.gen_time)
+        times[stamp.authority] = stamp.gen_time
+    if not kinds:
+        return NOT_ANCHORED
+    return Anchoring(
+        kind=kinds[0] if len(kinds) == 1 else AnchoringKind.WITNESSED_AND_STAMPED,
+        size=_covered(checkpoint, origin, anchors),
+        time=min(vouched_at),
+        by=tuple(times),
+    )
+
+
+def stamped_note(note: bytes) -> bytes:
+    """
+    Return what time stamps on a checkpoint are over: the note with the signature lines of its own log alone.
+
+    Lines of witnesses come and go; those of the log, whose key names are its origin, are written once.
+
+    Raises:
+        FormatError: if `note` is no signed note, or none of its lines is by its log.
+    """
+    text, lines = parse_note(note)
+    origin = text.partition("\n")[0]
+    return format_note(text, [line for line in lines if line.name == origin])
+
+
+def _witnessed(note: bytes, keys: Sequence[VerifierKey], policy: Policy) -> dict[str, datetime]:
+    """Return when the witnesses of a policy have cosigned, or nothing if they are too few."""
+    try:
+        seen = policy.check(note, logs=keys)
+    except UnwitnessedError:
+        return {}
+    return {name: _time(time_s, name) for name, time_s in seen.cosignatures.items()}
+
+
+def _time(time_s: int, name: str) -> datetime:
+    try:
+        return datetime.fromtimestamp(time_s, UTC)
+    except (OverflowError, ValueError, OSError) as error:  # beyond the year 9999, or what the machine can count
+        expected = "a time before the year 10000"
+        raise BrokenError(
+            Fault.SIGNATURE, where=f"cosignature of {name}", expected=expected, found=f"{time_s} s"
+        ) from error
+
+
+def _covered(checkpoint: Checkpoint, origin: str, anchors: Sequence[Anchor]) -> int:
+    if checkpoint.origin == origin:
+        return checkpoint.size
+    return max((one.size for one in anchors if one.origin == origin and one.index < checkpoint.size), default=0)

@@ -1,0 +1,219 @@
+"""
+What is published of a log: its newest checkpoint that others have seen, with their lines, and its newest time stamp.
+
+Guarantee: with a policy, a checkpoint of the system log leaves only if the policy's quorum has cosigned it. It fails
+closed: while witnesses are away, what is published stays where it was, and never falls back to what the log alone says.
+Without a policy, and of a tenant's log, whose anchors the system log carries, it is the newest that was signed.
+
+Cosignatures and stamps are rows that the signer role inserts; both are checked before they are stored, and cosignatures
+again whenever they are to count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from ledger.anchoring.anchor_log import QUERIES
+from ledger.anchoring.judging import stamped_note
+from ledger.anchoring.timestamp import Stamp
+from ledger.checkpoint import SIZE_MAX, Checkpoint
+from ledger.errors import BrokenError, Fault, FormatError
+from ledger.note import Signature, VerifierKey, format_note, parse_note
+from ledger.read import QUERIES as LOG_QUERIES
+from ledger.read import Connection, Log
+from ledger.stored_tree import NoCheckpointError
+from ledger.verify.rules import read_checkpoint
+from ledger.witness.policy import Policy, UnwitnessedError
+
+CHECKPOINTS_LOOKED_AT_MAX: Final = 100_000
+"""Of those with too few cosignatures, newest first: a day of a checkpoint a second. Beyond, nothing is published."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamped:
+    """A checkpoint's note, as it was stamped, with the token; `gen_time` is what the token says, unverified here."""
+
+    size: int
+    note: bytes
+    token: bytes
+    gen_time: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """
+    A checkpoint that may leave: its note with all cosignatures, opened.
+
+    `stamped` is the newest stamped checkpoint that is not larger; authorities are asked less often than witnesses.
+    """
+
+    note: bytes
+    checkpoint: Checkpoint
+    cosigned_by: tuple[str, ...]
+    stamped: Stamped | None
+
+    @property
+    def token(self) -> bytes | None:
+        """The time stamp over this very checkpoint, if it is the one that was stamped."""
+        return self.stamped.token if self.stamped and self.stamped.size == self.checkpoint.size else None
+
+
+async def read_published_checkpoint(
+    connection: Connection, log: Log, *, keys: Sequence[VerifierKey], policy: Policy | None
+) -> Published | None:
+    """
+    Return what may be published of `log`, or None if that is nothing yet; `connection` reads as the auditor.
+
+    `keys` are those that have ever signed the log.
+
+    Raises:
+        BrokenError: if what is stored is not signed by one of `keys`, or a cosignature of the policy's is bad.
+    """
+    newest = await read_newest_signed(connection, log, keys=keys)
+    if newest is None:
+        return None
+    checkpoint, stored = newest
+    # A policy whose quorum is nobody says in so many words that it asks for none.
+    if policy is None or log.tenant is not None or policy.is_met_by(frozenset()):
+        note, by = await _joined(connection, log, checkpoint.size, stored)
+        return await _published(connection, log, note, checkpoint, by)
+    size = await _newest_with_quorum(connection, log, policy, to_size=checkpoint.size)
+    if size is None:
+        return None
+    row = await (
+        await connection.execute(QUERIES["checkpoint_of_size"], {"log_id": log.log_id, "size": size})
+    ).fetchone()
+    note, by = await _joined(connection, log, size, bytes(row[0]) if row else b"")
+    checkpoint = read_checkpoint(note, keys, where="ledger.checkpoints", origin=log.origin)
+    try:
+        policy.check(note, logs=keys)
+    except UnwitnessedError as error:  # rows that name witnesses, and lines that are not theirs
+        where = f"ledger.cosignatures of size {size}"
+        raise BrokenError(Fault.SIGNATURE, where=where, expected="the quorum's cosignatures", found=error) from error
+    return await _published(connection, log, note, checkpoint, by)
+
+
+async def read_to_publish(
+    connection: Connection, log: Log, *, key: VerifierKey, policy: Policy | None
+) -> tuple[bytes, Checkpoint]:
+    """
+    Return the note that may be published of `log`, with its cosignatures, and the checkpoint in it.
+
+    Raises:
+        NoCheckpointError: if there is none yet; with a policy, because too few witnesses have seen any.
+        BrokenError: as `read_published_checkpoint`.
+    """
+    published = await read_published_checkpoint(connection, log, keys=[key], policy=policy)
+    if published is None:
+        missing = "" if policy is None or log.tenant is not None else " that enough witnesses have cosigned"
+        raise NoCheckpointError(
+            f"log {log.origin} has no signed checkpoint yet{missing}: `lakeproof up` sees to it soon after an append"
+        )
+    return published.note, published.checkpoint
+
+
+async def read_newest_signed(
+    connection: Connection, log: Log, *, keys: Sequence[VerifierKey]
+) -> tuple[Checkpoint, bytes] | None:
+    """
+    Return the newest checkpoint that was signed, and its note as the signer wrote it, or None.
+
+    Raises:
+        BrokenError: if it is not a checkpoint of this log that one of `keys` has signed.
+    """
+    row = await (await connection.execute(LOG_QUERIES["latest_checkpoint"], {"log_id": log.log_id})).fetchone()
+    if row is None:
+        return None
+    note = bytes(row[1])
+    return read_checkpoint(note, keys, where="ledger.checkpoints", origin=log.origin), note
+
+
+async def store_cosignatures(
+    connection: Connection, log_id: int, *, size: int, note: bytes, policy: Policy
+) -> tuple[str, ...]:
+    """
+    Keep the cosignatures of the policy's witnesses that `note` carries, a checkpoint of that size; return their names.
+
+    `connection` works as the signer. Other lines are not kept: they were verified by nobody.
+
+    Raises:
+        BrokenError: (`Fault.SIGNATURE`) if a cosignature of one of the witnesses does not verify.
+        FormatError: if `note` is no signed note.
+    """
+    names = tuple(policy.cosignatures(note))  # verified here
+    known = {(witness.key.name, witness.key.key_id) for witness in policy.witnesses}
+    lines = [line for line in parse_note(note)[1] if (line.name, line.key_id) in known]
+    if lines:
+        columns = {
+            "log_id": log_id,
+            "size": size,
+            "names": [line.name for line in lines],
+            "key_ids": [line.key_id for line in lines],
+            "signatures": [line.signature for line in lines],
+        }
+        await connection.execute(QUERIES["insert_cosignatures"], columns)
+    return names
+
+
+async def store_stamp(connection: Connection, log_id: int, *, size: int, token: bytes, stamp: Stamp) -> None:
+    """
+    Keep a token over the checkpoint of that size; `stamp` is what `check_stamp` has returned for it.
+
+    `connection` works as the signer.
+    """
+    row = {"log_id": log_id, "size": size, "gen_time": stamp.gen_time, "token": token}
+    await connection.execute(QUERIES["insert_stamp"], row)
+
+
+async def read_newest_stamp(connection: Connection, log_id: int, *, to_size: int = SIZE_MAX) -> Stamped | None:
+    """
+    Return the newest stamped checkpoint of a log that is not larger than `to_size`, or None.
+    """
+    parameters = {"log_id": log_id, "to_size": to_size}
+    row = await (await connection.execute(QUERIES["newest_stamp"], parameters)).fetchone()
+    if row is None:
+        return None
+    size, note, token, gen_time = row
+    return Stamped(size=size, note=stamped_note(bytes(note)), token=bytes(token), gen_time=gen_time)
+
+
+async def read_cosigned_note(connection: Connection, log: Log, *, size: int, note: bytes) -> bytes:
+    """
+    Return the signed note of the checkpoint of that size with the cosignatures that are kept, whether enough or not.
+    """
+    return (await _joined(connection, log, size, note))[0]
+
+
+async def _newest_with_quorum(connection: Connection, log: Log, policy: Policy, *, to_size: int) -> int | None:
+    """Return the size of the newest checkpoint under which enough witnesses stand, by their names; nothing verified."""
+    known = {(witness.key.name, witness.key.key_id): witness.name for witness in policy.witnesses}
+    parameters = {"log_id": log.log_id, "to_size": to_size, "limit": CHECKPOINTS_LOOKED_AT_MAX}
+    cursor = await connection.execute(QUERIES["cosigners_newest_first"], parameters, binary=True)
+    for size, names, key_ids in await cursor.fetchall():
+        lines = zip(names, map(bytes, key_ids), strict=True)
+        if policy.is_met_by({known[line] for line in lines if line in known}):
+            return int(size)
+    return None
+
+
+async def _published(
+    connection: Connection, log: Log, note: bytes, checkpoint: Checkpoint, by: Sequence[str]
+) -> Published:
+    stamped = await read_newest_stamp(connection, log.log_id, to_size=checkpoint.size)
+    return Published(note=note, checkpoint=checkpoint, cosigned_by=tuple(by), stamped=stamped)
+
+
+async def _joined(connection: Connection, log: Log, size: int, note: bytes) -> tuple[bytes, list[str]]:
+    """Return a stored note with the cosignatures under it as lines behind its own, and whose they are."""
+    cursor = await connection.execute(QUERIES["cosignatures_of"], {"log_id": log.log_id, "size": size}, binary=True)
+    rows = await cursor.fetchall()
+    try:
+        text, own = parse_note(note)
+        added = [Signature(name=name, key_id=bytes(key), signature=bytes(sig)) for name, key, sig in rows]
+        return format_note(text, (*own, *added)), sorted({line.name for line in added})
+    except FormatError as error:
+        where = f"checkpoint of {log.origin} at size {size}"
+        raise BrokenError(Fault.CHECKPOINT, where=where, expected="a note and its lines", found=error) from error

@@ -1,0 +1,146 @@
+"""
+Asking a time-stamping authority for a stamp on a note, over HTTP (RFC 3161, sections 2.4 and 3.4).
+
+Guarantee: `request_stamp` returns a token only if it answers this very request (a nonce of 128 random bits), names a
+time close to ours, and `check_stamp` accepts it. An answer is read up to a limit and waited for up to a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Final
+
+import httpx
+from cryptography import x509
+
+from ledger.anchoring.cms import TOKEN_SIZE_BYTES_MAX, sort_certificates
+from ledger.anchoring.der import (
+    BOOLEAN,
+    NULL,
+    OCTET_STRING,
+    SEQUENCE,
+    Value,
+    der,
+    der_integer,
+    der_oid,
+    parse_der,
+)
+from ledger.anchoring.timestamp import Stamp, check_stamp
+from ledger.errors import BrokenError, Fault, FormatError, LedgerError
+
+NONCE_SIZE_BYTES: Final = 16
+CLOCK_TOLERANCE: Final = timedelta(minutes=5)
+"""How far an authority's time may lie from ours: a stamp from next year would prove nothing for a year."""
+
+_SHA256: Final = der(SEQUENCE, [der_oid("2.16.840.1.101.3.4.2.1"), Value(tag=NULL, content=b"")])
+_STATUS: Final = ("granted", "granted with modifications", "rejected", "waiting", "revocation warning", "revoked")
+_RESPONSE_SIZE_BYTES_MAX: Final = TOKEN_SIZE_BYTES_MAX + 4096
+_QUERY: Final = "application/timestamp-query"
+_REPLY: Final = "application/timestamp-reply"
+
+
+class NoStampError(LedgerError):
+    """The authority cannot be reached in time, or gave no stamp; says why. Another attempt may succeed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authority:
+    """
+    A time-stamping authority: its URL, the roots that its certificates lead to, and the policy that is asked for.
+
+    Raises (when it is made):
+        FormatError: if `policy` is given and no object identifier.
+    """
+
+    url: str = field(repr=False)  # may hold credentials
+    roots: Sequence[x509.Certificate]
+    policy: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.policy is not None:
+            der_oid(self.policy)
+
+
+def format_request(note: bytes, *, nonce: int, policy: str | None) -> bytes:
+    """
+    Return the request to stamp SHA-256 of `note`, the authority's certificate included (certReq).
+
+    Raises:
+        FormatError: if `policy` is no object identifier.
+    """
+    imprint = der(SEQUENCE, [_SHA256, Value(tag=OCTET_STRING, content=sha256(note).digest())])
+    asked = [] if policy is None else [der_oid(policy)]
+    certificates = Value(tag=BOOLEAN, content=b"\xff")
+    return der(SEQUENCE, [der_integer(1), imprint, *asked, der_integer(nonce), certificates]).encoded
+
+
+def open_response(
+    response: bytes, note: bytes, authority: Authority, *, nonce: int, now: datetime
+) -> tuple[bytes, Stamp]:
+    """
+    Return the token in an authority's response, and what it says, if it answers the request for `note` with `nonce`.
+
+    The token's certificates are put in the order of DER, which many authorities do not keep.
+
+    Raises:
+        NoStampError: if the authority did not grant it.
+        FormatError, LimitExceededError: if it is no response, or holds no token of the shape that is allowed.
+        BrokenError: (`Fault.STAMP`) if the token is for another request, of another time, or not to be believed.
+    """
+    members = parse_der(response, "time-stamp response").members(SEQUENCE, "time-stamp response")
+    status = members[0].members(SEQUENCE, "PKIStatusInfo") if members else []
+    if not status:
+        raise FormatError("time-stamp response", expected="a status", found=response)
+    number = status[0].number("PKIStatus")
+    if number != 0 or len(members) != 2:
+        # Granted with modifications, too: whatever was modified, it is not what was asked for.
+        named = _STATUS[number] if 0 <= number < len(_STATUS) else f"status {number}"
+        raise NoStampError(f"the time-stamping authority answered '{named}', with {len(members) - 1} tokens")
+    token = sort_certificates(members[1].encoded)
+    stamp = check_stamp(token, note, roots=authority.roots, policy=authority.policy)
+    if stamp.nonce != nonce:
+        raise BrokenError(Fault.STAMP, where="time stamp", expected=f"the nonce {nonce:#x}", found=stamp.nonce)
+    if abs(stamp.gen_time - now) > CLOCK_TOLERANCE:
+        expected = f"a time within {CLOCK_TOLERANCE} of {now.isoformat()}: set the clock, or name another authority"
+        raise BrokenError(Fault.STAMP, where="time stamp", expected=expected, found=stamp.gen_time.isoformat())
+    return token, stamp
+
+
+async def request_stamp(
+    client: httpx.AsyncClient, authority: Authority, note: bytes, *, random: bytes, now: datetime, timeout_s: float
+) -> tuple[bytes, Stamp]:
+    """
+    Return a token over `note` and what it says; `random` is 16 fresh random bytes, `now` is aware.
+
+    Raises:
+        NoStampError: if no stamp was given within `timeout_s`.
+        FormatError, LimitExceededError, BrokenError: if what was given is none, or is not to be believed.
+    """
+    if len(random) != NONCE_SIZE_BYTES:
+        raise FormatError("nonce", expected=f"{NONCE_SIZE_BYTES} random bytes", found=f"{len(random)} bytes")
+    nonce = int.from_bytes(random, "big")
+    request = format_request(note, nonce=nonce, policy=authority.policy)
+    try:
+        async with asyncio.timeout(timeout_s):
+            response = await _post(client, authority.url, request)
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+        raise NoStampError(f"no answer of the time-stamping authority: {type(error).__name__} {error}") from error
+    return open_response(response, note, authority, nonce=nonce, now=now)
+
+
+async def _post(client: httpx.AsyncClient, url: str, request: bytes) -> bytes:
+    headers = {"Content-Type": _QUERY, "Accept": _REPLY}
+    async with client.stream("POST", url, content=request, headers=headers, follow_redirects=False) as response:
+        kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if response.status_code != httpx.codes.OK or kind != _REPLY:
+            raise NoStampError(f"the time-stamping authority answered {response.status_code} with {kind[:100]!r}")
+        received = bytearray()
+        async for chunk in response.aiter_bytes():
+            received += chunk
+            if len(received) > _RESPONSE_SIZE_BYTES_MAX:
+                raise NoStampError(f"the time-stamping authority answered with over {_RESPONSE_SIZE_BYTES_MAX} bytes")
+    return bytes(received)

@@ -1,0 +1,249 @@
+"""
+Time stamps on checkpoints: requests, responses and tokens of a time-stamping authority (RFC 3161, RFC 5816).
+
+Guarantee: `check_stamp` returns a stamp only if an authority that the caller pinned has said that it saw SHA-256 of
+exactly this note by the time in it. In this order:
+
+1. the token has the one shape that `cms.py` allows, is signed by one signer, and its hashes are SHA-256 or longer;
+2. what was stamped (the imprint) is SHA-256 of the note, and the policy is the one asked for;
+3. the signer's certificate is the one that the signed attributes name by its hash (ESSCertIDv2: another certificate of
+   the same name and number cannot be put in its place), and they are over this content;
+4. it may stamp times and nothing else: its extended key usage is critical and is id-kp-timeStamping alone;
+5. the signature is the signer's, and a chain of certificates, each valid *at the time in the stamp* and signed with
+   SHA-256 or longer, leads to one of the pinned roots.
+
+Signature and chain are OpenSSL's work, through rfc3161-client, the one place where that is imported. Its verifier also
+looks at status, nonce, policy, imprint and key usage; it knows nothing of the certificate's hash in the signed
+attributes (3), takes further key usages (4), weak hashes and parts of SignedData that nobody signed (1).
+
+Not checked: whether a certificate was revoked since. A stamp says "not later than", in the words of an authority that
+keys can be stolen from; who needs more takes witnesses besides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from rfc3161_client import TimeStampTokenInfo, VerificationError, VerifierBuilder, decode_timestamp_response
+
+from ledger.anchoring.cms import (
+    CONTENT_TYPE,
+    MESSAGE_DIGEST,
+    SIGNING_CERTIFICATE_V2,
+    TST_INFO,
+    SignedToken,
+    parse_hash,
+    parse_token,
+)
+from ledger.anchoring.der import OCTET_STRING, SEQUENCE, TAGGED_1, Value, der, der_integer, parse_der
+from ledger.errors import BrokenError, Fault, FormatError, LimitExceededError
+
+ROOTS_MAX: Final = 100
+RSA_KEY_BITS_MIN: Final = 2048
+CERTIFICATES_MAX: Final = 16
+_PEM_SIZE_BYTES_MAX: Final = 1_000_000
+_SHA256: Final = "2.16.840.1.101.3.4.2.1"
+_STRONG: Final = frozenset({"sha256", "sha384", "sha512"})
+_GRANTED: Final = der(SEQUENCE, [der_integer(0)])
+"""PKIStatusInfo of a response: a token is handed to rfc3161-client as what it came in, a response that was granted."""
+
+_FOREIGN: Final = (
+    ValueError,
+    TypeError,
+    OverflowError,
+    VerificationError,
+    InvalidSignature,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What an authority has vouched for: SHA-256 of the note existed at `gen_time`, give or take its accuracy."""
+
+    gen_time: datetime
+    policy: str
+    serial: int
+    authority: str
+    nonce: int | None
+
+
+def parse_roots(pem: bytes) -> tuple[x509.Certificate, ...]:
+    """
+    Return the certificates of a PEM file, to be pinned as the roots of time-stamping authorities.
+
+    Raises:
+        FormatError: if it holds none, too many, or anything that is no certificate.
+    """
+    if len(pem) > _PEM_SIZE_BYTES_MAX:
+        raise FormatError("authority's roots", expected=f"at most {_PEM_SIZE_BYTES_MAX} bytes", found=len(pem))
+    try:
+        roots = tuple(dict.fromkeys(x509.load_pem_x509_certificates(pem)))
+    except _FOREIGN as error:
+        raise FormatError("authority's roots", expected="certificates in PEM", found=str(error)) from error
+    if not 1 <= len(roots) <= ROOTS_MAX:
+        raise FormatError("authority's roots", expected=f"1 to {ROOTS_MAX} certificates", found=len(roots))
+    return roots
+
+
+def check_stamp(token: bytes, note: bytes, *, roots: Sequence[x509.Certificate], policy: str | None = None) -> Stamp:
+    """
+    Return what a time-stamp token says, if it is one over `note` by an authority under one of `roots` (self-signed).
+
+    With `policy` (as in `1.3.6.1.4.1.601.10.3.1`), the authority must have stamped under that policy.
+
+    Raises:
+        FormatError, LimitExceededError: if `token` is no time-stamp token of the shape that is allowed.
+        BrokenError: (`Fault.STAMP`) if it is over something else, or nobody who was pinned vouches for it.
+    """
+    if not roots:
+        raise _broken("roots of authorities, pinned beforehand", "none: name at least one")
+    signed = parse_token(token)  # 1
+    with _as_ours():
+        response = decode_timestamp_response(der(SEQUENCE, [_GRANTED, parse_der(token, "time-stamp token")]).encoded)
+        info = response.tst_info
+        _check_content(signed.content, info, note, policy)  # 2
+        certificates = _certificates(signed)
+        signer = _signer(signed, certificates)  # 3
+        _check_usage(signer)  # 4
+        _check_path(signer, certificates, roots, at=info.gen_time)  # 5
+        verifier = reduce(VerifierBuilder.add_root_certificate, dict.fromkeys(roots), VerifierBuilder(roots=[])).build()
+        verifier.verify(response, hashlib.sha256(note).digest())
+        return Stamp(
+            gen_time=info.gen_time,
+            policy=info.policy.dotted_string,
+            serial=info.serial_number,
+            authority=signer.subject.rfc4514_string(),
+            nonce=info.nonce,
+        )
+
+
+def _check_content(content: bytes, info: TimeStampTokenInfo, note: bytes, policy: str | None) -> None:
+    members = parse_der(content, "TSTInfo").members(SEQUENCE, "TSTInfo")
+    if info.version != 1 or members[-1].tag == TAGGED_1:
+        # An extension could take back what the rest says, and rfc3161-client does not show them.
+        raise _broken("version 1 and no extensions", f"version {info.version}, {len(members)} members")
+    imprint, digest = info.message_imprint, hashlib.sha256(note).digest()
+    if imprint.hash_algorithm.dotted_string != _SHA256 or imprint.message != digest:
+        found = f"{imprint.message.hex()} by {imprint.hash_algorithm.dotted_string}"
+        raise _broken(f"the imprint {digest.hex()}, SHA-256 of this note", found)
+    if policy is not None and info.policy.dotted_string != policy:
+        raise _broken(f"the policy {policy}", info.policy.dotted_string)
+
+
+def _certificates(signed: SignedToken) -> list[x509.Certificate]:
+    if len(signed.certificates) > CERTIFICATES_MAX:
+        raise LimitExceededError("certificates in a token", found=len(signed.certificates), limit=CERTIFICATES_MAX)
+    return [x509.load_der_x509_certificate(one) for one in signed.certificates]
+
+
+def _signer(signed: SignedToken, certificates: Sequence[x509.Certificate]) -> x509.Certificate:
+    """Return the certificate of the signer: the one that the signed attributes mean."""
+    if signed.attributes.get(CONTENT_TYPE.encoded) != TST_INFO:
+        raise _broken("the signed content type TSTInfo", "another, or none")
+    digest = hashlib.new(signed.digest, signed.content).digest()
+    if signed.attributes.get(MESSAGE_DIGEST.encoded) != Value(tag=OCTET_STRING, content=digest):
+        raise _broken(f"the signed digest {digest.hex()} of the content", "another, or none")
+    attribute = signed.attributes.get(SIGNING_CERTIFICATE_V2.encoded)
+    if attribute is None:
+        raise _broken("the hash of the signer's certificate among the signed attributes (ESSCertIDv2)", "none")
+    algorithm, expected = _certificate_hash(attribute)
+    for certificate, encoded in zip(certificates, signed.certificates, strict=True):
+        if certificate.issuer.public_bytes() == signed.issuer and certificate.serial_number == signed.serial:
+            if (found := hashlib.new(algorithm, encoded).digest()) != expected:
+                raise _broken(f"the signer's certificate with hash {expected.hex()}", found.hex())
+            return certificate
+    raise _broken(f"the signer's certificate, number {signed.serial}", f"{len(certificates)} others")
+
+
+def _certificate_hash(attribute: Value) -> tuple[str, bytes]:
+    """Return hash algorithm and hash of the first ESSCertIDv2 (RFC 5035, section 4), which is the signer's."""
+    lists = attribute.members(SEQUENCE, "SigningCertificateV2")
+    identifiers = lists[0].members(SEQUENCE, "SigningCertificateV2") if lists else []
+    parts = identifiers[0].members(SEQUENCE, "ESSCertIDv2") if identifiers else []
+    algorithm = "sha256"  # its default, which DER leaves out
+    if parts and parts[0].tag == SEQUENCE:
+        algorithm = parse_hash(parts.pop(0))
+    if not parts:
+        raise FormatError("SigningCertificateV2", expected="the hash of a certificate", found=attribute.encoded)
+    # What may follow, issuer and serial number, says no more: the hash is of the whole certificate.
+    return algorithm, parts[0].bytes_of(OCTET_STRING, "ESSCertIDv2")
+
+
+def _check_usage(signer: x509.Certificate) -> None:
+    """Check that the certificate is one for time stamps and for nothing else (RFC 3161, section 2.3)."""
+    try:
+        usage = signer.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
+    except x509.ExtensionNotFound as error:
+        raise _broken("a certificate for time stamps", "no extended key usage") from error
+    if not usage.critical or list(usage.value) != [ExtendedKeyUsageOID.TIME_STAMPING]:
+        found = ", ".join(one.dotted_string for one in usage.value) + ("" if usage.critical else ", not critical")
+        raise _broken("the critical extended key usage id-kp-timeStamping alone", found)
+    key = signer.public_key()
+    if isinstance(key, rsa.RSAPublicKey) and key.key_size < RSA_KEY_BITS_MIN:
+        raise _broken(f"an RSA key of {RSA_KEY_BITS_MIN} bits or more", f"{key.key_size} bits")
+
+
+def _check_path(
+    signer: x509.Certificate, others: Sequence[x509.Certificate], roots: Sequence[x509.Certificate], *, at: datetime
+) -> None:
+    """
+    Check that certificates valid at that time, each signed by the next with a strong hash, lead to a pinned root.
+
+    That they may sign certificates at all is for OpenSSL to say, which builds its own chain of them.
+    """
+    waiting, seen = [signer], {signer}
+    while waiting:
+        current = waiting.pop()
+        if not current.not_valid_before_utc <= at <= current.not_valid_after_utc:
+            continue
+        if current in roots:
+            return
+        algorithm = current.signature_hash_algorithm
+        if algorithm is None or algorithm.name not in _STRONG:
+            continue
+        for issuer in (*roots, *others):
+            if issuer not in seen and _is_issued_by(current, issuer):
+                seen.add(issuer)
+                waiting.append(issuer)
+    raise _broken(f"certificates that are valid at {at.isoformat()} and lead to a pinned root", _names(seen))
+
+
+def _is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def _names(certificates: Iterable[x509.Certificate]) -> str:
+    return "; ".join(
+        f"{one.subject.rfc4514_string()} until {one.not_valid_after_utc.isoformat()}" for one in certificates
+    )
+
+
+def _broken(expected: object, found: object) -> BrokenError:
+    return BrokenError(Fault.STAMP, where="time stamp", expected=expected, found=found)
+
+
+@contextmanager
+def _as_ours() -> Iterator[None]:
+    """Turn what foreign parsers and verifiers raise into our errors."""
+    try:
+        yield
+    except _FOREIGN as error:
+        raise _broken("a token that its authority signed, under a pinned root", str(error)) from error

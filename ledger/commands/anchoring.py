@@ -1,0 +1,69 @@
+"""
+The command that shows how far logs are anchored: `anchors`.
+
+It shows what is stored and verifies no log: whether anchors hold is for `verify` to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import typer
+
+from ledger.commands.console import AsJson, failure, one_line, show_json
+
+if TYPE_CHECKING:  # at run time these would load the database driver
+    from ledger.anchoring.anchor_log import LogState
+    from ledger.commands.anchoring_room import Overview
+    from ledger.commands.room import OpenRoom
+
+
+def add_anchoring(app: typer.Typer, open_room: OpenRoom) -> None:
+    """
+    Add `anchors`, which calls `open_room`.
+    """
+
+    @app.command()
+    def anchors(*, as_json: AsJson = False) -> None:
+        """Show how far each log is anchored in the system log, and who has vouched for that one."""
+        from ledger.commands.anchoring_room import read_overview
+
+        with failure():
+            overview = asyncio.run(read_overview(open_room))
+            if as_json:
+                show_json(overview.as_json(now=datetime.now(UTC)))
+            else:
+                _show(overview, now=datetime.now(UTC))
+
+
+def _show(overview: Overview, *, now: datetime) -> None:
+    typer.echo(f"system log {one_line(overview.origin)}")
+    typer.echo(f"signed     {_size(overview.signed_size)}")
+    published = overview.published
+    by = ", ".join(published.cosigned_by) if published else ""
+    typer.echo(f"published  {_size(None if published is None else published.checkpoint.size)}")
+    typer.echo(f"cosigned   by {one_line(by)}" if by else "cosigned   by nobody")
+    if overview.witnessed and (published is None or published.checkpoint.size != overview.signed_size):
+        typer.echo("WAITING: the witnesses' quorum has not cosigned the newest checkpoint, so it is not published")
+    if overview.stamped is None:
+        typer.echo("stamped    never")
+    else:
+        typer.echo(f"stamped    {_size(overview.stamped.size)}, at {overview.stamped.gen_time:%Y-%m-%d %H:%M:%S} UTC")
+    for state in overview.logs:
+        typer.echo(f"log        {one_line(state.origin)}: {_size(state.size)} signed, {_anchored(state, now=now)}")
+
+
+def _anchored(state: LogState, *, now: datetime) -> str:
+    from ledger.commands.anchoring_room import age_s
+
+    if state.anchor is None:
+        return "NOT ANCHORED"
+    behind = (state.size or 0) - state.anchor.size
+    waiting = f", {behind:,} behind it NOT ANCHORED" if behind > 0 else ""
+    return f"{state.anchor.size:,} anchored {age_s(state, now=now):,} s ago{waiting}"
+
+
+def _size(size: int | None) -> str:
+    return "nothing" if size is None else f"{size:,} entries"

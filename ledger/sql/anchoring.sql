@@ -1,0 +1,65 @@
+-- name: anchoring_states
+-- The newest signed checkpoint of every log but the system's own, with its newest anchor in the system log.
+SELECT l.log_id, l.origin, c.size, c.note, a.entry
+FROM ledger.logs AS l
+JOIN unnest(%(origins)s::text[], %(keys)s::text[]) AS k (origin, key) USING (origin)
+LEFT JOIN LATERAL (
+    SELECT size, note FROM ledger.checkpoints WHERE checkpoints.log_id = l.log_id ORDER BY size DESC LIMIT 1
+) AS c ON true
+LEFT JOIN LATERAL (
+    SELECT entry FROM ledger.entries
+    WHERE entries.log_id = %(system)s AND entries.type = 'logs.anchored' AND entries.key = k.key
+    ORDER BY index DESC
+    LIMIT 1
+) AS a ON true
+ORDER BY l.log_id
+
+-- name: anchoring_version
+-- How many groups of anchors the system log has: the version of the guarded row that orders those who anchor.
+SELECT version FROM ledger.aggregates WHERE log_id = %(log_id)s AND key = %(key)s
+
+-- name: insert_stamp
+-- A time stamp on a checkpoint; the first one stays.
+INSERT INTO ledger.stamps (log_id, size, gen_time, token)
+VALUES (%(log_id)s, %(size)s, %(gen_time)s, %(token)b)
+ON CONFLICT DO NOTHING
+
+-- name: insert_cosignatures
+-- Cosignatures under a checkpoint; of one key the first one stays.
+INSERT INTO ledger.cosignatures (log_id, size, name, key_id, signature)
+SELECT %(log_id)s, %(size)s, name, key_id, signature
+FROM unnest(%(names)b::text[], %(key_ids)b::bytea[], %(signatures)b::bytea[]) AS s (name, key_id, signature)
+ON CONFLICT DO NOTHING
+
+-- name: cosigners_newest_first
+-- Whose cosignatures each checkpoint up to a size carries, newest first.
+SELECT size, array_agg(name), array_agg(key_id) FROM ledger.cosignatures
+WHERE log_id = %(log_id)s AND size <= %(to_size)s
+GROUP BY size
+ORDER BY size DESC
+LIMIT %(limit)s
+
+-- name: checkpoint_of_size
+-- One signed checkpoint.
+SELECT note FROM ledger.checkpoints WHERE log_id = %(log_id)s AND size = %(size)s
+
+-- name: cosignatures_of
+-- The cosignatures under one checkpoint, in an order that does not change.
+SELECT name, key_id, signature FROM ledger.cosignatures
+WHERE log_id = %(log_id)s AND size = %(size)s
+ORDER BY name, key_id
+
+-- name: newest_stamp
+-- The newest time stamp on a checkpoint that is not larger than a size.
+SELECT s.size, c.note, s.token, s.gen_time
+FROM ledger.stamps AS s JOIN ledger.checkpoints AS c USING (log_id, size)
+WHERE log_id = %(log_id)s AND size <= %(to_size)s
+ORDER BY size DESC
+LIMIT 1
+
+-- name: anchoring_measures
+-- For metrics: how far the system log is signed and stamped, and when it was stamped last.
+SELECT
+    (SELECT max(size) FROM ledger.checkpoints WHERE log_id = %(system)s),
+    (SELECT max(size) FROM ledger.stamps WHERE log_id = %(system)s),
+    (SELECT max(gen_time) FROM ledger.stamps WHERE log_id = %(system)s)
