@@ -3,6 +3,7 @@ An exported log: a directory of files (C2SP tlog-tiles), and what we keep beside
 
     checkpoint              the signed note: origin, size, root
     vkey                    the log's verifier key, for convenience: nobody should trust a key that came with the log
+    stamp                   a time stamp over the checkpoint (RFC 3161), if it was exported with one
     tile/<level>/<index>    hashes, 256 a file; `….p/<width>` for the incomplete ones of the checkpoint's size
     tile/entries/<index>    the entries, 256 a file
     parts/<index>           payload parts of the entry of that index, if they are disclosed: salts and bytes
@@ -21,10 +22,12 @@ from typing import Final, cast
 from ledger import canonical
 from ledger.canonical import Json
 from ledger.edge import edge_places
-from ledger.errors import BrokenError, Fault, FormatError, LedgerError
+from ledger.errors import BrokenError, Fault, FormatError
 from ledger.event import GROUP_SIZE_BYTES_MAX, SALT_SIZE_BYTES, Part
 from ledger.merkle import HASH_SIZE_BYTES
 from ledger.note import NOTE_SIZE_BYTES_MAX, format_base64, parse_base64
+from ledger.regular_file import UnreadableError as UnreadableError
+from ledger.regular_file import opened, read_at_most, unreadable
 from ledger.tiles import (
     ENTRY_SIZE_BYTES_MAX,
     TILE_HEIGHT,
@@ -38,6 +41,7 @@ from ledger.tiles import (
 
 CHECKPOINT_FILE: Final = "checkpoint"
 KEY_FILE: Final = "vkey"
+STAMP_FILE: Final = "stamp"
 PARTS_FOLDER: Final = "parts/"
 TILES_FOLDER: Final = "tile/"
 TEMPORARY_SUFFIX: Final = ".unfinished"
@@ -45,12 +49,8 @@ TEMPORARY_SUFFIX: Final = ".unfinished"
 
 _BUNDLES: Final = "tile/entries/"
 _KEY_SIZE_BYTES_MAX: Final = 1_000
-_BUNDLE_SIZE_BYTES_MAX: Final = TILE_WIDTH * (2 + ENTRY_SIZE_BYTES_MAX)
+BUNDLE_SIZE_BYTES_MAX: Final = TILE_WIDTH * (2 + ENTRY_SIZE_BYTES_MAX)
 _PARTS_SIZE_BYTES_MAX: Final = 2 * GROUP_SIZE_BYTES_MAX  # base64 takes a third more, and names and salts are small
-
-
-class UnreadableError(LedgerError):
-    """A file or directory cannot be read at all, so nothing can be said about the log."""
 
 
 class LogDirectory:
@@ -69,13 +69,14 @@ class LogDirectory:
         try:
             if not self.root.is_dir():
                 raise UnreadableError(f"{self.root}: expected a directory that holds an exported log, found none")
+            skip = len(os.path.join(self.root, ""))  # noqa: PTH118 - paths as objects take longer than all the reading
             return {
-                _text((Path(folder) / name).relative_to(self.root))
+                _text(f"{folder}/{name}"[skip:])
                 for folder, _, names in os.walk(self.root, onerror=_raise)
                 for name in names
             }
         except OSError as error:
-            raise _unreadable(self.root, error) from error
+            raise unreadable(self.root, error) from error
 
     def read_checkpoint(self) -> bytes:
         """
@@ -109,12 +110,16 @@ class LogDirectory:
             UnreadableError: if it cannot be read.
             BrokenError: (`Fault.TILE`) if it is missing or has another width.
         """
-        path = tile_path(level, index, width)
-        data = self._read(path, TILE_WIDTH * HASH_SIZE_BYTES, Fault.TILE)
+        data = self.read_tile_file(level, index, width)
         if len(data) != width * HASH_SIZE_BYTES:
             expected = f"{width} hashes of {HASH_SIZE_BYTES} bytes"
-            raise BrokenError(Fault.TILE, where=path, expected=expected, found=f"{len(data)} bytes")
+            where = tile_path(level, index, width)
+            raise BrokenError(Fault.TILE, where=where, expected=expected, found=f"{len(data)} bytes")
         return Tile.parse(data, level=level, index=index)
+
+    def read_tile_file(self, level: int, index: int, width: int) -> bytes:
+        """Return what the file of a tile holds; raises as `read_tile`, except for another width."""
+        return self._read(tile_path(level, index, width), TILE_WIDTH * HASH_SIZE_BYTES, Fault.TILE)
 
     def read_bundle(self, index: int, width: int) -> list[bytes]:
         """
@@ -127,12 +132,45 @@ class LogDirectory:
             UnreadableError: if it cannot be read.
             BrokenError: (`Fault.INDEX`) if it is missing; carries the index of its first entry.
         """
-        path = bundle_path(index, width)
-        data = self._read(path, _BUNDLE_SIZE_BYTES_MAX, Fault.INDEX, first=index * TILE_WIDTH)
+        data = self._read(bundle_path(index, width), BUNDLE_SIZE_BYTES_MAX, Fault.INDEX, first=index * TILE_WIDTH)
         try:
             return parse_bundle(data)
         except FormatError:
             return _split_as_far_as_possible(data)
+
+    def read_bundle_into(self, index: int, width: int, room: memoryview) -> int:
+        """
+        Read the file of a bundle into `room`, of BUNDLE_SIZE_BYTES_MAX at least; returns its size in bytes.
+
+        Raises as `read_bundle`.
+        """
+        path = bundle_path(index, width)
+        with opened(self.root, path, Fault.INDEX, first=index * TILE_WIDTH) as file:
+            size_bytes, end = 0, min(os.fstat(file).st_size + 1, len(room))  # one more, so that the end is seen
+            while size_bytes < end and (more := os.readv(file, [room[size_bytes:end]])) > 0:
+                size_bytes += more
+                end = end if size_bytes < end else len(room)
+            return size_bytes
+
+    def disclosed_from(self, first: int, end: int) -> set[int]:
+        """
+        Return the indices from `first` up to `end`, not included, of entries whose payload parts lie there.
+
+        Looks into the folders of these entries only.
+
+        Raises:
+            UnreadableError: if one of the folders cannot be read.
+        """
+        found: set[int] = set()
+        for thousand in range(first // 1000, -(-end // 1000)):
+            folder = (self.root / parts_path(1000 * thousand)).parent
+            try:
+                names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+            except OSError as error:
+                raise unreadable(folder, error) from error
+            paths = {f"{parts_path(1000 * thousand)[:-3]}{name}" for name in names}
+            found |= {index for path in paths if (index := parse_parts_path(path)) is not None}
+        return {index for index in found if first <= index < end}
 
     def read_parts(self, index: int) -> list[Part]:
         """
@@ -153,14 +191,9 @@ class LogDirectory:
         return parts
 
     def _read(self, path: str, size_bytes_max: int, fault: Fault, *, first: int | None = None) -> bytes:
-        file = self.root / path
-        try:
-            if not file.is_file():  # a pipe, say, could be waited for for ever
-                raise BrokenError(fault, where=path, expected="a file", found="none", index=first)
-            with file.open("rb") as opened:
-                data = opened.read(size_bytes_max + 1)
-        except OSError as error:
-            raise _unreadable(file, error) from error
+        with opened(self.root, path, fault, first=first) as file:
+            # One byte more than is allowed, or than there should be.
+            data = read_at_most(file, min(os.fstat(file).st_size, size_bytes_max) + 1)
         if len(data) > size_bytes_max:
             expected = f"at most {size_bytes_max} bytes"
             raise BrokenError(fault, where=path, expected=expected, found="more", index=first)
@@ -286,15 +319,11 @@ def _members(value: Json, names: set[str]) -> dict[str, Json]:
     return cast("dict[str, Json]", value)
 
 
-def _text(path: Path) -> str:
+def _text(path: str) -> str:
     """Return a path as text that can be printed, whatever bytes its name has."""
-    return os.fsencode(path.as_posix()).decode(errors="replace")
+    return path if path.isascii() else os.fsencode(path).decode(errors="replace")
 
 
 def _raise(error: OSError) -> None:
     """Let `os.walk` raise: it would pass over a folder that cannot be read, and its files would seem to be missing."""
     raise error
-
-
-def _unreadable(path: Path, error: OSError) -> UnreadableError:
-    return UnreadableError(f"{path} cannot be read: {error.strerror or error}")

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
@@ -29,6 +31,9 @@ UNKNOWN: Final = 2
 FAILED: Final = 1
 INTERRUPTED: Final = 130
 
+_SHOWN_S: Final = 0.1
+_BAR_WIDTH: Final = 24
+
 _log = logging.getLogger(__name__)
 
 LogName = Annotated[str, typer.Argument(help="Origin, tenant's name or id, or 'system'.", show_default=False)]
@@ -42,17 +47,54 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Progress]:
+def progress(what: str, *, clock: Callable[[], float] = time.monotonic) -> Iterator[Progress]:
     """
-    Yield a function that shows how much of long work is done, on stderr and only if somebody watches.
+    Yield a function that shows how much of long work is done, how fast, and how long the rest will take.
+
+    On stderr, only if somebody watches, and at most ten times a second. `clock` counts seconds.
     """
     if not sys.stderr.isatty():
         yield lambda _done, _of: None
         return
+    meter = Meter(clock)
+
+    def show(done: int, of: int) -> None:
+        if line := meter.line(done, of, what):
+            typer.echo(f"\r\x1b[K{line}", err=True, nl=False)
+
     try:
-        yield lambda done, of: typer.echo(f"\r\x1b[K{done:,} of {of:,} {what}", err=True, nl=False)
+        yield show
     finally:
         typer.echo("\r\x1b[K", err=True, nl=False)
+
+
+class Meter:
+    """What there is to say of long work, whose speed is measured from the first thing that was done in this run."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._began: tuple[float, int] | None = None
+        self._shown_s = -math.inf
+
+    def line(self, done: int, of: int, what: str) -> str | None:
+        """Return the line to show now, None if the last one is not a tenth of a second old."""
+        now_s = self._clock()
+        if self._began is None:
+            self._began = (now_s, done)
+        if now_s < self._shown_s + _SHOWN_S:
+            return None
+        self._shown_s = now_s
+        began_s, first = self._began
+        line = f"{_bar(done, of)} {done:,} of {of:,} {what}"
+        if now_s <= began_s or done <= first:
+            return line
+        per_s = (done - first) / (now_s - began_s)
+        return f"{line}, {per_s:,.0f}/s, {(of - done) / per_s:,.0f} s left"
+
+
+def _bar(done: int, of: int) -> str:
+    full = _BAR_WIDTH * done // of if of else _BAR_WIDTH
+    return f"[{'#' * full}{'.' * (_BAR_WIDTH - full)}]"
 
 
 @contextmanager

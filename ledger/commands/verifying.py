@@ -10,18 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from ledger.anchoring import Pinned, parse_roots
 from ledger.commands.console import AsJson, one_line, progress, read_note, show_json, verdict
+from ledger.commands.verifying_text import NOT_ANCHORED, show_report
 from ledger.errors import LedgerError
 from ledger.note import VerifierKey
 from ledger.proof import check_proof
+from ledger.verify.anchored import judge_directory
 from ledger.verify.directory import verify_directory
+from ledger.verify.effort import Effort
+from ledger.verify.resuming import NoProgressFile, ProgressFile
 from ledger.verify.rules import Report, read_proven
+from ledger.verify.signer_keys import SystemExport, verify_system_export
+from ledger.verify.trusted import Trusted
+from ledger.verify.wanted import Wanted, read_tile_leaves
+from ledger.witness.policy import Policy
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     from ledger.commands.room import OpenRoom
@@ -30,7 +41,7 @@ NOT_PINNED: Final = (
     "KEY NOT PINNED: name the log's verifier key with --key, and take it from those who run the log (`lakeproof ledger "
     "key`), not from where the log came from: whoever changed the log could have put a key there"
 )
-NOT_ANCHORED: Final = "NOT ANCHORED: the log alone vouches for this root, no witness and no time stamp"
+PROCESSES_MAX: Final = 256
 
 TrustedKeys = Annotated[
     list[str] | None,
@@ -42,6 +53,44 @@ Held = Annotated[
         "--checkpoint", metavar="FILE", help="One that you kept: the log must go on from it.", show_default=False
     ),
 ]
+Since = Annotated[
+    Path | None,
+    typer.Option(
+        "--since", metavar="FILE", help="A checkpoint you verified up to: read only what is new.", show_default=False
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option("--resume", metavar="FILE", help="Keep in it how far the work is, and go on.", show_default=False),
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes", min=1, max=PROCESSES_MAX, help="Of a large log; one a core if not said.", show_default=False
+    ),
+]
+AnchoredIn = Annotated[
+    Path | None,
+    typer.Option(
+        "--anchored-in", metavar="DIRECTORY", help="An export of the system log, verified too.", show_default=False
+    ),
+]
+PolicyFile = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="FILE", help="A witness policy you trust.", show_default=False),
+]
+StampRoots = Annotated[
+    Path | None,
+    typer.Option("--tsa-root", metavar="PEM", help="Roots of time-stamping authorities you trust.", show_default=False),
+]
+StampFile = Annotated[
+    Path | None,
+    typer.Option("--stamp", metavar="FILE", help="A time stamp over the checkpoint.", show_default=False),
+]
+SecondOpinion = Annotated[
+    bool, typer.Option("--second-opinion", help="Let pymerkle compute roots and inclusion proofs too.")
+]
+Deep = Annotated[bool, typer.Option("--deep", help="Also compare what the installation keeps beside the log.")]
 
 
 def add_verifying(app: typer.Typer, open_room: OpenRoom) -> None:
@@ -58,25 +107,44 @@ def add_verifying(app: typer.Typer, open_room: OpenRoom) -> None:
         ] = None,
         key: TrustedKeys = None,
         checkpoint: Held = None,
+        since: Since = None,
+        resume: Resume = None,
+        processes: Processes = None,
+        anchored_in: AnchoredIn = None,
+        policy: PolicyFile = None,
+        tsa_root: StampRoots = None,
+        stamp: StampFile = None,
+        second_opinion: SecondOpinion = False,
+        deep: Deep = False,
         as_json: AsJson = False,
     ) -> None:
         """Verify chain, tree and checkpoints of a log. Exit code 0: verified, 1: broken, 2: could not tell."""
         with verdict(as_json=as_json):
-            keys = [VerifierKey.parse(text) for text in key or []]
-            held = [read_note(path) for path in checkpoint or []]
-            if log is not None and directory is None:
-                from ledger.commands.room import verify_log
+            wanted = Wanted(
+                keys=[VerifierKey.parse(text) for text in key or []],
+                held=[read_note(path) for path in checkpoint or []],
+                since=read_note(since) if since else None,
+                pinned=Pinned(
+                    policy=Policy.parse(read_note(policy)) if policy else None,
+                    stamp_roots=parse_roots(read_note(tsa_root)) if tsa_root else (),
+                ),
+                keeper=ProgressFile(resume) if resume else NoProgressFile(),
+                effort=Effort(processes=processes or len(os.sched_getaffinity(0))),
+            )
+            if second_opinion:
+                from ledger.verify import second_opinion as other  # an extra: it may not be there
 
-                with progress("entries verified") as told:
-                    report = asyncio.run(verify_log(open_room, log, keys, held=held, progress=told))
-            elif directory is not None and log is None:
-                if not keys:
-                    raise LedgerError(NOT_PINNED)
-                with progress("entries verified") as told:
-                    report = verify_directory(directory, keys, held=held, progress=told)
+                wanted = replace(wanted, opinion=other.second_opinion)
+            if log is not None and directory is None and anchored_in is None and stamp is None:
+                report = _verify_in_room(open_room, log, wanted, deep=deep)
+            elif directory is not None and log is None and not deep:
+                report = _verify_offline(directory, wanted, anchored_in, read_note(stamp) if stamp else None)
             else:
-                raise LedgerError("name either the directory of an exported log, or --log and a log in the database")
-            _show_report(report, as_json=as_json)
+                raise LedgerError(
+                    "name either the directory of an exported log, perhaps with --anchored-in and --stamp, or --log "
+                    "and a log in the database, perhaps with --deep"
+                )
+            show_report(report, as_json=as_json)
 
     @app.command("check-proof")
     def check(
@@ -92,33 +160,36 @@ def add_verifying(app: typer.Typer, open_room: OpenRoom) -> None:
             _check_proof(file, [VerifierKey.parse(text) for text in key], as_json=as_json)
 
 
-def _show_report(report: Report, *, as_json: bool) -> None:
-    if as_json:
-        show_json(
-            {
-                "status": "verified",
-                "origin": report.origin,
-                "size": report.size,
-                "root": report.root.hex(),
-                "signed_size": report.signed_size,
-                "checkpoints": report.checkpoints,
-                "parts": report.parts,
-                "elapsed_ms": round(report.elapsed_s * 1000),
-                "entries_per_s": round(report.entries_per_s),
-                "unchecked": list(report.unchecked),
-                "anchored": report.anchored,
-            }
+def _verify_in_room(open_room: OpenRoom, log: str, wanted: Wanted, *, deep: bool) -> Report:
+    from ledger.commands.verifying_room import verify_log, verify_log_deeply
+
+    with progress("entries verified") as told:
+        return asyncio.run((verify_log_deeply if deep else verify_log)(open_room, log, wanted, progress=told))
+
+
+def _verify_offline(directory: Path, wanted: Wanted, system: Path | None, token: bytes | None) -> Report:
+    if not wanted.keys:
+        raise LedgerError(NOT_PINNED)
+    trusted: Trusted = wanted.keys
+    vouching: SystemExport | None = None
+    if system is not None:
+        with progress("entries of the system log verified") as told:
+            vouching = verify_system_export(system, wanted.keys, effort=wanted.effort, progress=told)
+        trusted = vouching.trusted
+    with progress("entries verified") as told:
+        report = verify_directory(
+            directory,
+            trusted,
+            held=wanted.held,
+            since=wanted.since,
+            keeper=wanted.keeper,
+            effort=wanted.effort,
+            progress=told,
         )
-        return
-    typer.echo(f"log        {one_line(report.origin)}")
-    typer.echo(f"size       {report.size:,} entries, {report.signed_size:,} of them signed")
-    typer.echo(f"root       {report.root.hex()}")
-    typer.echo(f"verified   in {report.elapsed_s:.2f} s, {report.entries_per_s:,.0f} entries/s")
-    typer.echo(f"checked    {report.checkpoints:,} checkpoints, payload parts of {report.parts:,} entries")
-    for name in report.unchecked:
-        typer.echo(f"NOT CHECKED: {one_line(name)}")
-    typer.echo(NOT_ANCHORED)
-    typer.echo("OK")
+    if wanted.opinion is not None:
+        said = wanted.opinion(read_tile_leaves(directory, report.size), {report.size: report.root})
+        report = replace(report, checked=(*report.checked, said))
+    return judge_directory(directory, report, trusted=trusted, pinned=wanted.pinned, system=vouching, token=token)
 
 
 def _check_proof(file: Path, keys: Sequence[VerifierKey], *, as_json: bool) -> None:

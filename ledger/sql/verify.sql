@@ -8,11 +8,51 @@ ORDER BY index
 -- The entry with the highest index.
 SELECT index, leaf FROM ledger.entries WHERE log_id = %(log_id)s ORDER BY index DESC LIMIT 1
 
+-- name: pages
+-- Tiles' widths of entries with their derived columns, as PostgreSQL sends records, each with its stored tile and root; for COPY.
+SELECT e.rows, t.hashes, t.root
+FROM generate_series(%(from_page)s::bigint, %(to_page)s::bigint - 1) AS page
+CROSS JOIN LATERAL (
+    SELECT string_agg(record_send(row(index, entry, leaf, type, key, is_control, group_id)), ''::bytea ORDER BY index) AS rows
+    FROM ledger.entries
+    WHERE log_id = %(log_id)s AND index >= 256 * page AND index < least(256 * (page + 1), %(size)s)
+) AS e
+LEFT JOIN ledger.tiles AS t ON t.log_id = %(log_id)s AND t.level = 0 AND t.tile = page
+ORDER BY page
+
+-- name: export_snapshot
+-- What this transaction sees, so that others can see the same.
+SELECT pg_export_snapshot()
+
+-- name: stored_tile
+-- A tile as it is stored, and the root that may be kept beside it.
+SELECT hashes, root FROM ledger.tiles WHERE log_id = %(log_id)s AND level = %(level)s AND tile = %(tile)s
+
+-- name: log_of_id
+-- Whether there is a log of this number that this role may see.
+SELECT origin FROM ledger.logs WHERE log_id = %(log_id)s
+
+-- name: stray_row
+-- A row at a place that no log has; the constraints against it may have been dropped.
+SELECT 'ledger.entries', index FROM ledger.entries WHERE log_id = %(log_id)s AND index < 0
+UNION ALL SELECT 'ledger.checkpoints', size FROM ledger.checkpoints WHERE log_id = %(log_id)s AND size < 0
+UNION ALL SELECT 'ledger.tiles', tile FROM ledger.tiles WHERE log_id = %(log_id)s AND (tile < 0 OR level < 0 OR level > 7)
+LIMIT 1
+
+-- name: stray_part
+-- The first payload part of an entry that the log does not have. (The log may have grown beyond the size meanwhile.)
+SELECT p.index, p.name FROM ledger.parts AS p
+WHERE p.log_id = %(log_id)s AND (p.index < 0 OR p.index >= %(size)s)
+  AND NOT EXISTS (SELECT FROM ledger.entries AS e WHERE e.log_id = p.log_id AND e.index = p.index)
+ORDER BY p.index, p.name LIMIT 1
+
 -- name: surplus_tile
 -- A tile that the tree of this size does not have. (A shift by 64 would be one by 0.)
-SELECT level, tile FROM ledger.tiles
-WHERE log_id = %(log_id)s AND tile >= %(size)s::bigint >> least(8 * (level + 1), 63)
-ORDER BY level, tile
+SELECT t.level, t.tile
+FROM generate_series(0, 7) AS l (level)
+JOIN ledger.tiles AS t ON t.level = l.level AND t.tile >= %(size)s::bigint >> least(8 * (l.level + 1), 63)
+WHERE t.log_id = %(log_id)s
+ORDER BY t.level, t.tile
 LIMIT 1
 
 -- name: checkpoints_between
@@ -26,8 +66,11 @@ ORDER BY size
 SELECT size, note FROM ledger.checkpoints WHERE log_id = %(log_id)s AND size <= %(size)s ORDER BY size DESC LIMIT 1
 
 -- name: parts_with_entries
--- Payload parts that still exist, each with its entry.
-SELECT index, p.name, p.sealed, p.key_id IS NOT NULL, e.entry
+-- Payload parts that still exist, each with its entry; of nobody who was erased.
+SELECT index, p.name, p.subject, p.key_id, p.sealed, e.entry
 FROM ledger.parts AS p JOIN ledger.entries AS e USING (log_id, index)
 WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
+  AND NOT EXISTS (
+      SELECT FROM ledger.erased_subjects AS x WHERE x.log_id = p.log_id AND x.subject = p.subject
+  )
 ORDER BY index, p.name

@@ -8,246 +8,315 @@ write the database can rewrite those. All is read in one snapshot, so appends th
 
 Where the bytes of an entry and its `leaf` column disagree, the newest checkpoint that covers them decides which was
 changed (`Fault.ENTRY` or `Fault.DERIVED`), and behind the newest checkpoint the head row does.
+
+With `since`, a checkpoint up to which the caller has verified the log before, only what is behind it is read: the tiles
+must prove that the log goes on from it (`starting.py`). Columns and checkpoints before it are not looked at then.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC
-from typing import Any, Final, NamedTuple
-from uuid import UUID
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from ledger import canonical
 from ledger.checkpoint import Checkpoint
-from ledger.edge import frontier_of, leads_to_root
-from ledger.envelope import Envelope
+from ledger.edge import frontier_of
 from ledger.errors import BrokenError, Fault
-from ledger.event import is_control
-from ledger.merkle import leaf_hash
-from ledger.note import VerifierKey
-from ledger.queries import load_queries
-from ledger.read import QUERIES, Connection, Log, read_head, read_tile
+from ledger.read import QUERIES as READING
+from ledger.read import Connection, Log, read_entries
 from ledger.sequence import NO_CONTROL, Head
 from ledger.stored_tree import on_tiles
-from ledger.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, tile_path, tile_width
-from ledger.verify.rules import EntryRules, Progress, Report, held_checkpoints, read_checkpoint
-from ledger.verify.tree import TreeRules, check_roots, first_difference, tile_fault
+from ledger.tiles import TileReader, tile_path, tile_width
+from ledger.verify.continued import check_continued
+from ledger.verify.database_bounds import check_no_stray_row, read_sound_head
+from ledger.verify.database_pages import DatabasePages, Job, check_segment
+from ledger.verify.database_rows import ENTRIES, QUERIES
+from ledger.verify.effort import Checked, Effort, segments_checked
+from ledger.verify.resuming import NoProgressFile, ProgressKeeper
+from ledger.verify.rules import Progress, Report, held_checkpoints, read_checkpoint
+from ledger.verify.starting import SINCE, Start, check_earlier, first_read, prove_earlier, read_prefix, start_behind
+from ledger.verify.tree import Page, TreeRules, check_roots
+from ledger.verify.trusted import Trusted
 
-_QUERIES: Final = load_queries("ledger", "verify.sql")
-_PAGE: Final = 4 * TILE_WIDTH
-"""Entries read at a time: whole tiles, so that a tile's hashes are at hand when one of them is in doubt."""
+R = TypeVar("R")
 
-_ENTRIES: Final = "ledger.entries"
+_TOLD_ENTRIES: Final = 1_024
+_CHECKPOINTS_AHEAD: Final = 65_536
+"""Entries for which the checkpoints are read at once."""
 
 
 async def verify_database(
     connection: Connection,
     log: Log,
-    keys: Sequence[VerifierKey],
+    trusted: Trusted,
     *,
     held: Sequence[bytes] = (),
+    since: bytes | None = None,
+    keeper: ProgressKeeper | None = None,
+    effort: Effort | None = None,
+    workers_dsn: str | None = None,
     progress: Progress = lambda _done, _of: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Report:
     """
     Verify a log in the database, and say what was verified.
 
-    `connection` works as the auditor, in autocommit mode. `keys` are the verifier keys that the caller trusts, `held`
-    signed checkpoints of this log that were kept elsewhere. Payload parts are for `parts.py`.
+    `connection` works as the auditor, in autocommit mode; workers connect with `workers_dsn`, and without it there are
+    none. `trusted` are the keys that the caller trusts, `held` signed checkpoints of this log that were kept
+    elsewhere, `since` one more, up to which the caller has verified the log before. `keeper` keeps how far the work is,
+    so that it can be taken up again. Payload parts are for `parts.py`.
 
     Raises:
         BrokenError: at the first fault; names its class, the table, and the entry's index where there is one.
         NoSuchLogError: if this role can see no such log.
+        FormatError: if what `keeper` has kept is of another log or not of its form.
     """
     started_s = clock()
     async with connection.transaction():
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        head = await read_head(connection, log.log_id)
-        checks = _DatabasePass(connection, log, head, keys)
-        signed = await checks.run(held, progress)
+        head = await read_sound_head(connection, log.log_id)
+        checks = _DatabasePass(connection, log, head, trusted, keeper or NoProgressFile())
+        try:
+            await checks.begin(held, since)
+            await checks.run(progress, effort or Effort(), workers_dsn)
+            await checks.check_first()
+        finally:
+            await checks.release()  # or the end of the transaction would wait for a stream that nobody reads
     return Report(
         origin=log.origin,
         size=head.size,
         root=head.frontier.root(),
-        signed_size=signed.size if signed else 0,
+        signed_size=checks.newest.size if checks.newest else 0,
         checkpoints=checks.checkpoints,
         parts=0,
         elapsed_s=clock() - started_s,
+        first=checks.first,
+        since=checks.since.size if checks.since else None,
+        resumed_at=checks.first if checks.is_resumed else None,
     )
 
 
-class _Row(NamedTuple):
-    at: int
-    entry: bytes
-    leaf: bytes
-    type: str
-    key: str
-    is_control: bool
-    group_id: UUID | None
-
-
 class _DatabasePass:
-    """One pass over a log in one snapshot. Owned by one call of `verify_database`."""
+    """One pass over a log in one snapshot. Owned by one call of `verify_database`, or one worker."""
 
-    def __init__(self, connection: Connection, log: Log, head: Head, keys: Sequence[VerifierKey]) -> None:
+    def __init__(self, connection: Connection, log: Log, head: Head, trusted: Trusted, keeper: ProgressKeeper) -> None:
         self.checkpoints = 0
+        self.first = 0
+        self.since: Checkpoint | None = None
+        self.is_resumed = False
+        self.newest: Checkpoint | None = None
         self._connection = connection
         self._log = log
         self._head = head
-        self._keys = keys
-        self._rules = EntryRules(origin=log.origin, where=lambda _index: _ENTRIES)
+        self._trusted = trusted
+        self._keeper = keeper
         self._tree = TreeRules()
-        self._control_index = NO_CONTROL
+        self._pages = DatabasePages(connection, log, head, None)
+        self._end = self._size = 0
+        self._last = b""
         self._held: Sequence[Checkpoint] = ()
-        self._newest: Checkpoint | None = None
+        self._due: deque[tuple[int, bytes]] = deque()
+        self._read_upto = self._checked_upto = -1
 
-    async def run(self, held: Sequence[bytes], progress: Progress) -> Checkpoint | None:
-        """Check everything, and return the newest checkpoint."""
+    async def begin(self, held: Sequence[bytes], since: bytes | None) -> None:
+        """Find where the log ends and where to begin, and check the checkpoints that were kept elsewhere."""
         last = await self._one("last_row")
-        end = 0 if last is None else last[0] + 1
-        size = min(end, self._head.size)
+        self._end, self._last = (0, b"") if last is None else (last[0] + 1, bytes(last[1]))
+        self._size = size = min(self._end, self._head.size)
         newest = await self._one("latest_checkpoint_within", size=size)
-        self._newest = self._open(*newest) if newest else None
-        self._held = held_checkpoints(held, self._keys, origin=self._log.origin, size=size)
-        check_roots((), (), await self._checkpoints(above=-1, upto=0))
-        for first in range(0, size, _PAGE):
-            await self._check_page(first, min(first + _PAGE, size))
-            progress(self._rules.size, size)
-        self._check_end(end, None if last is None else bytes(last[1]))
-        self._rules.finish()
+        self.newest = self._pages.newest = self._open(*newest) if newest else None
+        begun = self._keeper.load(self._log.origin, bytes(newest[1]) if newest else b"")
+        kept = [*held, *([since] if since else []), *([begun.note] if begun and begun.note else [])]
+        self._held = held_checkpoints(kept, self._trusted, origin=self._log.origin, size=size)
+        start = Start()
+        if since is not None:
+            self.since = read_checkpoint(since, self._trusted, where=SINCE, origin=self._log.origin)
+            start = await self._start_behind(self.since)
+        if begun is not None:
+            start, self.is_resumed, self._pages.control_index = begun.start, True, begun.control_index
+            self._pages.rules.groups.extend(begun.groups)
+            if start.state.size > size:
+                expected = f"{start.state.size} entries, as were verified before"
+                raise BrokenError(Fault.INDEX, where=ENTRIES, expected=expected, found=f"{size} entries", index=size)
+        self._pages.rules.adopt(start.state)
+        self.first = start.state.size
+        self._tree = TreeRules(size=self.first, edge=start.edge)
+        if self.first:
+            self._read_upto = self._checked_upto = self.first
+            await self._check_earlier()
+        else:
+            check_roots((), (), await self._due_checkpoints(upto=0))
+
+    async def release(self) -> None:
+        """Make the connection free for something else."""
+        await self._pages.release()
+
+    async def run(self, progress: Progress, effort: Effort, workers_dsn: str | None) -> None:
+        """Check everything from there on."""
+        size = self._size
+        self._pages.load_fast_path(effort, first=self.first, end=size, entries=size - self.first)
+
+        async def join(page: Page) -> None:
+            await self._join(page)
+            if self._tree.size % _TOLD_ENTRIES == 0 or self._tree.size == size:
+                progress(self._tree.size, size)
+
+        if workers_dsn is not None and effort.processes > 1:
+            snapshot = await self._one("export_snapshot")
+            assert snapshot is not None  # noqa: S101 - the function always returns one
+            job = Job(workers_dsn, snapshot[0], self._log, self._head, self.newest)
+            with segments_checked(partial(check_segment, job), self.first, size, effort) as segments:
+                for segment, future in segments:
+                    checked = await asyncio.wrap_future(future)
+                    if checked.before == self._pages.rules.state:
+                        for page in checked.pages:
+                            await join(page)
+                        self._adopt(checked)
+                    self._pages.load_fast_path(effort, first=self._pages.rules.size, end=size, entries=size)
+                    while self._pages.rules.size < segment.end:
+                        await join(await self._pages.check_page(size))
+                    self._keep()
+        while self._pages.rules.size < size:
+            await join(await self._pages.check_page(size))
+            self._keep()
+        await self.release()
+        self._check_end()
+        self._pages.rules.finish()
         self._check_head()
         await self._check_nothing_behind(size)
-        return self._newest
+        await check_no_stray_row(self._connection, self._log.log_id)
+        self._keeper.forget()
 
-    async def _check_page(self, first: int, end: int) -> None:
-        rows = await self._rows(first, end)
-        leaves = [leaf_hash(row.entry) for row in rows]
-        for row, leaf in zip(rows, leaves, strict=True):
-            if row.at != self._rules.size:
-                break
-            envelope = self._rules.check(row.entry, leaf)
-            if row.leaf != leaf:
-                raise await self._leaf_fault(row, leaf, leaves, first)
-            _check_derived(row, envelope)
-            if row.is_control:
-                self._control_index = row.at
-        if self._rules.size != end:
-            missing = self._rules.size
-            raise BrokenError(Fault.INDEX, where=_ENTRIES, expected=f"entry {missing}", found="none", index=missing)
+    async def check_first(self) -> None:
+        """Check that the log goes on from the one that its origin says, if its first entry was read."""
+        if self.since is None and self._size:
+            (first,) = await read_entries(self._connection, self._log.log_id, from_index=0, to_index=1)
+            check_continued(first, self._trusted, origin=self._log.origin, where=ENTRIES)
+
+    def _adopt(self, checked: Checked) -> None:
+        self._pages.rules.adopt(checked.after)
+        self._pages.rules.groups.extend(checked.groups)
+        if checked.control_index != NO_CONTROL:
+            self._pages.control_index = checked.control_index
+
+    def _keep(self) -> None:
+        start = Start(state=self._pages.rules.state, edge=self._tree.edge)
+        self._keeper.save(start, self._pages.rules.groups, control_index=self._pages.control_index)
+
+    async def _join(self, page: Page) -> None:
         edge = self._tree.edge
-        for tile in self._tree.extend(leaves):
-            await self._check_tile(tile)
-        check_roots(edge, leaves, await self._checkpoints(above=first, upto=end))
+        for tile in self._tree.add(page):
+            await self._pages.release()
+            await self._pages.check_tile(tile)
+        if due := await self._due_checkpoints(upto=self._tree.size):
+            check_roots(edge, page.split(), due)
 
-    async def _leaf_fault(self, row: _Row, leaf: bytes, leaves: Sequence[bytes], first: int) -> BrokenError:
-        """Return what is wrong with a row whose `leaf` is not the hash of its entry: the entry, or that column."""
-        index = row.at // TILE_WIDTH
-        start = index * TILE_WIDTH - first
-        if await self._is_genuine(Tile(level=0, index=index, hashes=tuple(leaves[start : start + TILE_WIDTH])), row.at):
-            return _derived(row, "leaf", expected=leaf.hex(), found=row.leaf.hex())
-        expected = f"bytes with the leaf hash {row.leaf.hex()}"
-        return BrokenError(Fault.ENTRY, where=_ENTRIES, expected=expected, found=leaf.hex(), index=row.at)
+    async def _start_behind(self, since: Checkpoint) -> Start:
+        edge, inclusion = await self._on_tiles(lambda read: read_prefix(read, since=since))
+        first = first_read(since)
+        entry = None
+        if first:
+            entries = await read_entries(self._connection, self._log.log_id, from_index=first - 1, to_index=first)
+            entry = entries[0] if entries else b""
+        return start_behind(since, edge, inclusion, entry=entry, where=ENTRIES)
 
-    async def _check_tile(self, computed: Tile) -> None:
-        stored = await read_tile(self._connection, self._log.log_id, level=computed.level, index=computed.index)
-        if first_difference(computed.hashes, stored.hashes) is not None:
-            last = ((computed.index + 1) << TILE_HEIGHT * (computed.level + 1)) - 1
-            raise tile_fault(
-                computed, stored, entries_are_genuine=await self._is_genuine(computed, last), entries=_ENTRIES
-            )
+    async def _check_earlier(self) -> None:
+        """Check that the log goes on from the held checkpoints whose size is not reached again."""
+        earlier = [
+            checkpoint
+            for checkpoint in self._held
+            if checkpoint.size <= max(self.first, self.since.size if self.since else 0)
+        ]
+        size, root = self._decisive()
+        proofs = await self._on_tiles(lambda read: prove_earlier(read, earlier, size=size))
+        check_earlier(earlier, proofs, size=size, root=root)
 
-    async def _is_genuine(self, computed: Tile, index: int) -> bool:
-        """Tell whether a tile made from the entries leads to the root that speaks for the entry at `index`."""
-        size, root = self._head.size, self._head.frontier.root()
-        if self._newest is not None and index < self._newest.size:
-            size, root = self._newest.size, self._newest.root
-        width = tile_width(level=computed.level, index=computed.index, size=size)
-        tile = Tile(level=computed.level, index=computed.index, hashes=computed.hashes[:width])
-        return await on_tiles(
-            self._connection,
-            self._log.log_id,
-            lambda read: leads_to_root(tile, size=size, root=root, read_tile=read),
-        )
+    def _decisive(self) -> tuple[int, bytes]:
+        """Return size and root of the largest tree that is known: the newest signed one, or the head's."""
+        if self.newest is not None and all(held.size <= self.newest.size for held in self._held):
+            return self.newest.size, self.newest.root
+        return self._head.size, self._head.frontier.root()
 
-    def _check_end(self, end: int, last: bytes | None) -> None:
+    async def _on_tiles(self, compute: Callable[[TileReader], R]) -> R:
+        """Compute on tiles as wide as they are in the largest tree, of which smaller ones' are prefixes."""
+        size = self._decisive()[0]
+
+        def on_widest(read: TileReader) -> R:
+            return compute(lambda level, index, _: read(level, index, tile_width(level=level, index=index, size=size)))
+
+        return await on_tiles(self._connection, self._log.log_id, on_widest)
+
+    def _check_end(self) -> None:
         """Check that the entries end where the head says, and not before the newest checkpoint."""
-        size = self._head.size
-        if end != size and last == self._head.last:
+        end, size = self._end, self._head.size
+        agrees = self._pages.rules.size == size and self._pages.rules.last == self._head.last
+        if end != size and self._last == self._head.last and not agrees:
             raise _wrong_head("size", expected=end, found=size)
         if end != size:
             index = min(end, size)
             expected = f"entry {index}" if end < size else f"no entry behind the head's {size}"
-            raise BrokenError(Fault.INDEX, where=_ENTRIES, expected=expected, found=f"{end} entries", index=index)
+            raise BrokenError(Fault.INDEX, where=ENTRIES, expected=expected, found=f"{end} entries", index=index)
 
     def _check_head(self) -> None:
         head, tree = self._head, frontier_of(self._tree.edge)
         recorded_at = canonical.format_time(head.recorded_at.astimezone(UTC)) if head.recorded_at else ""
-        if head.last != self._rules.last:
-            raise _wrong_head("last", expected=self._rules.last.hex(), found=head.last.hex())
+        if head.last != self._pages.rules.last:
+            raise _wrong_head("last", expected=self._pages.rules.last.hex(), found=head.last.hex())
         if head.frontier != tree:
             raise _wrong_head("frontier", expected=tree.pack().hex(), found=head.frontier.pack().hex())
-        if head.control_index != self._control_index:
-            raise _wrong_head("control_index", expected=self._control_index, found=head.control_index)
-        if recorded_at != self._rules.recorded_at.decode():
-            raise _wrong_head("recorded_at", expected=self._rules.recorded_at.decode(), found=recorded_at)
+        # Of a prefix that was not read again it is not known which of its entries was the last control entry.
+        is_known = self._pages.control_index != NO_CONTROL or self.since is None or head.control_index >= self.first
+        if is_known and head.control_index != self._pages.control_index:
+            raise _wrong_head("control_index", expected=self._pages.control_index, found=head.control_index)
+        if recorded_at != self._pages.rules.recorded_at.decode():
+            raise _wrong_head("recorded_at", expected=self._pages.rules.recorded_at.decode(), found=recorded_at)
 
     async def _check_nothing_behind(self, size: int) -> None:
         """Check that there is no tile and no checkpoint of a larger log: this one was not cut off."""
         if (surplus := await self._one("surplus_tile", size=size)) is not None:
             where = tile_path(*surplus)
             raise BrokenError(Fault.TILE, where=where, expected=f"no such tile in a log of {size}", found="one")
-        newest = await (await self._connection.execute(QUERIES["latest_checkpoint"], self._bounds())).fetchone()
+        newest = await (await self._connection.execute(READING["latest_checkpoint"], self._bounds())).fetchone()
         if newest is not None and newest[0] > size:
             self._open(*newest)
             expected = f"{newest[0]} entries, as were signed"
-            raise BrokenError(Fault.INDEX, where=_ENTRIES, expected=expected, found=f"{size} entries", index=size)
+            raise BrokenError(Fault.INDEX, where=ENTRIES, expected=expected, found=f"{size} entries", index=size)
 
-    async def _checkpoints(self, *, above: int, upto: int) -> list[Checkpoint]:
-        """Return the checkpoints of these sizes, stored or held elsewhere, opened, smallest first."""
-        bounds = self._bounds(from_size=above, to_size=upto)
-        rows = await (await self._connection.execute(_QUERIES["checkpoints_between"], bounds)).fetchall()
-        stored = [self._open(size, note) for size, note in rows]
+    async def _due_checkpoints(self, *, upto: int) -> list[Checkpoint]:
+        """Return the checkpoints, stored or held elsewhere, up to a size, opened, that were not returned before."""
+        above = self._checked_upto
+        if upto > self._read_upto:
+            await self._pages.release()
+            ahead = max(upto, self._read_upto + _CHECKPOINTS_AHEAD)
+            bounds = self._bounds(from_size=self._read_upto, to_size=min(ahead, self._size))
+            rows = await (await self._connection.execute(QUERIES["checkpoints_between"], bounds)).fetchall()
+            self._due.extend((size, bytes(note)) for size, note in rows)
+            self._read_upto = ahead
+        stored = []
+        while self._due and self._due[0][0] <= upto:
+            stored.append(self._open(*self._due.popleft()))
         self.checkpoints += len(stored)
+        self._checked_upto = upto
         held = [checkpoint for checkpoint in self._held if above < checkpoint.size <= upto]
         return sorted((*stored, *held), key=lambda checkpoint: checkpoint.size)
 
     def _open(self, size: int, note: bytes) -> Checkpoint:
         where = f"ledger.checkpoints size {size}"
-        checkpoint = read_checkpoint(bytes(note), self._keys, where=where, origin=self._log.origin)
+        checkpoint = read_checkpoint(bytes(note), self._trusted, where=where, origin=self._log.origin)
         if checkpoint.size != size:
             raise BrokenError(Fault.CHECKPOINT, where=where, expected=f"size {size}", found=f"size {checkpoint.size}")
         return checkpoint
 
-    async def _rows(self, first: int, end: int) -> list[_Row]:
-        bounds = self._bounds(from_index=first, to_index=end)
-        rows = await (await self._connection.execute(_QUERIES["rows_between"], bounds, binary=True)).fetchall()
-        return [_Row(index, bytes(entry), bytes(leaf), *columns) for index, entry, leaf, *columns in rows]
-
     async def _one(self, query: str, **bounds: int) -> Sequence[Any] | None:
-        return await (await self._connection.execute(_QUERIES[query], self._bounds(**bounds))).fetchone()
+        return await (await self._connection.execute(QUERIES[query], self._bounds(**bounds))).fetchone()
 
     def _bounds(self, **bounds: int) -> dict[str, int]:
         return {"log_id": self._log.log_id, **bounds}
-
-
-def _check_derived(row: _Row, envelope: Envelope) -> None:
-    """Check that the columns of a row say what its entry says."""
-    kind = envelope.type.decode()
-    group_id = UUID(envelope.group_id.decode()) if envelope.position == 0 else None
-    for column, expected, found in (
-        ("type", kind, row.type),
-        ("key", envelope.key.decode(), row.key),
-        ("is_control", is_control(kind), row.is_control),
-        ("group_id", group_id, row.group_id),
-    ):
-        if expected != found:
-            raise _derived(row, column, expected=expected, found=found)
-
-
-def _derived(row: _Row, column: str, *, expected: object, found: object) -> BrokenError:
-    where = f"{_ENTRIES}.{column}"
-    return BrokenError(Fault.DERIVED, where=where, expected=expected, found=found, index=row.at)
 
 
 def _wrong_head(column: str, *, expected: object, found: object) -> BrokenError:

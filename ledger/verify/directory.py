@@ -3,18 +3,23 @@ Verifies an exported log from nothing but its files and the keys that the caller
 
 The steps, in order; the first that fails names the fault:
 
-1. the checkpoint is one, and the log that it speaks of has signed it with one of the keys;
-2. a checkpoint held elsewhere is not of a larger log: this one was not cut off;
+1. the checkpoint is one, and the log that it speaks of has signed it with a key that is trusted for it;
+2. a checkpoint held elsewhere, or signed last by a key that is retired, is not of a larger log: nothing was cut off;
 3. no bundle and no tile is missing, and there is none too many;
 4. every entry, in order, keeps the rules of `rules.py`, and its disclosed payload parts match its commitments;
 5. every tile holds the hashes of what lies below it;
-6. the tree has the signed root, and at the size of a checkpoint held elsewhere, that one's.
+6. the tree has the signed root, and at the size of a checkpoint held elsewhere, that one's;
+7. a log that by its origin goes on from another begins with what that one's signer had signed last.
+
+With `since`, a checkpoint up to which the caller has verified the log before, only what is behind it is read. Steps 3
+and 7 are left out then: instead the tiles must prove that the log goes on from that checkpoint (`starting.py`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from ledger.checkpoint import Checkpoint
@@ -30,45 +35,72 @@ from ledger.directory import (
     parse_parts_path,
     parts_path,
 )
-from ledger.envelope import Envelope, commitments
 from ledger.errors import BrokenError, Fault
-from ledger.event import commitment
-from ledger.merkle import leaf_hash
-from ledger.note import VerifierKey
-from ledger.tiles import TILE_WIDTH, Tile, bundle_path, parse_bundle_path, tile_width
+from ledger.tiles import TILE_WIDTH, TileReader, bundle_path, parse_bundle_path, tile_width
+from ledger.verify.continued import check_continued
+from ledger.verify.directory_pages import DirectoryJob, DirectoryPages, check_segment, last_entry
+from ledger.verify.effort import Effort, segments_checked
+from ledger.verify.resuming import NoProgressFile, ProgressKeeper
 from ledger.verify.rules import EntryRules, Progress, Report, held_checkpoints, read_checkpoint
-from ledger.verify.tree import TreeRules, check_roots, check_tile, first_difference
+from ledger.verify.starting import SINCE, Start, check_earlier, first_read, prove_earlier, read_prefix, start_behind
+from ledger.verify.tree import Page, TreeRules, check_roots
+from ledger.verify.trusted import Trusted
 
 
 def verify_directory(
     path: Path,
-    keys: Sequence[VerifierKey],
+    trusted: Trusted,
     *,
     held: Sequence[bytes] = (),
+    since: bytes | None = None,
+    keeper: ProgressKeeper | None = None,
+    effort: Effort | None = None,
     progress: Progress = lambda _done, _of: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Report:
     """
     Verify the exported log in the directory `path`, and say what was verified.
 
-    `keys` are the verifier keys that the caller trusts, from elsewhere; `held` are signed checkpoints of this log that
-    were kept elsewhere: the log must go on from each of them. `clock` counts seconds.
+    `trusted` are the keys that the caller trusts, from elsewhere; `held` are signed checkpoints of this log that
+    were kept elsewhere: the log must go on from each of them. `since` is one more, up to which the caller has verified
+    the log before: what is before it is not read again. `keeper` keeps how far the work is, so that it can be taken up
+    again. `clock` counts seconds.
 
     Raises:
         BrokenError: at the first fault; names its class, the file, and the entry's index where there is one.
         UnreadableError: if there is no exported log there, or a file cannot be read.
+        FormatError: if what `keeper` has kept is of another log or not of its form.
     """
     started_s = clock()
+    keeper, effort = keeper or NoProgressFile(), effort or Effort()
     directory = LogDirectory(path)
-    files = directory.files()
-    if CHECKPOINT_FILE not in files and not any(map(is_log_file, files)):
+    files = directory.files() if since is None else set()
+    if since is None and CHECKPOINT_FILE not in files and not any(map(is_log_file, files)):
         raise UnreadableError(f"{path}: expected an exported log, found neither a checkpoint nor tiles")
-    checkpoint = read_checkpoint(directory.read_checkpoint(), keys, where=CHECKPOINT_FILE)  # 1
-    known = [*held_checkpoints(held, keys, origin=checkpoint.origin, size=checkpoint.size), checkpoint]  # 2
-    _check_files(files, checkpoint.size)  # 3
-    disclosed = {index for file in files if (index := parse_parts_path(file)) is not None}
-    _check_parts_of_other_entries(disclosed, checkpoint.size)
-    _DirectoryPass(directory, known, disclosed).run(progress)  # 4, 5, 6
+    note = directory.read_checkpoint()
+    checkpoint = read_checkpoint(note, trusted, where=CHECKPOINT_FILE)  # 1
+    begun = keeper.load(checkpoint.origin, note)
+    kept = [*held, *([since] if since else []), *([begun.note] if begun else [])]
+    known = [*held_checkpoints(kept, trusted, origin=checkpoint.origin, size=checkpoint.size), checkpoint]  # 2
+    behind = read_checkpoint(since, trusted, where=SINCE) if since else None
+    if behind is None:
+        _check_files(files, checkpoint.size)  # 3
+        disclosed = {index for file in files if (index := parse_parts_path(file)) is not None}
+        _check_parts_of_other_entries(disclosed, checkpoint.size)
+    else:
+        disclosed = directory.disclosed_from(first_read(behind), checkpoint.size)
+    start = begun.start if begun else _start_behind(directory, behind, checkpoint) if behind else Start()
+    first = start.state.size
+    if first:
+        reached = max(first, behind.size if behind else 0)
+        _check_earlier(directory, [old for old in known if old.size <= reached], checkpoint)
+    work = _DirectoryPass(DirectoryJob(path, known, disclosed), start)
+    if begun:
+        work.rules.groups.extend(begun.groups)
+    work.run(progress, effort, keeper)  # 4, 5, 6
+    if behind is None and checkpoint.size:
+        _check_continued(directory, trusted, checkpoint)  # 7
+    keeper.forget()
     checked = {CHECKPOINT_FILE, KEY_FILE, *map(parts_path, disclosed)}
     return Report(
         origin=checkpoint.origin,
@@ -78,6 +110,9 @@ def verify_directory(
         checkpoints=len(known),
         parts=len(disclosed),
         elapsed_s=clock() - started_s,
+        first=first,
+        since=behind.size if behind else None,
+        resumed_at=first if begun else None,
         unchecked=tuple(sorted(file for file in files - checked if not is_log_file(file))),
     )
 
@@ -109,84 +144,78 @@ def _check_parts_of_other_entries(disclosed: set[int], size: int) -> None:
         raise BrokenError(Fault.PART, where=parts_path(index), expected=expected, found=f"parts of entry {index}")
 
 
+def _check_continued(directory: LogDirectory, trusted: Trusted, checkpoint: Checkpoint) -> None:
+    index, width = next(bundle_places(checkpoint.size))
+    first_entry = directory.read_bundle(index, width)[0]
+    check_continued(first_entry, trusted, origin=checkpoint.origin, where=bundle_path(index, width))
+
+
+def _start_behind(directory: LogDirectory, since: Checkpoint, newest: Checkpoint) -> Start:
+    edge, inclusion = read_prefix(_read_widest(directory, newest.size), since=since)
+    if not (first := first_read(since)):
+        return start_behind(since, edge, inclusion, entry=None, where=SINCE)
+    bundle = first // TILE_WIDTH - 1
+    return start_behind(since, edge, inclusion, entry=last_entry(directory, bundle), where=bundle_path(bundle))
+
+
+def _check_earlier(directory: LogDirectory, earlier: Sequence[Checkpoint], newest: Checkpoint) -> None:
+    """Check that the log goes on from the checkpoints whose size is not reached again."""
+    proofs = prove_earlier(_read_widest(directory, newest.size), earlier, size=newest.size)
+    check_earlier(earlier, proofs, size=newest.size, root=newest.root)
+
+
+def _read_widest(directory: LogDirectory, size: int) -> TileReader:
+    """Read tiles as they are stored: as wide as they are in the newest tree, perhaps wider than is asked for."""
+    return lambda level, index, _: directory.read_tile(level, index, tile_width(level=level, index=index, size=size))
+
+
 class _DirectoryPass:
-    """One pass over the bundles of a directory, in order. Owned by one call of `verify_directory`."""
+    """One pass over the bundles of a directory, in order. Owned by one call of `verify_directory`, or one worker."""
 
-    def __init__(self, directory: LogDirectory, checkpoints: Sequence[Checkpoint], disclosed: set[int]) -> None:
-        self._directory = directory
-        self._checkpoints = checkpoints
-        self._newest = checkpoints[-1]
-        self._disclosed = disclosed
-        self._rules = EntryRules(origin=self._newest.origin, where=self._where)
-        self._tree = TreeRules()
+    def __init__(self, job: DirectoryJob, start: Start) -> None:
+        self._job = job
+        self._checkpoints = job.known
+        self._newest = job.known[-1]
+        self._pages = DirectoryPages(job, start.state)
+        self._tree = TreeRules(size=start.state.size, edge=start.edge)
 
-    def run(self, progress: Progress) -> None:
-        size = self._newest.size
-        for index, width in bundle_places(size):
-            self._check_bundle(index, width)
-            progress(self._rules.size, size)
-        self._rules.finish()
+    @property
+    def rules(self) -> EntryRules:
+        """The rules, as far as the entries were checked."""
+        return self._pages.rules
+
+    def run(self, progress: Progress, effort: Effort, keeper: ProgressKeeper) -> None:
+        size, rules = self._newest.size, self.rules
+        self._pages.load_fast_path(size - rules.size, effort)
+
+        def join(page: Page) -> None:
+            self._join(page)
+            progress(self._tree.size, size)
+
+        with segments_checked(partial(check_segment, self._job), rules.size, size, effort) as segments:
+            for segment, future in segments:
+                checked = future.result()
+                if checked.before == rules.state:
+                    for page in checked.pages:
+                        join(page)
+                    rules.adopt(checked.after)
+                    rules.groups.extend(checked.groups)
+                while rules.size < segment.end:
+                    join(self._pages.check_page())
+                keeper.save(Start(state=rules.state, edge=self._tree.edge), rules.groups)
+        while rules.size < size:
+            join(self._pages.check_page())
+            keeper.save(Start(state=rules.state, edge=self._tree.edge), rules.groups)
+        rules.finish()
         for tile in self._tree.edge_tiles():
-            self._check_tile(tile)
+            self._pages.check_tile(tile)
         check_roots(self._tree.edge, (), [known for known in self._checkpoints if known.size == size])
 
-    def _check_bundle(self, index: int, width: int) -> None:
-        entries = self._directory.read_bundle(index, width)
-        stored = self._directory.read_tile(0, index, width)
-        leaves = [leaf_hash(entry) for entry in entries]
-        # What lies behind the first entry that is not in the tree is not looked at: that one, or one before it, is bad.
-        differs = first_difference(leaves, stored.hashes)
-        end = None if differs is None else differs + 1
-        for position, (entry, leaf) in enumerate(zip(entries[:end], leaves, strict=False)):
-            envelope = self._rules.check(entry, leaf)
-            if envelope.entry_index in self._disclosed and position != differs:
-                self._check_parts(envelope)
-        if differs is not None:
-            self._check_count(index, width, found=len(entries), same=differs)
-            self._check_tile(Tile(level=0, index=index, hashes=tuple(leaves[:width])))
-        self._check_tree(leaves)
-
-    def _check_tree(self, leaves: Sequence[bytes]) -> None:
+    def _join(self, page: Page) -> None:
         edge, start = self._tree.edge, self._tree.size
-        for tile in self._tree.extend(leaves):
-            if tile.level > 0:
-                self._check_tile(tile)
+        for tile in self._tree.add(page):
+            self._pages.check_tile(tile)
         # The root at the end waits until the tiles of the edge were looked at: they can be named, a root cannot.
         end = min(self._tree.size, self._newest.size - 1)
-        check_roots(edge, leaves, [known for known in self._checkpoints if start < known.size <= end])
-
-    def _check_tile(self, computed: Tile) -> None:
-        stored = self._directory.read_tile(computed.level, computed.index, len(computed.hashes))
-        check_tile(
-            computed,
-            stored,
-            size=self._newest.size,
-            root=self._newest.root,
-            read_tile=self._directory.read_tile,
-        )
-
-    def _check_count(self, index: int, width: int, *, found: int, same: int) -> None:
-        """Check that the bundle neither ends before its tile nor goes on behind it, if the two agree until then."""
-        if same >= min(width, found):
-            raise BrokenError(
-                Fault.INDEX,
-                where=bundle_path(index, width),
-                expected=f"{width} entries",
-                found=f"{found} entries",
-                index=index * TILE_WIDTH + same,
-            )
-
-    def _check_parts(self, envelope: Envelope) -> None:
-        known = commitments(envelope)
-        index = envelope.entry_index
-        for part in self._directory.read_parts(index):
-            found = commitment(salt=part.salt, payload=part.payload)
-            if known.get(part.name) != found:
-                expected = known[part.name].hex() if part.name in known else f"one of the parts {sorted(known)}"
-                where = f"{parts_path(index)} part {part.name}"
-                raise BrokenError(Fault.PART, where=where, expected=expected, found=found.hex(), index=index)
-
-    def _where(self, index: int) -> str:
-        """Return the path of the bundle that holds the entry at `index`, or of the last one."""
-        bundle = min(index, self._newest.size - 1) // TILE_WIDTH
-        return bundle_path(bundle, tile_width(level=0, index=bundle, size=self._newest.size))
+        if due := [known for known in self._checkpoints if start < known.size <= end]:
+            check_roots(edge, page.split(), due)

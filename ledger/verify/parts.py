@@ -11,9 +11,10 @@ from typing import Final
 
 from ledger.entry import parse_entry
 from ledger.errors import BrokenError, Fault
-from ledger.event import SALT_SIZE_BYTES, commitment
+from ledger.event import commitment
 from ledger.queries import load_queries
 from ledger.read import Connection, Log, read_head
+from ledger.sealing import PLAIN, Opener, StoredPart
 from ledger.verify.rules import Progress
 
 _QUERIES: Final = load_queries("ledger", "verify.sql")
@@ -22,7 +23,10 @@ _PAGE: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartsReport:
-    """How many payload parts, of how many entries, match; `sealed` ones are encrypted, and were not looked at."""
+    """
+    How many payload parts, of how many entries, match. `sealed` ones are encrypted and could not be opened, though the
+    log does not say that they were erased: there were no keys at hand, or theirs is gone.
+    """
 
     checked: int
     entries: int
@@ -30,12 +34,18 @@ class PartsReport:
 
 
 async def verify_parts(
-    connection: Connection, log: Log, *, progress: Progress = lambda _done, _of: None
+    connection: Connection,
+    log: Log,
+    *,
+    opener: Opener | None = None,
+    first: int = 0,
+    progress: Progress = lambda _done, _of: None,
 ) -> PartsReport:
     """
-    Check every payload part that still exists against the commitment in its entry.
+    Check every payload part that still exists, of entries from `first` on, against the commitment in its entry.
 
-    `connection` reads as a role that may see payload parts. The entries are believed: see `verify_database`.
+    `connection` reads as a role that may see payload parts, `opener` has the keys of those that are sealed; without
+    keys these are counted. The entries are believed: see `verify_database`.
 
     Raises:
         BrokenError: (`Fault.PART`) at the first that does not match; carries the index of its entry.
@@ -43,16 +53,18 @@ async def verify_parts(
     size = (await read_head(connection, log.log_id)).size
     checked = entries = sealed = 0
     latest = -1
-    for first in range(0, size, _PAGE):
-        bounds = {"log_id": log.log_id, "from_index": first, "to_index": min(first + _PAGE, size)}
+    for start in range(first, size, _PAGE):
+        bounds = {"log_id": log.log_id, "from_index": start, "to_index": min(start + _PAGE, size)}
         cursor = await connection.execute(_QUERIES["parts_with_entries"], bounds, binary=True)
-        for index, name, part, is_sealed, entry in await cursor.fetchall():
-            if is_sealed:
+        for index, name, subject, key_id, stored, entry in await cursor.fetchall():
+            known = PLAIN if key_id is None else opener
+            part = None if known is None else known.open(StoredPart(index, name, subject, key_id, bytes(stored)))
+            if part is None:
                 sealed += 1
                 continue
             expected = parse_entry(bytes(entry)).parts.get(name)
-            found = commitment(salt=bytes(part[:SALT_SIZE_BYTES]), payload=bytes(part[SALT_SIZE_BYTES:]))
-            if len(part) < SALT_SIZE_BYTES or found != expected:
+            found = commitment(salt=part.salt, payload=part.payload)
+            if found != expected:
                 raise BrokenError(
                     Fault.PART,
                     where=f"ledger.parts {name}",
@@ -63,5 +75,11 @@ async def verify_parts(
             checked += 1
             entries += index != latest
             latest = index
-        progress(min(first + _PAGE, size), size)
+        progress(min(start + _PAGE, size), size)
+    stray = await (await connection.execute(_QUERIES["stray_part"], {"log_id": log.log_id, "size": size})).fetchone()
+    if stray is not None:
+        where = f"ledger.parts {stray[1]}"
+        raise BrokenError(
+            Fault.PART, where=where, expected=f"parts of entries below {size}", found="one", index=stray[0]
+        )
     return PartsReport(checked=checked, entries=entries, sealed=sealed)

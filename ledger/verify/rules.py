@@ -13,7 +13,8 @@ and `database.py` fetch. For the entry at each index, in this order:
 7. its leaf hash is the one that the tree holds.
 
 And of the whole: each tile holds the roots of the tiles below it, the root is the one that was signed, at the size of
-every checkpoint that is known, and no group stands in the log twice.
+every checkpoint that is known, and no group stands in the log twice. A log that by its origin goes on from another
+begins with what that one's signer had signed last (`continued.py`).
 
 Precedence: the fault that is reported is the first by index, and at one index the first by these numbers. Where an
 entry and the tree disagree (7), or two tiles, both cannot be genuine. The signed root decides, by `leads_to_root`: if
@@ -23,19 +24,19 @@ Roots come last: where entries and tiles agree with each other but not with a si
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import TypeAlias
+from uuid import UUID
 
-from ledger.checkpoint import Checkpoint, open_checkpoint
+from ledger.checkpoint import Checkpoint
 from ledger.entry import FIRST_PREVIOUS, Entry, parse_entry
 from ledger.envelope import Envelope, read_envelope
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.merkle import EMPTY_ROOT
-from ledger.note import VerifierKey
+from ledger.merkle import EMPTY_ROOT, leaf_hash
 from ledger.proof import ProvenEntry
+from ledger.verify.group_ids import GroupIds
+from ledger.verify.trusted import Trusted, last_trees, open_signed
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Told, now and then, how many entries of how many are done."""
@@ -46,10 +47,14 @@ class Report:
     """
     What was verified: a log of `size` entries and this root, and no fault was found.
 
-    `anchored` is False: the root was signed by the log alone, with no witness and no time stamp, so a log that shows
-    different histories to different readers is not excluded. `signed_size` is the size of the newest signed checkpoint;
-    entries behind it are chained, but nobody has signed them yet. `parts` counts the entries whose payload parts were
-    there and match, `unchecked` names what was there and not looked at.
+    `first` is the index from which entries were read: those before had been read when the caller accepted the
+    checkpoint of the size `since`, or before the work was interrupted (`resumed_at`, the size then). `signed_size` is
+    the size of the newest signed checkpoint; entries behind it are chained, but nobody has signed them yet. `parts`
+    counts the entries whose payload parts were there and match, `unchecked` names what was there and not looked at,
+    `checked` what was looked at beyond the rules.
+
+    Others than the log itself vouch for its first `anchored_size` entries, and `anchored_by` says who. For those behind
+    them, or for all if it is 0, a log that shows different histories to different readers is not excluded.
     """
 
     origin: str
@@ -59,27 +64,69 @@ class Report:
     checkpoints: int
     parts: int
     elapsed_s: float
+    first: int = 0
+    since: int | None = None
+    resumed_at: int | None = None
     unchecked: tuple[str, ...] = ()
-    anchored: bool = False
+    checked: tuple[str, ...] = ()
+    anchored_size: int = 0
+    anchored_by: tuple[str, ...] = ()
+
+    @property
+    def anchored(self) -> bool:
+        """Whether others vouch for the whole log."""
+        return 0 < self.size == self.anchored_size
 
     @property
     def entries_per_s(self) -> float:
         """How many entries were verified in a second."""
-        return self.size / self.elapsed_s if self.elapsed_s > 0 else 0.0
+        return (self.size - self.first) / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainState:
+    """What the entry at `size - 1` says to the one behind it: texts in UTF-8, empty at the start of a log."""
+
+    size: int = 0
+    last: bytes = FIRST_PREVIOUS
+    recorded_at: bytes = b""
+    group_id: bytes = b""
+    branch: bytes = b""
+    of: int = 0
+    position: int = 0
+    """The next one within the group; equal to `of` if the group is complete."""
 
 
 class EntryRules:
-    """Rules 1 to 6, over the entries of one log from index 0 on; `where` names, for errors, what holds an index."""
+    """Rules 1 to 6, over the entries of one log, behind `state`; `where` names, for errors, what holds an index."""
 
-    def __init__(self, *, origin: str, where: Callable[[int], str]) -> None:
+    def __init__(self, *, origin: str, where: Callable[[int], str], state: ChainState | None = None) -> None:
+        self.origin = origin.encode()
+        self.groups = GroupIds()
         self._where = where
-        self.size = 0
-        self.last = FIRST_PREVIOUS
-        self.recorded_at = b""
-        self._origin = origin.encode()
-        self._group: tuple[bytes, bytes, int] = (b"", b"", 0)
-        self._position = 0
-        self._groups = _GroupIds()
+        self.adopt(state or ChainState())
+
+    def adopt(self, state: ChainState) -> None:
+        """Go on from `state`, up to which somebody else has checked the entries by these rules."""
+        self.size = state.size
+        self.last = state.last
+        self.recorded_at = state.recorded_at
+        self._group = (state.group_id, state.branch, state.of)
+        self._position = state.position
+
+    @property
+    def state(self) -> ChainState:
+        """What the next entry must follow."""
+        group_id, branch, of = self._group
+        return ChainState(
+            size=self.size,
+            last=self.last,
+            recorded_at=self.recorded_at,
+            group_id=group_id,
+            branch=branch,
+            of=of,
+            position=self._position,
+        )
 
     def check(self, entry: bytes, leaf: bytes) -> Envelope:
         """
@@ -92,8 +139,8 @@ class EntryRules:
             envelope = read_envelope(entry)  # 1
         except FormatError as error:
             raise self._broken(Fault.ENTRY, expected="a canonical entry", found=error) from error
-        if envelope.log != self._origin:  # 2
-            raise self._broken(Fault.ORIGIN, expected=self._origin.decode(), found=envelope.log.decode())
+        if envelope.log != self.origin:  # 2
+            raise self._broken(Fault.ORIGIN, expected=self.origin.decode(), found=envelope.log.decode())
         if envelope.entry_index != self.size:  # 3
             raise self._broken(Fault.INDEX, expected=f"entry {self.size}", found=f"entry {envelope.entry_index}")
         if envelope.previous != self.last.hex().encode():  # 4
@@ -117,7 +164,7 @@ class EntryRules:
         if self._position != self._group[2]:
             expected = f"entry {self._position} of {self._group[2]} of group {self._group[0].decode()}"
             raise self._broken(Fault.GROUP, expected=expected, found="the end of the log")
-        if (repeated := self._groups.first_repeated()) is not None:
+        if (repeated := self.groups.first_repeated()) is not None:
             group_id, index = repeated
             raise BrokenError(
                 Fault.GROUP,
@@ -134,7 +181,7 @@ class EntryRules:
                 expected = "the first entry of a group"
                 raise self._broken(Fault.GROUP, expected=expected, found=f"its entry {envelope.position}")
             self._group = group
-            self._groups.add(envelope.group_id, self.size)
+            self.groups.add(UUID(envelope.group_id.decode()), self.size)
         elif group != self._group or envelope.position != self._position:
             raise self._broken(
                 Fault.GROUP,
@@ -147,34 +194,62 @@ class EntryRules:
         return BrokenError(fault, where=self._where(self.size), expected=expected, found=found, index=self.size)
 
 
-def read_checkpoint(note: bytes, keys: Sequence[VerifierKey], *, where: str, origin: str | None = None) -> Checkpoint:
+def state_behind(entry: bytes, *, index: int, where: str) -> ChainState:
     """
-    Return the checkpoint of a note that is signed by its log.
+    Return what the entry at `index` says to the one behind it; it is believed, except that it must be an entry.
+
+    Raises:
+        BrokenError: (`Fault.ENTRY`) if it is none, (`Fault.INDEX`) if it carries another index.
+    """
+    try:
+        envelope = read_envelope(entry)
+    except FormatError as error:
+        raise BrokenError(Fault.ENTRY, where=where, expected="a canonical entry", found=error, index=index) from error
+    if envelope.entry_index != index:
+        found = f"entry {envelope.entry_index}"
+        raise BrokenError(Fault.INDEX, where=where, expected=f"entry {index}", found=found, index=index)
+    return ChainState(
+        size=index + 1,
+        last=leaf_hash(entry),
+        recorded_at=envelope.recorded_at,
+        group_id=envelope.group_id,
+        branch=envelope.branch,
+        of=envelope.of,
+        position=envelope.position + 1,
+    )
+
+
+def read_checkpoint(note: bytes, trusted: Trusted, *, where: str, origin: str | None = None) -> Checkpoint:
+    """
+    Return the checkpoint of a note that is signed by its log, with a key that is trusted for it.
 
     Raises:
         BrokenError: `Fault.SIGNATURE` if it is not, `Fault.CHECKPOINT` if it is no checkpoint or not one of `origin`.
     """
     try:
-        return open_checkpoint(note, keys, origin=origin)
+        return open_signed(note, trusted, origin=origin)
     except (BrokenError, FormatError) as error:
         fault = error.fault if isinstance(error, BrokenError) else Fault.CHECKPOINT
         raise BrokenError(fault, where=where, expected="a checkpoint signed by its log", found=error) from error
 
 
-def held_checkpoints(held: Sequence[bytes], keys: Sequence[VerifierKey], *, origin: str, size: int) -> list[Checkpoint]:
+def held_checkpoints(held: Sequence[bytes], trusted: Trusted, *, origin: str, size: int) -> list[Checkpoint]:
     """
     Return checkpoints that were kept elsewhere, opened, smallest first; a log of `size` must go on from each.
+
+    Among them is what the log was when each of its signer's keys retired: the retired keys have left that signed.
 
     Raises:
         BrokenError: if one is not a signed checkpoint of this log, or (`Fault.INDEX`) of a larger one, or
             (`Fault.ROOT`) if one of size 0 has the root of something.
     """
     where = "checkpoint held elsewhere"
-    opened = sorted(
-        (read_checkpoint(note, keys, where=where, origin=origin) for note in held), key=lambda known: known.size
-    )
-    if opened and (largest := opened[-1].size) > size:
-        expected = f"{largest} entries, as in a checkpoint held elsewhere"
+    kept = [read_checkpoint(note, trusted, where=where, origin=origin) for note in held]
+    ends = last_trees(trusted, origin)
+    opened = sorted([*kept, *ends], key=lambda known: known.size)
+    if opened and (largest := opened[-1]).size > size:
+        where = "what a retired key has signed last" if largest in ends else where
+        expected = f"{largest.size} entries or more, as signed there"
         raise BrokenError(Fault.INDEX, where=where, expected=expected, found=f"a log of {size}", index=size)
     if any(checkpoint.size == 0 and checkpoint.root != EMPTY_ROOT for checkpoint in opened):
         raise BrokenError(Fault.ROOT, where=where, expected=f"the root {EMPTY_ROOT.hex()} at size 0", found="another")
@@ -202,35 +277,6 @@ def read_proven(proven: ProvenEntry) -> Entry:
         expected, found = f"entry {proven.index}", f"entry {entry.index}"
         raise BrokenError(Fault.INDEX, where=where, expected=expected, found=found, index=proven.index)
     return entry
-
-
-_INDEX_BYTES: Final = 8
-_GROUP_ID_BYTES: Final = 36
-
-
-class _GroupIds:
-    """Finds a group id that stands twice: 44 bytes a group, looked at once, at the end."""
-
-    def __init__(self) -> None:
-        self._buckets: defaultdict[int, bytearray] = defaultdict(bytearray)
-
-    def add(self, group_id: bytes, index: int) -> None:
-        """Note the index at which a group begins; its id is a UUID in text form."""
-        # By its last digit, which is random in the ids that we make: sixteen buckets, so that sorting one needs little.
-        self._buckets[group_id[-1]] += group_id + index.to_bytes(_INDEX_BYTES, "big")
-
-    def first_repeated(self) -> tuple[str, int] | None:
-        """Return the id and the index of the first group whose id stood before."""
-        first: tuple[str, int] | None = None
-        width = _GROUP_ID_BYTES + _INDEX_BYTES
-        for bucket in self._buckets.values():
-            rows = sorted(bytes(bucket[at : at + width]) for at in range(0, len(bucket), width))
-            for one, other in pairwise(rows):
-                if one[:_GROUP_ID_BYTES] == other[:_GROUP_ID_BYTES]:
-                    index = int.from_bytes(other[_GROUP_ID_BYTES:], "big")
-                    if first is None or index < first[1]:
-                        first = (one[:_GROUP_ID_BYTES].decode(), index)
-        return first
 
 
 def _group_text(group: tuple[bytes, bytes, int]) -> str:

@@ -7,28 +7,60 @@ Where an entry and a tile disagree, or two tiles, both cannot be genuine, and th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from ledger.checkpoint import Checkpoint
 from ledger.edge import edge_places, frontier_of, leads_to_root
 from ledger.errors import BrokenError, Fault
-from ledger.merkle import Frontier
+from ledger.merkle import HASH_SIZE_BYTES, Frontier, root_of
 from ledger.tiles import TILE_WIDTH, Pending, Tile, TileReader, bundle_path, complete_tiles, tile_path
 
 
+class Page(NamedTuple):
+    """What the tree needs of a tile's width of entries that were checked: their leaf hashes, joined, and the root."""
+
+    leaves: bytes
+    root: bytes
+
+    @staticmethod
+    def of(leaves: Sequence[bytes]) -> Page:
+        """Return the page with these leaf hashes, 256 of them or, at the end of a log, fewer."""
+        return Page(b"".join(leaves), root_of(leaves))
+
+    def split(self) -> list[bytes]:
+        """Return the leaf hashes."""
+        return [self.leaves[at : at + HASH_SIZE_BYTES] for at in range(0, len(self.leaves), HASH_SIZE_BYTES)]
+
+
 class TreeRules:
-    """The tree over a log's leaf hashes, from index 0 on; `edge` is its incomplete tiles, lowest level first."""
+    """
+    The tree over a log's leaf hashes, page by page; `edge` is its incomplete tiles, lowest level first.
 
-    def __init__(self) -> None:
-        self.size = 0
-        self.edge: Pending = ()
+    It begins empty, or with the edge that the tree of `size` had, a multiple of 256.
+    """
 
-    def extend(self, leaves: Sequence[bytes]) -> list[Tile]:
+    def __init__(self, *, size: int = 0, edge: Pending = ()) -> None:
+        self.size = size
+        self.edge = edge
+
+    def add(self, page: Page) -> list[Tile]:
         """
-        Append `leaves` and return the tiles that they complete, lowest level first: what the stored ones must be.
+        Append a page, and return the tiles above it that it completes, lowest level first: the stored ones must be so.
+
+        Behind a page that is not complete there can be no other.
         """
-        tiles, self.edge = complete_tiles(size=self.size, pending=self.edge, leaves=leaves)
-        self.size += len(leaves)
-        return tiles
+        width = len(page.leaves) // HASH_SIZE_BYTES
+        above: list[Tile] = []
+        if width == TILE_WIDTH:
+            upper = self.edge[1:]
+            tiles, upper = complete_tiles(size=self.size // TILE_WIDTH, pending=upper, leaves=[page.root])
+            above = [replace(tile, level=tile.level + 1) for tile in tiles]
+            self.edge = ((), *upper)
+        elif width:
+            self.edge = (tuple(page.split()), *self.edge[1:])
+        self.size += width
+        return above
 
     def edge_tiles(self) -> list[Tile]:
         """Return the incomplete tiles, lowest level first."""

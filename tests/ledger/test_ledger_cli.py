@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -18,16 +17,15 @@ from typer.testing import CliRunner, Result
 
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.commands.app import ledger_app
-from ledger.commands.room import LogRoom
 from ledger.directory import LogDirectory
 from ledger.merkle import prove_inclusion, root_of
-from ledger.note import Ed25519Signer, VerifierKey
+from ledger.note import Ed25519Signer
 from ledger.proof import Proof, format_proof
-from ledger.read import Connection, Log, find_log, read_logs
+from ledger.read import Log, find_log
 from ledger.sequence import Row
-from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
 from tests.ledger.logs import KEY, ORIGIN, TENANT, change, put, rows_of, signed, write_directory
+from tests.ledger.rooms import Rooms, make_rooms
 
 SIZE = 300
 VKEY = KEY.format()
@@ -42,8 +40,8 @@ def no_room() -> NoReturn:
     raise Unopened("there is no database\n  here")
 
 
-def run(*arguments: object, opened: object = no_room) -> Result:
-    return CliRunner().invoke(ledger_app(opened), [str(argument) for argument in arguments])  # type: ignore[arg-type]
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(ledger_app(no_room), [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +222,7 @@ def test_offline_commands_load_no_database_driver(exported: Path, proof: Path, c
 def test_an_interrupted_command_ends_with_130_and_no_trace(exported: Path) -> None:
     interrupted = OFFLINE.replace(
         "ledger_app(None)()",
-        "import os, signal, ledger.verify.directory as v\n"
+        "import os, signal, ledger.verify.directory_pages as v\n"
         "real = v.leaf_hash\n"
         "v.leaf_hash = lambda entry: os.kill(os.getpid(), signal.SIGINT) or real(entry)\n"
         "ledger_app(None)()",
@@ -242,63 +240,41 @@ def test_an_interrupted_command_ends_with_130_and_no_trace(exported: Path) -> No
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """An installation, as the commands see it."""
-
-    connection: Connection
-    keys: KeyDirectory
-
-    async def find_log(self, name: str) -> Log:
-        named = [log for log in await read_logs(self.connection) if log.tenant and log.tenant.hex == name]
-        return named[0] if named else await find_log(self.connection, name)
-
-    def verifier_key(self, origin: str) -> VerifierKey:
-        return self.keys.verifier_key(origin)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class House:
-    """A database with a signed log, and the way into its room."""
+    """An installation with a signed log, and the way into its rooms."""
 
-    installation: Installation
+    rooms: Rooms
     database: str
-    keys: KeyDirectory
     log: Log
 
-    def open(self) -> AbstractAsyncContextManager[LogRoom]:
-        return self._open()
-
-    @asynccontextmanager
-    async def _open(self) -> AsyncIterator[LogRoom]:
-        dsn = self.installation.as_role(self.installation.roles.auditor)
-        async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-            yield Room(connection=connection, keys=self.keys)
-
     def run(self, *arguments: object) -> Result:
-        return run(*arguments, opened=self.open)
+        return self.rooms.run(*arguments)
+
+    @property
+    def system(self) -> str:
+        """The origin of the system log."""
+        return self.rooms.foundation.installation.system_origin
 
     @property
     def vkey(self) -> str:
-        return self.keys.verifier_key(self.log.origin).format()
+        return self.rooms.keys.verifier_key(self.log.origin).format()
 
 
 @pytest.fixture
 def house(database: str, installation: Installation, tmp_path: Path) -> House:
-    import asyncio
-
     log_id = create_tenant_log(database, installation, TENANT)
     origin = installation.origin(TENANT)
-    keys = create_key_directory(tmp_path / "keys")
+    rooms = make_rooms(database, installation, tmp_path)
 
     async def grow() -> Log:
         await put(database, log_id, rows_of(SIZE, log=origin))
         await put(database, 1, rows_of(4, log=installation.system_origin))
         dsn = installation.as_role(installation.roles.signer)
         async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-            assert len(await Signer(dsn, keys).sign_due(connection)) == 2
+            assert len(await Signer(dsn, rooms.keys).sign_due(connection)) == 2
             return await find_log(connection, origin)
 
-    return House(installation=installation, database=database, keys=keys, log=asyncio.run(grow()))
+    return House(rooms=rooms, database=database, log=asyncio.run(grow()))
 
 
 def test_a_log_in_the_database_is_verified_with_the_key_of_the_installation_or_another(house: House) -> None:
@@ -307,10 +283,11 @@ def test_a_log_in_the_database_is_verified_with_the_key_of_the_installation_or_a
         done = house.run("verify", "--log", name)
         assert (done.exit_code, done.stderr) == (0, "")
         assert f"checked    1 checkpoints, payload parts of {parts} entries" in done.stdout
+        assert f"checked    0 anchors in {house.system}" in done.stdout
         assert done.stdout.endswith("OK\n")
     assert house.run("verify", "--log", house.log.origin, "--key", house.vkey).exit_code == 0
     assert house.run("verify", "--log", house.log.origin, "--key", STRANGER).exit_code == 1
-    done = house.run("verify", "--log", house.installation.system_origin)
+    done = house.run("verify", "--log", house.system)
     assert done.exit_code == 0
     assert "NOT CHECKED: payload parts of a log that belongs to no tenant" in done.stdout
 
@@ -350,8 +327,8 @@ def test_an_export_says_how_it_is_verified(house: House, tmp_path: Path) -> None
         == f"disclosed: payload parts of {sum(bool(r.parts) for r in rows_of(SIZE))} entries"
     )
     assert json.loads(run("verify", out, "--key", house.vkey, "--json").stdout)["parts"] > 0
-    assert house.run("export", house.installation.system_origin, tmp_path / "system", "--parts").exit_code == 1
-    assert house.run("export", house.installation.system_origin, out).exit_code == 1
+    assert house.run("export", house.system, tmp_path / "system", "--parts").exit_code == 1
+    assert house.run("export", house.system, out).exit_code == 1
     assert house.run("export", house.log.origin, tmp_path / "other", "--key", STRANGER).exit_code == 1
 
 

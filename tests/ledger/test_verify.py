@@ -27,6 +27,7 @@ from ledger.note import Ed25519Signer, sign_note
 from ledger.sequence import Group, Row
 from ledger.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
 from ledger.verify.directory import verify_directory
+from ledger.verify.effort import Effort
 from tests.ledger.logs import (
     KEY,
     ORIGIN,
@@ -45,6 +46,7 @@ from tests.ledger.logs import (
 
 SIZE = 600  # two complete tiles and one of 88, under one of 2
 LARGE = 65_536 + 2 * 256 + 3  # one complete tile of level 1, and edges on levels 0, 1 and 2
+EXACT, FAST = Effort(kernel_entries_min=2**62), Effort(kernel_entries_min=0)
 STRANGER = Ed25519Signer.from_seed(name=ORIGIN, seed=bytes(32))
 
 
@@ -69,10 +71,15 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def broken(path: Path, *, held: Sequence[bytes] = ()) -> BrokenError:
-    """Return the fault that verification finds."""
-    with pytest.raises(BrokenError) as caught:
-        verify_directory(path, [KEY], held=held)
-    return caught.value
+    """Return the fault that verification finds, with the fast path as without."""
+    found = []
+    for effort in (EXACT, FAST):
+        with pytest.raises(BrokenError) as caught:
+            verify_directory(path, [KEY], held=held, effort=effort)
+        found.append(caught.value)
+    exact, fast = found
+    assert (exact.fault, exact.index, exact.where, str(exact)) == (fast.fault, fast.index, fast.where, str(fast))
+    return exact
 
 
 # Clean data never alarms
@@ -84,6 +91,8 @@ def test_a_clean_log_verifies_at_every_kind_of_size(tmp_path: Path, size: int) -
     report = verify_directory(write_directory(tmp_path, rows, parts=True), [KEY], clock=iter([0.0, 2.0]).__next__)
     assert (report.origin, report.size, report.signed_size) == (ORIGIN, size, size)
     assert report.root == (root_of([row.leaf for row in rows]) if rows else EMPTY_ROOT)
+    for effort in (EXACT, FAST):
+        assert replace(verify_directory(tmp_path, [KEY], effort=effort), elapsed_s=2.0) == report
     assert report.parts == sum(bool(row.parts) for row in rows)
     assert report.entries_per_s == size / 2
     assert (report.anchored, report.unchecked) == (False, ())

@@ -21,9 +21,11 @@ from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
 from ledger.tiles import tile_path
 from ledger.verify.database import verify_database
+from ledger.verify.effort import Effort
 from ledger.verify.parts import verify_parts
 from tests.ledger.logs import TENANT, append, change, groups, head_of, put, rows_of, sequenced
 
+EXACT, FAST = Effort(kernel_entries_min=2**62), Effort(kernel_entries_min=0)
 SIZE = 1_300  # five complete tiles, and 20 entries
 SIGNED = 700  # within the third tile: 600 entries are not signed yet
 
@@ -65,18 +67,27 @@ async def grown(database: str, installation: Installation, keys: KeyDirectory, l
 
 
 async def broken(connection: Connection, log: Log, keys: KeyDirectory, *, held: Sequence[bytes] = ()) -> BrokenError:
-    with pytest.raises(BrokenError) as caught:
-        await verify_database(connection, log, [keys.verifier_key(log.origin)], held=held)
-    return caught.value
+    found = []
+    for effort in (EXACT, FAST):
+        with pytest.raises(BrokenError) as caught:
+            await verify_database(connection, log, [keys.verifier_key(log.origin)], held=held, effort=effort)
+        found.append(caught.value)
+    exact, fast = found
+    assert (exact.fault, exact.index, exact.where, str(exact)) == (fast.fault, fast.index, fast.where, str(fast))
+    return exact
 
 
 @pytest.mark.usefixtures("grown")
-async def test_a_clean_log_verifies(connection: Connection, log: Log, keys: KeyDirectory, rows: list[Row]) -> None:
+@pytest.mark.parametrize("effort", [EXACT, FAST], ids=["exact", "fast"])
+async def test_a_clean_log_verifies(
+    connection: Connection, log: Log, keys: KeyDirectory, rows: list[Row], effort: Effort
+) -> None:
     told: list[tuple[int, int]] = []
     report = await verify_database(
         connection,
         log,
         [keys.verifier_key(log.origin)],
+        effort=effort,
         progress=lambda done, of: told.append((done, of)),
         clock=iter([0.0, 2.0]).__next__,
     )

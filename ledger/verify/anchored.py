@@ -1,0 +1,72 @@
+"""
+Whether the log in a directory is anchored: by the export of the system log that lies elsewhere, or by its own note.
+
+What the verified system log says of this log is held against it. What that may be called is for `ledger.anchoring` to
+say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ledger.anchoring import Anchoring, Pinned, anchors_of, check_anchors, judge_anchoring
+from ledger.directory import LogDirectory
+from ledger.edge import edge_places, frontier_of
+from ledger.tiles import pending_widths, tile_width
+from ledger.verify.rules import Report
+from ledger.verify.signer_keys import SystemExport, entries_of
+from ledger.verify.trusted import Trusted, every_key
+
+
+def judge_directory(
+    path: Path,
+    report: Report,
+    *,
+    trusted: Trusted,
+    pinned: Pinned,
+    system: SystemExport | None = None,
+    token: bytes | None = None,
+) -> Report:
+    """
+    Return `report`, of the log in the directory `path`, with how far it is anchored.
+
+    `trusted` is whom the log was verified with. `system` is an export of the system log; without it only the log's own
+    note can vouch. `token` is a time stamp over the checkpoint of the one that vouches.
+
+    Raises:
+        BrokenError: if what the system log says of this log is not so, or a line or stamp is bad.
+        FormatError: if a note or the token is not of its form.
+        UnreadableError: if a directory cannot be read.
+    """
+    if system is None:
+        note = LogDirectory(path).read_checkpoint()
+        keys = every_key(trusted, report.origin)
+        judged = judge_anchoring(note, origin=report.origin, anchors=(), keys=keys, pinned=pinned, token=token)
+        return with_anchoring(report, judged)
+    verified = system.report
+    anchors = anchors_of(entries_of(system.path, verified.size)).get(report.origin, ())
+    check_anchors(
+        anchors, origin=report.origin, size=report.size, root_at=lambda size: _root_at(path, size, of=report.size)
+    )
+    note = LogDirectory(system.path).read_checkpoint()
+    keys = every_key(system.trusted, verified.origin)
+    judged = judge_anchoring(note, origin=report.origin, anchors=anchors, keys=keys, pinned=pinned, token=token)
+    checked = f"{len(anchors):,} anchors in {verified.origin}, a log of {verified.size:,} entries"
+    return with_anchoring(replace(report, checked=(*report.checked, checked)), judged)
+
+
+def with_anchoring(report: Report, judged: Anchoring) -> Report:
+    """Return a report that says what was judged."""
+    by = (f"{judged.kind}, {judged.time:%Y-%m-%d %H:%M:%S} UTC", *judged.by) if judged.time else ()
+    return replace(report, anchored_size=min(judged.size, report.size), anchored_by=by)
+
+
+def _root_at(path: Path, size: int, *, of: int) -> bytes:
+    """Return the root that the verified log of the size `of` had at `size`."""
+    directory = LogDirectory(path)
+    edge: list[tuple[bytes, ...]] = [()] * len(pending_widths(size))
+    for level, index, width in edge_places(size):
+        stored = directory.read_tile(level, index, tile_width(level=level, index=index, size=of))
+        edge[level] = stored.hashes[:width]
+    return frontier_of(tuple(edge)).root()

@@ -1,0 +1,186 @@
+"""Ways to verify a log in PostgreSQL: several processes, from a checkpoint on, taken up again. All find the same."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import AsyncConnection
+
+from lakeproof.provision import Installation, create_tenant_log
+from ledger.checkpoint import Checkpoint, format_checkpoint
+from ledger.errors import BrokenError, Fault
+from ledger.note import Ed25519Signer, sign_note
+from ledger.read import Connection, Log, find_log
+from ledger.sequence import Row
+from ledger.tiles import TILE_WIDTH
+from ledger.verify import resuming
+from ledger.verify.database import verify_database
+from ledger.verify.effort import Effort
+from ledger.verify.resuming import ProgressFile, ProgressKeeper
+from ledger.verify.rules import Report
+from tests.ledger.logs import TENANT, change, head_of, noise, put, rows_of
+
+SIZE = 2_300
+SIGNED = (0, 1, 300, 1_000, 2_048, 2_100)
+SEGMENTS = Effort(processes=2, processes_entries_min=0, kernel_entries_min=2**62, segment_pages=2)
+EFFORTS = (Effort(), Effort(kernel_entries_min=0), SEGMENTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A log in a database, and whoever verifies it."""
+
+    database: str
+    dsn: str
+    connection: Connection
+    log: Log
+    rows: list[Row]
+
+    @property
+    def signer(self) -> Ed25519Signer:
+        return Ed25519Signer.from_seed(name=self.log.origin, seed=bytes(32))
+
+    def note(self, size: int, root: bytes | None = None) -> bytes:
+        root = root or head_of(self.rows[:size]).frontier.root()
+        return sign_note(format_checkpoint(Checkpoint(origin=self.log.origin, size=size, root=root)), [self.signer])
+
+    async def verify(
+        self,
+        *,
+        effort: Effort | None = None,
+        since: bytes | None = None,
+        held: tuple[bytes, ...] = (),
+        keeper: ProgressKeeper | None = None,
+        stop_at: int = SIZE + 1,
+    ) -> Report:
+        def told(done: int, _: int) -> None:
+            if done >= stop_at:
+                raise StoppedError
+
+        return await verify_database(
+            self.connection,
+            self.log,
+            [self.signer.verifier_key],
+            effort=effort,
+            since=since,
+            held=held,
+            keeper=keeper,
+            workers_dsn=self.dsn,
+            progress=told,
+        )
+
+    async def broken(
+        self, *, effort: Effort | None = None, since: bytes | None = None, held: tuple[bytes, ...] = ()
+    ) -> tuple[Fault, int | None, str, str]:
+        with pytest.raises(BrokenError) as caught:
+            await self.verify(effort=effort, since=since, held=held)
+        return caught.value.fault, caught.value.index, caught.value.where, str(caught.value)
+
+
+class StoppedError(Exception):
+    """What stops the work in the middle."""
+
+
+@pytest.fixture
+async def stored(database: str, installation: Installation) -> AsyncIterator[Stored]:
+    log_id = create_tenant_log(database, installation, TENANT)
+    rows = rows_of(SIZE, log=installation.origin(TENANT))
+    await put(database, log_id, rows)
+    dsn = installation.as_role(installation.roles.auditor)
+    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+        log = await find_log(connection, installation.origin(TENANT))
+        stored = Stored(database=database, dsn=dsn, connection=connection, log=log, rows=rows)
+        with psycopg.connect(database) as owner:
+            for size in SIGNED:
+                owner.execute("INSERT INTO ledger.checkpoints VALUES (%s, %s, %s)", (log_id, size, stored.note(size)))
+        yield stored
+
+
+async def test_however_the_work_is_done_a_clean_log_is_clean(stored: Stored) -> None:
+    reports = [replace(await stored.verify(effort=effort), elapsed_s=0.0) for effort in EFFORTS]
+    assert reports[0] == reports[1] == reports[2]
+    assert (reports[0].size, reports[0].signed_size, reports[0].checkpoints) == (SIZE, SIGNED[-1], len(SIGNED))
+
+
+@pytest.mark.parametrize(
+    ("statement", "fault", "index"),
+    [
+        ("UPDATE ledger.entries SET key = 'x' WHERE index = 1500", Fault.DERIVED, 1_500),
+        ("DELETE FROM ledger.entries WHERE index = 1279", Fault.INDEX, 1_279),
+        ("UPDATE ledger.entries SET entry = '' WHERE index = 511", Fault.ENTRY, 511),
+        ("UPDATE ledger.tiles SET hashes = sha256(hashes) || substr(hashes, 33) WHERE tile = 6", Fault.TILE, None),
+        ("UPDATE ledger.heads SET control_index = 1 WHERE size = 2300", Fault.HEAD, None),
+        ("UPDATE ledger.checkpoints SET note = '' WHERE size = 1000", Fault.CHECKPOINT, None),
+    ],
+)
+async def test_however_the_work_is_done_the_same_fault_is_named(
+    stored: Stored, statement: str, fault: Fault, index: int | None
+) -> None:
+    change(stored.database, statement)
+    found = [await stored.broken(effort=effort) for effort in EFFORTS]
+    assert found[0] == found[1] == found[2]
+    assert found[0][:2] == (fault, index)
+
+
+@pytest.mark.parametrize("size", [0, 1, 300, 512, 2_048, 2_100, SIZE])
+async def test_from_a_checkpoint_on_only_what_is_new_is_read(stored: Stored, size: int) -> None:
+    for effort in EFFORTS:
+        report = await stored.verify(effort=effort, since=stored.note(size))
+        assert (report.since, report.first, report.size) == (size, size - size % TILE_WIDTH, SIZE)
+        assert report.root == head_of(stored.rows).frontier.root()
+
+
+async def test_from_a_checkpoint_on_faults_behind_it_are_found_and_those_before_are_not(stored: Stored) -> None:
+    change(stored.database, "UPDATE ledger.entries SET key = 'x' WHERE index IN (700, 1500)")
+    assert (await stored.broken(since=stored.note(1_000)))[:2] == (Fault.DERIVED, 1_500)
+    assert (await stored.verify(since=stored.note(SIZE))).size == SIZE
+    change(stored.database, "UPDATE ledger.entries SET entry = '' WHERE index = 767")
+    assert (await stored.broken(since=stored.note(1_000)))[:2] == (Fault.ENTRY, 767)
+
+
+async def test_a_control_index_that_points_behind_the_prefix_wrongly_is_found(stored: Stored) -> None:
+    # The newest control entry may lie in the prefix, which is not read; one behind it cannot hide.
+    change(stored.database, "UPDATE ledger.heads SET control_index = 2299 WHERE log_id = %s", stored.log.log_id)
+    assert (await stored.broken(since=stored.note(SIZE - 252)))[0] is Fault.HEAD
+    change(stored.database, "UPDATE ledger.heads SET control_index = 5 WHERE log_id = %s", stored.log.log_id)
+    assert (await stored.broken(since=stored.note(1_000)))[0] is Fault.HEAD
+
+
+@pytest.mark.parametrize("size", [1, 300, 1_000, 2_048, 2_200])
+async def test_a_log_that_does_not_go_on_from_the_checkpoint_is_found(stored: Stored, size: int) -> None:
+    other = stored.note(size, root=noise("another history"))
+    assert (await stored.broken(since=other))[0] is Fault.ROOT
+    assert (await stored.broken(since=stored.note(2_250), held=(other,)))[0] is Fault.ROOT
+
+
+async def test_work_that_was_cut_off_is_taken_up_again(
+    stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resuming, "SAVE_ENTRIES", 512)
+    file = tmp_path / "progress"
+    for stop_at in (1_024, 2_048):
+        with pytest.raises(StoppedError):
+            await stored.verify(keeper=ProgressFile(file), stop_at=stop_at)
+    change(stored.database, "UPDATE ledger.entries SET key = 'x' WHERE index = 100")  # which was read
+    report = await stored.verify(keeper=ProgressFile(file))
+    assert (report.resumed_at, report.size) == (1_536, SIZE)
+    assert (await stored.broken())[:2] == (Fault.DERIVED, 100)
+
+
+async def test_what_was_verified_before_must_still_be_there(
+    stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resuming, "SAVE_ENTRIES", 512)
+    file = tmp_path / "progress"
+    with pytest.raises(StoppedError):
+        await stored.verify(keeper=ProgressFile(file), stop_at=SIZE)
+    change(stored.database, "DELETE FROM ledger.checkpoints WHERE log_id = %s", stored.log.log_id)
+    end = next(row.index for row in stored.rows[900:] if row.group_id)
+    await put(stored.database, stored.log.log_id, stored.rows[:end])
+    with pytest.raises(BrokenError) as caught:
+        await stored.verify(keeper=ProgressFile(file))
+    assert (caught.value.fault, caught.value.index) == (Fault.INDEX, end)

@@ -1,0 +1,275 @@
+"""The fast path accepts nothing that the rules refuse, and what it accepts it takes for the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ledger.event import Event, prepare
+from ledger.merkle import leaf_hash
+from ledger.sequence import Group, Row
+from ledger.tiles import format_bundle, parse_bundle
+from ledger.verify.fast import FastPage, FastPath
+from ledger.verify.rules import EntryRules
+from tests.ledger.logs import KEY, ORIGIN, START, groups, plain_rows, rows_of, sequenced, write_directory
+
+FAST = FastPath()
+
+
+def new_rules(origin: str = ORIGIN) -> EntryRules:
+    return EntryRules(origin=origin, where=lambda _: "here")
+
+
+def after(entries: Sequence[bytes]) -> EntryRules:
+    """Return the rules behind these entries."""
+    rules = new_rules()
+    for entry in entries:
+        rules.check(entry, leaf_hash(entry))
+    return rules
+
+
+def bundle_page(bundle: bytes, width: int) -> FastPage | None:
+    FAST.room[: len(bundle)] = bundle
+    return FAST.bundle_page(len(bundle), width)
+
+
+def is_accepted(bundle: bytes, width: int, *, behind: Sequence[bytes] = ()) -> bool:
+    """Tell whether the fast path accepts a bundle; if it does, the rules must, and both must know the same then."""
+    rules = after(behind)
+    before = rules.state
+    page = bundle_page(bundle, width)
+    if page is None or not FAST.accept(page, rules):
+        assert (rules.state, len(rules.groups)) == (before, sum(b'"position":0' in entry for entry in behind))
+        return False
+    entries = parse_bundle(bundle)
+    assert (page.entries(), page.leaves) == (entries, [leaf_hash(entry) for entry in entries])
+    exact = after([*behind, *entries])
+    assert (rules.state, rules.groups.pack()) == (exact.state, exact.groups.pack())
+    return True
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 255, 256])
+def test_plain_entries_are_accepted(width: int) -> None:
+    entries = [row.entry for row in rows_of(width + 9)]
+    assert is_accepted(format_bundle(entries[:width]), width)
+    assert is_accepted(format_bundle(entries[9:]), width, behind=entries[:9])
+
+
+def test_every_change_of_a_byte_that_the_fast_path_accepts_is_one_that_the_rules_accept() -> None:
+    entries = [row.entry for row in rows_of(8)]
+    accepted = 0
+    for last, others in ((0, range(256)), (1, (1, 2, 128)), (7, (1, 4, 32))):  # 1 is within a group, 7 has two parts
+        entry = entries[last]
+        for at in range(len(entry)):
+            for other in others:
+                changed = entry[:at] + bytes([entry[at] ^ other]) + entry[at + 1 :]
+                accepted += is_accepted(format_bundle([changed]), 1, behind=entries[:last])
+    assert accepted > 5_000  # texts and times are free
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), size=st.integers(1, 12))
+def test_no_change_of_several_bytes_is_accepted_unless_the_rules_do(data: st.DataObject, size: int) -> None:
+    bundle = bytearray(format_bundle([row.entry for row in rows_of(size)]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at, end = sorted(data.draw(st.tuples(st.integers(0, len(bundle)), st.integers(0, len(bundle)))))
+        end = data.draw(st.sampled_from([at, min(at + 1, len(bundle)), end]))
+        bundle[at:end] = data.draw(
+            st.sampled_from(TOKENS) | st.binary(max_size=4) | st.just(bytes(bundle[at:end][:90]))
+        )
+    is_accepted(bytes(bundle), size)
+
+
+TOKENS = [
+    *(
+        b'"',
+        b"\\",
+        b'\\"',
+        b"\\u0000",
+        b"\\u001f",
+        b"\\u0008",
+        b"\\u0041",
+        b"\\n",
+        b"\\/",
+        b"{}",
+        b"[]",
+        b"{",
+        b"]",
+        b",",
+    ),
+    *(b"0", b"-1", b"-0", b"01", b"1.0", b"1e1", b"999999999999999", b"9007199254740993", b"true", b"null", b"nul"),
+    *(b"\x7f", b"\x80", b"\xc0\x80", b"\xc3\xbc", b"\xed\xa0\x80", b"\xf0\x9d\x84\x9e", b"\xf4\x90\x80\x80", b"\x00"),
+]
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.text(max_size=30)
+    | st.text(st.characters(max_codepoint=160), max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abAB\x7f\t '", max_size=3), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(value=VALUES, data=st.data())
+def test_any_data_is_read_as_the_canonical_form_has_it(value: object, data: st.DataObject) -> None:
+    event = prepare(
+        Event(type="a.b", version=1, key="k", actor="system", occurred_at=START, data={"v": value})  # type: ignore[dict-item]
+    )
+    entry = sequenced([Group(id=next(groups(1)).id, then=(event,))])[0][0].entry
+    is_accepted(format_bundle([entry]), 1)
+    start = entry.index(b'"v":') + 4
+    at = data.draw(st.integers(start, start + len(repr(value))))
+    token = data.draw(st.sampled_from(TOKENS))
+    is_accepted(format_bundle([entry[:at] + token + entry[at + data.draw(st.integers(0, 2)) :]]), 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "accepted"),
+    [
+        (b"2026-03-01T12:00:00", b"2024-02-29T12:00:00", True),
+        (b"2026-03-01T12:00:00", b"2000-02-29T12:00:00", True),
+        (b"2026-03-01T12:00:00", b"1900-02-29T12:00:00", False),
+        (b"2026-03-01T12:00:00", b"2023-02-29T12:00:00", False),
+        (b"2026-03-01T12:00:00", b"2026-04-31T12:00:00", False),
+        (b"2026-03-01T12:00:00", b"2026-13-01T12:00:00", False),
+        (b"2026-03-01T12:00:00", b"0000-03-01T12:00:00", False),
+        (b"2026-03-01T12:00:00", b"2026-03-01T24:00:00", False),
+        (b"2026-03-01T12:00:00", b"2026-03-01T23:59:60", False),
+        (b'"of":1', b'"of":1024', True),
+        (b'"of":1', b'"of":1025', False),
+        (b'"of":1', b'"of":0', False),
+        (b'"version":1', b'"version":0', False),
+        (b'"number":0', b'"number":999999999999999', True),
+        (b'"number":0', b'"number":-7', True),
+        (b'"number":0', b'"number":-0', False),
+        (b'[["inputs","', b'[["a","' + b"0" * 64 + b'"],["inputs","', True),
+        (b'[["inputs","', b'[["zoo","' + b"0" * 64 + b'"],["inputs","', False),
+        (b'[["inputs","', b'[["inputs","' + b"0" * 64 + b'"],["inputs","', False),
+        (b'"nested":{', b'"nested":' + b"[" * 31 + b"]" * 31 + b',"nesteds":{', True),
+        (b'"nested":{', b'"nested":' + b"[" * 40 + b"]" * 40 + b',"nesteds":{', False),
+        (b"[null,true,", b"[false,-1,{},[],", True),
+        (b'"plain"', '"ü𝄞漢\u007f\\"\\\\\\b\\u0001"'.encode(), True),
+    ],
+)
+def test_the_fast_path_at_the_edges_of_the_format(old: bytes, new: bytes, accepted: bool) -> None:
+    entry = rows_of(1)[0].entry
+    assert old in entry
+    assert is_accepted(format_bundle([entry.replace(old, new)]), 1) is accepted
+
+
+def test_an_entry_of_the_largest_size_is_accepted_and_a_bundle_of_another_width_is_not() -> None:
+    entry = rows_of(1)[0].entry
+    full = entry.replace(b'"plain"', b'"' + b"x" * (65_535 - len(entry) + 5) + b'"')
+    assert len(full) == 65_535
+    assert is_accepted(format_bundle([full]), 1)
+    bundle = format_bundle([row.entry for row in rows_of(3)])
+    for width, data in ((2, bundle), (4, bundle), (3, bundle[:-1]), (3, bundle + b"\0"), (3, b""), (1, b"\xff\xff")):
+        assert bundle_page(data, width) is None
+
+
+# Rows with their derived columns
+
+OIDS = (20, 17, 17, 25, 25, 16, 2950)
+
+
+def record(row: Row) -> bytes:
+    """Return a row as PostgreSQL's record_send does."""
+    columns = (
+        row.index.to_bytes(8, "big"),
+        row.entry,
+        row.leaf,
+        row.type.encode(),
+        row.key.encode(),
+        bytes([row.is_control]),
+        row.group_id.bytes if row.group_id else None,
+    )
+    packed = len(columns).to_bytes(4, "big")
+    for oid, column in zip(OIDS, columns, strict=True):
+        length = b"\xff" * 4 if column is None else len(column).to_bytes(4, "big")
+        packed += oid.to_bytes(4, "big") + length + (column or b"")
+    return packed
+
+
+def accepted_rows(data: bytes, width: int, behind: Sequence[bytes] = ()) -> int | None:
+    page = FAST.rows_page(data, width)
+    return None if page is None else FAST.accept_rows(page, after(behind))
+
+
+def test_rows_whose_columns_say_what_the_entries_do_are_accepted() -> None:
+    rows = rows_of(20)
+    assert accepted_rows(b"".join(map(record, rows)), 20) == max(row.index for row in rows if row.is_control)
+    assert accepted_rows(b"".join(map(record, rows[:2])), 2) == -1
+    behind = [row.entry for row in rows[:9]]
+    last = max(row.index for row in rows if row.is_control)
+    assert accepted_rows(b"".join(map(record, rows[9:])), 11, behind) == last - 9
+
+
+def test_any_changed_byte_of_a_row_is_refused() -> None:
+    rows = rows_of(4)[1:]
+    behind, data = [rows_of(1)[0].entry], b"".join(map(record, rows))
+    assert accepted_rows(data, 3, behind) is not None
+    oids = set()
+    at = 0
+    for _ in rows:
+        at += 4
+        for _ in OIDS:
+            oids |= set(range(at, at + 4))  # which our own query has made, and nobody reads
+            length = int.from_bytes(data[at + 4 : at + 8], "big")
+            at += 8 + (0 if length == 0xFFFFFFFF else length)
+    for at in set(range(len(data))) - oids:
+        for bit in range(8):
+            changed = data[:at] + bytes([data[at] ^ (1 << bit)]) + data[at + 1 :]
+            assert accepted_rows(changed, 3, behind) is None, (at, bit)
+    for cut in range(len(data)):
+        assert accepted_rows(data[:cut], 3, behind) is None
+    assert accepted_rows(data, 2, behind) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_control"),
+    [
+        ("policy", True),
+        ("policy.x", True),
+        ("key.created", True),
+        ("policyx.y", False),
+        ("polic.y", False),
+        ("", False),
+    ],
+)
+def test_control_types_are_told_by_their_first_word(kind: str, is_control: bool) -> None:
+    row = rows_of(1)[0]
+    entry = row.entry.replace(b'"type":"commit.decided"', f'"type":"{kind}"'.encode())
+    for claimed in (True, False):
+        told = replace(row, entry=entry, leaf=leaf_hash(entry), type=kind, is_control=claimed)
+        expected = None if claimed != is_control else 0 if is_control else -1
+        assert accepted_rows(record(told), 1) == expected
+
+
+# Loading
+
+
+def test_small_logs_are_verified_without_the_kernel_and_large_ones_if_numba_is_not_there(tmp_path: Path) -> None:
+    path = write_directory(tmp_path, plain_rows(300))
+    script = (
+        "import sys; sys.modules['numba'] = None\n"
+        "from pathlib import Path\n"
+        "from ledger.note import VerifierKey\n"
+        "from ledger.verify.directory import verify_directory\n"
+        "from ledger.verify.effort import Effort\n"
+        f"keys = [VerifierKey.parse({KEY.format()!r})]\n"
+        f"path = Path({str(path)!r})\n"
+        "print(verify_directory(path, keys).size, 'numpy' in sys.modules)\n"
+        "print(verify_directory(path, keys, effort=Effort(kernel_entries_min=0)).size)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=Path.cwd(), check=False)
+    assert (done.stdout, done.stderr) == ("300 False\n300\n", "")
