@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lakeproof.demo.command import Ran, run_command
+from lakeproof.demo.command import Ran, run_command, run_verifier
 from lakeproof.demo.stage import Stage
 from lakeproof.signing import latest_checkpoint_size
 from lakeproof.up import Serving
@@ -59,9 +59,12 @@ class Auditor:
             self.say(f"   exported; verifier key {key}")
             self.say("   $ lakeproof ledger verify log --key …   (no database: its address leads nowhere)")
             self._show(await self._offline("ledger", "verify", str(export), "--key", key, expect=VERIFIED))
+            self.say("   $ python3 -I verify_lakeproof.py log --key …   (one file, nothing of ours installed)")
+            self._show(await run_verifier(str(export), "--key", key, expect=VERIFIED))
             await self._tampered(folder, export, key, "entry", "tile/entries/**/*")
             await self._tampered(folder, export, key, "tile", "tile/0/**/*")
             await self._proven(folder, log, key, refused_index)
+            await self._evident(folder, log, key, refused_index)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -99,6 +102,17 @@ class Auditor:
         decision, reason = event["data"]["decision"], event["data"]["reason"]
         self.say(f"     {event['type']} {event['key']}: {decision} by {reason['id']} v{reason['version']}")
         self._show(Ran(code=checked.code, output=verdict))
+
+    async def _evident(self, folder: Path, log: Log, key: str, index: int) -> None:
+        """Hand the refusal over with who asked for it, which no export holds, and let two programs check it."""
+        file = folder / "refusal.evidence"
+        chosen = ("--decision", str(index), "--part", "principal", "--out", str(file), "--key", key)
+        await self._run("ledger", "bundle", log.origin, *chosen, expect=VERIFIED)
+        self.say(f"   the same with who asked for it, disclosed for this entry alone: {file.stat().st_size:,} bytes")
+        self.say("   $ lakeproof ledger check refusal.evidence --key …")
+        self._show(await self._offline("ledger", "check", str(file), "--key", key, expect=VERIFIED))
+        await run_verifier(str(file), "--key", key, expect=VERIFIED)
+        self.say("   verify_lakeproof.py says so, too")
 
     async def _checkpointed(self, log: Log) -> None:
         """Wait until a signed checkpoint covers all that is in the log now."""

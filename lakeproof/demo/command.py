@@ -5,6 +5,7 @@ Commands that somebody types in the scene: each is a process of its own, and wha
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping
@@ -29,21 +30,35 @@ async def run_command(
     Raises:
         AssertionError: if it does not end with exit code `expect`.
     """
+    environment = {**os.environ, "LAKEPROOF_HOME": str(home), **(environment or {})}
+    return await _run("-m", "lakeproof", *arguments, expect=expect, environment=environment)
+
+
+async def run_verifier(*arguments: str, expect: int) -> Ran:
+    """
+    Run `verify_lakeproof.py`, the one file that third parties are given, with a Python that sees nothing of ours.
+
+    Raises:
+        AssertionError: if it does not end with exit code `expect`, or is not there.
+    """
+    found = importlib.util.find_spec("verify_lakeproof")
+    if found is None or found.origin is None:
+        raise AssertionError("verify_lakeproof.py: expected it beside the packages, found none")
+    return await _run("-I", "-S", found.origin, *arguments, expect=expect, environment={})
+
+
+async def _run(*arguments: str, expect: int, environment: Mapping[str, str]) -> Ran:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-m",
-        "lakeproof",
         *arguments,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, "LAKEPROOF_HOME": str(home), **(environment or {})},
+        env=environment,
     )
     printed, _ = await process.communicate()
     ran = Ran(code=process.returncode or 0, output=printed.decode(errors="replace"))
     if ran.code != expect:
         said = ran.output.strip() or "nothing"
-        raise AssertionError(
-            f"lakeproof {' '.join(arguments[:2])}: expected exit code {expect}, found {ran.code}: {said}"
-        )
+        raise AssertionError(f"{' '.join(arguments[1:4])}: expected exit code {expect}, found {ran.code}: {said}")
     return ran

@@ -52,6 +52,7 @@ async def projection_is_rebuilt(stage: Stage) -> None:
             GRAPH,
             await stage.log(),
             append=partial(attest, services),
+            opener=services.opener,
         )
         switched.set_result(graph_name(stage.founded.tenant, rebuilt.attested.generation))
         await looking

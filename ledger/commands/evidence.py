@@ -1,0 +1,189 @@
+"""
+The commands for what a third party holds in hand: `bundle` writes evidence, `check` says what it proves.
+
+`check`, and `bundle --directory`, need nothing but files and keys, and load no database driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+from uuid import UUID
+
+import typer
+
+from ledger.anchoring.judging import Pinned
+from ledger.anchoring.timestamp import parse_roots
+from ledger.canonical import format_time
+from ledger.commands.console import AsJson, failure, read_note, show_json, verdict
+from ledger.commands.evidence_text import evidence_json, evidence_page
+from ledger.commands.verifying import NOT_PINNED, TrustedKeys
+from ledger.errors import LedgerError
+from ledger.evidence.bundle import BUNDLE_SIZE_BYTES_MAX
+from ledger.evidence.check import check_evidence
+from ledger.evidence.from_directory import DirectorySource
+from ledger.evidence.gather import ALL_PARTS, DecisionAt, DecisionOf, PartNames, Rules, Wanted, gather
+from ledger.evidence.scope import Period, PeriodScope, TableScope
+from ledger.keys import format_key, parse_key
+from ledger.note import VerifierKey
+from ledger.witness.policy import Policy
+
+if TYPE_CHECKING:  # at run time these would load the database driver
+    from ledger.commands.room import OpenRoom
+
+TIMES: Final = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ"]
+
+Out = Annotated[Path, typer.Option("--out", help="The file to write.", show_default=False)]
+Decision = Annotated[
+    str | None,
+    typer.Option("--decision", metavar="ID", help="A decision: its group's id, or its index.", show_default=False),
+]
+Table = Annotated[
+    str | None,
+    typer.Option("--table", metavar="NAME", help="alias.namespace.table, or an event key.", show_default=False),
+]
+Since = Annotated[
+    datetime | None, typer.Option("--from", formats=TIMES, help="Recorded then or later, UTC.", show_default=False)
+]
+Until = Annotated[
+    datetime | None, typer.Option("--to", formats=TIMES, help="Recorded before that, UTC.", show_default=False)
+]
+Parts = Annotated[
+    list[str] | None,
+    typer.Option("--part", metavar="NAME", help="Disclose this payload part. May be repeated.", show_default=False),
+]
+AllParts = Annotated[bool, typer.Option("--all-parts", help="Disclose every payload part.")]
+WithPolicies = Annotated[bool, typer.Option("--with-policies", help="Add the rules that the decision was judged by.")]
+FromDirectory = Annotated[
+    Path | None, typer.Option("--directory", help="Instead of LOG: an exported log.", show_default=False)
+]
+
+
+def add_evidence(app: typer.Typer, open_room: OpenRoom) -> None:
+    """
+    Add `bundle` and `check`; `open_room` is called for a log in the database, and not before.
+    """
+
+    @app.command()
+    def bundle(
+        log: Annotated[str | None, typer.Argument(help="Origin, tenant's name or id, or 'system'.")] = None,
+        *,
+        out: Out,
+        decision: Decision = None,
+        table: Table = None,
+        since: Since = None,
+        until: Until = None,
+        part: Parts = None,
+        all_parts: AllParts = False,
+        with_policies: WithPolicies = False,
+        directory: FromDirectory = None,
+        key: TrustedKeys = None,
+    ) -> None:
+        """Write evidence of a decision, of a table or of a period as one file, for `check`."""
+        with failure():
+            rules = Rules.INCLUDED if with_policies else Rules.OMITTED
+            wanted = _wanted(decision, table, _period(since, until), rules)
+            disclosed = ALL_PARTS if all_parts else PartNames(names=tuple(part or ()))
+            keys = [VerifierKey.parse(text) for text in key or []]
+            if log is not None and directory is None:
+                from ledger.commands.evidence_room import gather_from_log
+
+                typer.echo(asyncio.run(gather_from_log(open_room, log, wanted, out, parts=disclosed, keys=keys)))
+            elif directory is not None and log is None:
+                typer.echo(_gather_from_directory(directory, wanted, out, disclosed, keys))
+            else:
+                raise LedgerError("name either a log in the database, or --directory and an exported log")
+
+    @app.command()
+    def check(
+        file: Annotated[Path, typer.Argument(help="Evidence, as `bundle` writes it.", show_default=False)],
+        *,
+        key: TrustedKeys = None,
+        policy: Annotated[
+            Path | None, typer.Option("--policy", help="Witnesses you trust (C2SP tlog-policy).", show_default=False)
+        ] = None,
+        tsa_root: Annotated[
+            Path | None, typer.Option("--tsa-root", help="Roots of time stamps you trust, PEM.", show_default=False)
+        ] = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """Check evidence and say what it proves. Exit code 0: proven, 1: broken, 2: could not tell."""
+        with verdict(as_json=as_json):
+            if not key:
+                raise LedgerError(NOT_PINNED)
+            pinned = Pinned(
+                policy=None if policy is None else Policy.parse(read_note(policy)),
+                stamp_roots=() if tsa_root is None else parse_roots(read_note(tsa_root)),
+            )
+            evidence = check_evidence(_read(file), [VerifierKey.parse(text) for text in key], pinned=pinned)
+            if as_json:
+                show_json(evidence_json(evidence))
+            else:
+                typer.echo(evidence_page(evidence))
+
+
+def _wanted(decision: str | None, table: str | None, period: Period | None, rules: Rules) -> Wanted:
+    """Return what the options ask for: a decision, or a table, or a period, or a table in a period."""
+    if decision is not None and table is None and period is None:
+        if decision.isascii() and decision.isdigit() and len(decision) <= len(str(2**53)):
+            return DecisionAt(index=int(decision), rules=rules)
+        try:
+            return DecisionOf(group_id=UUID(decision), rules=rules)
+        except ValueError as error:
+            raise LedgerError(f"--decision: expected an index or the id of a group, found {decision!r:.100}") from error
+    if decision is None and rules is Rules.OMITTED:
+        if table is not None:
+            return TableScope(key=_table_key(table), period=period)
+        if period is not None:
+            return PeriodScope(period=period)
+    raise LedgerError(
+        "name --decision, or --table, or --from and --to, or --table with --from and --to; --with-policies goes with "
+        "--decision"
+    )
+
+
+def _table_key(name: str) -> str:
+    """Return the event key of what people call `alias.namespace.table`; an event key is taken as it is."""
+    if ":" in name:
+        parse_key(name)
+        return name
+    return format_key("table", name.split("."))
+
+
+def _period(since: datetime | None, until: datetime | None) -> Period | None:
+    if since is None and until is None:
+        return None
+    if since is None or until is None:
+        raise LedgerError("a period has two ends: name --from and --to")
+    return Period(since=format_time(since.replace(tzinfo=UTC)), until=format_time(until.replace(tzinfo=UTC)))
+
+
+def _gather_from_directory(
+    directory: Path, wanted: Wanted, out: Path, parts: PartNames, keys: list[VerifierKey]
+) -> str:
+    if not keys:
+        raise LedgerError(NOT_PINNED)
+    data = asyncio.run(gather(DirectorySource(directory, keys), wanted, keys=keys, parts=parts))
+    return write_bundle(out, data, keys)
+
+
+def write_bundle(out: Path, data: bytes, keys: list[VerifierKey]) -> str:
+    """
+    Write a bundle, and return how to check it.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    out.write_bytes(data)
+    named = " ".join(f"--key {key.format()}" for key in keys)
+    return f"evidence of {len(data):,} bytes in {out}\nlakeproof ledger check {out} {named}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(BUNDLE_SIZE_BYTES_MAX + 1)
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,143 @@
+"""
+What evidence proves, in words and as JSON: who decided what, when, what became of it, and what is not proven.
+
+Entries come from others: whatever is printed of them goes through `one_line`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+
+from ledger.anchoring.judging import AnchoringKind
+from ledger.canonical import Json, format_time
+from ledger.commands.console import one_line
+from ledger.commands.verifying_text import NOT_ANCHORED
+from ledger.errors import FormatError
+from ledger.event import Part
+from ledger.events import CommitDecided, CommitSettled, from_data
+from ledger.evidence.check import Evidence, ProvenEntry
+from ledger.evidence.scope import format_scope
+
+_SHOWN_MAX = 400
+"""Characters shown of a disclosed part; all of it is in the JSON form."""
+
+
+def evidence_page(evidence: Evidence) -> str:
+    """
+    Return what was proven, for people.
+    """
+    checkpoint = evidence.checkpoint
+    return "\n".join(
+        (
+            f"log        {one_line(checkpoint.origin)}",
+            f"scope      {one_line(format_scope(evidence.scope))}",
+            *(line for proven in evidence.entries for line in _entry_lines(proven)),
+            f"PROVEN: {len(evidence.entries):,} entries of the {checkpoint.size:,} that were signed",
+            f"root       {checkpoint.root.hex()}",
+            *(f"COMPLETE: {said}" for said in evidence.coverage.complete),
+            *(f"SELECTION: {said}" for said in evidence.coverage.selected),
+            *(f"NOT CHECKED: {one_line(name)}" for name in evidence.unchecked),
+            _anchoring(evidence),
+            "OK",
+        )
+    )
+
+
+def evidence_json(evidence: Evidence) -> dict[str, object]:
+    """
+    Return what was proven, for programs.
+    """
+    anchoring = evidence.anchoring
+    return {
+        "status": "verified",
+        "origin": evidence.checkpoint.origin,
+        "scope": format_scope(evidence.scope),
+        "size": evidence.checkpoint.size,
+        "root": evidence.checkpoint.root.hex(),
+        "complete": list(evidence.coverage.complete),
+        "selected": list(evidence.coverage.selected),
+        "unchecked": list(evidence.unchecked),
+        "anchored": anchoring.kind is not AnchoringKind.NONE,
+        "anchoring": {
+            "kind": anchoring.kind.value,
+            "size": anchoring.size,
+            "time": None if anchoring.time is None else format_time(anchoring.time),
+            "by": list(anchoring.by),
+        },
+        "entries": [_entry_json(proven) for proven in evidence.entries],
+    }
+
+
+def _entry_lines(proven: ProvenEntry) -> Iterator[str]:
+    entry = proven.entry
+    yield f"entry      {entry.index:,}, recorded {format_time(entry.recorded_at)}: {one_line(_words(proven))}"
+    yield f"           by {_actor(proven)}"
+    for part in proven.parts:
+        yield f"           {part.name}: {_shown(part)}"
+
+
+def _words(proven: ProvenEntry) -> str:
+    """Return in words what an entry says happened."""
+    entry = proven.entry
+    try:
+        if (entry.type, entry.version) == (CommitDecided.TYPE, CommitDecided.VERSION):
+            decided = from_data(CommitDecided, dict(entry.data))
+            by = f" by {decided.reason.id} v{decided.reason.version}" if decided.reason else ""
+            return f"{decided.operation} on {entry.key} {decided.decision.value}{by}"
+        if (entry.type, entry.version) == (CommitSettled.TYPE, CommitSettled.VERSION):
+            settled = from_data(CommitSettled, dict(entry.data))
+            where = f", metadata {settled.metadata_location}" if settled.metadata_location else ""
+            return f"{settled.outcome.value}: outcome on {entry.key}{where}"
+    except FormatError:  # proven, and yet not what this version writes: it is shown as any other entry
+        pass
+    return f"{entry.type} about {entry.key}"
+
+
+def _actor(proven: ProvenEntry) -> str:
+    """Return who acted: the principal if that part is disclosed, else the actor, a number without a name."""
+    actor = proven.entry.actor
+    principal = next((part for part in proven.parts if part.name == "principal"), None)
+    if principal is None:
+        return actor if actor == "system" else f"{actor} (who that is, is not disclosed)"
+    try:
+        named = json.loads(principal.payload)["sub"]
+    except (ValueError, LookupError, TypeError):
+        return actor
+    return f"{one_line(str(named))}, actor {actor}"
+
+
+def _shown(part: Part) -> str:
+    try:
+        text = part.payload.decode()
+    except UnicodeDecodeError:
+        return f"{len(part.payload):,} bytes"
+    return one_line(text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}… ({len(part.payload):,} bytes)")
+
+
+def _anchoring(evidence: Evidence) -> str:
+    anchoring = evidence.anchoring
+    if anchoring.kind is AnchoringKind.NONE:
+        return NOT_ANCHORED
+    if anchoring.size <= max(proven.entry.index for proven in evidence.entries):
+        return f"NOT ANCHORED: only the first {anchoring.size:,} entries of the log are"
+    time = "" if anchoring.time is None else f" not later than {format_time(anchoring.time)}"
+    return f"ANCHORED: {anchoring.kind.value}{time} by {one_line(', '.join(anchoring.by))}"
+
+
+def _entry_json(proven: ProvenEntry) -> dict[str, object]:
+    entry = proven.entry
+    data: dict[str, Json] = dict(entry.data)
+    return {
+        "index": entry.index,
+        "recorded_at": format_time(entry.recorded_at),
+        "occurred_at": format_time(entry.occurred_at),
+        "group": str(entry.group_id),
+        "type": entry.type,
+        "version": entry.version,
+        "key": entry.key,
+        "actor": entry.actor,
+        "data": data,
+        "parts": {part.name: base64.b64encode(part.payload).decode() for part in proven.parts},
+    }

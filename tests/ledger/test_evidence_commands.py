@@ -1,0 +1,216 @@
+"""The commands `bundle` and `check`, and evidence from PostgreSQL, of real decisions."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from psycopg import AsyncConnection
+from typer.testing import CliRunner, Result
+
+from ledger.anchoring.anchor_log import anchor_logs
+from ledger.checkpoint import Checkpoint, format_checkpoint
+from ledger.commands.app import ledger_app
+from ledger.commands.evidence_room import gather_from_log
+from ledger.commands.room import LogRoom
+from ledger.evidence.bundle import Section, format_bundle, parse_bundle
+from ledger.evidence.check import check_evidence
+from ledger.evidence.from_database import open_source
+from ledger.evidence.gather import ALL_PARTS, DecisionAt, PartNames, Rules, gather
+from ledger.evidence.multiproof import prove_entries, root_from
+from ledger.merkle import leaf_hash
+from ledger.note import sign_note
+from ledger.read import read_head
+from ledger.sequence import Appended, Group, Stale
+from ledger.signing.key_directory import create_key_directory
+from ledger.signing.signer import Signer
+from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
+from tests.ledger.evidence_logs import TABLE, story_directory
+from tests.ledger.logs import KEY, noise
+from tests.ledger.rooms import Rooms
+from tests.ledger.standalone import standalone
+from tests.servers.gateways import Gateway
+
+VKEY = KEY.format()
+DECISION_SIZE_BYTES_MAX = 4_096
+
+
+def no_room() -> NoReturn:
+    raise AssertionError("no room is needed here")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(ledger_app(no_room), [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    return story_directory(tmp_path / "log")
+
+
+def test_a_decision_is_bundled_from_a_directory_and_checked_in_words(exported: Path, tmp_path: Path) -> None:
+    out = tmp_path / "evidence"
+    made = run("bundle", "--directory", exported, "--key", VKEY, "--decision", 5, "--part", "principal", "--out", out)
+    assert (made.exit_code, made.stderr) == (0, "")
+    assert f"lakeproof ledger check {out} --key {VKEY}" in made.stdout
+    done = run("check", out, "--key", VKEY)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert f"update_table on {TABLE} approved" in done.stdout
+    assert f"accepted: outcome on {TABLE}" in done.stdout
+    assert "by ada@acme.example, actor" in done.stdout
+    assert "SELECTION: the log may hold other outcomes" in done.stdout
+    assert done.stdout.splitlines()[-2].startswith("NOT ANCHORED")
+    assert done.stdout.splitlines()[-1] == "OK"
+    said = json.loads(run("check", out, "--key", VKEY, "--json").stdout)
+    assert (said["status"], said["anchored"], [entry["index"] for entry in said["entries"]]) == (
+        "verified",
+        False,
+        [5, 6],
+    )
+
+
+def test_nothing_is_disclosed_unless_it_is_named(exported: Path, tmp_path: Path) -> None:
+    out = tmp_path / "evidence"
+    run("bundle", "--directory", exported, "--key", VKEY, "--table", "lake.sales.orders", "--out", out)
+    done = run("check", out, "--key", VKEY)
+    assert "(who that is, is not disclosed)" in done.stdout
+    assert b"\npart " not in out.read_bytes()
+    run("bundle", "--directory", exported, "--key", VKEY, "--table", TABLE, "--out", out, "--all-parts")
+    assert out.read_bytes().count(b"\npart ") == 9
+
+
+def test_a_period_is_bundled_by_its_times(exported: Path, tmp_path: Path) -> None:
+    out = tmp_path / "evidence"
+    times = ["--from", "2026-03-01T16:00:00", "--to", "2026-03-01T18:00:00Z"]
+    assert run("bundle", "--directory", exported, "--key", VKEY, *times, "--out", out).exit_code == 0
+    assert "COMPLETE: the period: all 6 entries" in run("check", out, "--key", VKEY).stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--decision", "5", "--table", TABLE],
+        ["--from", "2026-03-01"],
+        ["--table", TABLE, "--with-policies"],
+        ["--decision", "x"],
+        ["--decision", "99"],
+    ],
+)
+def test_what_makes_no_sense_is_refused(exported: Path, tmp_path: Path, options: list[str]) -> None:
+    done = run("bundle", "--directory", exported, "--key", VKEY, *options, "--out", tmp_path / "evidence")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("lakeproof: ")
+
+
+def test_check_ends_with_2_where_it_cannot_tell_and_with_1_where_it_is_broken(exported: Path, tmp_path: Path) -> None:
+    out = tmp_path / "evidence"
+    run("bundle", "--directory", exported, "--key", VKEY, "--decision", 5, "--out", out)
+    assert run("check", out).exit_code == 2
+    assert run("check", exported / "checkpoint", "--key", VKEY).exit_code == 2
+    assert run("check", tmp_path / "none", "--key", VKEY).exit_code == 2
+    out.write_bytes(out.read_bytes().replace(b"accepted", b"rejected"))
+    done = run("check", out, "--key", VKEY)
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, "BROKEN")
+
+
+def test_check_loads_no_database_driver() -> None:
+    script = "import sys, ledger.commands.evidence; sys.exit('psycopg' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+# From PostgreSQL
+
+
+@asynccontextmanager
+async def opened(gateway: Gateway) -> AsyncIterator[LogRoom]:
+    """Yield a room of the gateway's logs, signed, anchored in the system log, and signed again."""
+    foundation = gateway.services.foundation
+    signer_dsn = foundation.installation.as_role(foundation.installation.roles.signer)
+    keys = create_key_directory(foundation.keys)
+    signer = Signer(signer_dsn, keys)
+    async with (
+        await AsyncConnection.connect(signer_dsn, autocommit=True) as signing,
+        Rooms(foundation=foundation).open() as room,
+    ):
+        assert await signer.sign_due(signing)
+
+        async def append(log_id: int, group: Group, /) -> Appended | Stale:
+            return await gateway.services.house.append(log_id, group)
+
+        system = await room.find_log("system")
+        await anchor_logs(room.connection, system, append, open_note=keys.open, clock=lambda: datetime.now(UTC))
+        assert await signer.sign_due(signing)
+        yield room
+
+
+async def committed(gateway: Gateway) -> int:
+    """Let a real client create a table and commit to it; return the index of the last decision."""
+    assert (await gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})).status_code == 200
+    assert (await gateway.http.post(TABLES, json=CREATE)).status_code == 200
+    assert (await gateway.http.post(ORDERS, json=properties(owner="ada"))).status_code == 200
+    async with gateway.services.house.database.as_role(gateway.services.foundation.installation.roles.auditor) as c:
+        return (await read_head(c, gateway.acme.log_id)).size - 2
+
+
+async def test_a_real_decision_is_proven_from_the_database_with_its_rules_and_parts(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    index = await committed(gateway)
+    out = tmp_path / "evidence"
+    async with opened(gateway) as room:
+
+        @asynccontextmanager
+        async def open_room() -> AsyncIterator[LogRoom]:
+            yield room
+
+        wanted = DecisionAt(index=index, rules=Rules.INCLUDED)
+        said = await gather_from_log(open_room, "acme", wanted, out, parts=ALL_PARTS, keys=[])
+        log, system = await room.find_log("acme"), await room.find_log("system")
+        keys = [room.verifier_key(log.origin), room.verifier_key(system.origin)]
+    assert all(key.format() in said for key in keys)
+    found = check_evidence(out.read_bytes(), keys)
+    decided = next(one for one in found.entries if one.entry.index == index)
+    assert {part.name for part in decided.parts} == {"inputs", "principal", "verdicts"}
+    assert any("rules in force" in text for text in found.coverage.complete)
+    assert standalone(out.read_bytes(), keys).code == 0
+    assert found.anchor is not None
+    assert (found.anchor.size, found.anchor.root) == (found.checkpoint.size, found.checkpoint.root)
+    assert any("anchor in the log" in name for name in check_evidence(out.read_bytes(), keys[:1]).unchecked)
+
+
+async def test_evidence_of_a_real_decision_in_a_log_of_a_million_is_at_most_4_kb(gateway: Gateway) -> None:
+    index = await committed(gateway)
+    async with opened(gateway) as room:
+        log = await room.find_log("acme")
+        key = room.verifier_key(log.origin)
+        source = await open_source(room.connection, log, None, keys=[key], policy=None, opener=room.opener)
+        data = await gather(source, DecisionAt(index=index), keys=[key], parts=PartNames(names=["principal"]))
+        signer = gateway.services.foundation.open_keys().signer(log.origin)
+    bundle = parse_bundle(data)
+    # The same entries in a log of a million others: its hashes are noise, and the root is what follows from them.
+    size, first = 1_000_003, 699_051
+    leaves: dict[int, bytes] = {}
+    bundled = []
+    for number, one in enumerate(bundle.section.entries, start=first):
+        entry = one.entry.replace(f'"index":{index + number - first},'.encode(), f'"index":{number},'.encode())
+        if number > first:
+            entry = re.sub(rb'"previous":"[0-9a-f]{64}"', b'"previous":"%b"' % leaves[number - 1].hex().encode(), entry)
+        leaves[number] = leaf_hash(entry)
+        bundled.append(replace(one, entry=entry))
+    proof = tuple(prove_entries(list(leaves), size=size, read=lambda level, i: noise(level, i)))
+    root = root_from(leaves, size=size, proof=proof)
+    note = sign_note(format_checkpoint(Checkpoint(origin=log.origin, size=size, root=root)), [signer])
+    data = format_bundle(replace(bundle, section=Section(entries=tuple(bundled), proof=proof, checkpoint=note)))
+    assert [one.entry.type for one in check_evidence(data, [key]).entries] == ["commit.decided", "commit.settled"]
+    assert standalone(data, [key]).code == 0
+    assert len(data) <= DECISION_SIZE_BYTES_MAX
