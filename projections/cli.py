@@ -22,6 +22,7 @@ from psycopg import sql
 
 from ledger.events import ProjectionAttested
 from ledger.read import Log
+from ledger.sealing import Opener
 from projections.cursors import Progress
 from projections.errors import ProjectionError
 from projections.generations import AppendAttestation, Rebuilt, Report, prune, rebuild, replace
@@ -46,6 +47,10 @@ class Workshop(Protocol):
 
     @property
     def projections(self) -> Sequence[Projection]: ...
+
+    @property
+    def opener(self) -> Opener:
+        """What opens sealed payload parts."""
 
     async def attest(self, log: Log, attested: ProjectionAttested, /) -> None:
         """Append the attestation to the log that was projected."""
@@ -169,7 +174,15 @@ class _Builds(Protocol):
     """`rebuild`, or `replace`."""
 
     async def __call__(
-        self, dsn: str, projection: Projection, log: Log, /, *, append: AppendAttestation, report: Report
+        self,
+        dsn: str,
+        projection: Projection,
+        log: Log,
+        /,
+        *,
+        append: AppendAttestation,
+        report: Report,
+        opener: Opener,
     ) -> Rebuilt: ...
 
 
@@ -182,7 +195,9 @@ async def _build(open_workshop: OpenWorkshop, console: Console, build: _Builds, 
         for log in logs:
             with console.progress() as show:
                 report = _report(show, log)
-                rebuilt = await build(workshop.dsn, projection, log, append=workshop.attest, report=report)
+                rebuilt = await build(
+                    workshop.dsn, projection, log, append=workshop.attest, report=report, opener=workshop.opener
+                )
             console.say(_sentence(rebuilt, log))
 
 

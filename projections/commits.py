@@ -2,7 +2,7 @@
 The table of commits: one row for every decision, with what became of it. For the console and the API.
 
 A row is keyed by the index of its decision and filled by its outcome, which names the decision by group id and key. The
-principal comes from a payload part of the decision and stands nowhere else.
+principal comes from a payload part of the decision, stands nowhere else, and goes when that part is erased.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from psycopg import AsyncConnection
 from ledger import canonical
 from ledger.canonical import Json
 from ledger.entry import Entry
-from ledger.events import CommitDecided, CommitSettled
+from ledger.events import CommitDecided, CommitSettled, PayloadErased
 from ledger.queries import load_queries
 from projections.digest import GenerationDigest, time_text
-from projections.entries import LogEntry, decision_of, read_principal, storable_json
+from projections.entries import LogEntry, decision_of, principals_erased, read_principal, storable_json
 from projections.projection import Transaction, iterate_rows
 
 QUERIES: Final = load_queries("projections", "commits.sql")
@@ -77,9 +77,10 @@ class CommitsProjection:
         """Do nothing: a generation is the rows that bear its number."""
 
     async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
-        """Insert decisions, then set the last outcome of each."""
+        """Insert decisions, set the last outcome of each, and take out what was erased."""
         decided: list[Json] = []
         settled: dict[tuple[UUID, str], Json] = {}
+        erased: list[Json] = []
         for item in entries:
             match item.event:
                 case CommitDecided() as event:
@@ -87,12 +88,17 @@ class CommitsProjection:
                 case CommitSettled() as event:
                     decision = decision_of(item.entry, event)
                     settled[decision, item.entry.key] = _settled_row(item.entry, event, decision)
+                case PayloadErased() as event:
+                    if (principals := principals_erased(item.entry, event)) is not None:
+                        erased.append(principals.row())
                 case _:
                     pass  # not about a commit
         if decided:
             await _execute(transaction, "insert_decided", decided)
         if settled:
             await _execute(transaction, "settle", list(settled.values()))
+        if erased:
+            await _execute(transaction, "erase_principals", erased)
 
     async def digest(self, transaction: Transaction) -> bytes:
         """Return the digest of all rows in log order."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -18,8 +18,11 @@ from ledger.canonical import Json
 from ledger.entry import Entry, parse_entry
 from ledger.errors import FormatError
 from ledger.event import Part, is_control
-from ledger.events import EVENTS, CommitSettled, from_data
+from ledger.events import EVENTS, CommitDecided, CommitSettled, PayloadErased, check_erased, from_data
 from projections.errors import UnknownControlError
+
+PRINCIPAL: Final = "principal"
+"""The payload part of a decision that says who asked."""
 
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
@@ -60,7 +63,7 @@ def read_principal(item: LogEntry) -> str | None:
     Raises:
         FormatError: if the part is not a JSON object with a text, or null, as `sub`.
     """
-    part = item.parts.get("principal")
+    part = item.parts.get(PRINCIPAL)
     if part is None:
         return None
     where = f"part principal of entry {item.entry.index}"
@@ -71,6 +74,47 @@ def read_principal(item: LogEntry) -> str | None:
     if not isinstance(members, dict) or not isinstance(sub := members.get("sub", 0), str | None):
         raise FormatError(where, expected="an object with a text as sub", found=type(members).__name__)
     return None if sub is None else storable(sub)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrincipalsErased:
+    """
+    The parts `principal` of commits that a `payload.erased` at index `at` erased; null means whichever.
+
+    Of those below `at` only: nobody is shown a part of an erased person that comes later. A commit's principal is about
+    its actor, so `actor` tells whose it is.
+    """
+
+    at: int
+    actor: str | None
+    index: int | None
+    before: int | None
+
+    def row(self) -> dict[str, Json]:
+        """Return it as a row for SQL."""
+        return {"at": self.at, "actor": self.actor, "index": self.index, "before": self.before}
+
+    def selects(self, *, index: int, actors: Collection[str]) -> bool:
+        """Tell whether the principal of the commit at `index` by one of `actors` is erased."""
+        return (
+            index < self.at
+            and (self.actor is None or self.actor in actors)
+            and (self.index is None or self.index == index)
+            and (self.before is None or index < self.before)
+        )
+
+
+def principals_erased(entry: Entry, event: PayloadErased) -> PrincipalsErased | None:
+    """
+    Return which principals an erasure is about, or None if it is about other parts.
+
+    Raises:
+        FormatError: if nobody can tell what it is about; that is corruption.
+    """
+    check_erased(event)
+    if event.name not in {None, PRINCIPAL} or event.type not in {None, CommitDecided.TYPE}:
+        return None
+    return PrincipalsErased(at=entry.index, actor=event.subject, index=event.index, before=event.before)
 
 
 def decision_of(entry: Entry, settled: CommitSettled) -> UUID:

@@ -27,6 +27,7 @@ from psycopg import AsyncConnection
 
 from ledger.events import ProjectionAttested
 from ledger.read import Log, read_head
+from ledger.sealing import PLAIN, Opener
 from projections import cursors
 from projections.cursors import Live
 from projections.errors import (
@@ -71,11 +72,12 @@ async def rebuild(
     append: AppendAttestation,
     report: Report = lambda _done, _of: None,
     batch_max: int = BATCH_ENTRIES_MAX,
+    opener: Opener = PLAIN,
 ) -> Rebuilt:
     """
     Build a projection again from entry 0, compare it with the live generation, and switch to it if they are equal.
 
-    `dsn` works as the projector role.
+    `dsn` works as the projector role, `opener` opens sealed payload parts.
 
     Raises:
         DigestMismatchError: if the digests differ; nothing is switched, both generations are kept.
@@ -92,10 +94,10 @@ async def rebuild(
             )
         built = await _begin(builder, projection, log)
         while (live := await _live(builder, projection, log)).next_index > built.next_index + NEAR_ENTRIES:
-            built = await _fill(builder, projection, log, built, live.next_index, report, batch_max)
+            built = await _fill(builder, projection, log, built, live.next_index, report, batch_max, opener)
         async with _hold_live(dsn, projection, log) as holder:
             live = await _live(holder, projection, log)
-            built = await _fill(builder, projection, log, built, live.next_index, report, batch_max)
+            built = await _fill(builder, projection, log, built, live.next_index, report, batch_max, opener)
             digest = await _compare(builder, projection, log, live=live, built=built)
             await cursors.switch(holder, projection.name, log.log_id, built.generation)
     attested = _attestation(projection, built, digest)
@@ -111,6 +113,7 @@ async def replace(
     append: AppendAttestation,
     report: Report = lambda _done, _of: None,
     batch_max: int = BATCH_ENTRIES_MAX,
+    opener: Opener = PLAIN,
 ) -> Rebuilt:
     """
     Build a projection again from entry 0 and switch to it without comparing it with anything.
@@ -125,11 +128,11 @@ async def replace(
     async with connect(dsn) as builder, _sole_rebuild(builder, projection, log):
         built = await _begin(builder, projection, log)
         while (size := (await read_head(builder, log.log_id)).size) > built.next_index + NEAR_ENTRIES:
-            built = await _fill(builder, projection, log, built, size, report, batch_max)
+            built = await _fill(builder, projection, log, built, size, report, batch_max, opener)
         async with _hold_live(dsn, projection, log) as holder:
             live = await _live(holder, projection, log)
             size = max(size, live.next_index)
-            built = await _fill(builder, projection, log, built, size, report, batch_max)
+            built = await _fill(builder, projection, log, built, size, report, batch_max, opener)
             async with builder.transaction():
                 digest = await projection.digest(_on(builder, log, built.generation))
             await cursors.switch(holder, projection.name, log.log_id, built.generation)
@@ -189,14 +192,21 @@ async def _drop_others(connection: Connection, projection: Projection, log: Log)
 
 
 async def _fill(
-    connection: Connection, projection: Projection, log: Log, built: Live, to_index: int, report: Report, batch_max: int
+    connection: Connection,
+    projection: Projection,
+    log: Log,
+    built: Live,
+    to_index: int,
+    report: Report,
+    batch_max: int,
+    opener: Opener,
 ) -> Live:
     """Apply entries to the generation `built`, which nobody else knows, up to `to_index` exactly."""
     at = built.next_index
     while at < to_index:
         async with connection.transaction():
             applied = await apply_batch(
-                projection, _on(connection, log, built.generation), to_index=to_index, batch_max=batch_max
+                projection, _on(connection, log, built.generation, opener), to_index=to_index, batch_max=batch_max
             )
         if not applied:
             raise ProjectionError(f"log {log.origin}: expected {to_index} entries, found no entry {at}")
@@ -237,8 +247,8 @@ async def _live(connection: Connection, projection: Projection, log: Log) -> Liv
     return live
 
 
-def _on(connection: Connection, log: Log, generation: int) -> Transaction:
-    return Transaction(connection=connection, log=log, generation=generation)
+def _on(connection: Connection, log: Log, generation: int, opener: Opener = PLAIN) -> Transaction:
+    return Transaction(connection=connection, log=log, generation=generation, opener=opener)
 
 
 def _attestation(projection: Projection, built: Live, digest: bytes) -> ProjectionAttested:

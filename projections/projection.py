@@ -15,6 +15,7 @@ from psycopg import AsyncConnection
 from psycopg.abc import Query
 
 from ledger.read import Log, read_entries, read_parts
+from ledger.sealing import PLAIN, Opener
 from projections import cursors
 from projections.entries import LogEntry, read_log_entry
 
@@ -34,6 +35,8 @@ class Transaction:
     connection: Connection
     log: Log
     generation: int
+    opener: Opener = PLAIN
+    """Opens the payload parts that are sealed."""
 
 
 class Projection(Protocol):
@@ -72,7 +75,9 @@ async def apply_batch(
     """
     connection, log_id = transaction.connection, transaction.log.log_id
     at = await cursors.read_next_index(connection, projection.name, log_id, transaction.generation)
-    entries = await read_log_entries(connection, log_id, from_index=at, to_index=min(to_index, at + batch_max))
+    entries = await read_log_entries(
+        connection, log_id, from_index=at, to_index=min(to_index, at + batch_max), opener=transaction.opener
+    )
     if not entries:
         return range(at, at)
     await projection.apply(entries, transaction)
@@ -81,15 +86,18 @@ async def apply_batch(
     return applied
 
 
-async def read_log_entries(connection: Connection, log_id: int, *, from_index: int, to_index: int) -> list[LogEntry]:
+async def read_log_entries(
+    connection: Connection, log_id: int, *, from_index: int, to_index: int, opener: Opener = PLAIN
+) -> list[LogEntry]:
     """
     Return the entries from_index … to_index - 1 that exist, in order, with the parts that still exist.
 
     Raises:
         FormatError, UnknownControlError: see `read_log_entry`.
+        SubjectKeysError: if a part is sealed and `opener` has no keys.
     """
     entries = await read_entries(connection, log_id, from_index=from_index, to_index=to_index)
-    parts = await read_parts(connection, log_id, from_index=from_index, to_index=to_index)
+    parts = await read_parts(connection, log_id, from_index=from_index, to_index=to_index, opener=opener)
     return [read_log_entry(data, parts.get(index, {})) for index, data in enumerate(entries, start=from_index)]
 
 

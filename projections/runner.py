@@ -22,6 +22,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from ledger.read import Log
+from ledger.sealing import PLAIN, Opener
 from ledger.waiting import Bell, back_off_s, first_of
 from projections import cursors
 from projections.cursors import FIRST_GENERATION, Progress
@@ -39,7 +40,11 @@ _log = logging.getLogger(__name__)
 
 
 class Runner:
-    """Applies entries to the live generations of `projections`; `dsn` works as the projector role."""
+    """
+    Applies entries to the live generations of `projections`.
+
+    `dsn` works as the projector role, `opener` opens sealed payload parts.
+    """
 
     def __init__(
         self,
@@ -48,12 +53,14 @@ class Runner:
         *,
         batch_max: int = BATCH_ENTRIES_MAX,
         poll_s: float = POLL_S,
+        opener: Opener = PLAIN,
         on_applied: Callable[[str, int], None] = lambda _name, _entries: None,
     ) -> None:
         self._dsn = dsn
         self._projections = {projection.name: projection for projection in projections}
         self._batch_max = batch_max
         self._poll_s = poll_s
+        self._opener = opener
         self._on_applied = on_applied
         self.too_old_for: dict[int, str] = {}
         """The logs (log_id) that `run` leaves where they are until a newer version runs, and why."""
@@ -150,7 +157,7 @@ class Runner:
             live = await cursors.read_live(connection, projection.name, log.log_id)
             if live is None or live.version != projection.version:
                 raise _stale(projection, log, live.version if live else None)
-            transaction = Transaction(connection=connection, log=log, generation=generation)
+            transaction = Transaction(connection=connection, log=log, generation=generation, opener=self._opener)
             return await apply_batch(projection, transaction, to_index=to_index, batch_max=self._batch_max)
 
 

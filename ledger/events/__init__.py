@@ -44,6 +44,7 @@ from ledger.events.detection import (
     ScanFault,
     ScanRequested,
 )
+from ledger.events.erasure import ErasureReason, PayloadErased, check_erased
 from ledger.events.lineage import (
     DatasetName,
     LineageColumn,
@@ -52,7 +53,16 @@ from ledger.events.lineage import (
     LineageKind,
     LineageReceived,
 )
-from ledger.events.operations import MigrationApplied, ProjectionAttested, SignerCreated
+from ledger.events.operations import (
+    LogContinued,
+    LogsAnchored,
+    MigrationApplied,
+    ProjectionAttested,
+    SignedTree,
+    SignerCreated,
+    SignerRetired,
+    SignerRotated,
+)
 from ledger.events.triggers import CommitObserved, TriggerReceived, TriggerSource
 
 EVENTS: Final[dict[tuple[str, int], type[EventData]]] = {
@@ -82,8 +92,13 @@ EVENTS: Final[dict[tuple[str, int], type[EventData]]] = {
         KeyRevoked,
         TenantCreated,
         SignerCreated,
+        SignerRotated,
+        SignerRetired,
         MigrationApplied,
         ProjectionAttested,
+        PayloadErased,
+        LogsAnchored,
+        LogContinued,
     )
 }
 
@@ -104,6 +119,7 @@ __all__ = [
     "DetectionFound",
     "DetectionKind",
     "Effect",
+    "ErasureReason",
     "EventData",
     "Evidence",
     "Identifier",
@@ -114,7 +130,10 @@ __all__ = [
     "LineageDataset",
     "LineageKind",
     "LineageReceived",
+    "LogContinued",
+    "LogsAnchored",
     "MigrationApplied",
+    "PayloadErased",
     "PolicyChanged",
     "PolicyCreated",
     "PolicyRetired",
@@ -125,10 +144,14 @@ __all__ = [
     "ScanFault",
     "ScanRequested",
     "Settled",
+    "SignedTree",
     "SignerCreated",
+    "SignerRetired",
+    "SignerRotated",
     "TenantCreated",
     "TriggerReceived",
     "TriggerSource",
+    "check_erased",
     "from_data",
     "to_data",
 ]

@@ -1,5 +1,5 @@
 """
-What the installation itself does: signer keys, migrations, projections attested.
+What the installation itself does: signer keys, migrations, projections attested, logs that go on from others.
 """
 
 from __future__ import annotations
@@ -16,6 +16,51 @@ class SignerCreated:
     VERSION: ClassVar[int] = 1
 
     vkey: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignerRotated:
+    """
+    The signer has a new key: from here on it signs beside `previous`, until that one is retired. In the system log.
+
+    Both are verifier keys of the system log; `note` is the statement that both have signed (`signing/succession.py`).
+    """
+
+    TYPE: ClassVar[str] = "signer.rotated"
+    VERSION: ClassVar[int] = 1
+
+    vkey: str
+    previous: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedTree:
+    """What was signed last for one log: its size and, in hex, its root hash."""
+
+    origin: str
+    size: int
+    root: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignerRetired:
+    """
+    One page of the retirement of a key: it signs nothing after `trees`, the last ones it has signed. In the system log.
+
+    Pages `page` from 0 to `pages` - 1 stand in that order, their trees sorted by origin; `note` is the statement over
+    all of them that `successor` has signed, and `vkey` too if it still could (`signing/succession.py`).
+    """
+
+    TYPE: ClassVar[str] = "signer.retired"
+    VERSION: ClassVar[int] = 1
+
+    vkey: str
+    successor: str
+    note: str
+    page: int
+    pages: int
+    trees: tuple[SignedTree, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +88,33 @@ class ProjectionAttested:
     generation: int
     size: int
     digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogContinued:
+    """
+    This log goes on from the closed log `origin`, whose database was set back behind what had been signed.
+
+    `note` is the last note that the closed log's signer had kept, whole; `size` and `root` (hex) are of what the
+    database still held. The first entry of its log, and of no other (`ledger.continuation`).
+    """
+
+    TYPE: ClassVar[str] = "log.continued"
+    VERSION: ClassVar[int] = 1
+
+    origin: str
+    note: str
+    size: int
+    root: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogsAnchored:
+    """The log `origin` was signed with this root (hex) at `size`. One entry a log that has moved, in the system log."""
+
+    TYPE: ClassVar[str] = "logs.anchored"
+    VERSION: ClassVar[int] = 1
+
+    origin: str
+    root: str
+    size: int

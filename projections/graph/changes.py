@@ -8,11 +8,11 @@ what the graph holds; so two batches one after the other change a graph as one b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ledger.canonical import Json
-from projections.entries import storable_json
+from projections.entries import PrincipalsErased, storable_json
 from projections.errors import UnknownLabelError
 from projections.graph.governing import Governs
 from projections.graph.labels import EDGES, EdgeLabel, VertexLabel, vertex_key
@@ -50,6 +50,8 @@ class Changes:
     """Edges to be there if their end was in force at this index; see `edge_if_in_force`."""
     governed: dict[tuple[Vertex, int], None] = field(default_factory=dict)
     """Tables, each with an index: the policies in force then govern it; see `governed_as_of`."""
+    erased: list[PrincipalsErased] = field(default_factory=list)
+    """Principals to be taken out of what is in the graph; see `erase_principals`."""
     stored_uuids: Mapping[str, str] = field(default_factory=dict, compare=False)
     """The uuids of tables by key, as they stood in the graph before: of those at least that lineage here names."""
 
@@ -92,6 +94,25 @@ class Changes:
         It looks at what is there, and does not depend on batches, for the same reason as `edge_if_in_force`.
         """
         self.governed[table, as_of] = None
+
+    def erase_principals(self, erased: PrincipalsErased) -> None:
+        """
+        Let no WriteEvent that `erased` selects have a principal: neither those added so far nor those in the graph.
+
+        It selects by index, and only what stands before it, so it does not depend on batches.
+        """
+        self.erased.append(erased)
+        actors: dict[Vertex, set[str]] = {}
+        for edge in self.edges:
+            if edge.label is EdgeLabel.WROTE:
+                actors.setdefault(edge.end, set()).add(edge.start.key)
+        wanted = replace(erased, actor=erased.actor and vertex_key(VertexLabel.PERSON, erased.actor))
+        for vertex, properties in self.vertices.items():
+            if vertex.label is not VertexLabel.WRITE_EVENT or properties.get("principal") is None:
+                continue
+            index = properties["index"]  # set with the principal
+            if isinstance(index, int) and wanted.selects(index=index, actors=actors.get(vertex, set())):
+                properties["principal"] = None
 
     def edges_in_force(self) -> list[Edge]:
         """Return what `edges_if_in_force` and `governed` draw if nothing was in the graph before."""

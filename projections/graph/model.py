@@ -1,11 +1,11 @@
 """
 What each entry means to the graph. Pure: entries in, vertices and edges to be there out.
 
-Every change is an upsert of properties, later ones over earlier ones, and depends on its entry alone, but for three
-things that look at what the entries before it have left: `Changes.edge_if_in_force`, `Changes.governed_as_of`, and what
-lineage is resolved to. So the graph is the same however the entries were cut into batches. An edge brings its two ends,
-which may stand there with nothing but a key until their own entry comes: an outcome, for instance, does not look its
-decision up, it names it.
+Every change is an upsert of properties, later ones over earlier ones, and depends on its entry alone, but for four
+things that look at what the entries before it have left: `Changes.edge_if_in_force`, `Changes.governed_as_of`,
+`Changes.erase_principals`, and what lineage is resolved to. So the graph is the same however the entries were cut into
+batches. An edge brings its two ends, which may stand there with nothing but a key until their own entry comes: an
+outcome, for instance, does not look its decision up, it names it.
 
 Commits are in `writes.py`, lineage in `runs.py`, detection in `scans.py`; the control plane is here.
 """
@@ -31,6 +31,7 @@ from ledger.events import (
     KeyCreated,
     KeyRevoked,
     LineageReceived,
+    PayloadErased,
     PolicyChanged,
     PolicyCreated,
     PolicyRetired,
@@ -81,6 +82,8 @@ def apply_entry(changes: Changes, item: LogEntry, lineage: Mapping[int, Resolved
             writes.settled(changes, entry, settled)
         case CommitObserved() as observed:
             writes.observed(changes, entry, observed)
+        case PayloadErased() as erased:
+            writes.erased(changes, entry, erased)
         case LineageReceived() as received:
             runs.received(changes, entry, received, lineage[entry.index])
         case ScanCompleted() as completed:

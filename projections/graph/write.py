@@ -20,8 +20,9 @@ from ledger.canonical import Json
 from ledger.errors import NotCanonicalError
 from ledger.queries import load_queries
 from projections.digest import GenerationDigest
+from projections.entries import PrincipalsErased
 from projections.graph.changes import Changes, Edge, Vertex, governing_edges, is_in_force
-from projections.graph.labels import EdgeLabel, VertexLabel, bounded_key
+from projections.graph.labels import EdgeLabel, VertexLabel, bounded_key, vertex_key
 from projections.projection import iterate_rows
 
 QUERIES: Final = load_queries("projections", "graph.sql")
@@ -61,6 +62,7 @@ async def create_graph(connection: Connection, graph: str, *, reader: str) -> No
         await connection.execute(compose("drop_start_index", index=start_index))
     write_events = sql.Identifier(graph, VertexLabel.WRITE_EVENT.value)
     await connection.execute(compose("write_event_index", label=write_events))
+    await connection.execute(compose("no_samples", label=write_events))
     names = {"graph": sql.Identifier(graph), "reader": sql.Identifier(reader)}
     await connection.execute(compose("grant_schema", **names))
     await connection.execute(compose("grant_tables", **names))
@@ -89,6 +91,21 @@ async def write_changes(connection: Connection, graph: str, changes: Changes) ->
         for label, between in edges.items():
             table = sql.Identifier(graph, label.value)
             await connection.execute(compose("upsert_edges", label=table), {"edges": agtype(between)})
+    if changes.erased:
+        await _erase_principals(connection, graph, changes.erased)
+
+
+async def _erase_principals(connection: Connection, graph: str, erased: Iterable[PrincipalsErased]) -> None:
+    """Take the principal out of every WriteEvent that is selected; there are few erasures, and they may take a scan."""
+    tables = {
+        "write_events": sql.Identifier(graph, VertexLabel.WRITE_EVENT.value),
+        "wrote": sql.Identifier(graph, EdgeLabel.WROTE.value),
+        "people": sql.Identifier(graph, VertexLabel.PERSON.value),
+    }
+    rows: list[Json] = [
+        {**each.row(), "person": each.actor and vertex_key(VertexLabel.PERSON, each.actor)} for each in erased
+    ]
+    await connection.execute(compose("erase_principals", **tables), {"rows": agtype(rows)})
 
 
 async def _write_vertices(

@@ -2,7 +2,7 @@
 What commits mean to the graph: decided, settled, or observed behind the gateway's back. Pure.
 
 Nothing personal stands here but `principal` of a WriteEvent, which comes from a payload part of the entry that made the
-vertex: without the part, without the property.
+vertex: without the part, without the property, and erased with it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from uuid import UUID
 from ledger import canonical
 from ledger.canonical import Json
 from ledger.entry import Entry
-from ledger.events import CommitDecided, CommitObserved, CommitSettled, Decided, Settled
-from projections.entries import LogEntry, decision_of, read_principal
+from ledger.events import CommitDecided, CommitObserved, CommitSettled, Decided, PayloadErased, Settled
+from projections.entries import LogEntry, decision_of, principals_erased, read_principal
 from projections.graph import things
 from projections.graph.changes import Changes, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
@@ -104,6 +104,14 @@ def observed(changes: Changes, entry: Entry, event: CommitObserved) -> None:
     table = things.table_of(changes, event.identifier, table_uuid=event.table_uuid)
     if table is not None:
         changes.edge(table, EdgeLabel.HAS_SNAPSHOT, snapshot)
+
+
+def erased(changes: Changes, entry: Entry, event: PayloadErased) -> None:
+    """
+    Take out what came from parts that were erased.
+    """
+    if (principals := principals_erased(entry, event)) is not None:
+        changes.erase_principals(principals)
 
 
 def _write_event(changes: Changes, group_id: UUID, key: str, **properties: Json) -> Vertex:

@@ -24,6 +24,15 @@ FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
 WHERE c.log_id = %(log_id)s AND c.generation = %(generation)s AND c.group_id = x.group_id AND c.key = x.key
   AND c.index < x.settled_index
 
+-- name: erase_principals
+-- Who asked, where the part that said so was erased.
+UPDATE projections.commits AS c
+SET principal = NULL
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (at bigint, actor text, index bigint, before bigint)
+WHERE c.log_id = %(log_id)s AND c.generation = %(generation)s AND c.principal IS NOT NULL AND c.index < x.at
+  AND (x.actor IS NULL OR c.actor = x.actor) AND (x.index IS NULL OR c.index = x.index)
+  AND (x.before IS NULL OR c.index < x.before)
+
 -- name: digest_commits
 -- Every row in the order of the log.
 SELECT index, group_id::text, key, recorded_at, actor, principal, principal_source, operation, actions, alias,

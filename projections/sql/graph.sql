@@ -31,6 +31,10 @@ DROP INDEX {index}
 -- WriteEvents in the order of the log.
 CREATE INDEX ON {label} (ag_catalog.agtype_access_operator(properties, '"index"'::ag_catalog.agtype))
 
+-- name: no_samples
+-- WriteEvents say who asked: no sample of that is to stay in the planner's statistics.
+ALTER TABLE {label} ALTER COLUMN properties SET STATISTICS 0
+
 -- name: grant_schema
 -- The tenant's reader may look into its graph.
 GRANT USAGE ON SCHEMA {graph} TO {reader}
@@ -114,6 +118,23 @@ FROM json_array_elements(%(edges)s::json) AS x
 ON CONFLICT (start_id, end_id) DO UPDATE
 SET properties = e.properties OPERATOR(ag_catalog.||) excluded.properties
 WHERE e.properties OPERATOR(ag_catalog.<>) (e.properties OPERATOR(ag_catalog.||) excluded.properties)
+
+-- name: erase_principals
+-- Who asked, where the part that said so was erased. Null is what the property is without the part.
+UPDATE {write_events} AS v
+SET properties = v.properties OPERATOR(ag_catalog.||) '{{"principal": null}}'::ag_catalog.agtype
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (at bigint, person text, index bigint, before bigint), (
+    SELECT id, (ag_catalog.agtype_access_operator(properties, '"index"'::ag_catalog.agtype))::bigint AS index
+    FROM {write_events}
+    WHERE (ag_catalog.agtype_access_operator(properties, '"principal"'::ag_catalog.agtype))::text IS NOT NULL
+) AS w
+WHERE v.id OPERATOR(ag_catalog.=) w.id
+  AND w.index < x.at AND (x.index IS NULL OR w.index = x.index) AND (x.before IS NULL OR w.index < x.before)
+  AND (x.person IS NULL OR EXISTS (
+      SELECT FROM {wrote} AS e JOIN {people} AS p ON p.id OPERATOR(ag_catalog.=) e.start_id
+      WHERE e.end_id OPERATOR(ag_catalog.=) w.id
+        AND (ag_catalog.agtype_access_operator(p.properties, '"key"'::ag_catalog.agtype))::text = x.person
+  ))
 
 -- name: digest_vertices
 -- Every vertex of a label in the order of its natural key, bytewise: databases sort text differently.

@@ -32,12 +32,14 @@ from ledger.events import (
     DetectionFound,
     DetectionKind,
     Effect,
+    ErasureReason,
     Evidence,
     Identifier,
     LineageColumn,
     LineageDataset,
     LineageKind,
     LineageReceived,
+    PayloadErased,
     PolicyChanged,
     PolicyCreated,
     PolicyRetired,
@@ -188,6 +190,11 @@ class Story:
         group_id = self.decided(key, snapshots=snapshots, **more)
         self.settled(group_id, key, snapshots=snapshots)
         return group_id
+
+    def erased(self, *, reason: ErasureReason = ErasureReason.REQUEST, **selected: Any) -> None:
+        """The erasure of a person, a part, or whatever is older than an index."""
+        every = dict.fromkeys(("before", "index", "name", "subject", "type")) | selected
+        self.add(self.event(PayloadErased(reason=reason, **every), key="subject:x", actor="system"))
 
     def policy(self, policy_id: str, version: int = 1, *, expression: str = "true") -> None:
         """A version of a policy."""

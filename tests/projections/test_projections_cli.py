@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from lakeproof import console
 from ledger.events import ProjectionAttested
 from ledger.read import Log
+from ledger.sealing import PLAIN, Opener
 from projections.cli import Workshop, projections_app
 from projections.errors import DigestMismatchError, NotProjectedError, ProjectionError
 
@@ -28,6 +29,7 @@ class Bench:
     def __init__(self, world: Any, log: Log) -> None:
         self.dsn: str = world.dsn
         self.projections = world.projections
+        self.opener: Opener = PLAIN
         self._world = world
         self._log = log
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +21,7 @@ from projections.graph.write import digest_changes
 from projections.lineage.changes import changes_of as lineage_changes_of
 from projections.lineage.resolving import Known
 from projections.projection import read_log_entries
-from tests.projections.conftest import ORDERS, dataset
+from tests.projections.conftest import ADA, ORDERS, dataset
 
 if TYPE_CHECKING:
     from projections.entries import LogEntry
@@ -35,7 +35,7 @@ def happenings(draw: st.DrawFn) -> list[tuple[str, int, int]]:
     kinds = st.sampled_from(
         [
             *("commit", "decide", "settle", "reject", "policy", "retire", "rule", "unknown"),
-            *("observe", "scan", "scan_failed", "alert", "trigger", "lineage", "lineage", "catalog"),
+            *("observe", "scan", "scan_failed", "alert", "trigger", "lineage", "lineage", "catalog", "erase"),
         ]
     )
     return draw(st.lists(st.tuples(kinds, st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=25))
@@ -94,6 +94,14 @@ def tell_more(story: Story, kind: str, which: int, how: int, alerts: list[UUID])
             story.triggered(list(TriggerSource)[which % 3], files=how)
         case "catalog":
             story.catalog()
+        case "erase":
+            chosen: list[dict[str, Any]] = [
+                {"subject": ADA},
+                {"subject": "abcd"[how % 4] * 32},
+                {"index": how, "name": "principal"},
+                {"before": how * 2, "name": [None, "principal", "inputs"][how % 3]},
+            ]
+            story.erased(**chosen[which])
         case "lineage":
             names = [dataset(f"sales.{name}", version=str(how)) for name in ("orders", "items", "c", "d")]
             source, target = names[which], names[(which + 1 + how) % 4]

@@ -1,0 +1,100 @@
+"""
+How long it takes to erase one person of many: 10,000 payload parts among a million. `python -m bench.erasure`.
+
+The claim: an erasure is carried out within a second, whatever else the log holds. Prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import psycopg
+from psycopg import AsyncConnection
+
+from lakeproof.age import fetch_age
+from lakeproof.postgres import EmbeddedServer
+from lakeproof.provision import create_tenant_log, provision
+from lakeproof.settings import load_settings
+from ledger.append import CORE_GUARDS, Appender
+from ledger.erase import Asked, Eraser
+from ledger.event import random_group_id
+from ledger.events import ErasureReason
+from ledger.guards import GuardRegistry
+from ledger.key_encryption import open_key_encryption
+from ledger.read import read_logs
+from ledger.sealing import Sealer
+from ledger.subject_keys import open_key_folder
+
+PARTS, OF_ONE, PEOPLE = 1_000_000, 10_000, 1_000
+ONE = "ad" * 16
+
+FILL = """
+INSERT INTO ledger.parts (log_id, index, name, subject, key_id, sealed)
+SELECT %(log_id)s, n / 4, 'part' || n %% 4,
+       CASE WHEN n %% (%(parts)s / %(of_one)s) = 0 THEN %(one)s ELSE md5((n %% %(people)s)::text) END,
+       gen_random_uuid(), decode(repeat(md5(n::text), 12), 'hex')
+FROM generate_series(0, %(parts)s - 1) AS n
+"""
+
+
+def main() -> None:
+    """Fill a log's parts, erase one person, and print how long that took."""
+    with tempfile.TemporaryDirectory(prefix="lp-") as name:
+        home = Path(name)
+        home.chmod(0o711)
+        server = EmbeddedServer(home / "home", fetch_age(load_settings(os.environ, directory=Path.cwd()).cache, print))
+        try:
+            server.start(lambda _: None)
+            print(json.dumps(asyncio.run(measure(server.admin_dsn, home / "keys"))))
+        finally:
+            server.stop()
+
+
+async def measure(admin_dsn: str, keys_directory: Path) -> dict[str, float]:
+    """Return the seconds of each of the steps."""
+    installation = provision(admin_dsn, login_password=uuid4().hex)
+    log_id = create_tenant_log(admin_dsn, installation, uuid4())
+    with psycopg.connect(admin_dsn, autocommit=True) as owner:
+        owner.execute(FILL, {"log_id": log_id, "parts": PARTS, "of_one": OF_ONE, "people": PEOPLE, "one": ONE})
+        owner.execute("INSERT INTO ledger.subjects VALUES (%s, %s, 'ada')", (log_id, ONE))
+        owner.execute(
+            "INSERT INTO ledger.confirmations SELECT log_id, 0, pg_postmaster_start_time() FROM ledger.logs "
+            "ON CONFLICT (log_id) DO UPDATE SET server_started_at = excluded.server_started_at"
+        )
+        owner.execute("VACUUM ANALYZE ledger.parts")
+    keys = open_key_folder(keys_directory / "subjects", open_key_encryption(keys_directory / "kek"))
+    keys.find_or_make(ONE)
+    roles = installation.roles
+    async with (
+        Appender(installation.as_role(roles.appender), GuardRegistry(CORE_GUARDS), sealer=Sealer(keys)) as appender,
+        await AsyncConnection.connect(installation.as_role(roles.eraser), autocommit=True) as connection,
+    ):
+        log = next(log for log in await read_logs(connection) if log.log_id == log_id)
+        eraser = Eraser(connection, appender, keys, new_group_id=_new_id)
+        started = time.perf_counter()
+        asked = Asked(reason=ErasureReason.REQUEST, at=_now())
+        erased = await eraser.erase_subject(log, ONE, asked)
+        elapsed_s = time.perf_counter() - started
+    return {"parts": PARTS, "erased": erased.parts, "elapsed_s": round(elapsed_s, 3)}
+
+
+def _new_id() -> UUID:
+    """Return a fresh UUIDv7."""
+    return random_group_id(now_ms=time.time_ns() // 1_000_000, random=os.urandom(10))
+
+
+def _now() -> datetime:
+    """Return the time, aware, in UTC."""
+
+    return datetime.now(UTC)
+
+
+if __name__ == "__main__":
+    main()

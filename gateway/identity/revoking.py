@@ -1,0 +1,52 @@
+"""
+What ends every credential of a person: their API keys are revoked in the transaction that erases them.
+
+So they are refused from there on in every process, whatever it has checked and remembered: a request asks first which
+keys are in force, and a revocation is an entry of the control plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from gateway.control import ControlPlane
+from gateway.identity.key_rows import revoke_guard
+from ledger.changes import key_of
+from ledger.erase import Revocation, Revocations, Revoke
+from ledger.event import SYSTEM_ACTOR, Event, prepare
+from ledger.events import to_data
+from ledger.guards import GuardCall
+from ledger.read import Log
+
+
+def revoke_keys(control: ControlPlane, *, clock: Callable[[], datetime]) -> Revoke:
+    """
+    Return what tells the revocations of a subject's keys, as `control` has them in force.
+    """
+
+    async def revocations(log: Log, subject: str) -> Revocations:
+        state = await control.current(log.log_id)
+        revoked = [(key, key.revoke()) for key in state.keys.values() if key.actor == subject]
+        each = tuple(
+            Revocation(
+                event=prepare(
+                    Event(
+                        type=event.TYPE,
+                        version=event.VERSION,
+                        key=key_of(event),
+                        actor=SYSTEM_ACTOR,
+                        occurred_at=clock(),
+                        data=to_data(event),
+                    )
+                ),
+                guards=(
+                    GuardCall("aggregate.change", {"key": key_of(event), "version": event.version}),
+                    revoke_guard(key.id),
+                ),
+            )
+            for key, event in revoked
+        )
+        return Revocations(as_of=state.as_of, each=each)
+
+    return revocations

@@ -1,0 +1,155 @@
+"""
+The commands of `erasing.py`, done: what each of them prints is what its function here returns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from ledger.commands.room import LogRoom, OpenRoom
+from ledger.erase import Asked, Erasure, NoSuchSubjectError
+from ledger.erasing_desk import ErasingDesk
+from ledger.errors import LedgerError
+from ledger.events import ErasureReason, PayloadErased
+from ledger.export import as_reader
+from ledger.note import VerifierKey
+from ledger.queries import load_queries
+from ledger.read import Log, read_head
+from ledger.rerun import exported_erasures
+from ledger.retention import first_index_since
+from ledger.verify.directory import verify_directory
+from ledger.verify.rules import Progress
+
+_QUERIES: Final = load_queries("ledger", "look.sql")
+_SUBJECT: Final = re.compile(r"[0-9a-f]{32}")
+_REMAINS: Final = (
+    "sealed copies in backups, replicas and archived WAL cannot be read any more; who it was, and what read models had "
+    "of it, remains in WAL segments and free pages until they are written over (--reclaim writes those tables anew)"
+)
+_RECLAIMED: Final = (
+    "the tables that held it were written anew; WAL segments from before go with the next checkpoints and archives, "
+    "and backups from before say who it was until they expire"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retained:
+    """How long payload parts are kept, and which."""
+
+    older_than: timedelta
+    name: str | None
+    type: str | None
+
+
+async def erase_person(open_room: OpenRoom, name: str, subject: str, *, reason: ErasureReason, reclaim: bool) -> str:
+    """
+    Erase a person (32 hex digits, or the identity that they log in with) from a log, and say what that did.
+
+    Raises:
+        NoSuchSubjectError: if the log knows nobody of that name.
+        LedgerError: if it cannot be done.
+    """
+    async with open_room() as room, room.erasing_desk() as desk:
+        log = await room.find_log(name)
+        erased = await desk.eraser.erase_subject(log, await _subject(room, log, subject), _asked(desk, reason))
+        return await _finish(desk, log, [erased], reclaim=reclaim)
+
+
+async def erase_one_part(
+    open_room: OpenRoom, name: str, *, index: int, part: str, reason: ErasureReason, reclaim: bool
+) -> str:
+    """
+    Erase one payload part of one entry, and say what that did.
+
+    Raises:
+        NoSuchSubjectError: if the log has no such part.
+        LedgerError: if it cannot be done.
+    """
+    async with open_room() as room, room.erasing_desk() as desk:
+        log = await room.find_log(name)
+        erased = await desk.eraser.erase_part(log, index, part, _asked(desk, reason))
+        return await _finish(desk, log, [erased], reclaim=reclaim)
+
+
+async def erase_older(open_room: OpenRoom, name: str, retained: Retained, *, reclaim: bool) -> str:
+    """
+    Erase the payload parts that were kept as long as they may be, and say what that did.
+
+    Raises:
+        LedgerError: if it cannot be done.
+    """
+    async with open_room() as room, room.erasing_desk() as desk:
+        log = await room.find_log(name)
+        asked = _asked(desk, ErasureReason.RETENTION)
+        before = await first_index_since(desk.connection, log, desk.clock() - retained.older_than)
+        if before == 0:
+            return "nothing was erased: no entry is as old as that"
+        erased = await desk.eraser.erase_before(log, before, asked, name=retained.name, type=retained.type)
+        return await _finish(desk, log, [erased], reclaim=reclaim)
+
+
+async def erase_as_exported(
+    open_room: OpenRoom, name: str, directory: Path, *, key: VerifierKey | None, reclaim: bool, progress: Progress
+) -> str:
+    """
+    Erase what an export of the log knows to be erased and the log itself, set back to a backup, does not.
+
+    Raises:
+        BrokenError: if the export does not verify.
+        LedgerError: if it cannot be done.
+    """
+    async with open_room() as room, room.erasing_desk() as desk:
+        log = await room.find_log(name)
+        report = verify_directory(directory, [key or room.verifier_key(log.origin)], progress=progress)
+        size = (await read_head(desk.connection, log.log_id)).size
+        known = [
+            await _erase_again(desk, log, each, size=size) for each in exported_erasures(directory, size=report.size)
+        ]
+        return await _finish(desk, log, [each for each in known if each is not None], reclaim=reclaim)
+
+
+async def _erase_again(desk: ErasingDesk, log: Log, erased: PayloadErased, *, size: int) -> Erasure | None:
+    """Erase what is there of it; None if this log has never come to know it."""
+    asked = _asked(desk, erased.reason)
+    try:
+        if erased.subject is not None:
+            return await desk.eraser.erase_subject(log, erased.subject, asked)
+        if erased.index is not None:
+            return await desk.eraser.erase_part(log, erased.index, erased.name or "", asked)
+    except NoSuchSubjectError:
+        return None
+    before = min(erased.before or 0, size)
+    return await desk.eraser.erase_before(log, before, asked, name=erased.name, type=erased.type)
+
+
+async def _finish(desk: ErasingDesk, log: Log, erased: Sequence[Erasure], *, reclaim: bool) -> str:
+    lines = [f"{each.parts:,} payload parts deleted; entry {each.index} of {log.origin} says so" for each in erased]
+    if not erased:
+        return f"nothing was erased: {log.origin} knows nothing of it"
+    if reclaim:
+        await desk.reclaim(log, max(each.index for each in erased))
+    return "\n".join((*lines, _RECLAIMED if reclaim else _REMAINS))
+
+
+def _asked(desk: ErasingDesk, reason: ErasureReason) -> Asked:
+    return Asked(reason=reason, at=desk.clock())
+
+
+async def _subject(room: LogRoom, log: Log, name: str) -> str:
+    if _SUBJECT.fullmatch(name):
+        return name
+    if log.reader is None:
+        raise LedgerError(f"subject {name!r:.100}: expected 32 hex digits in a log without a tenant")
+    async with as_reader(room.connection, log):
+        query = {"log_id": log.log_id, "identity": name}
+        row = await (await room.connection.execute(_QUERIES["actor_of_identity"], query)).fetchone()
+    if row is None:
+        raise NoSuchSubjectError(
+            f"log {log.origin}: expected 32 hex digits or an identity that it knows, found neither"
+        )
+    return str(row[0])

@@ -1,0 +1,59 @@
+"""
+What is erased: payload parts, beside the log; the log says which, when, by whom and why, and nothing of what they held.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from ledger.errors import FormatError
+
+
+class ErasureReason(StrEnum):
+    """Why something was erased. A closed set: a free text would be the next thing to erase."""
+
+    REQUEST = "request"  # a person asked for it (GDPR, article 17)
+    RETENTION = "retention"  # it was kept as long as it may be
+    MISTAKE = "mistake"  # it should never have been recorded
+    ORDER = "order"  # a court or an authority ordered it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadErased:
+    """
+    Parts are erased, in one of three ways; what does not belong to the way is null.
+
+    All parts of the person `subject`, appended before or ever after. One part: `index` and `name`. Or all parts of the
+    entries below `before`: of one `name` or every, of entries of one `type` or every.
+    """
+
+    TYPE: ClassVar[str] = "payload.erased"
+    VERSION: ClassVar[int] = 1
+
+    before: int | None
+    index: int | None
+    name: str | None
+    reason: ErasureReason
+    subject: str | None
+    type: str | None
+
+
+def check_erased(erased: PayloadErased) -> PayloadErased:
+    """
+    Return `erased`, checked to name what is erased in exactly one of the three ways.
+
+    Raises:
+        FormatError: if it does not: then nobody can tell what was meant.
+    """
+    person, single, older = erased.subject is not None, erased.index is not None, erased.before is not None
+    alone = not (person and (erased.name or erased.type))
+    whole = not single or (erased.name is not None and erased.type is None)
+    if person + single + older != 1 or not (alone and whole):
+        raise FormatError(
+            "payload.erased",
+            expected="a subject alone, or an index with a name, or the index before which parts are erased",
+            found=(erased.subject, erased.index, erased.name, erased.type, erased.before),
+        )
+    return erased

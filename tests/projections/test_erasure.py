@@ -1,0 +1,130 @@
+"""What came from an erased part is in no read model, and live is what a rebuild makes of what is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg import AsyncConnection
+
+from ledger.events import ErasureReason, PayloadErased
+from ledger.read import Log
+from ledger.rerun import rerun_erasures
+from projections.entries import PrincipalsErased, principals_erased
+from projections.errors import DigestMismatchError
+from projections.generations import rebuild
+from projections.graph.labels import VertexLabel
+from projections.personal import personal_tables
+from tests.ledger.erasing import key_folder
+from tests.projections.conftest import ADA, Story, World
+
+EVE = "e0" * 16
+SELECTIONS: list[dict[str, Any]] = [
+    {"subject": ADA},
+    {"index": 0, "name": "principal"},
+    {"before": 4},
+    {"before": 4, "name": "principal", "type": "commit.decided"},
+]
+
+
+@pytest.fixture
+def told(story: Story) -> Story:
+    """Ada and Eve have each committed."""
+    for _ in range(2):
+        story.committed(actor=ADA, principal="ada@example.com")
+        story.committed(actor=EVE, principal="eve@example.com")
+    return story
+
+
+async def principals(world: World, log: Log) -> tuple[list[str | None], int]:
+    """Return the principals of the commits in order, and how many WriteEvents of the live graph have one."""
+    async with world.as_admin() as connection:
+        rows = await connection.execute(
+            "SELECT principal FROM projections.commits JOIN projections.live USING (log_id, generation) "
+            "WHERE projection = 'commits' AND log_id = %s ORDER BY index",
+            (log.log_id,),
+        )
+        named = [name for (name,) in await rows.fetchall()]
+        tables = [t for t in await personal_tables(connection, log) if t[1] == VertexLabel.WRITE_EVENT.value]
+        schema, table = tables[-1]
+        count = await connection.execute(
+            f'SELECT count(*) FROM "{schema}"."{table}" WHERE properties::text LIKE \'%%@example.com%%\''  # noqa: S608
+        )
+        (graph,) = await count.fetchone() or (0,)
+    return named, graph
+
+
+@pytest.fixture
+def eraser_dsn(world: World) -> str:
+    return world.installation.as_role(world.roles.eraser)
+
+
+async def carry_out(dsn: str, directory: Path) -> None:
+    """Delete what the log says."""
+    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+        await rerun_erasures(connection, key_folder(directory))
+
+
+@pytest.mark.parametrize("selected", SELECTIONS, ids=str)
+@pytest.mark.parametrize("batch", [1, 250])
+async def test_live_after_an_erasure_is_rebuilt_after_it(
+    world: World, told: Story, eraser_dsn: str, tmp_path: Path, selected: dict[str, Any], batch: int
+) -> None:
+    log = await world.new_log()
+    await world.project(log, told)
+    told.erased(**selected)
+    told.committed(actor=EVE, principal="eve@example.com")
+    await world.project(log, told, batch_max=batch)
+    named, graph = await principals(world, log)
+    assert named[0] is None
+    assert named[-1] == "eve@example.com"
+    assert graph == sum(name is not None for name in named)
+    await carry_out(eraser_dsn, tmp_path)
+    for projection in world.projections:
+        done = await rebuild(world.dsn, projection, log, append=world.attest, batch_max=batch)
+        assert done.compared
+    assert await principals(world, log) == (named, graph)
+
+
+async def test_a_principal_that_is_left_over_is_found_by_a_rebuild(
+    world: World, told: Story, eraser_dsn: str, tmp_path: Path
+) -> None:
+    log = await world.new_log()
+    told.erased(subject=ADA)
+    await world.project(log, told)
+    await carry_out(eraser_dsn, tmp_path)
+    async with world.as_admin() as admin:
+        await admin.execute("UPDATE projections.commits SET principal = 'ada@example.com' WHERE index = 0")
+    with pytest.raises(DigestMismatchError):
+        await rebuild(world.dsn, world.commits, log, append=world.attest)
+
+
+async def test_an_erasure_that_comes_late_to_a_projection_changes_nothing(
+    world: World, told: Story, eraser_dsn: str, tmp_path: Path
+) -> None:
+    log = await world.new_log()
+    told.erased(subject=ADA)
+    await world.append(log, told)
+    await carry_out(eraser_dsn, tmp_path)  # before any projection has seen the parts
+    await world.runner().catch_up(log.log_id, told.size)
+    assert (await principals(world, log))[0] == [None, "eve@example.com"] * 2
+
+
+@pytest.mark.parametrize(
+    ("selected", "concerns"),
+    [
+        ({"before": 3, "name": "inputs"}, False),
+        ({"before": 3, "type": "lineage.received"}, False),
+        ({"before": 3}, True),
+    ],
+)
+def test_what_is_about_other_parts_leaves_principals_alone(selected: dict[str, Any], concerns: bool) -> None:
+    every = dict.fromkeys(("before", "index", "name", "subject", "type")) | selected
+    event = PayloadErased(reason=ErasureReason.RETENTION, **every)
+
+    class Entry:
+        index = 7
+
+    found = principals_erased(Entry(), event)  # type: ignore[arg-type]  # it asks for nothing else
+    assert found == (PrincipalsErased(at=7, actor=None, index=None, before=3) if concerns else None)
