@@ -5,6 +5,9 @@ Whoever holds a checkpoint can follow the log from here and verify it without us
 other, `system` included, the answer is that there is none. To access rules this is reading the path `log`
 (`op == "READ_ENTITY_VALUE" && path == "log"`).
 
+`GET /log/{origin}/receipt/{index}` answers with an entry's proof (C2SP tlog-proof) once a signed checkpoint covers it.
+The signer is asked for one, so that takes tens of milliseconds. What takes longer is 503; it can be asked for again.
+
 Caches: tiles and bundles never change, so they may be kept for a year, but by the caller's own cache alone
 (`private`): an answer to one tenant is none to another. A checkpoint is outdated in a second.
 """
@@ -12,21 +15,24 @@ Caches: tiles and bundles never change, so they may be kept for a year, but by t
 from __future__ import annotations
 
 import gzip
+import re
 from typing import Final
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from gateway.commit_flow import rules_in_force
-from gateway.errors import NotFoundError
+from gateway.errors import NotFoundError, UnavailableError
 from gateway.house import House
 from gateway.iceberg_routes import credential
 from gateway.identity import Principal
 from gateway.judgement import Asked, judge_access
 from gateway.policy.variables import CommitView, RequestView
 from ledger.errors import NoSuchLogError
-from ledger.publishing import NotPublishedError, Resource, read_resource
-from ledger.read import find_log
+from ledger.publishing import TEXT, NotPublishedError, Resource, read_resource
+from ledger.read import find_log, read_head
+from ledger.receipts import NoReceiptError
+from ledger.signing.errors import KeyDirectoryError
 
 router = APIRouter()
 
@@ -34,7 +40,11 @@ OPERATION: Final = "log.load"
 PATH: Final = "log"
 FINAL: Final = "private, max-age=31536000, immutable"
 CHANGING: Final = "private, no-cache"
+VARY: Final = "Authorization, X-Api-Key"
 GZIP_LEVEL: Final = 1
+RECEIPT_TIMEOUT_S: Final = 5.0
+
+_RECEIPT = re.compile(r"receipt/(0|[1-9][0-9]{0,18})")
 
 
 @router.get("/log/{place:path}")
@@ -44,12 +54,30 @@ async def read_log(request: Request, place: str) -> Response:
     caller = await house.authenticator.authenticate(credential(request))
     await _permit(house, caller, request)
     origin, path = _split(place)
+    if receipt := _RECEIPT.fullmatch(path):
+        return await _receipt(house, caller, origin, int(receipt[1]))
     async with house.database.as_role(house.roles.tenant(caller.tenant)) as connection:
         try:
             resource = await read_resource(connection, await find_log(connection, origin), path)
         except (NoSuchLogError, NotPublishedError) as error:
             raise NotFoundError(str(error), kind="NotFoundException") from error
     return _answer(resource, accepts=request.headers.get("accept-encoding", ""))
+
+
+async def _receipt(house: House, caller: Principal, origin: str, index: int) -> Response:
+    async with house.database.as_role(house.roles.tenant(caller.tenant)) as connection:
+        try:
+            log = await find_log(connection, origin)
+            size = (await read_head(connection, log.log_id)).size
+        except NoSuchLogError as error:
+            raise NotFoundError(str(error), kind="NotFoundException") from error
+    if index >= size:
+        raise NotFoundError(f"log {origin}: expected an index below its size {size}", kind="NotFoundException")
+    try:
+        proof = await house.receipts.receipt(log, index, timeout_s=RECEIPT_TIMEOUT_S)
+    except (NoReceiptError, KeyDirectoryError) as error:
+        raise UnavailableError(str(error)) from error
+    return Response(proof, media_type=TEXT, headers={"Cache-Control": CHANGING, "Vary": VARY})
 
 
 async def _permit(house: House, caller: Principal, request: Request) -> None:
@@ -64,16 +92,19 @@ async def _permit(house: House, caller: Principal, request: Request) -> None:
 
 
 def _split(place: str) -> tuple[str, str]:
-    """Return origin and resource; an origin has slashes of its own, and what follows it begins in one of two ways."""
+    """Return origin and resource; an origin has slashes of its own, and what follows it begins in one of three ways."""
     origin, tile, rest = place.rpartition("/tile/")
     if tile:
         return origin, f"tile/{rest}"
+    origin, receipt, index = place.rpartition("/receipt/")
+    if receipt:
+        return origin, f"receipt/{index}"
     origin, _, path = place.rpartition("/")
     return origin, path
 
 
 def _answer(resource: Resource, *, accepts: str) -> Response:
-    headers = {"Cache-Control": FINAL if resource.is_final else CHANGING, "Vary": "Authorization, X-Api-Key"}
+    headers = {"Cache-Control": FINAL if resource.is_final else CHANGING, "Vary": VARY}
     content = resource.content
     if resource.is_entries:
         headers["Vary"] += ", Accept-Encoding"

@@ -18,10 +18,12 @@ from typing import Final
 
 from psycopg.sql import SQL, Identifier
 
+from ledger.anchoring.published import read_cosigned_note, read_published_checkpoint, read_to_publish
 from ledger.checkpoint import Checkpoint, parse_checkpoint
 from ledger.directory import (
     CHECKPOINT_FILE,
     KEY_FILE,
+    STAMP_FILE,
     TEMPORARY_SUFFIX,
     LogDirectory,
     UnreadableError,
@@ -37,9 +39,11 @@ from ledger.errors import BrokenError, Fault, FormatError, LedgerError
 from ledger.merkle import HASH_SIZE_BYTES
 from ledger.note import VerifierKey, parse_note
 from ledger.read import Connection, Log, read_entries, read_parts, read_tile
-from ledger.stored_tree import read_newest_checkpoint
+from ledger.sealing import PLAIN, Opener
+from ledger.stored_tree import NoCheckpointError
 from ledger.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
-from ledger.verify.rules import Progress
+from ledger.verify.rules import Progress, read_checkpoint
+from ledger.witness.policy import Policy
 
 _PARTS_READ: Final = 256
 
@@ -49,20 +53,70 @@ class ExportRefusedError(LedgerError):
 
 
 async def export_log(
-    connection: Connection, log: Log, path: Path, *, key: VerifierKey, progress: Progress = lambda _done, _of: None
+    connection: Connection,
+    log: Log,
+    path: Path,
+    *,
+    key: VerifierKey,
+    policy: Policy | None,
+    progress: Progress = lambda _done, _of: None,
 ) -> Checkpoint:
     """
     Write the log, up to its newest checkpoint, into the directory `path`, and return that checkpoint.
 
-    `connection` reads as the auditor. `key` is the log's verifier key: what it has not signed is not exported.
+    `connection` reads as the auditor. `key` is the log's verifier key: what it has not signed is not exported. With a
+    `policy`, nor is of the system log what too few witnesses have cosigned.
 
     Raises:
         NoCheckpointError: if nothing of the log has been signed yet.
         ExportRefusedError: if `path` holds anything but an earlier export of this log, or cannot be written.
         BrokenError: if the checkpoint is not signed by `key`, or an entry or a tile is missing.
     """
-    note, checkpoint = await read_newest_checkpoint(connection, log, key=key)
-    writer = _Writer(path)
+    note, checkpoint = await read_to_publish(connection, log, key=key, policy=policy)
+    await _export(connection, log, _Writer(path), note, checkpoint, key=key, progress=progress)
+    return checkpoint
+
+
+async def export_stamped_log(
+    connection: Connection,
+    log: Log,
+    path: Path,
+    *,
+    key: VerifierKey,
+    policy: Policy | None,
+    progress: Progress = lambda _done, _of: None,
+) -> Checkpoint:
+    """
+    Write the log, up to its newest time-stamped checkpoint, with the stamp (RFC 3161) beside that, and return it.
+
+    Raises:
+        NoCheckpointError: if none of its checkpoints that may be published has been stamped yet.
+        ExportRefusedError, BrokenError: as `export_log`.
+    """
+    published = await read_published_checkpoint(connection, log, keys=[key], policy=policy)
+    if published is None or published.stamped is None:
+        raise NoCheckpointError(
+            f"log {log.origin} has no time-stamped checkpoint: only `system` is stamped, and only if "
+            "LAKEPROOF_TIME_STAMP_URL names an authority"
+        )
+    stamped = published.stamped
+    note = await read_cosigned_note(connection, log, size=stamped.size, note=stamped.note)
+    checkpoint = read_checkpoint(note, [key], where="ledger.checkpoints", origin=log.origin)
+    await _export(connection, log, _Writer(path), note, checkpoint, key=key, token=stamped.token, progress=progress)
+    return checkpoint
+
+
+async def _export(
+    connection: Connection,
+    log: Log,
+    writer: _Writer,
+    note: bytes,
+    checkpoint: Checkpoint,
+    *,
+    key: VerifierKey,
+    token: bytes | None = None,
+    progress: Progress,
+) -> None:
     writer.begin(key, checkpoint)
     size = checkpoint.size
     for index, width in bundle_places(size):
@@ -80,19 +134,25 @@ async def export_log(
         if not (width == TILE_WIDTH and writer.has_tile(level, index)):
             tile = await read_tile(connection, log.log_id, level=level, index=index, width=width)
             writer.write(tile_path(level, index, width), tile.pack())
-    writer.finish(note, size)
-    return checkpoint
+    writer.finish(note, size, token)
 
 
 async def export_parts(
-    connection: Connection, log: Log, path: Path, *, progress: Progress = lambda _done, _of: None
+    connection: Connection,
+    log: Log,
+    path: Path,
+    *,
+    opener: Opener = PLAIN,
+    progress: Progress = lambda _done, _of: None,
 ) -> int:
     """
     Write beside an exported log the payload parts that still exist; return how many entries have some.
 
-    This discloses what the parts hold. `connection` reads as a role that may see them (`as_reader`).
+    This discloses what the parts hold, in the clear. `connection` reads as a role that may see them (`as_reader`),
+    `opener` has the keys of those that are sealed.
 
     Raises:
+        SubjectKeysError: if one is sealed and cannot be opened for want of keys.
         ExportRefusedError: if `path` is not an export of this log, or cannot be written.
     """
     writer = _Writer(path)
@@ -103,7 +163,7 @@ async def export_parts(
     written: set[str] = set()
     for first in range(0, exported.size, _PARTS_READ):
         end = min(first + _PARTS_READ, exported.size)
-        found = await read_parts(connection, log.log_id, from_index=first, to_index=end)
+        found = await read_parts(connection, log.log_id, from_index=first, to_index=end, opener=opener)
         for index, parts in found.items():
             writer.write(parts_path(index), format_parts(index, parts.values()))
             written.add(parts_path(index))
@@ -148,7 +208,7 @@ class _Writer:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             occupied = any(file.suffix != TEMPORARY_SUFFIX for file in self.path.iterdir())
-            if occupied and self._key() != key.format():
+            if occupied and self._origin() != key.name:
                 raise ExportRefusedError(
                     f"{self.path} is not empty and holds no export of {checkpoint.origin}: name an empty directory"
                 )
@@ -195,15 +255,21 @@ class _Writer:
             except OSError as error:
                 raise _refused(self.path / name, error) from error
 
-    def finish(self, note: bytes, size: int) -> None:
-        """Write the checkpoint, then remove what an earlier export needed and this one does not."""
+    def finish(self, note: bytes, size: int, token: bytes | None) -> None:
+        """Write the checkpoint and its stamp, then remove what an earlier export needed and this one does not."""
+        files = self.directory.files()
+        if token is not None:
+            self.write(STAMP_FILE, token)
+        elif STAMP_FILE in files:
+            self.remove({STAMP_FILE})  # over another checkpoint
         self.write(CHECKPOINT_FILE, note)
-        self.remove({name for name in self.directory.files().difference(log_files(size)) if is_log_file(name)})
+        self.remove({name for name in files.difference(log_files(size)) if is_log_file(name)})
 
-    def _key(self) -> str | None:
+    def _origin(self) -> str | None:
+        """Return whose export lies there, by the key beside it; the key itself may have been rotated since."""
         try:
-            return self.directory.read_key()
-        except (BrokenError, UnreadableError):
+            return VerifierKey.parse(self.directory.read_key()).name
+        except (BrokenError, FormatError, UnreadableError):
             return None
 
 

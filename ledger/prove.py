@@ -1,34 +1,71 @@
 """
-Makes the proof of one entry from the database: a file that `ledger.proof.check_proof` checks with the log's key alone.
+Makes proofs from the database: of one entry, as a file that `ledger.proof.check_proof` checks with the log's key alone,
+and that one tree goes on from another.
+
+A proof takes O(log n) of what is stored: the tiles on its way, and for the incomplete ones the hashes that stand for
+what lies below them. Two round trips, whatever the size of the log.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from ledger.anchoring.published import read_to_publish
+from ledger.checkpoint import Checkpoint
 from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.merkle import check_inclusion, leaf_hash, prove_inclusion
+from ledger.merkle import check_consistency, check_inclusion, leaf_hash, prove_consistency, prove_inclusion
 from ledger.note import VerifierKey
 from ledger.proof import Proof, format_proof
 from ledger.read import Connection, Log, read_entries, read_head
-from ledger.stored_tree import NoCheckpointError, on_tiles, read_newest_checkpoint
-from ledger.tiles import tile_hash_reader
+from ledger.stored_tree import NoCheckpointError, on_subtrees
+from ledger.witness.policy import Policy
 
 
-async def prove(connection: Connection, log: Log, index: int, *, key: VerifierKey) -> bytes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inclusion:
+    """An entry, and the hashes that lead from it to the root of `checkpoint`, whose signed note is `note`."""
+
+    index: int
+    entry: bytes
+    hashes: tuple[bytes, ...]
+    note: bytes
+    checkpoint: Checkpoint
+
+    def format(self) -> bytes:
+        """Return it as a proof file (C2SP tlog-proof), with the entry in it."""
+        return format_proof(Proof(extra=self.entry, index=self.index, hashes=self.hashes, checkpoint=self.note))
+
+
+async def prove(connection: Connection, log: Log, index: int, *, key: VerifierKey, policy: Policy | None) -> bytes:
     """
     Return a proof file (C2SP tlog-proof) of the entry at `index` against the newest checkpoint of the log.
 
-    The entry itself is in it, its payload parts are not. The proof is checked before it is given out.
+    The entry itself is in it, its payload parts are not.
+
+    Raises:
+        NoCheckpointError, LedgerError, BrokenError: as `prove_entry`.
+    """
+    return (await prove_entry(connection, log, index, key=key, policy=policy)).format()
+
+
+async def prove_entry(
+    connection: Connection, log: Log, index: int, *, key: VerifierKey, policy: Policy | None
+) -> Inclusion:
+    """
+    Return the entry at `index` and its inclusion in the log's newest checkpoint, checked before it is given out.
+
+    With a `policy`, the newest of the system log is the newest that enough witnesses have cosigned.
 
     Raises:
         NoCheckpointError: if the entry has not been signed yet.
         LedgerError: if the log has no such entry.
         BrokenError: if what is stored does not prove the entry, or the checkpoint is not signed by `key`.
     """
-    head = await read_head(connection, log.log_id)
-    if not 0 <= index < head.size:
-        raise LedgerError(f"log {log.origin}: expected an index from 0 to below its size {head.size}, found {index}")
-    note, checkpoint = await read_newest_checkpoint(connection, log, key=key)
-    if index >= checkpoint.size:
+    note, checkpoint = await read_to_publish(connection, log, key=key, policy=policy)
+    if not 0 <= index < checkpoint.size:
+        size = (await read_head(connection, log.log_id)).size
+        if not 0 <= index < size:
+            raise LedgerError(f"log {log.origin}: expected an index from 0 to below its size {size}, found {index}")
         raise NoCheckpointError(
             f"entry {index} of log {log.origin} is not signed yet, the newest checkpoint is of size {checkpoint.size}: "
             "try again after the next one"
@@ -37,10 +74,26 @@ async def prove(connection: Connection, log: Log, index: int, *, key: VerifierKe
     if not entries:
         raise BrokenError(Fault.INDEX, where="ledger.entries", expected=f"entry {index}", found="none", index=index)
     size = checkpoint.size
-    hashes = await on_tiles(
-        connection,
-        log.log_id,
-        lambda read_tile: prove_inclusion(index=index, size=size, read=tile_hash_reader(read_tile, size)),
+    hashes = await on_subtrees(
+        connection, log.log_id, size, lambda read: prove_inclusion(index=index, size=size, read=read)
     )
     check_inclusion(index=index, size=size, leaf=leaf_hash(entries[0]), proof=hashes, root=checkpoint.root)
-    return format_proof(Proof(extra=entries[0], index=index, hashes=tuple(hashes), checkpoint=note))
+    return Inclusion(index=index, entry=entries[0], hashes=tuple(hashes), note=note, checkpoint=checkpoint)
+
+
+async def prove_growth(connection: Connection, log: Log, older: Checkpoint, newer: Checkpoint) -> list[bytes]:
+    """
+    Return the consistency proof (RFC 6962, section 2.1.2) that the tree of `newer` goes on from `older`, checked.
+
+    Raises:
+        LedgerError: if `older` is the larger one.
+        BrokenError: if what is stored does not prove it.
+    """
+    hashes = await on_subtrees(
+        connection,
+        log.log_id,
+        newer.size,
+        lambda read: prove_consistency(size1=older.size, size2=newer.size, read=read),
+    )
+    check_consistency(size1=older.size, size2=newer.size, root1=older.root, root2=newer.root, proof=hashes)
+    return hashes

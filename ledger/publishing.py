@@ -1,5 +1,5 @@
 """
-What of a log is published, resource by resource, as C2SP tlog-tiles names them: its checkpoint, tiles, entry bundles.
+What of a tenant's log is published, resource by resource, as C2SP tlog-tiles names them: checkpoint, tiles, bundles.
 
 Guarantee: nothing that the newest signed checkpoint does not cover is given out, so whoever follows a log from outside
 sees it grow from one signed tree to the next. Tiles and bundles never change; an incomplete one is a prefix, computed
@@ -40,12 +40,16 @@ async def read_resource(connection: Connection, log: Log, path: str) -> Resource
     """
     Return what is published of a log at `path`, relative to it: `checkpoint`, `tile/0/x001/067`, `tile/entries/000`.
 
+    Of the system log nothing is: it is for those who run the installation and their auditors, who are given an export.
+
     `connection` reads as any role that sees the log. What is stored is given out as it is: those who ask verify it.
 
     Raises:
         NotPublishedError: if there is no such resource, or not yet.
         BrokenError: if what must be there is missing from the database.
     """
+    if log.tenant is None:
+        raise NotPublishedError(f"log {log.origin} belongs to no tenant: it is not published, but exported")
     note, checkpoint = await _newest(connection, log)
     if path == CHECKPOINT_FILE:
         return Resource(content=note, content_type=TEXT, is_final=False)

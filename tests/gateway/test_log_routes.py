@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psycopg
+import pytest
 import pytest_asyncio
 from psycopg import AsyncConnection
 
+from gateway import log_routes
 from lakeproof.tenants import found_tenant
 from ledger.directory import CHECKPOINT_FILE, log_files
 from ledger.event import Event, prepare
+from ledger.proof import check_proof
 from ledger.read import QUERIES
 from ledger.sequence import Group
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
@@ -25,7 +29,7 @@ ENTRIES = 600
 
 
 @pytest_asyncio.fixture
-async def keys(gateway: Gateway, tmp_path: Path) -> KeyDirectory:
+async def keys(gateway: Gateway) -> KeyDirectory:
     """The keys of a signer that has signed a log of a few hundred entries."""
     house = gateway.services.house
     event = prepare(
@@ -33,7 +37,7 @@ async def keys(gateway: Gateway, tmp_path: Path) -> KeyDirectory:
     )
     for _ in range(3):
         await house.append(gateway.acme.log_id, Group(id=house.new_group_id(), then=(event,) * (ENTRIES // 3)))
-    keys = create_key_directory(tmp_path / "keys")
+    keys = create_key_directory(gateway.services.foundation.keys)
     await sign(gateway, keys)
     return keys
 
@@ -165,3 +169,44 @@ async def test_a_log_whose_entry_is_missing_answers_with_an_error_and_not_with_l
     answer = await gateway.http.get(f"/log/{gateway.acme.origin}/tile/entries/000")
     assert answer.status_code == 500
     assert b"lineage" not in answer.content
+
+
+async def test_a_receipt_is_the_proof_of_an_entry_as_soon_as_it_is_signed(
+    gateway: Gateway, keys: KeyDirectory, size: int
+) -> None:
+    house, origin = gateway.services.house, gateway.acme.origin
+    event = prepare(
+        Event(type="lineage.received", version=1, key="a:b", actor="system", occurred_at=house.clock(), data={})
+    )
+    await house.append(gateway.acme.log_id, Group(id=house.new_group_id(), then=(event,)))
+    installation = gateway.services.foundation.installation
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        signer = Signer(installation.as_role(installation.roles.signer), keys)
+        tasks.create_task(signer.run(stop, interval_s=3_600))
+        answer = await gateway.http.get(f"/log/{origin}/receipt/{size}")
+        stop.set()
+    assert (answer.status_code, answer.headers["cache-control"]) == (200, "private, no-cache")
+    proven = check_proof(answer.content, [keys.verifier_key(origin)])
+    assert (proven.index, proven.checkpoint.size) == (size, size + 1)
+
+
+async def test_what_is_not_there_or_another_tenants_has_no_receipt(gateway: Gateway, size: int) -> None:
+    origin = gateway.acme.origin
+    for place in (f"{origin}/receipt/{size}", f"{origin}/receipt/-1", f"{origin}/receipt/01", "no/where/receipt/0"):
+        assert (await gateway.http.get(f"/log/{place}")).status_code == 404, place
+    assert (await gateway.http.get(f"/log/{gateway.services.system.origin}/receipt/0")).status_code == 404
+
+
+async def test_without_a_signer_a_receipt_is_asked_for_again_later(
+    gateway: Gateway, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_routes, "RECEIPT_TIMEOUT_S", 0.05)
+    house = gateway.services.house
+    event = prepare(
+        Event(type="lineage.received", version=1, key="a:b", actor="system", occurred_at=house.clock(), data={})
+    )
+    await house.append(gateway.acme.log_id, Group(id=house.new_group_id(), then=(event,)))
+    answer = await gateway.http.get(f"/log/{gateway.acme.origin}/receipt/{size}")
+    assert (answer.status_code, "retry-after" in answer.headers) == (503, True)
+    assert "is in the log" in answer.json()["error"]["message"]

@@ -1,0 +1,138 @@
+"""
+How long a proof takes from the tiles of a log of a million entries, against reading all leaf hashes and hashing.
+
+Claim: an inclusion proof and a consistency proof of a log of 10^6 entries take at most 3 ms from the database, with
+nothing kept in memory between two of them. "Cold" is what a process pays that has only just connected: its first proof
+is counted apart. The baseline is what a log without tiles has to do: read all leaf hashes, and hash.
+
+Run: `.venv/bin/python -m bench.prove`. The last line is JSON with all figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import random
+import secrets
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from bench.append import PROJECT, embedded_server, processor
+from bench.long_log import write_long_log
+from lakeproof.provision import create_tenant_log, provision
+from ledger.checkpoint import Checkpoint
+from ledger.merkle import root_of
+from ledger.note import Ed25519Signer
+from ledger.proof import check_proof
+from ledger.prove import prove, prove_growth
+from ledger.read import Connection, Log, find_log, read_leaves
+from ledger.stored_tree import read_frontier
+
+RESULTS = PROJECT / "bench" / "results" / "prove.json"
+PROOFS = 500
+COLD = 20
+BASELINES = 3
+
+
+async def timed(work: Callable[[], Awaitable[object]]) -> float:
+    """Return how long `work` takes, in milliseconds."""
+    began = time.perf_counter()
+    await work()
+    return (time.perf_counter() - began) * 1_000
+
+
+def figures(took_ms: list[float]) -> dict[str, float]:
+    """Return median, 99th percentile and maximum."""
+    ordered = sorted(took_ms)
+    return {
+        "p50_ms": round(statistics.median(ordered), 3),
+        "p99_ms": round(ordered[max(0, -(-len(ordered) * 99 // 100) - 1)], 3),
+        "max_ms": round(ordered[-1], 3),
+    }
+
+
+async def measure(dsn: str, log: Log, signer: Ed25519Signer, checkpoint: Checkpoint) -> dict[str, Any]:
+    """Prove entries and growth at random places, on a new connection for each cold proof and on one for the others."""
+    chosen = random.Random(1)  # noqa: S311 - places, not secrets
+    size, key = checkpoint.size, signer.verifier_key
+
+    async def once(connection: Connection) -> None:
+        proof = await prove(connection, log, chosen.randrange(size), key=key, policy=None)
+        check_proof(proof, [key])
+
+    cold = []
+    for _ in range(COLD):
+        async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+            await connection.execute("SELECT 1")
+            cold.append(await timed(partial(once, connection)))
+    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+        inclusion = [await timed(partial(once, connection)) for _ in range(PROOFS)]
+        growth = []
+        for _ in range(PROOFS):
+            older_size = chosen.randrange(1, size)
+            older = Checkpoint(
+                origin=log.origin,
+                size=older_size,
+                root=(await read_frontier(connection, log.log_id, older_size)).root(),
+            )
+            growth.append(await timed(partial(prove_growth, connection, log, older, checkpoint)))
+
+        async def without_tiles() -> None:
+            leaves = await read_leaves(connection, log.log_id, from_index=0, to_index=size)
+            assert root_of(leaves) == checkpoint.root
+
+        baseline = [await timed(without_tiles) for _ in range(BASELINES)]
+    return {
+        "inclusion": figures(inclusion),
+        "inclusion_first_on_a_connection": figures(cold),
+        "consistency": figures(growth),
+        "baseline_all_leaves_ms": round(statistics.median(baseline), 1),
+        "ratio_to_baseline": round(statistics.median(baseline) / statistics.median(inclusion)),
+    }
+
+
+def main() -> None:
+    """Write the log, measure, and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--entries", type=int, default=1_000_000)
+    arguments = parser.parse_args()
+    with embedded_server() as owner_dsn:
+        installation = provision(owner_dsn, login_password=secrets.token_hex(16))
+        tenant = UUID(int=1)
+        create_tenant_log(owner_dsn, installation, tenant)
+        dsn = installation.as_role(installation.roles.auditor)
+        signer = Ed25519Signer.from_seed(name=installation.origin(tenant), seed=secrets.token_bytes(32))
+
+        async def run() -> dict[str, Any]:
+            async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+                log = await find_log(connection, installation.origin(tenant))
+                version = connection.info.parameter_status("server_version")
+            began = time.perf_counter()
+            checkpoint = await asyncio.to_thread(write_long_log, owner_dsn, log, arguments.entries, signer=signer)
+            print(f"a log of {arguments.entries:,} entries written in {time.perf_counter() - began:.0f} s")
+            return {"postgresql": version, **await measure(dsn, log, signer, checkpoint)}
+
+        measured = asyncio.run(run())
+    result = {
+        "bench": "prove",
+        "entries": arguments.entries,
+        **measured,
+        "machine": processor(),
+        "python": platform.python_version(),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""
+How long a caller waits for the receipt of what it appends: the proof of its entry under a signed checkpoint.
+
+Claim: at 5,000 events a second, every one of which asks for its receipt, half are given it within 50 ms of the append
+and 99 of 100 within 250 ms. The named baseline, in the same run and at the same rate, is the append alone.
+
+One process has the Appender, the signer and the receipts on one event loop, as `lakeproof up` has. Events come at even
+intervals, whether those before them are answered or not; a wait counts from the moment at which an event was due.
+
+Run: `.venv/bin/python -m bench.receipts`. The last line is JSON with all figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import secrets
+import tempfile
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from bench.append import PROJECT, embedded_server, processor
+from bench.append_sides import example_event, new_groups
+from bench.prove import figures
+from lakeproof.provision import Installation, create_tenant_log, provision
+from ledger.append import CORE_GUARDS, Appender
+from ledger.guards import GuardRegistry
+from ledger.proof import check_proof
+from ledger.read import Log, find_log
+from ledger.receipts import Receipts
+from ledger.sequence import Appended, Group
+from ledger.signing.key_directory import KeyDirectory, create_key_directory
+from ledger.signing.signer import Signer
+
+RESULTS = PROJECT / "bench" / "results" / "receipts.json"
+STEP_S = 0.002
+"""Events that are due within it begin together."""
+TIMEOUT_S = 30.0
+CHECKED = 200
+
+
+async def at_rate(groups: list[Group], per_second: int, once: Callable[[Group], Awaitable[None]]) -> list[float]:
+    """Begin `once` for each group when it is due; return how long after that each was done, in milliseconds."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    took: list[float] = []
+
+    async def one(group: Group, due: float) -> None:
+        await once(group)
+        took.append((loop.time() - due) * 1_000)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number, group in enumerate(groups):
+            due = began + number / per_second
+            if (wait := due - loop.time()) > STEP_S:
+                await asyncio.sleep(wait)
+            tasks.create_task(one(group, due))
+    return took
+
+
+async def measure(
+    installation: Installation, keys: KeyDirectory, log: Log, *, per_second: int, seconds: float
+) -> dict[str, Any]:
+    """Measure appends alone, then appends with receipts."""
+    roles = installation.roles
+    event = example_event()
+    count = int(per_second * seconds)
+    signer = Signer(installation.as_role(roles.signer), keys)
+    stop = asyncio.Event()
+    proofs: list[bytes] = []
+    auditor = installation.as_role(roles.auditor)
+    async with (
+        Appender(installation.as_role(roles.appender), GuardRegistry(CORE_GUARDS)) as appender,
+        Receipts(auditor, keys.verifier_keys) as receipts,
+        asyncio.TaskGroup() as tasks,
+    ):
+        tasks.create_task(signer.run(stop, interval_s=1.0))
+
+        async def append(group: Group) -> int:
+            outcome = await appender.append(log.log_id, group, timeout_s=TIMEOUT_S)
+            assert isinstance(outcome, Appended)
+            return outcome.indices.start
+
+        async def alone(group: Group) -> None:
+            await append(group)
+
+        async def with_receipt(group: Group) -> None:
+            index = await append(group)
+            proofs.append(await receipts.receipt(log, index, timeout_s=TIMEOUT_S))
+
+        await at_rate(new_groups(event, per_second), per_second, with_receipt)  # warm
+        proofs.clear()
+        baseline = await at_rate(new_groups(event, count), per_second, alone)
+        waited = await at_rate(new_groups(event, count), per_second, with_receipt)
+        stop.set()
+    key = keys.verifier_key(log.origin)
+    sizes = {check_proof(proof, [key]).checkpoint.size for proof in proofs[:: max(1, len(proofs) // CHECKED)]}
+    assert len(proofs) == count
+    return {
+        "append_alone": figures(baseline),
+        "append_to_receipt": figures(waited),
+        "ratio_p50": round(figures(waited)["p50_ms"] / figures(baseline)["p50_ms"], 2),
+        "receipts": len(proofs),
+        "checkpoints_at_least": len(sizes),
+        "receipt_bytes": round(sum(map(len, proofs)) / len(proofs)),
+    }
+
+
+def main() -> None:
+    """Measure, and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--per-second", type=int, default=5_000)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    arguments = parser.parse_args()
+    with embedded_server() as owner_dsn, tempfile.TemporaryDirectory() as directory:
+        installation = provision(owner_dsn, login_password=secrets.token_hex(16))
+        create_tenant_log(owner_dsn, installation, UUID(int=1))
+        keys = create_key_directory(Path(directory) / "keys")
+
+        async def run() -> dict[str, Any]:
+            dsn = installation.as_role(installation.roles.auditor)
+            async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+                log = await find_log(connection, installation.origin(UUID(int=1)))
+                version = connection.info.parameter_status("server_version")
+            measured = await measure(
+                installation, keys, log, per_second=arguments.per_second, seconds=arguments.seconds
+            )
+            return {"postgresql": version, **measured}
+
+        measured = asyncio.run(run())
+    result = {
+        "bench": "receipts",
+        "per_second": arguments.per_second,
+        "seconds": arguments.seconds,
+        **measured,
+        "machine": processor(),
+        "python": platform.python_version(),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""
+Receipts: the proof of an entry that has just been appended, as soon as a signed checkpoint covers it.
+
+Whoever waits for one asks the signer for a checkpoint, so it comes within tens of milliseconds instead of at the next
+interval. Thousands may wait: the proofs of all that a checkpoint covers are made at once, from the newest part of the
+tree, which is kept in memory and grows by the leaf hashes that are new.
+
+Guarantee: a receipt is a proof file (C2SP tlog-proof) that `ledger.proof.check_proof` accepts with the log's key. It is
+given out only if the tree made from the log's leaf hashes has the root that was signed, and the entry's bytes have the
+leaf hash that stands in that tree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+import psycopg
+from psycopg import AsyncConnection
+
+from ledger.checkpoint import Checkpoint
+from ledger.doorbell import ASKED, SIGNED
+from ledger.errors import BrokenError, Fault, LedgerError
+from ledger.merkle import leaf_hash
+from ledger.note import VerifierKey
+from ledger.proof import Proof, format_proof
+from ledger.prove import prove
+from ledger.queries import load_queries
+from ledger.read import Connection, Log, read_leaves
+from ledger.stored_tree import read_frontier
+from ledger.verify.rules import read_checkpoint
+from ledger.window import TreeWindow
+
+WAITING_MAX: Final = 20_000
+"""Callers that may wait at one time."""
+NODES_MAX: Final = 200_000
+"""Subtrees kept of one log, some 30 MB: of its newest 100,000 entries."""
+LOGS_KEPT_MAX: Final = 100
+LEAVES_READ_MAX: Final = 65_536
+"""Entries behind the window that are read to go on with it; further back, proofs come from the tiles."""
+ASK_S: Final = 0.02
+"""How often the signer is asked while somebody waits, and how often checkpoints are looked for if it says nothing."""
+RETRY_S: Final = 0.2
+
+_QUERIES: Final = load_queries("ledger", "receipts.sql")
+
+_log = logging.getLogger(__name__)
+
+
+class NoReceiptError(LedgerError):
+    """No signed checkpoint covers the entry yet. It is in the log; its proof can be asked for again at any time."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    log: Log
+    index: int
+    answer: asyncio.Future[bytes] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+@dataclass(slots=True)
+class _Signed:
+    """The newest checkpoint of a log, and its tree as far as it is kept."""
+
+    checkpoint: Checkpoint
+    note: bytes
+    window: TreeWindow
+
+
+class Receipts:
+    """
+    Makes receipts for the callers of one process. Use as an async context manager.
+
+    `dsn` connects as the auditor, which is done when the first caller waits; `keys_of` gives the verifier keys of a
+    log, the newest first.
+    """
+
+    def __init__(self, dsn: str, keys_of: Callable[[str], Sequence[VerifierKey]]) -> None:
+        self._dsn = dsn
+        self._keys_of = keys_of
+        self._task: asyncio.Task[None] | None = None
+        self._waiting: dict[int, list[_Waiter]] = {}
+        self._count = 0
+        self._arrived = asyncio.Event()
+        self._signed: dict[int, _Signed] = {}
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run(), name="receipts")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def receipt(self, log: Log, index: int, *, timeout_s: float) -> bytes:
+        """
+        Return the receipt of the entry at `index`, once a signed checkpoint covers it.
+
+        Raises:
+            NoReceiptError: if that takes longer than `timeout_s`, or too many wait already.
+            BrokenError: if what is stored does not prove the entry.
+        """
+        if self._count >= WAITING_MAX:
+            raise NoReceiptError(f"{WAITING_MAX} callers wait for receipts: ask for this one again later")
+        waiter = _Waiter(log=log, index=index)
+        self._waiting.setdefault(log.log_id, []).append(waiter)
+        self._count += 1
+        self._arrived.set()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await waiter.answer
+        except TimeoutError:
+            raise NoReceiptError(
+                f"entry {index} of log {log.origin} is in the log, but no signed checkpoint covers it after "
+                f"{timeout_s:g} s: ask again, and see that the signer runs"
+            ) from None
+        finally:
+            self._count -= 1
+
+    async def _run(self) -> None:
+        """Answer those who wait, until cancelled; a lost connection is made again."""
+        while True:
+            await self._arrived.wait()
+            try:
+                async with await AsyncConnection.connect(
+                    self._dsn, autocommit=True, connect_timeout=5, application_name="lakeproof receipts"
+                ) as connection:
+                    await connection.execute(f"LISTEN {SIGNED}")
+                    await self._serve(connection)
+            except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
+                _log.info("receipts wait for the database: %s", error)
+                await asyncio.sleep(RETRY_S)
+
+    async def _serve(self, connection: Connection) -> None:
+        while True:
+            self._arrived.clear()
+            self._forget_those_who_left()
+            if not self._waiting:
+                await self._arrived.wait()
+            if not await self._answer(connection):
+                await connection.execute(f"NOTIFY {ASKED}")
+            async for _ in connection.notifies(timeout=ASK_S, stop_after=1):
+                pass
+
+    async def _answer(self, connection: Connection) -> bool:
+        """Answer all whom a checkpoint covers; tell whether nobody is left."""
+        cursor = await connection.execute(_QUERIES["newest_checkpoints"], {"log_ids": list(self._waiting)})
+        for log_id, size, note in await cursor.fetchall():
+            covered = [waiter for waiter in self._waiting[log_id] if waiter.index < size]
+            if not covered:
+                continue
+            self._waiting[log_id] = [waiter for waiter in self._waiting[log_id] if waiter.index >= size]
+            try:
+                await self._give(connection, covered, bytes(note))
+            except LedgerError as error:
+                for waiter in covered:
+                    if not waiter.answer.done():
+                        waiter.answer.set_exception(error)
+        self._waiting = {log_id: line for log_id, line in self._waiting.items() if line}
+        return not self._waiting
+
+    async def _give(self, connection: Connection, covered: Sequence[_Waiter], note: bytes) -> None:
+        log = covered[0].log
+        signed = await self._grown(connection, log, note, [waiter.index for waiter in covered])
+        recent = [waiter for waiter in covered if waiter.index >= signed.window.start]
+        parameters = {"log_id": log.log_id, "indices": [waiter.index for waiter in recent]}
+        cursor = await connection.execute(_QUERIES["entries_at"], parameters, binary=True)
+        entries = {index: bytes(entry) for index, entry in await cursor.fetchall()}
+        for waiter in recent:
+            _answer(waiter, _proof(signed, waiter.index, entries.get(waiter.index)))
+        for waiter in covered:
+            if waiter.index < signed.window.start:
+                _answer(
+                    waiter, await prove(connection, log, waiter.index, key=self._keys_of(log.origin)[0], policy=None)
+                )
+
+    async def _grown(self, connection: Connection, log: Log, note: bytes, indices: Sequence[int]) -> _Signed:
+        """Return the log's tree at the checkpoint of `note`, whose root is checked; with those of `indices` it can."""
+        known = self._signed.pop(log.log_id, None)
+        if known is not None and known.note == note:
+            self._signed[log.log_id] = known
+            return known
+        checkpoint = read_checkpoint(note, self._keys_of(log.origin), where="ledger.checkpoints", origin=log.origin)
+        window = None if known is None else known.window
+        if window is None or checkpoint.size - window.size > LEAVES_READ_MAX or checkpoint.size < window.size:
+            oldest = checkpoint.size - LEAVES_READ_MAX
+            start = min((index for index in indices if index >= oldest), default=checkpoint.size)
+            window = TreeWindow(await read_frontier(connection, log.log_id, start))
+        elif len(window) > NODES_MAX:
+            window = window.rest()
+        leaves = await read_leaves(connection, log.log_id, from_index=window.size, to_index=checkpoint.size)
+        window.extend(leaves)
+        if window.size != checkpoint.size or (root := window.frontier().root()) != checkpoint.root:
+            found = f"{window.size} leaf hashes" if window.size != checkpoint.size else root.hex()
+            raise BrokenError(Fault.ROOT, where="ledger.entries", expected=checkpoint.root.hex(), found=found)
+        signed = _Signed(checkpoint=checkpoint, note=note, window=window)
+        self._signed[log.log_id] = signed
+        if len(self._signed) > LOGS_KEPT_MAX:
+            del self._signed[next(iter(self._signed))]  # the one not used for the longest time
+        return signed
+
+    def _forget_those_who_left(self) -> None:
+        for log_id, line in list(self._waiting.items()):
+            if left := [waiter for waiter in line if not waiter.answer.done()]:
+                self._waiting[log_id] = left
+            else:
+                del self._waiting[log_id]
+
+
+def _proof(signed: _Signed, index: int, entry: bytes | None) -> bytes | BrokenError:
+    if entry is None or leaf_hash(entry) != (leaf := signed.window.leaf(index)):
+        expected = "an entry" if entry is None else f"bytes with the leaf hash {leaf.hex()}"
+        found = "none" if entry is None else leaf_hash(entry).hex()
+        return BrokenError(Fault.ENTRY, where="ledger.entries", expected=expected, found=found, index=index)
+    hashes = tuple(signed.window.prove(index))
+    return format_proof(Proof(extra=entry, index=index, hashes=hashes, checkpoint=signed.note))
+
+
+def _answer(waiter: _Waiter, proof: bytes | BrokenError) -> None:
+    if waiter.answer.done():
+        return
+    if isinstance(proof, BrokenError):
+        waiter.answer.set_exception(proof)
+    else:
+        waiter.answer.set_result(proof)
