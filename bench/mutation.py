@@ -1,0 +1,323 @@
+"""
+The verifier's own code is needed: a change to it makes a test fail.
+
+Claim: of all mutants that cosmic-ray's operators make of the verifier (annotations aside, which nothing runs), the
+tests kill 95 % or more, and of each that survives it is said why (`mutation_survivors.py`).
+
+Mutants are made and tested in copies of the tree, in a temporary folder; two at once. A mutant that survives the fast
+tests of its module meets the slower ones. What is done is kept in `--progress` by the content of the module, so that a
+run can be cut off and taken up again, and a changed module is run anew.
+
+Run: `python -m bench.mutation`, or with `--module ledger/verify/rules.py`, `--sample 100`. Needs cosmic-ray
+(`requirements-campaigns.lock`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from queue import Queue
+from random import Random
+from typing import Any, Final
+
+from bench.mutation_survivors import explain
+from bench.mutation_worker import KILLED, SURVIVED, TIMEOUT
+
+PROJECT: Final = Path(__file__).resolve().parents[1]
+RESULTS: Final = PROJECT / "bench" / "results" / "mutation.json"
+COPIED: Final = (
+    "bench", "docs", "gateway", "lakeproof", "ledger", "projections", "spark_detect", "streams", "tests",
+    "pyproject.toml", "verify_lakeproof.py", "README.md", "Makefile",
+)  # fmt: skip
+
+Stages = tuple[tuple[str, ...], ...]
+
+
+def _tests(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/ledger/test_{name}.py" for name in names)
+
+
+_SLOW: Final = (
+    "every_flipped_bit_of_a_small_log_is_found_where_it_is",
+    "any_log_verifies_and_any_changed_byte_is_found",
+    "a_log_over_two_levels_of_tiles_verifies",
+    "a_flipped_bit_in_a_tile_of_any_level_names_that_tile",
+)
+"""Tests of `test_verify.py` that take most of its time: only what survives the others meets them."""
+_VERIFY: Final = (*_tests("verify"), "-k", " and ".join(f"not {name}" for name in _SLOW))
+_TREE: Final[Stages] = (
+    _VERIFY,
+    _tests("verify_ways"),
+    (*_tests("verify"), "-k", " or ".join(_SLOW)),
+    _tests("verify_database", "verify_database_ways"),
+)
+_DATABASE: Final[Stages] = (_tests("verify_database"), _tests("verify_database_ways"), _tests("tampering"))
+MODULES: Final[dict[str, Stages]] = {
+    "ledger/merkle.py": (_tests("merkle"), _tests("proof", "needed_checks"), _VERIFY),
+    "ledger/edge.py": (_tests("tiles"), *_TREE),
+    "ledger/envelope.py": (_VERIFY, _tests("verify_fast")),
+    "ledger/checkpoint.py": (_tests("checkpoint", "needed_checks"), _VERIFY),
+    "ledger/checkpoint_text.py": (_tests("checkpoint"), _VERIFY),
+    "ledger/proof.py": (_tests("proof", "c2sp_sentences"), _tests("ledger_cli")),
+    "ledger/verify/rules.py": (*_TREE, _tests("tampering")),
+    "ledger/verify/tree.py": _TREE,
+    "ledger/verify/starting.py": (_tests("verify_ways"), _tests("verify_database_ways")),
+    "ledger/verify/directory.py": (*_TREE[:3], _tests("tampering")),
+    "ledger/verify/directory_pages.py": (*_TREE[:3], _tests("tampering")),
+    "ledger/verify/database.py": _DATABASE,
+    "ledger/verify/database_bounds.py": (_tests("tampering"),),
+    "ledger/verify/database_pages.py": _DATABASE,
+    "ledger/verify/database_rows.py": _DATABASE,
+    "ledger/verify/indexes.py": (_tests("tampering"),),
+    "ledger/verify/parts.py": (_tests("verify_database", "erase"), _tests("tampering")),
+}
+"""The modules that say whether a log is broken, and the tests of each, the fastest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """One change to a module: the `occurrence`-th place at which an operator of cosmic-ray can work."""
+
+    path: str
+    operator: str
+    occurrence: int
+    line: int
+    before: str
+    after: str
+
+    def key(self, text: str) -> str:
+        """Return what names this mutant of this very text."""
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return f"{self.path} {digest} {self.operator} {self.occurrence}"
+
+
+def mutants_of(path: str) -> Iterator[tuple[Mutant, str]]:
+    """Yield the mutants of a module, each with the module's text as it is then; annotations are left alone."""
+    from cosmic_ray import plugins  # type: ignore[import-untyped]
+    from cosmic_ray.ast import ast_nodes, get_ast  # type: ignore[import-untyped]
+    from cosmic_ray.mutating import mutate_code  # type: ignore[import-untyped]
+
+    text = (PROJECT / path).read_text(encoding="utf-8")
+    annotations = list(_annotations(text))
+    tree, lines = get_ast(text), text.splitlines()
+    for name in sorted(plugins.operator_names()):
+        kind = plugins.get_operator(name)
+        if kind.arguments():
+            continue
+        operator = kind()
+        places = [place for node in ast_nodes(tree) for place in operator.mutation_positions(node)]
+        for occurrence, (start, _) in enumerate(places):
+            changed = mutate_code(text, operator, occurrence)
+            if changed is None or changed == text or any(first <= start < end for first, end in annotations):
+                continue
+            after = changed.splitlines()
+            # The line that differs: a decorator that is removed leaves one line less.
+            at = next((i for i, line in enumerate(lines) if i >= len(after) or after[i] != line), start[0] - 1)
+            yield (
+                Mutant(
+                    path=path,
+                    operator=name.removeprefix("core/"),
+                    occurrence=occurrence,
+                    line=at + 1,
+                    before=lines[at].strip(),
+                    after=after[at].strip() if at < len(after) else "",
+                ),
+                changed,
+            )
+
+
+def _annotations(text: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Yield where annotations begin and end: they are never evaluated (PEP 563), so a change to one changes nothing."""
+    for node in ast.walk(ast.parse(text)):
+        found: list[ast.expr | None] = []
+        if isinstance(node, ast.arg | ast.AnnAssign):
+            found = [node.annotation]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found = [node.returns]
+        for one in found:
+            if one is not None:
+                yield (one.lineno, one.col_offset), (one.end_lineno or 0, one.end_col_offset or 0)
+
+
+class Bench:
+    """A copy of the tree and the process that tests mutants in it. Owned by one thread at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        for name in COPIED:
+            source = PROJECT / name
+            if source.is_dir():
+                ignored = shutil.ignore_patterns("__pycache__", "results")
+                shutil.copytree(source, directory / name, ignore=ignored)
+            elif source.exists():
+                shutil.copy2(source, directory / name)
+        if (PROJECT / ".cache").is_dir():
+            (directory / ".cache").symlink_to(PROJECT / ".cache")
+        # By content, not by time: a mutant is often as long as the original, and written within the same second.
+        compiling = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "."]
+        subprocess.run(compiling, cwd=directory, check=False, stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.mutation_worker"],
+            cwd=directory,
+            env={**os.environ, "PYTHONPATH": str(directory), "PYTHONDONTWRITEBYTECODE": "1", "CI": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, path: str, text: str | None, stages: Stages, timeouts_s: Sequence[float]) -> dict[str, Any]:
+        """Run the tests against a mutant of a module, or against the module as it is."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        job = {"path": path, "text": text, "stages": stages, "timeouts_s": timeouts_s}
+        print(json.dumps(job), file=self._process.stdin, flush=True)
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def campaign(
+    paths: Sequence[str], benches: Queue[Bench], count: int, progress: Path, sample: int | None
+) -> dict[str, Any]:
+    """Test the mutants of each module that were not tested before; return what became of each, by module."""
+    done: dict[str, dict[str, Any]] = {}
+    if progress.exists():
+        done = {one["key"]: one for one in map(json.loads, progress.read_text(encoding="utf-8").splitlines())}
+    progress.parent.mkdir(parents=True, exist_ok=True)
+    modules: dict[str, Any] = {}
+    for path in paths:
+        stages = MODULES[path]
+        every = list(mutants_of(path))
+        chosen = every if sample is None else Random(path).sample(every, min(sample, len(every)))  # noqa: S311
+        source = (PROJECT / path).read_text(encoding="utf-8")
+        # Those that survived are tried again: the tests may have been changed since.
+        left = [
+            (mutant, text)
+            for mutant, text in chosen
+            if done.get(mutant.key(source), {}).get("outcome", SURVIVED) == SURVIVED
+        ]
+        if left:
+            bench = benches.get()
+            baseline = bench.run(path, None, stages, [1_800.0] * len(stages))
+            benches.put(bench)
+            if baseline["outcome"] != SURVIVED:
+                raise SystemExit(f"{path}: its tests fail as it is:\n{baseline['said']}")
+            timeouts_s = [30 + 4 * spent_s for spent_s in baseline["spent_s"]]
+            print(f"{path}: {len(left)} mutants, the tests take {baseline['spent_s']} s", flush=True)
+
+            def test(item: tuple[Mutant, str]) -> tuple[Mutant, dict[str, Any]]:
+                bench = benches.get()
+                try:
+                    return item[0], bench.run(path, item[1], stages, timeouts_s)  # noqa: B023 - run before the next
+                finally:
+                    benches.put(bench)
+
+            with ThreadPoolExecutor(count) as pool, progress.open("a", encoding="utf-8") as file:
+                for mutant, answer in pool.map(test, left):
+                    key = mutant.key(source)
+                    done[key] = {"key": key, **asdict(mutant), **answer, "said": ""}
+                    file.write(json.dumps(done[key]) + "\n")
+                    file.flush()
+                    if answer["outcome"] == SURVIVED:
+                        print(f"  {path}:{mutant.line} {mutant.operator}: {mutant.after}", flush=True)
+        modules[path] = [done[mutant.key(source)] for mutant, _ in chosen]
+    return modules
+
+
+def summary(modules: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Return the figures by module, the score, and each survivor with its explanation."""
+    by_module: dict[str, Any] = {}
+    survivors: list[dict[str, Any]] = []
+    for path, results in modules.items():
+        counts = {outcome: sum(one["outcome"] == outcome for one in results) for outcome in (KILLED, TIMEOUT, SURVIVED)}
+        by_module[path] = {
+            "mutants": len(results),
+            **counts,
+            "score_percent": _percent(counts[KILLED] + counts[TIMEOUT], len(results)),
+        }
+        for one in results:
+            if one["outcome"] == SURVIVED:
+                reason = explain(path=path, operator=one["operator"], line=one["before"])
+                place = f"{path}:{one['line']}"
+                survivors.append(
+                    {"at": place, "operator": one["operator"], "before": one["before"], "after": one["after"],
+                     "explanation": reason}
+                )  # fmt: skip
+    mutants = sum(one["mutants"] for one in by_module.values())
+    killed = mutants - len(survivors)
+    unexplained = [one for one in survivors if one["explanation"] is None]
+    return {
+        "mutants": mutants,
+        "killed": killed,
+        "score_percent": _percent(killed, mutants),
+        "survivors_explained": len(survivors) - len(unexplained),
+        "survivors_unexplained": len(unexplained),
+        "modules": by_module,
+        "survivors": sorted(survivors, key=lambda one: (one["explanation"] is not None, one["at"])),
+    }
+
+
+def _percent(part: int, whole: int) -> float:
+    return round(100 * part / whole, 2) if whole else 100.0
+
+
+def main() -> None:
+    """Run the campaign; ends with 1 if less than 95 % of the mutants are killed, or a survivor is not explained."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--module", nargs="+", choices=tuple(MODULES), default=tuple(MODULES), metavar="PATH")
+    parser.add_argument("--sample", type=int, help="so many random mutants of each module, not all")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--progress", type=Path, default=PROJECT / ".cache" / "mutation.jsonl")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the figures")
+    arguments = parser.parse_args()
+    began_s = time.perf_counter()
+    benches: Queue[Bench] = Queue()
+    with tempfile.TemporaryDirectory(prefix="mutation-") as directory:
+        if (PROJECT.parent / "shared").is_dir():  # test vectors lie beside the tree
+            (Path(directory) / "shared").symlink_to(PROJECT.parent / "shared")
+        for number in range(arguments.processes):
+            (Path(directory) / str(number)).mkdir()
+            benches.put(Bench(Path(directory) / str(number)))
+        try:
+            modules = campaign(arguments.module, benches, arguments.processes, arguments.progress, arguments.sample)
+        finally:
+            while not benches.empty():
+                benches.get().close()
+    found = {
+        "bench": "mutation",
+        "operators": f"cosmic-ray {version('cosmic-ray')}",
+        "sample_of_each_module": arguments.sample,
+        **summary(modules),
+        "elapsed_s": round(time.perf_counter() - began_s, 1),
+        "python": platform.python_version(),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    arguments.results.parent.mkdir(parents=True, exist_ok=True)
+    arguments.results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps({name: value for name, value in found.items() if name != "survivors"}))
+    if found["score_percent"] < 95 or found["survivors_unexplained"]:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""
+Why a mutant that no test has killed is none that a test could kill, or one that says nothing about the verifier.
+
+Each explanation is of lines that match, in files that match: it is read again whenever such a mutant survives.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why mutants by these operators, of lines like these, survive."""
+
+    files: str = ".*"
+    operators: str = ".*"
+    lines: str
+    reason: str
+
+    def fits(self, *, path: str, operator: str, line: str) -> bool:
+        """Tell whether this is the explanation of a mutant: `line` is the line as it was."""
+        return bool(
+            re.fullmatch(self.files, path) and re.search(self.operators, operator) and re.search(self.lines, line)
+        )
+
+
+EXPLANATIONS: Final = (
+    Explanation(
+        lines=r"@dataclass\(|^class |field\(",
+        reason="frozen, slots and kw_only forbid what no code does: nothing assigns to a field or names it by position",
+    ),
+    Explanation(
+        lines=r"(expected|found|where)\s*=\s*|raise \w+Error\(|expected=|found=",
+        operators="Binary|Number|Replace(Or|And)|AddNot",
+        reason="only the text of an error: tests hold the class of the fault and the index, not its words",
+    ),
+    Explanation(
+        operators="ReplaceBinaryOperator_Mul_",
+        lines=r"\*, |\*,$|^\*,?$",
+        reason="the mark behind which arguments are named: with another mark the callers, who name them, do the same",
+    ),
+    Explanation(lines=r"reversed\(sorted|_TOLD_ENTRIES|_CHECKPOINTS_AHEAD|_PAGE\b", reason="how often, not what"),
+    Explanation(
+        files="ledger/merkle.py",
+        operators="_Eq_LtE|_NotEq_Gt|_Gt_NotEq|_LtE_Eq",
+        lines=r"bit_count\(\) == 1|\bsn [!=]= 0|\bfn [!=]= 0",
+        reason="the number is never below: sizes and indices are checked, and then only shifted",
+    ),
+    Explanation(
+        operators="ReplaceComparisonOperator_(Is|Eq|NotEq|IsNot)",
+        lines=r"\bis (not )?None|fault is |kind is ",
+        reason="`==` and `is` agree for None, booleans and members of an enumeration",
+    ),
+    Explanation(
+        operators="ReplaceBinaryOperator_BitOr_|ReplaceBinaryOperator_Add_BitOr|ReplaceBinaryOperator_BitOr_Add",
+        lines=r"<<|\|=? ",
+        reason="bits that do not overlap: sum and union are equal",
+    ),
+    Explanation(
+        lines=r"ENTRY_SIZE_BYTES_MAX|PROOF_SIZE_BYTES_MAX|HASHES_MAX \+ 3",
+        reason="a limit checked once more behind a parser that holds it too",
+    ),
+)
+"""In order; the first that fits counts."""
+
+
+def explain(*, path: str, operator: str, line: str) -> str | None:
+    """Return why such a mutant survives, or None if nobody has said so."""
+    return next(
+        (one.reason for one in EXPLANATIONS if one.fits(path=path, operator=operator, line=line)),
+        None,
+    )

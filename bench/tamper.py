@@ -1,0 +1,215 @@
+"""
+The tamper matrix: how many random changes of each class verification finds, with the right class and the right index.
+
+Claim: of `--instances` random changes of each class (bit flips in every column, entries removed, moved, repeated, taken
+from another tenant, logs cut off, set back, removed or rewritten with the key and without, tiles, checkpoints, parts,
+salts, indexes that lie; exported directories, proofs and bundles) all are found, each with its class and the first bad
+index; and a log to which nothing was done, or to which everything was put back, is never accused.
+
+The classes are `tests/ledger/tampering_*.py`, on real PostgreSQL. Every instance has a random generator of its own,
+named after class and number: one that fails can be run again. `--processes` worlds work at once.
+
+Run: `python -m bench.tamper --instances 10000`. Results are kept by class, so that classes can be run one by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import secrets
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from bench.append import PROJECT, embedded_server, processor
+from lakeproof.provision import provision
+from ledger.errors import Fault
+from tests.ledger.tampering import EXACT, FAST, Instance, World, faulty, run_instance, seeded
+from tests.ledger.tampering_classes import CLASSES
+from tests.ledger.tampering_files import FILES, Export, run_file_instance
+from tests.ledger.tampering_proofs import KINDS, make_bundle, make_proof, run_proof_instance
+from tests.ledger.tampering_world import open_world
+
+RESULTS = PROJECT / "bench" / "results" / "tamper.json"
+PROOFS = tuple(f"{kind} bit" for kind in KINDS)
+NAMES = (*CLASSES, *FILES, *PROOFS)
+CONTROL_EVERY = 100
+"""Instances between two looks at whether everything was put back."""
+WRONG_KEPT_MAX = 20
+
+
+@dataclass(slots=True, kw_only=True)
+class Count:
+    """What became of the instances of one class."""
+
+    instances: int = 0
+    found: int = 0
+    named: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    controls: int = 0
+    elapsed_s: float = 0.0
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, instance: Instance) -> None:
+        self.instances += 1
+        self.found += instance.told.fault is not None
+        self.named += instance.ok
+        self.faults[str(instance.told.fault)] += 1
+        if not instance.ok and len(self.wrong) < WRONG_KEPT_MAX:
+            self.wrong.append(str(instance))
+
+    def join(self, other: Count) -> None:
+        self.instances += other.instances
+        self.found += other.found
+        self.named += other.named
+        self.faults += other.faults
+        self.controls += other.controls
+        self.elapsed_s += other.elapsed_s
+        self.wrong += other.wrong[: WRONG_KEPT_MAX - len(self.wrong)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What one process does: every `of`-th instance of each class, beginning with the `number`-th."""
+
+    admin_dsn: str
+    names: tuple[str, ...]
+    instances: int
+    number: int
+    of: int
+
+    def numbers(self) -> Iterator[int]:
+        return iter(range(self.number, self.instances, self.of))
+
+
+def take(turn: Turn) -> dict[str, Count]:
+    """Take a turn, with a database and a directory of its own."""
+    database = f"tamper_{turn.number}"
+    with psycopg.connect(turn.admin_dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
+    with tempfile.TemporaryDirectory() as directory:
+        files = {PROOFS[0]: make_proof(seeded("proof")), PROOFS[1]: make_bundle(Path(directory) / "story")}
+        return asyncio.run(_take(turn, make_conninfo(turn.admin_dsn, dbname=database), files, Path(directory)))
+
+
+async def _take(turn: Turn, dsn: str, files: dict[str, bytes], directory: Path) -> dict[str, Count]:
+    installation = provision(dsn, login_password=secrets.token_urlsafe())
+    (directory / "home").mkdir()
+    export = Export(directory / "export")
+    counts: dict[str, Count] = {}
+    async with open_world(dsn, installation, directory / "home") as world:
+        await _control(world, export)
+        for name in turn.names:
+            count = counts[name] = Count()
+            began_s = time.perf_counter()
+            for done, number in enumerate(turn.numbers(), start=1):
+                if name in CLASSES:
+                    count.add(await run_instance(world, name, CLASSES[name], number))
+                elif name in FILES:
+                    count.add(run_file_instance(export, name, number))
+                else:
+                    count.add(run_proof_instance(name.removesuffix(" bit"), files[name], number))
+                if done % CONTROL_EVERY == 0:
+                    await _control(world, export)
+                    count.controls += 1
+            await _control(world, export)
+            count.controls += 1
+            count.elapsed_s = time.perf_counter() - began_s
+            print(f"{turn.number} {name}: {count.named} of {count.instances}, {count.elapsed_s:.0f} s", flush=True)
+    return counts
+
+
+async def _control(world: World, export: Export) -> None:
+    """Check that nothing is said against what is as it was: neither now nor, hence, before the changes in between."""
+    await world.execute("VACUUM ANALYZE ledger.entries, ledger.parts, ledger.tiles, ledger.heads, ledger.checkpoints")
+    for log in world.logs:
+        for effort in (EXACT, FAST):
+            assert (await world.verify(log, effort=effort)).size == world.logs[log].size
+    told = export.told(faulty(held=tuple(export.state.notes.values())), seeded("clean"))
+    assert told.fault is None, told
+
+
+def campaign(names: tuple[str, ...], instances: int, processes: int) -> dict[str, Count]:
+    """Run the instances in so many processes."""
+    counts = {name: Count() for name in names}
+    with embedded_server() as admin_dsn:
+        turns = [
+            Turn(admin_dsn=admin_dsn, names=names, instances=instances, number=number, of=processes)
+            for number in range(processes)
+        ]
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            for found in pool.map(take, turns):
+                for name, count in found.items():
+                    counts[name].join(count)
+    return counts
+
+
+def written(path: Path, counts: dict[str, Count], elapsed_s: float) -> dict[str, Any]:
+    """Write what was found beside what earlier runs have found of other classes; return all of it."""
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    classes: dict[str, Any] = {name: one for name, one in found.get("classes", {}).items() if name in NAMES}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    for name, count in counts.items():
+        classes[name] = {
+            "instances": count.instances,
+            "found": count.found,
+            "class_and_index_right": count.named,
+            "faults": dict(sorted(count.faults.items())),
+            "clean_controls": count.controls,
+            "instances_per_s_per_process": round(count.instances / count.elapsed_s, 1) if count.elapsed_s else None,
+            "wrong": count.wrong,
+            "measured_at": now,
+        }
+    every = {
+        "bench": "tamper",
+        "classes_in_all": len(NAMES),
+        "classes_run": len(classes),
+        "instances": sum(one["instances"] for one in classes.values()),
+        "found": sum(one["found"] for one in classes.values()),
+        "class_and_index_right": sum(one["class_and_index_right"] for one in classes.values()),
+        "faults_known": sorted(Fault),
+        "elapsed_s": round(elapsed_s, 1),
+        "machine": f"{os.cpu_count()} x {processor()}",
+        "python": platform.python_version(),
+        "classes": {name: classes[name] for name in NAMES if name in classes},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(every, indent=1) + "\n", encoding="utf-8")
+    return every
+
+
+def main() -> None:
+    """Run the campaign; ends with 1 if a change was missed or misnamed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--instances", type=int, default=10_000, help="of each class")
+    parser.add_argument("--classes", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help="only these")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw figures")
+    arguments = parser.parse_args()
+    began_s = time.perf_counter()
+    counts = campaign(tuple(arguments.classes), arguments.instances, arguments.processes)
+    found = written(arguments.results, counts, time.perf_counter() - began_s)
+    print(json.dumps({name: value for name, value in found.items() if name != "classes"}))
+    wrong = [text for count in counts.values() for text in count.wrong]
+    for text in wrong:
+        print(text)
+    if wrong:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""
+Thirty-two processes write the same logs in all the trouble there is; every answer that anyone was given is true.
+
+Claim: with writers killed, stopped (SIGSTOP) and cut off during COMMIT, transactions rolled back, guards that do not
+hold or fail, and immediate stops of PostgreSQL, the indices of each log are 0 … n - 1, a reader that follows it misses
+no entry and sees none twice, and each answer (in, not in, unknown) is what the log says afterwards. A real signer
+confirms the logs after each stop, and what it has signed verifies.
+
+Run: `python -m bench.writers`; `--seconds 20 --processes 8` for a quick look.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import tempfile
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.conninfo import make_conninfo
+
+from bench.append import PROJECT, processor
+from bench.faults import PASSWORD, embedded_server, short_directory, stop_at_once
+from lakeproof.postgres import EmbeddedServer
+from lakeproof.provision import create_tenant_log, provision
+from lakeproof.server_files import SOCKET_NAME
+from ledger.entry import parse_entry
+from ledger.read import read_logs
+from ledger.signing.key_directory import create_key_directory
+from ledger.signing.signer import Signer
+from ledger.verify.database import verify_database
+from tests.ledger.appending import read_log
+from tests.ledger.cutting_proxy import CuttingProxy
+from tests.ledger.guard_replay import AGGREGATES
+from tests.ledger.stress import Workers, check_answers, make_trouble
+from tests.ledger.tailing import Tail
+
+RESULTS = PROJECT / "bench" / "results" / "writers.json"
+LOGS = 4
+CALLERS = 2
+"""Callers in each process, so that 32 processes find room on few cores."""
+TIMEOUT_S = 3.0
+
+
+async def run(server: EmbeddedServer, seconds: float, processes: int, seed: int) -> dict[str, Any]:
+    """Let the writers work in all the trouble; returns what there was, after everything was checked."""
+    database = server.admin_dsn
+    installation = provision(database, login_password=PASSWORD)
+    logs = [create_tenant_log(database, installation, uuid4()) for _ in range(LOGS)]
+    dsn = installation.as_role(installation.roles.appender)
+
+    async def stop() -> None:
+        await asyncio.to_thread(stop_at_once, server)
+
+    with short_directory() as directory, tempfile.TemporaryDirectory() as reports:
+        signer = Signer(installation.as_role(installation.roles.signer), create_key_directory(directory / "keys"))
+        ended, tails = asyncio.Event(), [Tail(dsn, log_id) for log_id in logs]
+        async with CuttingProxy(directory, server.files.run / SOCKET_NAME) as proxy:
+            random_ = random.Random(seed)  # noqa: S311 - to be repeatable
+            through = make_conninfo(dsn, host=str(directory))
+            workers = Workers(through, logs, Path(reports), random_, callers=CALLERS, timeout_s=TIMEOUT_S)
+            beside = [asyncio.create_task(tail.follow(ended)) for tail in tails]
+            beside.append(asyncio.create_task(signer.run(ended, interval_s=0.5)))
+            try:
+                for _ in range(processes):
+                    await workers.start()
+                trouble = await make_trouble(workers, proxy, database, seconds, {"stop of the server": stop})
+                await workers.stop()
+            finally:
+                await workers.kill_all()
+                ended.set()
+            entries = [await read_log(database, log_id) for log_id in logs]
+            await asyncio.gather(*beside)
+        told = check_answers(entries, logs, Path(reports))
+        await signer.sign_once()
+        reader = installation.as_role(installation.roles.auditor)
+        checkpoints = 0
+        async with await AsyncConnection.connect(reader, autocommit=True) as auditor:
+            known = {log.log_id: log for log in await read_logs(auditor)}
+            for log_id, held, tail in zip(logs, entries, tails, strict=True):
+                assert [entry.index for entry in held] == list(range(len(held)))
+                assert [parse_entry(entry) for entry in tail.seen] == held, "the reader has seen another log"
+                assert AGGREGATES.live(database, log_id) == AGGREGATES.replayed(held)
+                key = signer.keys.verifier_key(known[log_id].origin)
+                report = await verify_database(auditor, known[log_id], [key])
+                assert report.signed_size == len(held)
+                checkpoints += report.checkpoints
+    return {
+        "trouble": dict(trouble),
+        "told": dict(sorted(Counter(told).items())),
+        "entries": sum(map(len, entries)),
+        "checkpoints_verified": checkpoints,
+        "reader_connections_lost": sum(tail.lost for tail in tails),
+    }
+
+
+def main() -> None:
+    """Run the campaign and write what was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--processes", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}")
+    with embedded_server() as server:
+        found = asyncio.run(run(server, arguments.seconds, arguments.processes, arguments.seed))
+        with psycopg.connect(server.admin_dsn) as connection:
+            version = connection.info.parameter_status("server_version")
+    result = {
+        "bench": "writers",
+        "processes": arguments.processes,
+        "callers": CALLERS * arguments.processes,
+        "logs": LOGS,
+        "seconds": arguments.seconds,
+        **found,
+        "seed": arguments.seed,
+        "machine": f"{os.cpu_count()} x {processor()}",
+        "python": platform.python_version(),
+        "postgresql": version,
+        "psycopg": psycopg.__version__,
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    arguments.results.parent.mkdir(parents=True, exist_ok=True)
+    arguments.results.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""
+The fault table in its small form: some points of each operation, spread over steps, faults and what happens then.
+
+`bench/faults.py` runs it at length. A point that fails is printed; it runs again by itself with `--point`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from psycopg import AsyncConnection, sql
+from psycopg.conninfo import make_conninfo
+
+from lakeproof.postgres import EmbeddedServer
+from lakeproof.provision import Installation, provision
+from lakeproof.server_files import SOCKET_NAME
+from ledger.append import CORE_GUARDS, Appender
+from ledger.entry import Branch
+from ledger.errors import BrokenError, LogUnavailableError, QueueFullError
+from ledger.guards import GuardRegistry
+from ledger.sequence import Appended
+from ledger.wire import PREPARE_AFTER
+from tests.ledger.appending import NOON, appender_dsn, group, read_log
+from tests.ledger.cutting_proxy import Cut, Plan
+from tests.ledger.fault_batches import draw_batch
+from tests.ledger.fault_files import file_faults
+from tests.ledger.fault_site import Site, open_site
+from tests.ledger.fault_table import Table, points_of
+from tests.ledger.fault_trials import AppendTrial, check_told
+from tests.ledger.fault_worker import killed
+
+SEEDS = {"append": range(100, 105), "seal": range(200, 203), "sign": range(300, 303), "erase": range(400, 404)}
+SAMPLE = 8
+
+
+@pytest.fixture
+def following_files() -> Iterator[None]:
+    with file_faults():
+        yield
+
+
+@pytest.fixture
+async def site(
+    database: str,
+    installation: Installation,
+    postgres_server: EmbeddedServer,
+    short_directory: Callable[[], AbstractContextManager[Path]],
+) -> AsyncIterator[Site]:
+    with short_directory() as directory:
+        async with open_site(database, installation, postgres_server.files.run / SOCKET_NAME, directory) as site:
+            yield site
+
+
+@asynccontextmanager
+async def site_of_its_own(
+    server: EmbeddedServer, template: str, name: str, short_directory: Callable[[], AbstractContextManager[Path]]
+) -> AsyncIterator[Site]:
+    """Yield a site on one more clone of the template, so that points go on beside each other."""
+    identifiers = (sql.Identifier(f"faults_{name}"), sql.Identifier(template))
+    async with await AsyncConnection.connect(server.admin_dsn, autocommit=True) as admin:
+        await admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*identifiers))
+        database = make_conninfo(server.admin_dsn, dbname=f"faults_{name}")
+        installation = provision(database, login_password="a throw-away server's")
+        try:
+            with short_directory() as directory:
+                async with open_site(database, installation, server.files.run / SOCKET_NAME, directory) as site:
+                    yield site
+        finally:
+            await admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(identifiers[0]))
+
+
+@pytest.mark.usefixtures("following_files")
+async def test_whatever_fails_everyone_is_told_the_truth_and_may_try_again(
+    postgres_server: EmbeddedServer,
+    template_database: str,
+    short_directory: Callable[[], AbstractContextManager[Path]],
+) -> None:
+    reached: Counter[str] = Counter()
+
+    async def run(operation: str, seeds: Iterable[int]) -> None:
+        async with site_of_its_own(postgres_server, template_database, operation, short_directory) as site:
+            for seed in seeds:
+                course = await Table().course(site, operation, seed)
+                for point in points_of(operation, seed, course, sample=SAMPLE):
+                    try:
+                        reached[point.fault] += bool(await Table().run(site, point, course))
+                    except Exception as error:
+                        error.add_note(f"at the point {point}")
+                        raise
+
+    async with asyncio.TaskGroup() as points:
+        for operation, seeds in SEEDS.items():
+            points.create_task(run(operation, seeds))
+    assert sum(reached.values()) > 90
+    assert len(reached) > 20
+
+
+@pytest.mark.usefixtures("following_files")
+@pytest.mark.parametrize("fault", ["process killed before", "process killed after"])
+async def test_a_process_that_is_killed_leaves_a_batch_or_none_of_it(site: Site, fault: str) -> None:
+    course = await Table().course(site, "append", 7)
+    commit = max(step for step, text in enumerate(course.statements) if text == b"COMMIT")
+    (point, *_) = points_of("append", 7, course, sample=1)
+    point = replace(point, fault=fault, step=commit)
+    assert await Table(kill=killed).run(site, point, course) == "COMMIT"
+
+
+# The checker can fail
+
+
+async def test_an_answer_that_is_not_true_is_noticed(site: Site, tmp_path: Path) -> None:
+    trial = AppendTrial(1, tmp_path)
+    await trial.prepare(site)
+    await trial.run(site.reach(direct=True), lambda: None, timeout_s=10)
+    await trial.check(site)
+    number = next(at for at, told in enumerate(trial.told) if isinstance(told, Appended) and told.indices)
+    told = trial.told[number]
+    assert isinstance(told, Appended)
+    moved = replace(told, indices=range(told.indices.start + 1, told.indices.stop + 1))
+    for untrue in (LogUnavailableError("no"), moved, replace(told, branch=Branch.ELSE)):
+        trial.told[number] = untrue
+        with pytest.raises(AssertionError, match="told"):
+            await trial.check(site)
+
+
+async def test_a_group_that_is_not_there_though_someone_was_told_so_is_noticed() -> None:
+    batch = draw_batch(1, sealed=False)
+    told = [
+        Appended(branch=Branch.THEN, indices=range(at, at + 1), recorded_at=NOON, repeated=False)
+        for at, _ in enumerate(batch.groups)
+    ]
+    with pytest.raises(AssertionError, match="found None"):
+        check_told(batch, list(told), [[] for _ in batch.sizes])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE ledger.entries SET leaf = sha256(leaf) WHERE index = 0",
+        "UPDATE ledger.tiles SET hashes = overlay(hashes PLACING '\\x00'::bytea FROM 9)",
+        "DELETE FROM ledger.entries WHERE index = 3",
+        "UPDATE ledger.parts SET sealed = sealed || '\\x00'::bytea",
+    ],
+)
+async def test_a_log_that_is_broken_by_a_fault_is_noticed(site: Site, tmp_path: Path, change: str) -> None:
+    seed = next(seed for seed in range(1_000) if _has_everything(seed))
+    trial = AppendTrial(seed, tmp_path)
+    await trial.prepare(site)
+    await trial.run(site.reach(direct=True), lambda: None, timeout_s=10)
+    await trial.check(site)
+    assert (await site.owner.execute(change.encode())).rowcount > 0
+    with pytest.raises((BrokenError, AssertionError)):
+        await trial.check(site)
+
+
+def _has_everything(seed: int) -> bool:
+    batch = draw_batch(seed, sealed=False)
+    has_parts = any(one.parts for _, wanted in batch.groups for one in wanted.then)
+    return has_parts and len(batch.sizes) == 1 and batch.sizes[0] > 256
+
+
+# A statement that the server did not come to prepare
+
+
+async def test_what_was_to_be_prepared_behind_a_statement_that_failed_is_prepared_again(site: Site) -> None:
+    # A head that is not free in time is no reason to give the connection up: it goes on, but with what it has.
+    (log,) = await site.new_logs(1)
+    async with site.reach(direct=False).appender() as appender:
+        for _ in range(PREPARE_AFTER):
+            await appender.append(log.log_id, group())
+        plan = site.proxy.plan = Plan(b"FROM ledger.heads", Cut.REFUSED, sqlstate="55P03")
+        for _ in range(2):
+            assert isinstance(await appender.append(log.log_id, group(), timeout_s=30), Appended)
+        assert plan.hit.is_set()
+    await site.check_invariants([log], {}, None)
+
+
+# A full queue
+
+
+async def test_a_full_queue_takes_nothing_more_and_says_so_at_once(database: str, site: Site) -> None:
+    (log,) = await site.new_logs(1)
+    dsn = appender_dsn(site.installation)
+    async with Appender(dsn, GuardRegistry(CORE_GUARDS), queue_max=20) as appender:
+        async with site.owner.transaction():
+            await site.owner.execute("SELECT FROM ledger.heads WHERE log_id = %s FOR UPDATE", (log.log_id,))
+            wanted = [group() for _ in range(60)]
+            calls = [asyncio.create_task(appender.append(log.log_id, one, timeout_s=30)) for one in wanted]
+            done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            assert {type(one.exception()) for one in done} == {QueueFullError}
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+    refused = {one.id for one, told in zip(wanted, answers, strict=True) if isinstance(told, QueueFullError)}
+    assert len(refused) == 40
+    assert {entry.group_id for entry in await read_log(database, log.log_id)} == {one.id for one in wanted} - refused
