@@ -9,7 +9,7 @@ ONCE ?=
 PROCESSES ?= 3
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: run test lint types layers tests bench java clean
+.PHONY: run test lint types layers tests bench campaigns java clean
 
 run: $(VENV)/run.stamp java
 	$(BIN)/lakeproof demo $(if $(ONCE),--once)
@@ -29,13 +29,29 @@ layers: $(VENV)/dev.stamp
 tests: $(VENV)/dev.stamp java
 	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
 
+# Measured claims, about an hour; each writes bench/results/<name>.json.
 bench: $(VENV)/dev.stamp java
-	$(BIN)/python bench/append.py
+	$(BIN)/python -m bench.append
+	$(BIN)/python -m bench.prove
+	$(BIN)/python -m bench.receipts
+	$(BIN)/python -m bench.verify --large
+	$(BIN)/python -m bench.erasure
 	$(BIN)/python bench/scan.py
 	$(BIN)/python bench/stream.py
 	$(BIN)/python bench/detect_latency.py
 	$(BIN)/python bench/detect_kills.py
 	$(BIN)/python -m bench.rebuild --entries 1000000
+
+# Long searches for faults, about a working day; the tests run small ones of the same.
+campaigns: $(VENV)/campaigns.stamp
+	$(BIN)/python -m bench.forks --trials 1000
+	$(BIN)/python -m bench.faults
+	$(BIN)/python -m bench.writers
+	$(BIN)/python -m bench.idempotency
+	$(BIN)/python -m bench.tamper --instances 10000
+	$(BIN)/python -m bench.round_trips --events 10000000
+	$(BIN)/python bench/fuzz.py --seconds 600
+	$(BIN)/python -m bench.mutation
 
 java: $(VENV)/run.stamp
 	@$(BIN)/python -m spark_detect.java || { \
@@ -63,4 +79,9 @@ $(VENV)/run.stamp: requirements.lock pyproject.toml | $(VENV)/bin/python
 $(VENV)/dev.stamp: requirements-dev.lock $(VENV)/run.stamp
 	@echo "installing the packages of requirements-dev.lock into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/campaigns.stamp: requirements-campaigns.lock $(VENV)/dev.stamp
+	@echo "installing the packages of requirements-campaigns.lock into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-campaigns.lock
 	@touch $@

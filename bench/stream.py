@@ -36,7 +36,8 @@ from uuid import uuid4
 
 import psycopg
 
-from bench.append import PROJECT, embedded_server, new_id, processor
+from bench.append import PROJECT, embedded_server, processor
+from bench.append_sides import new_id
 from lakeproof.provision import Installation, create_tenant_log, provision
 from ledger.append import Appender
 from ledger.event import SYSTEM_ACTOR, Event, PreparedEvent, derived_group_id, prepare

@@ -28,7 +28,9 @@ from gateway.refusals import Refusals
 from gateway.request_keys import RequestKeys
 from ledger.event import random_group_id
 from ledger.events import Decided
+from ledger.receipts import Receipts
 from ledger.roles import Roles
+from ledger.sealing import PLAIN, Opener
 from ledger.sequence import Appended, Group, Stale
 
 
@@ -65,12 +67,15 @@ class House:
     owner: str
     """This process, in 32 hex digits."""
     request_keys: RequestKeys
+    receipts: Receipts
     refusals: Refusals
     roles: Roles
     warehouse: str
     """The URI below which built-in catalogs keep their tables: `<warehouse>/<tenant>/<alias>/…`."""
     clock: Callable[[], datetime]
     random: Callable[[int], bytes]
+    opener: Opener = PLAIN
+    """Opens payload parts that are sealed."""
     catalogs: dict[tuple[UUID, str], BuiltinCatalog | Upstream] = field(default_factory=dict)
     read_judgements: ReadJudgements = field(default_factory=ReadJudgements)
 

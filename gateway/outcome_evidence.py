@@ -17,9 +17,9 @@ from gateway.open_decisions import OpenDecision
 from gateway.outcome_proof import Claim
 from ledger.entry import Entry, parse_entry
 from ledger.errors import BrokenError, Fault
-from ledger.event import SALT_SIZE_BYTES
 from ledger.events import CommitDecided, CommitSettled, Settled, from_data
 from ledger.queries import load_queries
+from ledger.sealing import PLAIN, Opener, StoredPart
 
 MARGIN_ENTRIES: Final = 1_000
 """
@@ -75,15 +75,23 @@ def claim_of(index: int, settled: CommitSettled, operation: str) -> Claim:
     )
 
 
-async def read_asked(connection: Connection, log_id: int, index: int) -> Mapping[str, Any] | None:
+async def read_asked(
+    connection: Connection, log_id: int, index: int, *, opener: Opener = PLAIN
+) -> Mapping[str, Any] | None:
     """
     Return the body that the decision at `index` was about; None if there is none, or it is not kept any more.
+
+    Raises:
+        SubjectKeysError: if it is sealed and `opener` cannot tell whether it was erased.
     """
     row = await (await connection.execute(_QUERIES["inputs"], {"log_id": log_id, "index": index})).fetchone()
     if row is None:
         return None
+    part = opener.open(StoredPart(index, "inputs", row[0], row[1], bytes(row[2])))
+    if part is None:
+        return None
     try:
-        body = orjson.loads(orjson.loads(bytes(row[0])[SALT_SIZE_BYTES:])["body"])
+        body = orjson.loads(orjson.loads(part.payload)["body"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None
     return body if isinstance(body, dict) else None

@@ -239,7 +239,7 @@ class Reconciler:
         if decision.operation not in CREATES:
             return None
         async with self._looks.reading(log) as connection:
-            return await read_asked(connection, log.log_id, index)
+            return await read_asked(connection, log.log_id, index, opener=self._house.opener)
 
     async def _append(self, decision: OpenDecision, settled: CommitSettled) -> int | None:
         """Append an outcome; return its index, or None if it was known already, or the decision is settled by now."""

@@ -8,9 +8,10 @@ room from being opened is raised as the ledger's own error, since `verify` must 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
@@ -21,9 +22,21 @@ from lakeproof.console import say_aside
 from lakeproof.errors import LakeproofError
 from lakeproof.foundation import Foundation, open_foundation
 from lakeproof.settings import load_settings
+from lakeproof.vouching import load_policy
+from ledger.append import CORE_GUARDS, Appender
+from ledger.erasing_desk import ErasingDesk
 from ledger.errors import LogUnavailableError, NoSuchLogError
+from ledger.guards import GuardRegistry
 from ledger.note import VerifierKey
 from ledger.read import Connection, Log, read_logs
+from ledger.recovery_desk import RecoveryDesk
+from ledger.sealing import KeyOpener, Opener
+from ledger.sequence import Appended, Group, Stale
+from ledger.signing.desk import KeyDesk
+from ledger.signing.key_history import KeyHistory
+from ledger.signing.rotation import KeyKeeper
+from ledger.signing.signer import Signer
+from ledger.witness.policy import Policy
 
 SYSTEM = "system"
 
@@ -64,6 +77,115 @@ class InstalledLogs:
             KeyDirectoryError: if no `lakeproof up` has made one yet, or it cannot be used.
         """
         return self.foundation.verifier_key(origin)
+
+    def verifier_keys(self, origin: str, /) -> Sequence[VerifierKey]:
+        """
+        Return all keys that have ever signed a log, the newest first.
+
+        Raises:
+            KeyDirectoryError: if no `lakeproof up` has made one yet, or it cannot be used.
+        """
+        return self.foundation.open_keys().verifier_keys(origin)
+
+    def key_history(self) -> KeyHistory:
+        """
+        Return which of the signer's keys may have signed what, as its key directory has it.
+
+        Raises:
+            KeyDirectoryError: if no `lakeproof up` has made one yet, or it cannot be used.
+        """
+        return self.foundation.open_keys().keys.history
+
+    def witness_policy(self) -> Policy | None:
+        """
+        Return the policy by which checkpoints of the system log are published, if one is configured.
+
+        Raises:
+            SettingsError: if it cannot be used.
+        """
+        return load_policy(self.foundation.settings)
+
+    @property
+    def auditor_dsn(self) -> str:
+        """What other processes connect with to read as the auditor; it holds a password."""
+        return self.foundation.installation.as_role(self.foundation.installation.roles.auditor)
+
+    async def check_deeply(self, log: Log, /) -> Sequence[str]:
+        """
+        Check that what this installation keeps beside a verified log is what it says; return what was checked.
+
+        Raises:
+            BrokenError: (`Fault.DERIVED`) if something is not; names the table and the key.
+        """
+        from gateway.metadata_files import MetadataFiles  # gateway and projections: only one command needs them
+        from lakeproof.deep_checks import check_deeply
+        from lakeproof.services import storage_properties
+
+        installation = self.foundation.installation
+        return await check_deeply(
+            self.connection,
+            log,
+            files=MetadataFiles(storage_properties(self.foundation.settings)),
+            projector_dsn=installation.as_role(installation.roles.projector),
+        )
+
+    @property
+    def opener(self) -> Opener:
+        """What opens sealed payload parts: the keys in the home."""
+        from lakeproof.sealing import open_subject_keys  # only what reads payload parts needs them
+
+        return KeyOpener(open_subject_keys(self.foundation))
+
+    @asynccontextmanager
+    async def erasing_desk(self) -> AsyncIterator[ErasingDesk]:
+        """
+        Open what erases payload parts.
+
+        Raises:
+            SubjectKeysError: if the keys of sealed parts cannot be used.
+        """
+        from lakeproof.erasing import open_erasing_desk  # the whole system: only two commands need it
+
+        async with open_erasing_desk(self.foundation, self.connection) as desk:
+            yield desk
+
+    @asynccontextmanager
+    async def key_desk(self) -> AsyncIterator[KeyDesk]:
+        """
+        Open what shows and changes the signer's keys.
+
+        Raises:
+            KeyDirectoryError: if no `lakeproof up` has made one yet, or it cannot be used.
+            KeyUnavailableError: if an agent holds a key, and the settings name none.
+        """
+        installation, settings = self.foundation.installation, self.foundation.settings
+        system = await self.find_log(SYSTEM)
+        keys = self.foundation.open_keys()
+        appender_dsn = installation.as_role(installation.roles.appender)
+        async with Appender(appender_dsn, GuardRegistry(CORE_GUARDS)) as appender:
+
+            async def append(group: Group) -> Appended | Stale:
+                return await appender.append(system.log_id, group, timeout_s=settings.append_deadline_s)
+
+            yield KeyDesk(
+                origin=system.origin,
+                directory=keys,
+                keeper=KeyKeeper(keys, origin=system.origin, append=append, clock=lambda: datetime.now(UTC)),
+                signer=Signer(installation.as_role(installation.roles.signer), keys),
+            )
+
+    @asynccontextmanager
+    async def recovery_desk(self) -> AsyncIterator[RecoveryDesk]:
+        """
+        Open what puts logs right that the signer refuses.
+
+        Raises:
+            KeyDirectoryError: if no `lakeproof up` has made a key yet, or it cannot be used.
+        """
+        from lakeproof.recovering import open_recovery_desk  # the whole system: only two commands need it
+
+        async with open_recovery_desk(self.foundation, self.connection) as desk:
+            yield desk
 
     async def _tenant(self, system: Log, name: str) -> UUID | None:
         """Return the newest tenant of that name."""

@@ -1,5 +1,6 @@
 """
-What operators scrape: the history that the read models hold, and what waits in streams and at other catalogs.
+What operators scrape: the history that the read models hold, and what waits in streams, at other catalogs and at
+witnesses.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from gateway.open_decision_metrics import read_open_decision_metrics
+from lakeproof.anchoring_metrics import measure_anchoring
 from lakeproof.projecting import metrics_text
 from lakeproof.services import Services, now
 from lakeproof.streaming import streams_metrics_text
@@ -26,7 +28,8 @@ async def history(services: Services) -> str:
     streamed = await streams_metrics_text(database, roles.auditor, services)
     async with database.as_role(roles.gateway) as connection:
         undecided = format_metrics(await read_open_decision_metrics(connection, now=now()))
+    anchored = format_metrics(await measure_anchoring(services, now=now()))
     # Detection works on blocking connections of its own; its role may read the counts.
     dsn = services.foundation.installation.as_role(roles.detector)
     detected = format_metrics(status_metrics(await asyncio.to_thread(read_status, dsn)))
-    return projected + streamed + undecided + detected
+    return projected + streamed + undecided + anchored + detected

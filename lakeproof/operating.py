@@ -18,6 +18,7 @@ from gateway.admin.aggregates import Tenant
 from gateway.admin.application import Admin
 from gateway.admin.limits import check_id
 from gateway.errors import ConflictError
+from lakeproof.confirming import confirm_logs
 from lakeproof.console import say_aside
 from lakeproof.foundation import open_foundation
 from lakeproof.projecting import PROJECTIONS, attest
@@ -26,6 +27,7 @@ from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, find_tenant, found_tenant
 from ledger.events import ProjectionAttested
 from ledger.read import Log
+from ledger.sealing import Opener
 from projections.projection import Projection
 
 
@@ -103,6 +105,11 @@ class OperatorWorkshop:
         installation = self.services.foundation.installation
         return installation.as_role(installation.roles.projector)
 
+    @property
+    def opener(self) -> Opener:
+        """What opens sealed payload parts."""
+        return self.services.opener
+
     async def attest(self, log: Log, attested: ProjectionAttested, /) -> None:
         """Append the attestation to the log that was projected."""
         await attest(self.services, log, attested)
@@ -137,4 +144,5 @@ async def _open_services() -> AsyncIterator[Services]:
     settings = load_settings(os.environ, directory=Path.cwd())
     with open_foundation(settings, say_aside) as foundation:
         async with open_services(foundation) as services:
+            await confirm_logs(services, say_aside)
             yield services

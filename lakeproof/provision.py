@@ -116,16 +116,18 @@ def provision(
     return installation
 
 
-def create_tenant_log(admin_dsn: str, installation: Installation, tenant: UUID) -> int:
+def create_tenant_log(admin_dsn: str, installation: Installation, tenant: UUID, *, origin: str | None = None) -> int:
     """
     Make the log and the reader role of `tenant` if they are not there; return its log_id.
+
+    `origin` is the log's if it goes on from another (`ledger.continuation`); else it is named after the tenant.
     """
     reader = installation.roles.tenant(tenant)
     with psycopg.connect(admin_dsn, autocommit=True) as connection, _locked(connection):
         _make_role(connection, reader)
         _grant(connection, installation.roles.reader, reader, inherit=True)
         _grant(connection, reader, installation.roles.login, inherit=False)
-        return _ensure_log(connection, origin=installation.origin(tenant), tenant=tenant, reader=reader)
+        return _ensure_log(connection, origin=origin or installation.origin(tenant), tenant=tenant, reader=reader)
 
 
 def migrations() -> Iterator[Migration]:
@@ -226,7 +228,7 @@ def _make_roles(connection: psycopg.Connection, roles: Roles, login_password: st
         sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(roles.login), sql.Literal(login_password))
     )
     services = (roles.appender, roles.signer, roles.projector, roles.auditor, roles.gateway, roles.streams)
-    for duty in (*services, roles.detector):
+    for duty in (*services, roles.detector, roles.eraser):
         _grant(connection, duty, roles.login, inherit=False)
     database = connection.info.dbname
     connection.execute(
@@ -278,7 +280,7 @@ def _grant(connection: psycopg.Connection, role: str, member: str, *, inherit: b
 def _ensure_log(connection: psycopg.Connection, *, origin: str, tenant: UUID | None, reader: str | None) -> int:
     check_origin(origin)
     with connection.transaction():
-        connection.execute(
+        made = connection.execute(
             "INSERT INTO ledger.logs (origin, tenant, reader) VALUES (%s, %s, %s) ON CONFLICT (origin) DO NOTHING",
             (origin, tenant, reader),
         )
@@ -286,6 +288,13 @@ def _ensure_log(connection: psycopg.Connection, *, origin: str, tenant: UUID | N
         if row is None:
             raise ProvisionError(f"the log {origin} could not be made: it vanished after it was inserted")
         connection.execute("INSERT INTO ledger.heads (log_id) VALUES (%s) ON CONFLICT DO NOTHING", row)
+        if made.rowcount == 1:
+            # A log that begins here has no history that could be an older one's: it can be appended to at once.
+            connection.execute(
+                "INSERT INTO ledger.confirmations (log_id, size, server_started_at) "
+                "VALUES (%s, 0, pg_postmaster_start_time())",
+                row,
+            )
     return int(row[0])
 
 

@@ -15,6 +15,8 @@ from functools import partial
 from time import time_ns
 from uuid import UUID
 
+from psycopg import AsyncConnection
+
 from gateway.admin.application import Admin
 from gateway.catalogs import KINDS
 from gateway.catalogs.builtin import GUARDS as CATALOG_GUARDS
@@ -30,6 +32,7 @@ from gateway.policy.pool import WorkerEngine
 from gateway.refusals import Refusals
 from gateway.request_keys import RequestKeys
 from lakeproof.foundation import Foundation
+from lakeproof.sealing import open_checked_keys, sealer
 from lakeproof.settings import Settings
 from ledger.append import CORE_GUARDS, Appender
 from ledger.doorbell import Doorbell
@@ -37,7 +40,10 @@ from ledger.event import random_group_id
 from ledger.guards import GuardRegistry
 from ledger.log_store import LogStore
 from ledger.read import Log, read_logs
+from ledger.receipts import Receipts
+from ledger.sealing import KeyOpener, Opener
 from ledger.sequence import Appended, Group, Stale
+from ledger.subject_keys import KeyFolder
 from projections.lake.storage import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, S3_SCHEMES
 from spark_detect.marks import GUARDS as SCAN_GUARDS
 
@@ -52,6 +58,12 @@ class Services:
     engine: WorkerEngine
     house: House
     system: Log
+    subject_keys: KeyFolder
+
+    @property
+    def opener(self) -> Opener:
+        """What opens sealed payload parts."""
+        return self.house.opener
 
     async def logs(self) -> list[Log]:
         """Return every log of the installation."""
@@ -107,6 +119,8 @@ async def open_services(
     roles = installation.roles
     doorbell = Doorbell(installation.dsn)
     secrets = foundation.secrets
+    async with await AsyncConnection.connect(installation.as_role(roles.eraser), autocommit=True) as eraser:
+        keys = await open_checked_keys(foundation, eraser)
     guards = GuardRegistry((*CORE_GUARDS, *KEY_GUARDS, *CATALOG_GUARDS, *SCAN_GUARDS))
     appender = Appender(
         installation.as_role(roles.appender),
@@ -114,13 +128,17 @@ async def open_services(
         queue_max=settings.append_queue_max,
         batch_max=settings.append_batch_max,
         on_append=doorbell.ring,
+        sealer=sealer(foundation, keys),
     )
     engine = WorkerEngine(workers=settings.policy_workers, judging_bytes_max=settings.policy_memory_mib * 2**20)
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
         return await appender.append(log_id, group, timeout_s=settings.append_deadline_s)
 
-    async with appender, Database(installation.dsn) as database, open_client() as client, engine:
+    receipts = Receipts(
+        installation.as_role(roles.auditor), lambda origin: foundation.open_keys().verifier_keys(origin)
+    )
+    async with appender, receipts, Database(installation.dsn) as database, open_client() as client, engine:
         async with database.as_role(roles.auditor) as connection:
             logs = await read_logs(connection)
         system = next(log for log in logs if log.tenant is None)
@@ -152,12 +170,20 @@ async def open_services(
             installation=installation.id,
             owner=random(16).hex(),
             request_keys=RequestKeys(database, role=roles.gateway, random=random),
+            receipts=receipts,
             refusals=Refusals(append, system_log_id=system.log_id, clock=now, random=random),
             roles=roles,
             warehouse=settings.warehouse,
             clock=now,
             random=random,
+            opener=KeyOpener(keys),
         )
         yield Services(
-            foundation=foundation, appender=appender, doorbell=doorbell, engine=engine, house=house, system=system
+            foundation=foundation,
+            appender=appender,
+            doorbell=doorbell,
+            engine=engine,
+            house=house,
+            system=system,
+            subject_keys=keys,
         )

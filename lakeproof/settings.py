@@ -36,6 +36,16 @@ class Settings:
     warehouse: str
     cache: Path
     checkpoint_interval_s: float
+    signer_agent: Path | None
+    signer_agent_key: str | None
+    seal_parts: int
+    key_encryption_key: Path | None
+    anchor_interval_s: float
+    witness_policy: Path | None
+    time_stamp_url: str | None = field(repr=False)
+    time_stamp_roots: Path | None
+    time_stamp_policy: str | None
+    time_stamp_interval_s: float
     append_queue_max: int
     append_batch_max: int
     append_deadline_s: float

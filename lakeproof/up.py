@@ -18,8 +18,10 @@ import uvicorn
 from gateway.app import create_app
 from gateway.measures import Measures
 from gateway.reconciler import Reconciler
+from lakeproof.anchoring import open_anchoring
 from lakeproof.chronicle import tell_system_log
 from lakeproof.detecting import keep_detecting
+from lakeproof.erasing import erase_again
 from lakeproof.errors import ServerError, first_of_group
 from lakeproof.foundation import open_foundation
 from lakeproof.measuring import history
@@ -58,16 +60,25 @@ async def serving(
 
     Raises:
         ServerError: if the gateway's port is in use.
+        SettingsError: if the witness policy or the roots of the time-stamping authority cannot be used.
         LedgerError, ProjectionError: if a task met corruption.
     """
     settings, installation = services.foundation.settings, services.foundation.installation
     listener = listen(settings.host, settings.port)
     projector = installation.as_role(installation.roles.projector)
     decided = asyncio.Event()  # rings when lineage was projected: then cycles may be there to be told
-    runner = Runner(projector, PROJECTIONS, on_applied=lambda name, _: decided.set() if name == LINEAGE else None)
+    runner = Runner(
+        projector,
+        PROJECTIONS,
+        opener=services.opener,
+        on_applied=lambda name, _: decided.set() if name == LINEAGE else None,
+    )
     reconciler = Reconciler(services.house)
     signer = await open_signer(services)
-    await tell_system_log(services, signer.verifier_key(services.system.origin))
+    await signer.sign_once()  # before anything is appended: a server that has just started takes nothing until then
+    if again := await erase_again(services):
+        say(f"{again} erasures were run again: this database had forgotten them")
+    await tell_system_log(services, signer.keys)
     app = create_app(
         services.house,
         measures=measures or Measures(),
@@ -95,6 +106,8 @@ async def serving(
             tasks.create_task(keep_telling(projector, services.house.append, stop, decided, clock=now), name="cycles")
             tasks.create_task(reconciler.run(stop, bells[1]), name="reconciler")
             tasks.create_task(signer.run(stop, interval_s=settings.checkpoint_interval_s), name="signer")
+            anchoring = await stack.enter_async_context(open_anchoring(services))
+            tasks.create_task(anchoring.run(stop), name="anchoring")
             upgrading = tasks.create_task(replace_older(services, runner, PROJECTIONS), name="upgrading")
             if settings.streams:
                 streams = await stack.enter_async_context(open_streams(services, gateway=_url(listener)))

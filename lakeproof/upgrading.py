@@ -57,6 +57,7 @@ async def _replace_all(services: Services, runner: Runner, projections: dict[str
                 projection,
                 each.log,
                 append=partial(attest, services),
+                opener=services.opener,
             )
             _log.info("projection %s of %s was built again for version %d", *_named(projection, each.log.origin))
         except (RebuildRunningError, NotProjectedError):

@@ -1,10 +1,19 @@
 """
-The log: append, read, prove, verify, export, sign.
+The log: append, read, sign, prove, verify, export, erase.
 
-Read `sequence.py` first: the rules, pure, in one file. Then `append.py` and `batch.py` (the same rules on PostgreSQL),
-`verify.py` (what an auditor checks) and `entry.py`, `event.py`, `canonical.py` (the bytes). `merkle.py`, `tiles.py`,
-`note.py`, `checkpoint.py` and `proof.py` are RFC 6962 and C2SP, each format beside its parser. `events/` is the
-vocabulary, `recorder.py` the home of event-sourced aggregates.
+Read `sequence.py` first: the rules of an append, pure, in one file. Then the same on PostgreSQL: `append.py` (callers
+and retries), `batch.py` (one transaction), `writing.py` and `wire.py` (how rows reach the server). The bytes are
+`canonical.py`, `event.py` and `entry.py`, the vocabulary `events/`; aggregates live in `recorder.py`. RFC 6962 and
+C2SP, each format beside its parser: `merkle.py`, `tiles.py`, `note.py`, `checkpoint.py`, `proof.py`. Then:
+
+- `signing/signer.py` signs checkpoints; `signing/key_history.py` says which of its keys may have signed what
+- `verify/rules.py` is what "verified" means; files beside it fetch from a directory or a database
+- `witness/rules.py` is when others cosign, `anchoring/judging.py` how far others vouch for a log
+- `evidence/bundle.py` is one decision, proven in one file; `looking/find.py` searches the log
+- `commands/app.py` lists the commands of all this
+
+`sealing.py` and `erase.py` make what is personal erasable, `receipts.py` gives a writer the proof of its entry, and
+`recover.py` and `continuing.py` put right what a restored backup has lost.
 
 Only pure names are re-exported here: importing them loads no database driver.
 """

@@ -16,6 +16,10 @@ import psycopg
 from psycopg import AsyncConnection, sql
 
 CHANNEL: Final = "lakeproof_log"
+ASKED: Final = "lakeproof_asked"
+"""The channel on which the signer is asked for checkpoints, by those who wait for receipts."""
+SIGNED: Final = "lakeproof_signed"
+"""The channel on which the signer tells that checkpoints have left."""
 PAUSE_S: Final = 0.02
 """At most one NOTIFY in this time, whatever is appended."""
 RETRY_S: Final = 1.0

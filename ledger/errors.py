@@ -51,6 +51,8 @@ class Fault(StrEnum):
     CHECKPOINT = "checkpoint"  # a checkpoint cannot be read or has the wrong size or origin
     SIGNATURE = "signature"  # a known key's signature is bad, or no known key signed
     PROOF = "proof"  # an inclusion or consistency proof does not lead to the root
+    ANCHOR = "anchor"  # a log is not what the system log has recorded of it: it is missing, shorter, or another
+    STAMP = "stamp"  # a time stamp is over something else, or nobody who was pinned vouches for it
 
 
 class BrokenError(LedgerError):
@@ -87,6 +89,14 @@ class QueueFullError(LedgerError):
 
 class LogUnavailableError(LedgerError):
     """The database could not be reached before the deadline: nothing was appended."""
+
+
+class UnconfirmedLogError(LogUnavailableError):
+    """The signer has not confirmed since the server started that the log's history goes on: nothing was appended."""
+
+
+class UnsafeServerError(LedgerError):
+    """The server would lose what it has acknowledged: nothing was appended; says which setting to change."""
 
 
 class OutcomeUnknownError(LedgerError):

@@ -66,6 +66,11 @@ class Roles:
         return self._name("detector")
 
     @property
+    def eraser(self) -> str:
+        """Deletes payload parts and identities, which it cannot read; changes nothing else."""
+        return self._name("eraser")
+
+    @property
     def reader(self) -> str:
         """The group of all tenants' readers: holds the grants, row-level security decides the rows."""
         return self._name("reader")
@@ -85,5 +90,6 @@ class Roles:
             "gateway": self.gateway,
             "streams": self.streams,
             "detector": self.detector,
+            "eraser": self.eraser,
             "reader": self.reader,
         }

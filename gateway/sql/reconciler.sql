@@ -56,7 +56,9 @@ ORDER BY index
 
 -- name: inputs
 -- What was asked for: the part `inputs` of a decision.
-SELECT sealed FROM ledger.parts WHERE log_id = %(log_id)s AND index = %(index)s AND name = 'inputs'
+SELECT subject, key_id, sealed FROM ledger.parts AS p
+WHERE log_id = %(log_id)s AND index = %(index)s AND name = 'inputs'
+  AND NOT EXISTS (SELECT FROM ledger.erased_subjects AS e WHERE e.log_id = p.log_id AND e.subject = p.subject)
 
 -- name: open_by_log
 -- How many decisions are open in each log, and the first of them: ids begin with the time.

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ledger.commands.anchoring import add_anchoring
+from ledger.commands.erasing import add_erasing
+from ledger.commands.evidence import add_evidence
 from ledger.commands.exporting import add_exporting
+from ledger.commands.keys import add_keys
+from ledger.commands.looking import add_looking
+from ledger.commands.recovering import add_recovering
 from ledger.commands.verifying import add_verifying
+from ledger.commands.witnessing import add_witnessing
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     from ledger.commands.room import OpenRoom
@@ -24,6 +31,16 @@ def ledger_app(open_room: OpenRoom) -> typer.Typer:
     app = typer.Typer(
         help="Verify, export and prove logs.", no_args_is_help=True, rich_markup_mode=None, add_completion=False
     )
-    for add in (add_verifying, add_exporting):
+    for add in (
+        add_verifying,
+        add_exporting,
+        add_erasing,
+        add_looking,
+        add_witnessing,
+        add_keys,
+        add_recovering,
+        add_anchoring,
+        add_evidence,
+    ):
         add(app, open_room)
     return app

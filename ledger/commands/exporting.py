@@ -28,11 +28,16 @@ def add_exporting(app: typer.Typer, open_room: OpenRoom) -> None:
         *,
         key: LogKey = None,
         parts: Annotated[bool, typer.Option("--parts", help="Disclose the payload parts, too.")] = False,
+        stamped: Annotated[bool, typer.Option("--stamped", help="Up to the newest time stamp, with it.")] = False,
     ) -> None:
         """Write a log, up to its newest checkpoint, as a directory that can be verified without us."""
-        from ledger.commands.room import export_log_and_parts, export_only_log
+        from ledger.commands.room import export_log_and_parts, export_only_log, export_only_stamped_log
 
-        run = export_log_and_parts if parts else export_only_log
+        if parts and stamped:
+            raise typer.BadParameter(
+                "only the system log is stamped, and its parts are not given out: name one of both"
+            )
+        run = export_log_and_parts if parts else export_only_stamped_log if stamped else export_only_log
         with failure(), progress("entries exported") as told:
             typer.echo(asyncio.run(run(open_room, log, directory, key=parsed_key(key), progress=told)))
 

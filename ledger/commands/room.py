@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from ledger.checkpoint import Checkpoint
+from ledger.directory import STAMP_FILE
+from ledger.erasing_desk import ErasingDesk
 from ledger.errors import LedgerError
-from ledger.export import as_reader, export_log, export_parts
+from ledger.export import as_reader, export_log, export_parts, export_stamped_log
 from ledger.note import VerifierKey
 from ledger.prove import prove
 from ledger.read import Connection, Log
-from ledger.verify.database import verify_database
-from ledger.verify.parts import verify_parts
-from ledger.verify.rules import Progress, Report
+from ledger.recovery_desk import RecoveryDesk
+from ledger.sealing import Opener
+from ledger.signing.desk import KeyDesk
+from ledger.signing.key_history import KeyHistory
+from ledger.verify.rules import Progress
+from ledger.witness.policy import Policy
 
 
 class LogRoom(Protocol):
@@ -36,30 +40,37 @@ class LogRoom(Protocol):
     def verifier_key(self, origin: str, /) -> VerifierKey:
         """Return the verifier key of a log, from the signer's key directory."""
 
+    def verifier_keys(self, origin: str, /) -> Sequence[VerifierKey]:
+        """Return all keys that have ever signed a log, the newest first."""
+
+    def key_history(self) -> KeyHistory:
+        """Return which of the signer's keys may have signed what, as its key directory has it."""
+
+    def witness_policy(self) -> Policy | None:
+        """Return the policy by which checkpoints of the system log are published, if one is configured."""
+
+    @property
+    def auditor_dsn(self) -> str:
+        """Return what other processes connect with to read as the auditor; it holds a password."""
+
+    async def check_deeply(self, log: Log, /) -> Sequence[str]:
+        """Check that what the installation keeps beside a verified log is what it says; return what was checked."""
+
+    @property
+    def opener(self) -> Opener:
+        """What opens sealed payload parts: the keys of this installation."""
+
+    def erasing_desk(self) -> AbstractAsyncContextManager[ErasingDesk]:
+        """Open what erases payload parts."""
+
+    def key_desk(self) -> AbstractAsyncContextManager[KeyDesk]:
+        """Open what shows and changes the signer's keys."""
+
+    def recovery_desk(self) -> AbstractAsyncContextManager[RecoveryDesk]:
+        """Open what puts logs right that the signer refuses."""
+
 
 OpenRoom: TypeAlias = Callable[[], AbstractAsyncContextManager[LogRoom]]
-
-
-async def verify_log(
-    open_room: OpenRoom, name: str, keys: Sequence[VerifierKey], *, held: Sequence[bytes], progress: Progress
-) -> Report:
-    """
-    Verify a log in the database and its payload parts; without `keys`, with the key of this installation.
-
-    Raises:
-        BrokenError: at the first fault.
-        LedgerError: if there is no such log, or no key.
-    """
-    async with open_room() as room:
-        log = await room.find_log(name)
-        keys = keys or [room.verifier_key(log.origin)]
-        report = await verify_database(room.connection, log, keys, held=held, progress=progress)
-        if log.reader is None:
-            return replace(report, unchecked=("payload parts of a log that belongs to no tenant",))
-        async with as_reader(room.connection, log):
-            parts = await verify_parts(room.connection, log)
-        sealed = (f"{parts.sealed:,} payload parts that are encrypted",) if parts.sealed else ()
-        return replace(report, parts=parts.entries, unchecked=sealed)
 
 
 async def export_only_log(
@@ -74,7 +85,27 @@ async def export_only_log(
     async with open_room() as room:
         log = await room.find_log(name)
         key = key or room.verifier_key(log.origin)
-        return _exported(await export_log(room.connection, log, directory, key=key, progress=progress), directory, key)
+        checkpoint = await _export(room, log, directory, key, progress)
+        return _exported(checkpoint, directory, key)
+
+
+async def export_only_stamped_log(
+    open_room: OpenRoom, name: str, directory: Path, *, key: VerifierKey | None, progress: Progress
+) -> str:
+    """
+    Export a log up to its newest time-stamped checkpoint, with the stamp, and say what to do with the export.
+
+    Raises:
+        LedgerError: as `export_only_log`, or if the log was never stamped.
+    """
+    async with open_room() as room:
+        log = await room.find_log(name)
+        key = key or room.verifier_key(log.origin)
+        policy = room.witness_policy()
+        checkpoint = await export_stamped_log(
+            room.connection, log, directory, key=key, policy=policy, progress=progress
+        )
+        return f"{_exported(checkpoint, directory, key)} --stamp {directory / STAMP_FILE} --tsa-root <PEM>"
 
 
 async def export_log_and_parts(
@@ -93,9 +124,9 @@ async def export_log_and_parts(
             raise LedgerError(
                 f"log {log.origin} belongs to no tenant, its payload parts are not given out: omit --parts"
             )
-        checkpoint = await export_log(room.connection, log, directory, key=key, progress=progress)
+        checkpoint = await _export(room, log, directory, key, progress)
         async with as_reader(room.connection, log):
-            disclosed = await export_parts(room.connection, log, directory, progress=progress)
+            disclosed = await export_parts(room.connection, log, directory, opener=room.opener, progress=progress)
         return f"{_exported(checkpoint, directory, key)}\ndisclosed: payload parts of {disclosed:,} entries"
 
 
@@ -109,7 +140,7 @@ async def prove_entry(open_room: OpenRoom, name: str, index: int, out: Path, *, 
     async with open_room() as room:
         log = await room.find_log(name)
         key = key or room.verifier_key(log.origin)
-        proof = await prove(room.connection, log, index, key=key)
+        proof = await prove(room.connection, log, index, key=key, policy=room.witness_policy())
     _write(out, proof)
     return f"proof of entry {index} of {log.origin} in {out}\nlakeproof ledger check-proof {out} --key {key.format()}"
 
@@ -123,6 +154,11 @@ async def find_key(open_room: OpenRoom, name: str) -> str:
     """
     async with open_room() as room:
         return room.verifier_key((await room.find_log(name)).origin).format()
+
+
+async def _export(room: LogRoom, log: Log, directory: Path, key: VerifierKey, progress: Progress) -> Checkpoint:
+    policy = room.witness_policy()
+    return await export_log(room.connection, log, directory, key=key, policy=policy, progress=progress)
 
 
 def _write(path: Path, data: bytes) -> None:

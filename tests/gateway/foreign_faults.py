@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -438,10 +437,10 @@ KILLS: Final = (
 )
 
 
-async def check_kill(far: Far, kill: Kill, directory: Path) -> None:
+async def check_kill(far: Far, kill: Kill) -> None:
     """Kill a real process in the middle of a commit."""
     headers = dict(far.gateway.http.headers)
-    with _dying_gateway(far, directory, kill.point) as (url, process):
+    with _dying_gateway(far, kill.point) as (url, process):
         async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=DEATH_TIMEOUT_S) as client:
             lit = await client.post(f"{ROOT}/sales/properties", json={"updates": {"next": str(kill.point)}})
             assert lit.status_code == httpx.codes.OK
@@ -466,13 +465,14 @@ async def check_kill(far: Far, kill: Kill, directory: Path) -> None:
 
 
 @contextmanager
-def _dying_gateway(far: Far, directory: Path, point: str | None) -> Iterator[tuple[str, BaseProcess]]:
+def _dying_gateway(far: Far, point: str | None) -> Iterator[tuple[str, BaseProcess]]:
     """Start a gateway on the same database that dies at `point` (None: not by itself)."""
     foundation = far.services.foundation
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.system.crashing_gateway"])
     reader, writer = context.Pipe(duplex=False)
-    arguments = (foundation.admin_dsn, foundation.installation, directory, point or "0", writer)
+    home = foundation.settings.home.parent  # the same home: sealed parts need its keys
+    arguments = (foundation.admin_dsn, foundation.installation, home, point or "0", writer)
     process = context.Process(target=serve_until_death, args=arguments, daemon=True)
     process.start()
     writer.close()

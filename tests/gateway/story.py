@@ -21,6 +21,7 @@ from lakeproof.services import Services
 from ledger.entry import Entry, parse_entry
 from ledger.events import CommitDecided, CommitSettled, Decided, Settled, from_data
 from ledger.read import iterate_entries, read_head, read_parts
+from ledger.signing.key_directory import holds_keys
 from ledger.verify.database import verify_database
 
 
@@ -57,7 +58,7 @@ async def tell(services: Services, log_id: int, *, after: int = 0, key: str | No
     """Return the entries of a log from index `after`; with `key`, only those about it."""
     async with services.house.database.as_role(services.house.roles.projector) as connection:
         size = (await read_head(connection, log_id)).size
-        parts = await read_parts(connection, log_id, from_index=after, to_index=size)
+        parts = await read_parts(connection, log_id, from_index=after, to_index=size, opener=services.opener)
         told = []
         async for page in iterate_entries(connection, log_id, from_index=after, to_index=size):
             for data in page:
@@ -166,7 +167,9 @@ async def check_log(services: Services, log_id: int) -> None:
     auditor = installation.as_role(installation.roles.auditor)
     (log,) = [log for log in await services.logs() if log.log_id == log_id]
     async with await AsyncConnection.connect(auditor, autocommit=True) as connection:
-        report = await verify_database(connection, log, [])
+        foundation = services.foundation
+        keys = foundation.open_keys().verifier_keys(log.origin) if holds_keys(foundation.keys) else ()
+        report = await verify_database(connection, log, keys)
         assert report.size == (await read_head(connection, log_id)).size
 
 

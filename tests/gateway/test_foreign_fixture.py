@@ -73,10 +73,8 @@ async def test_whatever_the_upstream_says_record_and_table_agree(far: Far, sayin
 
 @on_module_loop
 @pytest.mark.parametrize("kill", KILLS, ids=str)
-async def test_a_process_that_is_killed_leaves_record_and_table_in_agreement(
-    far: Far, kill: Kill, tmp_path: Path
-) -> None:
-    await check_kill(far, kill, tmp_path)
+async def test_a_process_that_is_killed_leaves_record_and_table_in_agreement(far: Far, kill: Kill) -> None:
+    await check_kill(far, kill)
 
 
 @on_module_loop

@@ -67,7 +67,8 @@ async def log_of(gateway: Gateway) -> Log:
 async def projecting(gateway: Gateway) -> AsyncIterator[None]:
     """Run the projection, as `lakeproof up` does."""
     installation = gateway.services.foundation.installation
-    runner = Runner(installation.as_role(installation.roles.projector), (LineageProjection(),), poll_s=0.01)
+    dsn, opener = installation.as_role(installation.roles.projector), gateway.services.opener
+    runner = Runner(dsn, (LineageProjection(),), poll_s=0.01, opener=opener)
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(runner.run(stop))
@@ -123,7 +124,9 @@ async def test_an_edge_that_closes_a_cycle_is_422_with_the_path_and_told_in_the_
     async def attested(*_: object) -> None:
         pass
 
-    assert (await rebuild(dsn, LineageProjection(), log, append=attested, batch_max=1)).compared
+    assert (
+        await rebuild(dsn, LineageProjection(), log, append=attested, batch_max=1, opener=projected.services.opener)
+    ).compared
 
 
 async def test_the_same_event_adds_nothing_whoever_sends_it_again(projected: Gateway) -> None:

@@ -22,7 +22,7 @@ from ledger.entry import parse_entry
 from ledger.event import Event, Part, PreparedEvent, prepare, random_group_id
 from ledger.guards import GuardRegistry
 from ledger.merkle import Frontier, leaf_hash
-from ledger.note import Ed25519Signer, sign_note
+from ledger.note import Ed25519Signer, Signer, sign_note
 from ledger.sequence import NO_CONTROL, Group, Head, Row, sequence
 from ledger.tiles import TILE_WIDTH, bundle_path, complete_tiles, format_bundle, tile_path
 
@@ -112,7 +112,7 @@ def head_of(rows: Sequence[Row]) -> Head:
     )
 
 
-def signed(entries: Sequence[bytes], signer: Ed25519Signer = SIGNER, *, origin: str | None = None) -> bytes:
+def signed(entries: Sequence[bytes], signer: Signer = SIGNER, *, origin: str | None = None) -> bytes:
     """Return the signed checkpoint over `entries`."""
     _, edge = complete_tiles(size=0, pending=(), leaves=[leaf_hash(entry) for entry in entries])
     checkpoint = Checkpoint(origin=origin or signer.name, size=len(entries), root=frontier_of(edge).root())
@@ -120,7 +120,7 @@ def signed(entries: Sequence[bytes], signer: Ed25519Signer = SIGNER, *, origin: 
 
 
 def write_directory(
-    path: Path, rows: Sequence[Row], signer: Ed25519Signer = SIGNER, *, note: bytes | None = None, parts: bool = False
+    path: Path, rows: Sequence[Row], signer: Signer = SIGNER, *, note: bytes | None = None, parts: bool = False
 ) -> Path:
     """Write the directory of a log, not by the exporter but from the entries alone."""
     entries = [row.entry for row in rows]

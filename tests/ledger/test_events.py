@@ -63,7 +63,12 @@ MEMBERS = {
     ("key.revoked", 1): "id version",
     ("tenant.created", 1): "id name version",
     ("signer.created", 1): "vkey",
+    ("signer.rotated", 1): "note previous vkey",
+    ("signer.retired", 1): "note page pages successor trees vkey",
+    ("payload.erased", 1): "before index name reason subject type",
     ("migration.applied", 1): "name number package sha256",
+    ("log.continued", 1): "note origin root size",
+    ("logs.anchored", 1): "origin root size",
     ("projection.attested", 1): "digest generation projection projection_version size",
 }
 

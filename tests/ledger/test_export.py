@@ -56,10 +56,10 @@ class Desk:
             assert await Signer(dsn, self.keys).sign_due(connection)
 
     async def export(self, path: Path) -> Checkpoint:
-        return await export_log(self.connection, self.log, path, key=self.key)
+        return await export_log(self.connection, self.log, path, key=self.key, policy=None)
 
     async def prove(self, index: int) -> bytes:
-        return await prove(self.connection, self.log, index, key=self.key)
+        return await prove(self.connection, self.log, index, key=self.key, policy=None)
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ async def test_a_log_that_the_appender_has_written_is_exported_and_verified(desk
     await desk.sign()
     told: list[tuple[int, int]] = []
     checkpoint = await export_log(
-        desk.connection, desk.log, out, key=desk.key, progress=lambda done, of: told.append((done, of))
+        desk.connection, desk.log, out, key=desk.key, policy=None, progress=lambda done, of: told.append((done, of))
     )
     assert [done for done, of in told if of == 3_000] == [*range(256, 3_000, 256), 3_000]
     assert verify_directory(out, [desk.key]).root == checkpoint.root
@@ -186,7 +186,9 @@ async def test_nothing_but_an_earlier_export_of_the_same_log_is_written_over(des
     with pytest.raises(ExportRefusedError, match="make room"):
         await desk.export(occupied / "thesis")
     system = await find_log(desk.connection, desk.installation.system_origin)
-    await export_log(desk.connection, system, tmp_path / "system", key=desk.keys.verifier_key(system.origin))
+    await export_log(
+        desk.connection, system, tmp_path / "system", key=desk.keys.verifier_key(system.origin), policy=None
+    )
     with pytest.raises(ExportRefusedError, match=f"holds no export of {desk.log.origin}"):
         await desk.export(tmp_path / "system")
 
@@ -232,8 +234,8 @@ async def test_a_checkpoint_of_another_key_is_not_exported(desk: Desk, out: Path
     await desk.sign()
     stranger = create_key_directory(tmp_path / "stranger").verifier_key(desk.log.origin)
     for refused in (
-        export_log(desk.connection, desk.log, out, key=stranger),
-        prove(desk.connection, desk.log, 1, key=stranger),
+        export_log(desk.connection, desk.log, out, key=stranger, policy=None),
+        prove(desk.connection, desk.log, 1, key=stranger, policy=None),
     ):
         with pytest.raises(BrokenError) as caught:
             await refused

@@ -57,43 +57,36 @@ async def log(connection: Connection, installation: Installation, rows: list[Row
 Matches = Callable[[Entry], bool]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "matches"),
-    [
-        (Wanted(), lambda _: True),
-        (Wanted(type="commit.settled"), lambda e: e.type == "commit.settled"),
-        (Wanted(type="commit.*"), lambda e: e.type.startswith("commit.")),
-        (Wanted(key="table:sales/orders3"), lambda e: e.key == "table:sales/orders3"),
-        (Wanted(key="table:sales/orders1*"), lambda e: e.key.startswith("table:sales/orders1")),
-        (Wanted(actor="system"), lambda e: e.actor == "system"),
-        (Wanted(actor="syste"), lambda _: False),
-        (Wanted(type="commit.%"), lambda _: False),
-        (Wanted(after=LATER), lambda e: e.recorded_at >= LATER),
-        (Wanted(before=LATER), lambda e: e.recorded_at < LATER),
-        (Wanted(after=LATER, before=LATER), lambda _: False),
-        (
-            Wanted(type="policy.*", actor="system", after=LATER),
-            lambda e: e.type.startswith("policy.") and e.actor == "system" and e.recorded_at >= LATER,
-        ),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("count_max", [0, 7, SIZE])
+CASES: list[tuple[Wanted, Matches]] = [
+    (Wanted(), lambda _: True),
+    (Wanted(type="commit.settled"), lambda e: e.type == "commit.settled"),
+    (Wanted(type="commit.*"), lambda e: e.type.startswith("commit.")),
+    (Wanted(key="table:sales/orders3"), lambda e: e.key == "table:sales/orders3"),
+    (Wanted(key="table:sales/orders1*"), lambda e: e.key.startswith("table:sales/orders1")),
+    (Wanted(actor="system"), lambda e: e.actor == "system"),
+    (Wanted(actor="syste"), lambda _: False),
+    (Wanted(type="commit.%"), lambda _: False),
+    (Wanted(after=LATER), lambda e: e.recorded_at >= LATER),
+    (Wanted(before=LATER), lambda e: e.recorded_at < LATER),
+    (Wanted(after=LATER, before=LATER), lambda _: False),
+    (
+        Wanted(type="policy.*", actor="system", after=LATER),
+        lambda e: e.type.startswith("policy.") and e.actor == "system" and e.recorded_at >= LATER,
+    ),
+]
+
+
 async def test_the_newest_entries_that_match_are_found_and_no_others(
-    connection: Connection,
-    log: Log,
-    rows: list[Row],
-    wanted: Wanted,
-    matches: Matches,
-    count_max: int,
-    monkeypatch: pytest.MonkeyPatch,
+    connection: Connection, log: Log, rows: list[Row], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(find, "STRETCH_MAX", 64)
-    expected = [row.entry for row in rows if matches(parse_entry(row.entry))]
-    found, size = await find_newest(connection, log, wanted, count_max=count_max)
-    assert size == SIZE
-    assert [one.entry for one in found] == expected[len(expected) - min(count_max, len(expected)) :]
-    assert [one.index for one in found] == [parse_entry(one.entry).index for one in found]
+    for wanted, matches in CASES:
+        expected = [row.entry for row in rows if matches(parse_entry(row.entry))]
+        for count_max in (0, 7, SIZE):
+            found, size = await find_newest(connection, log, wanted, count_max=count_max)
+            assert size == SIZE
+            assert [one.entry for one in found] == expected[len(expected) - min(count_max, len(expected)) :], wanted
+            assert [one.index for one in found] == [parse_entry(one.entry).index for one in found]
 
 
 async def test_nothing_before_an_index_is_shown_and_an_index_too_large_shows_nothing(

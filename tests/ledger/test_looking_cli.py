@@ -10,9 +10,8 @@ import pytest
 
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.sequence import Row
-from ledger.signing.key_directory import create_key_directory
 from tests.ledger.logs import TENANT, change, put, rows_of
-from tests.ledger.rooms import Rooms
+from tests.ledger.rooms import Rooms, make_rooms
 
 SIZE = 300
 NAME = TENANT.hex
@@ -33,7 +32,7 @@ def rooms(database: str, installation: Installation, rows: list[Row], tmp_path: 
         log_id,
         json.loads(rows[1].entry)["event"]["actor"],
     )
-    return Rooms(installation=installation, keys=create_key_directory(tmp_path / "keys"))
+    return make_rooms(database, installation, tmp_path)
 
 
 def test_the_newest_entries_are_shown_a_line_each(rooms: Rooms) -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 
 class _Server(uvicorn.Server):
@@ -22,7 +22,7 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve(app: FastAPI) -> AsyncIterator[str]:
+async def serve(app: Starlette) -> AsyncIterator[str]:
     """Yield the URL under which `app` is served; whoever connects before it is ready waits in the socket's queue."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5)

@@ -74,9 +74,8 @@ async def test_a_scan_that_is_asked_for_is_done_again(lakehouse: Lakehouse) -> N
         size = (await read_head(connection, lakehouse.log_id)).size
         entries = await read_entries(connection, lakehouse.log_id, from_index=0, to_index=size)
     table = next(entry.key for entry in map(parse_entry, entries) if entry.type == "scan.completed")
-    await Runner(lakehouse.installation.as_role(roles.projector), [CommitsProjection()]).catch_up(
-        lakehouse.log_id, size
-    )
+    dsn, opener = lakehouse.installation.as_role(roles.projector), lakehouse.services.opener
+    await Runner(dsn, [CommitsProjection()], opener=opener).catch_up(lakehouse.log_id, size)
     observatory = OperatorObservatory(foundation=lakehouse.services.foundation)
     assert await observatory.request(lakehouse.tenant.hex, table, None) == size
     await lakehouse.detect()

@@ -286,8 +286,8 @@ async def test_each_tenants_topic_leads_to_its_own_log_and_a_missing_topic_holds
 
 def start_command(database: str, directory: Path, brokers: str) -> subprocess.Popen[str]:
     """Start `lakeproof streams consume` on the test's database, whose login role keeps its password."""
-    secrets = directory / "installed" / "secrets"
-    secrets.mkdir(mode=0o700, parents=True)
+    secrets = directory / "home" / "secrets"  # the home of the services: sealed parts need its keys
+    secrets.mkdir(mode=0o700, parents=True, exist_ok=True)
     (secrets / "login-password").touch(mode=0o600)
     (secrets / "login-password").write_text(LOGIN_PASSWORD)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAKEPROOF_")}

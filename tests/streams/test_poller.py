@@ -74,7 +74,8 @@ class Polled:
         dsn = self.installation.as_role(self.installation.roles.projector)
         async with self.gateway.services.house.database.as_role(self.installation.roles.auditor) as connection:
             size = len(await read_entries(connection, self.log.log_id, from_index=0, to_index=10_000))
-        await Runner(dsn, (CatalogsProjection(), CommitsProjection())).catch_up(self.log.log_id, size)
+        projections, opener = (CatalogsProjection(), CommitsProjection()), self.gateway.services.opener
+        await Runner(dsn, projections, opener=opener).catch_up(self.log.log_id, size)
 
 
 @pytest_asyncio.fixture

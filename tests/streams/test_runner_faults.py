@@ -210,7 +210,7 @@ async def test_what_the_log_refuses_for_good_is_a_dead_letter_and_the_rest_goes_
     await world.ask(log, 4)
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
-        if b"/3" in group.then[0].data:
+        if b'/3"' in group.then[0].data:  # not the origin of a log that begins with 3
             raise error("refused for good")
         return await world.append(log_id, group)
 

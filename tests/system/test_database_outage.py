@@ -21,6 +21,7 @@ from gateway.catalogs.builtin import GUARDS as CATALOG_GUARDS
 from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import Installation, provision
 from lakeproof.server_process import postmaster_pid
+from lakeproof.signing import open_signer
 from ledger.sequence import Appended, Group, Stale
 from tests.conftest import LOGIN_PASSWORD
 from tests.gateway.sales import (
@@ -61,14 +62,22 @@ def own_server(age: Path, short_directory: ShortDirectory) -> Iterator[EmbeddedS
 
 @pytest_asyncio.fixture
 async def own_gateway(own_server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Gateway]:
-    """A gateway on that server, with table `sales.orders`; it gives an append up after a second."""
+    """
+    A gateway on that server, with table `sales.orders`; it gives an append up after a second.
+
+    A signer runs beside it, which must notice by itself that the server was away: nothing is appended before.
+    """
     installation = provision(own_server.admin_dsn, login_password=LOGIN_PASSWORD)
     async with (
         start_services(own_server.admin_dsn, installation, tmp_path, append_deadline_s="1") as services,
         open_gateway(services) as gateway,
     ):
         await make_orders(gateway)
+        stop = asyncio.Event()
+        signing = asyncio.create_task((await open_signer(services)).run(stop, interval_s=600))
         yield gateway
+        stop.set()
+        await signing
 
 
 async def make_orders(gateway: Gateway) -> None:

@@ -92,7 +92,7 @@ async def world(gateway: Gateway) -> AsyncIterator[World]:
         await live(tenant)
         tenants.append(tenant)
     roles = services.house.roles
-    runner = Runner(services.foundation.installation.as_role(roles.projector), PROJECTIONS)
+    runner = Runner(services.foundation.installation.as_role(roles.projector), PROJECTIONS, opener=services.opener)
     for tenant in tenants:
         async with services.house.database.as_role(roles.auditor) as connection:
             head = await read_head(connection, tenant.founded.log_id)

@@ -1,11 +1,12 @@
 """
-The README's first steps work as they stand: every block of commands is run, in order, in a folder of its own.
+The README's first steps and the auditor's first hour work as they stand: every block of commands is run, in order.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +24,12 @@ def first_steps() -> list[tuple[str, str]]:
     """Return the fenced blocks (language, text) of the section "First steps"."""
     section = (PROJECT / "README.md").read_text(encoding="utf-8").partition("## First steps")[2].partition("\n## ")[0]
     return re.findall(r"```(\w+)\n(.*?)```", section, flags=re.DOTALL)
+
+
+def auditors_hour() -> list[tuple[str, str]]:
+    """Return the fenced blocks (language, text) of the page for auditors, in order."""
+    page = (PROJECT / "docs" / "auditing.md").read_text(encoding="utf-8")
+    return re.findall(r"```(\w+)\n(.*?)```", page, flags=re.DOTALL)
 
 
 def free_port() -> str:
@@ -68,10 +75,14 @@ def test_the_first_steps_of_the_readme_work_in_order(
         run(blocks[:serving], folder, environment, port)
         with terminal(folder, environment) as up:
             printed = run(blocks[serving + 1 :], folder, environment, port)
+            shutil.copy(PROJECT / "verify_lakeproof.py", folder)
+            audited = run(auditors_hour(), folder, environment, port)
         assert up.returncode == 0
     assert "finance-writers" in printed
     assert "NOT ANCHORED" in printed
     assert "OK" in printed
+    assert "PREFIX NOT RE-READ" in audited
+    assert len(re.findall("^OK", audited, flags=re.MULTILINE)) >= 7
 
 
 def run(blocks: list[tuple[str, str]], folder: Path, environment: dict[str, str], port: str) -> str:
