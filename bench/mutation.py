@@ -108,9 +108,9 @@ class Mutant:
 
 def mutants_of(path: str) -> Iterator[tuple[Mutant, str]]:
     """Yield the mutants of a module, each with the module's text as it is then; annotations are left alone."""
-    from cosmic_ray import plugins  # type: ignore[import-untyped]
-    from cosmic_ray.ast import ast_nodes, get_ast  # type: ignore[import-untyped]
-    from cosmic_ray.mutating import mutate_code  # type: ignore[import-untyped]
+    from cosmic_ray import plugins
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.mutating import mutate_code
 
     text = (PROJECT / path).read_text(encoding="utf-8")
     annotations = list(_annotations(text))
