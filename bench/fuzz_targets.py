@@ -140,18 +140,17 @@ POLICY: Final = Policy(
     groups=(PolicyGroup(name="g", threshold=1, members=("w0", "w1")),),
     quorum="g",
 )
-EVIDENCE: Final = format_evidence(
-    Bundle(
-        scope=TableScope(key="table:lake/sales/orders"),
-        section=Section(
-            entries=(BundledEntry(entry=ENTRIES[1], parts=(Part(name="inputs", payload=b"p", salt=b"s" * 32),)),),
-            proof=tuple(
-                prove_entries([1], size=5, read=lambda level, i: root_of(LEAVES[i << level : (i + 1) << level]))
-            ),
-            checkpoint=SIGNED,
-        ),
-    )
-)
+
+
+def _evidence(*parts: Part) -> bytes:
+    proof = prove_entries([1], size=5, read=lambda level, i: root_of(LEAVES[i << level : (i + 1) << level]))
+    section = Section(entries=(BundledEntry(entry=ENTRIES[1], parts=parts),), proof=tuple(proof), checkpoint=SIGNED)
+    return format_evidence(Bundle(scope=TableScope(key="table:lake/sales/orders"), section=section))
+
+
+EVIDENCE: Final = _evidence()
+DISCLOSING: Final = _evidence(Part(name="inputs", payload=b"p", salt=b"s" * 32))
+"""Of the right form; the part is not the one that the entry commits to."""
 REQUEST: Final = format_request(AddCheckpoint(old_size=3, proof=HASHES, note=SIGNED))
 
 
@@ -260,7 +259,7 @@ def targets() -> dict[str, Target]:
         "witness_submission": Target(
             run=_submission, accepts=lambda data: open_submission(data, keys_of), seeds=(REQUEST,)
         ),
-        "evidence": _again(parse_evidence, format_evidence, [EVIDENCE]),
+        "evidence": _again(parse_evidence, format_evidence, [EVIDENCE, DISCLOSING]),
         "check_evidence": Target(
             run=_check_evidence, accepts=lambda data: check_evidence(data, KEYS), seeds=(EVIDENCE,)
         ),
