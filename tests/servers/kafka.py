@@ -90,7 +90,9 @@ def start_kafka() -> Iterator[Kafka]:
         port, controller_port = free_ports(2)
         _configure(directory, port=port, controller_port=controller_port)
         classes = [f"-Dlog4j2.configurationFile={directory}/log4j2.properties", "-cp", f"{libraries}/*"]
-        cluster = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+        identity = uuid4().bytes
+        # Its first letter is none of "-" and "_": the tool would take it for an option of its own.
+        cluster = base64.urlsafe_b64encode(bytes([identity[0] & 0x7F]) + identity[1:]).decode().rstrip("=")
         storage = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", "server.properties"]
         subprocess.run([find_java(), *classes, *storage], cwd=directory, check=True, capture_output=True)
         brokers = f"127.0.0.1:{port}"
