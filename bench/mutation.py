@@ -1,8 +1,9 @@
 """
 The verifier's own code is needed: a change to it makes a test fail.
 
-Claim: of all mutants that cosmic-ray's operators make of the verifier (annotations aside, which nothing runs), the
-tests kill 95 % or more, and of each that survives it is said why (`mutation_survivors.py`).
+Claim: of all mutants that cosmic-ray's operators make of the verifier (annotations aside, which nothing runs, and what
+is no Python any more, which says nothing about tests), the tests kill 95 % or more, and of each that survives it is
+said why (`mutation_survivors.py`).
 
 Mutants are made and tested in copies of the tree, in a temporary folder; two at once. A mutant that survives the fast
 tests of its module meets the slower ones. What is done is kept in `--progress` by the content of the module, so that a
@@ -125,6 +126,8 @@ def mutants_of(path: str) -> Iterator[tuple[Mutant, str]]:
             changed = mutate_code(text, operator, occurrence)
             if changed is None or changed == text or any(first <= start < end for first, end in annotations):
                 continue
+            if not _compiles(changed, path):
+                continue
             after = changed.splitlines()
             # The line that differs: a decorator that is removed leaves one line less.
             at = next((i for i, line in enumerate(lines) if i >= len(after) or after[i] != line), start[0] - 1)
@@ -139,6 +142,15 @@ def mutants_of(path: str) -> Iterator[tuple[Mutant, str]]:
                 ),
                 changed,
             )
+
+
+def _compiles(text: str, path: str) -> bool:
+    """Tell whether this is Python at all: the operators take the `*` of a signature for a product."""
+    try:
+        compile(text, path, "exec")
+    except SyntaxError:
+        return False
+    return True
 
 
 def _annotations(text: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:

@@ -37,11 +37,6 @@ EXPLANATIONS: Final = (
         operators="Binary|Number|Replace(Or|And)|AddNot",
         reason="only the text of an error: tests hold the class of the fault and the index, not its words",
     ),
-    Explanation(
-        operators="ReplaceBinaryOperator_Mul_",
-        lines=r"\*, |\*,$|^\*,?$",
-        reason="the mark behind which arguments are named: with another mark the callers, who name them, do the same",
-    ),
     Explanation(lines=r"reversed\(sorted|_TOLD_ENTRIES|_CHECKPOINTS_AHEAD|_PAGE\b", reason="how often, not what"),
     Explanation(
         files="ledger/merkle.py",

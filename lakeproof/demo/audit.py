@@ -78,7 +78,7 @@ class Auditor:
         for log in logs:
             await self._run("ledger", "verify", "--log", log.origin, expect=VERIFIED)
         if logs:
-            self.say(f"   {len(logs)} logs of earlier runs verified again")
+            self.say(f"   logs of earlier runs, verified again: {len(logs)}")
 
     async def _tampered(self, folder: Path, export: Path, key: str, what: str, pattern: str) -> None:
         """Change one byte of one file in a copy and see it found."""
