@@ -16,7 +16,7 @@ from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.merkle import check_consistency, check_inclusion, leaf_hash, prove_consistency, prove_inclusion
 from ledger.note import VerifierKey
 from ledger.proof import Proof, format_proof
-from ledger.read import Connection, Log, read_entries, read_head
+from ledger.read import Connection, Log, ask_entries, read_head
 from ledger.stored_tree import NoCheckpointError, on_subtrees
 from ledger.witness.policy import Policy
 
@@ -70,15 +70,18 @@ async def prove_entry(
             f"entry {index} of log {log.origin} is not signed yet, the newest checkpoint is of size {checkpoint.size}: "
             "try again after the next one"
         )
-    entries = await read_entries(connection, log.log_id, from_index=index, to_index=index + 1)
+    size = checkpoint.size
+    async with connection.pipeline():  # what is asked within goes out together
+        asked = await ask_entries(connection, log.log_id, from_index=index, to_index=index + 1)
+        hashes = await on_subtrees(
+            connection, log.log_id, size, lambda read: prove_inclusion(index=index, size=size, read=read)
+        )
+        entries = await asked.fetchall()
     if not entries:
         raise BrokenError(Fault.INDEX, where="ledger.entries", expected=f"entry {index}", found="none", index=index)
-    size = checkpoint.size
-    hashes = await on_subtrees(
-        connection, log.log_id, size, lambda read: prove_inclusion(index=index, size=size, read=read)
-    )
-    check_inclusion(index=index, size=size, leaf=leaf_hash(entries[0]), proof=hashes, root=checkpoint.root)
-    return Inclusion(index=index, entry=entries[0], hashes=tuple(hashes), note=note, checkpoint=checkpoint)
+    entry = bytes(entries[0][1])
+    check_inclusion(index=index, size=size, leaf=leaf_hash(entry), proof=hashes, root=checkpoint.root)
+    return Inclusion(index=index, entry=entry, hashes=tuple(hashes), note=note, checkpoint=checkpoint)
 
 
 async def prove_growth(connection: Connection, log: Log, older: Checkpoint, newer: Checkpoint) -> list[bytes]:

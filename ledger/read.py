@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor
 
 from ledger.errors import BrokenError, Fault, NoSuchLogError
 from ledger.event import Part
@@ -99,12 +99,21 @@ async def read_entries(connection: Connection, log_id: int, *, from_index: int, 
     Raises:
         BrokenError: if an entry is missing between two others.
     """
-    bounds = {"log_id": log_id, "from_index": from_index, "to_index": to_index}
-    rows = await (await connection.execute(QUERIES["entries_between"], bounds, binary=True)).fetchall()
+    rows = await (await ask_entries(connection, log_id, from_index=from_index, to_index=to_index)).fetchall()
     for expected, (index, _) in enumerate(rows, start=from_index):
         if index != expected:
             raise BrokenError(Fault.INDEX, where="ledger.entries", expected=expected, found=index, index=expected)
     return [bytes(entry) for _, entry in rows]
+
+
+async def ask_entries(
+    connection: Connection, log_id: int, *, from_index: int, to_index: int
+) -> AsyncCursor[tuple[int, bytes]]:
+    """
+    Ask for the entries from_index … to_index - 1 that exist; their indices and bytes come, in order, when fetched.
+    """
+    bounds = {"log_id": log_id, "from_index": from_index, "to_index": to_index}
+    return await connection.execute(QUERIES["entries_between"], bounds, binary=True)
 
 
 async def iterate_entries(

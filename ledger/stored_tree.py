@@ -105,12 +105,12 @@ async def read_tiles(connection: Connection, log_id: int, places: Iterable[Place
     leaves = [place for place in wanted if place[2] < TILE_WIDTH and place[0] == 0]
     above = [place for place in wanted if place[2] < TILE_WIDTH and place[0] > 0]
     async with connection.pipeline():
-        cursors = (
+        asked = (
             await _ask(connection, "complete_tiles", log_id, levels=_levels(complete), tiles=[p[1] for p in complete]),
             await _ask(connection, "leaves_of_stretches", log_id, **_stretches(leaves)),
             await _ask(connection, "tile_roots", log_id, levels=[p[0] - 1 for p in above], **_stretches(above)),
         )
-    stored, leaf_rows, root_rows = [await cursor.fetchall() for cursor in cursors]
+    stored, leaf_rows, root_rows = [await cursor.fetchall() if cursor else [] for cursor in asked]
     hashes: dict[tuple[int, int], bytes] = {}
     for index, leaf in leaf_rows:
         hashes[0, index] = bytes(leaf)
@@ -131,7 +131,10 @@ async def read_tiles(connection: Connection, log_id: int, places: Iterable[Place
     return tiles
 
 
-async def _ask(connection: Connection, query: str, log_id: int, **columns: Sequence[int]) -> AsyncCursor[Any]:
+async def _ask(connection: Connection, query: str, log_id: int, **columns: Sequence[int]) -> AsyncCursor[Any] | None:
+    """Ask for the rows at these places; for none, nothing is asked."""
+    if not any(columns.values()):
+        return None
     cursor = connection.cursor(binary=True)
     return await cursor.execute(TILE_QUERIES[query], {"log_id": log_id, **columns})
 

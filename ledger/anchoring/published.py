@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from ledger.anchoring.anchor_log import QUERIES
 from ledger.anchoring.judging import stamped_note
@@ -72,28 +72,13 @@ async def read_published_checkpoint(
     Raises:
         BrokenError: if what is stored is not signed by one of `keys`, or a cosignature of the policy's is bad.
     """
-    newest = await read_newest_signed(connection, log, keys=keys)
-    if newest is None:
+    cosigned = await _read_to_publish(connection, log, keys=keys, policy=policy)
+    if cosigned is None:
         return None
-    checkpoint, stored = newest
-    # A policy whose quorum is nobody says in so many words that it asks for none.
-    if policy is None or log.tenant is not None or policy.is_met_by(frozenset()):
-        note, by = await _joined(connection, log, checkpoint.size, stored)
-        return await _published(connection, log, note, checkpoint, by)
-    size = await _newest_with_quorum(connection, log, policy, to_size=checkpoint.size)
-    if size is None:
-        return None
-    row = await (
-        await connection.execute(QUERIES["checkpoint_of_size"], {"log_id": log.log_id, "size": size})
-    ).fetchone()
-    note, by = await _joined(connection, log, size, bytes(row[0]) if row else b"")
-    checkpoint = read_checkpoint(note, keys, where="ledger.checkpoints", origin=log.origin)
-    try:
-        policy.check(note, logs=keys)
-    except UnwitnessedError as error:  # rows that name witnesses, and lines that are not theirs
-        where = f"ledger.cosignatures of size {size}"
-        raise BrokenError(Fault.SIGNATURE, where=where, expected="the quorum's cosignatures", found=error) from error
-    return await _published(connection, log, note, checkpoint, by)
+    stamped = await read_newest_stamp(connection, log.log_id, to_size=cosigned.checkpoint.size)
+    return Published(
+        note=cosigned.note, checkpoint=cosigned.checkpoint, cosigned_by=cosigned.cosigned_by, stamped=stamped
+    )
 
 
 async def read_to_publish(
@@ -106,13 +91,13 @@ async def read_to_publish(
         NoCheckpointError: if there is none yet; with a policy, because too few witnesses have seen any.
         BrokenError: as `read_published_checkpoint`.
     """
-    published = await read_published_checkpoint(connection, log, keys=[key], policy=policy)
-    if published is None:
+    cosigned = await _read_to_publish(connection, log, keys=[key], policy=policy)
+    if cosigned is None:
         missing = "" if policy is None or log.tenant is not None else " that enough witnesses have cosigned"
         raise NoCheckpointError(
             f"log {log.origin} has no signed checkpoint yet{missing}: `lakeproof up` sees to it soon after an append"
         )
-    return published.note, published.checkpoint
+    return cosigned.note, cosigned.checkpoint
 
 
 async def read_newest_signed(
@@ -182,9 +167,15 @@ async def read_newest_stamp(connection: Connection, log_id: int, *, to_size: int
 
 async def read_cosigned_note(connection: Connection, log: Log, *, size: int, note: bytes) -> bytes:
     """
-    Return the signed note of the checkpoint of that size with the cosignatures that are kept, whether enough or not.
+    Return `note`, signed at that size, with the cosignatures that are kept, whether enough or not.
+
+    Raises:
+        BrokenError: (`Fault.CHECKPOINT`) if what is kept is no note with lines.
     """
-    return (await _joined(connection, log, size, note))[0]
+    found = await _read_cosigned(connection, log, to_size=size)
+    if found is None or found.size != size:
+        return note
+    return _joined(log, found, note)
 
 
 async def _newest_with_quorum(connection: Connection, log: Log, policy: Policy, *, to_size: int) -> int | None:
@@ -199,21 +190,68 @@ async def _newest_with_quorum(connection: Connection, log: Log, policy: Policy, 
     return None
 
 
-async def _published(
-    connection: Connection, log: Log, note: bytes, checkpoint: Checkpoint, by: Sequence[str]
-) -> Published:
-    stamped = await read_newest_stamp(connection, log.log_id, to_size=checkpoint.size)
-    return Published(note=note, checkpoint=checkpoint, cosigned_by=tuple(by), stamped=stamped)
+async def _read_to_publish(
+    connection: Connection, log: Log, *, keys: Sequence[VerifierKey], policy: Policy | None
+) -> _Cosigned | None:
+    found = await _read_cosigned(connection, log)
+    if found is None:
+        return None
+    newest = read_checkpoint(found.note, keys, where="ledger.checkpoints", origin=log.origin)
+    # A policy whose quorum is nobody says in so many words that it asks for none.
+    if policy is None or log.tenant is not None or policy.is_met_by(frozenset()):
+        return _Cosigned(note=_joined(log, found, found.note), checkpoint=newest, cosigned_by=found.names)
+    size = await _newest_with_quorum(connection, log, policy, to_size=newest.size)
+    if size is None:
+        return None
+    found = await _read_cosigned(connection, log, to_size=size)
+    note = b"" if found is None or found.size != size else _joined(log, found, found.note)
+    checkpoint = read_checkpoint(note, keys, where="ledger.checkpoints", origin=log.origin)
+    try:
+        policy.check(note, logs=keys)
+    except UnwitnessedError as error:  # rows that name witnesses, and lines that are not theirs
+        where = f"ledger.cosignatures of size {size}"
+        raise BrokenError(Fault.SIGNATURE, where=where, expected="the quorum's cosignatures", found=error) from error
+    return _Cosigned(note=note, checkpoint=checkpoint, cosigned_by=found.names if found else ())
 
 
-async def _joined(connection: Connection, log: Log, size: int, note: bytes) -> tuple[bytes, list[str]]:
-    """Return a stored note with the cosignatures under it as lines behind its own, and whose they are."""
-    cursor = await connection.execute(QUERIES["cosignatures_of"], {"log_id": log.log_id, "size": size}, binary=True)
-    rows = await cursor.fetchall()
+class _Cosigned(NamedTuple):
+    """A checkpoint that may leave, and who stands under it."""
+
+    note: bytes
+    checkpoint: Checkpoint
+    cosigned_by: tuple[str, ...]
+
+
+class _Found(NamedTuple):
+    """A checkpoint as it is stored, and the lines that are kept of others."""
+
+    size: int
+    note: bytes
+    lines: tuple[tuple[str, bytes, bytes], ...]
+    """Name, key id and signature."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted({name for name, _, _ in self.lines}))
+
+
+async def _read_cosigned(connection: Connection, log: Log, *, to_size: int = SIZE_MAX) -> _Found | None:
+    """Return the newest checkpoint up to a size with what is kept under it, or None; nothing is verified."""
+    parameters = {"log_id": log.log_id, "to_size": to_size}
+    row = await (await connection.execute(QUERIES["cosigned_checkpoint"], parameters, binary=True)).fetchone()
+    if row is None:
+        return None
+    size, note, *columns = row
+    lines = tuple(zip(*(column or () for column in columns), strict=True))
+    return _Found(size=size, note=bytes(note), lines=lines)
+
+
+def _joined(log: Log, found: _Found, note: bytes) -> bytes:
+    """Return a note with the cosignatures under it as lines behind its own."""
     try:
         text, own = parse_note(note)
-        added = [Signature(name=name, key_id=bytes(key), signature=bytes(sig)) for name, key, sig in rows]
-        return format_note(text, (*own, *added)), sorted({line.name for line in added})
+        added = [Signature(name=name, key_id=bytes(key), signature=bytes(said)) for name, key, said in found.lines]
+        return format_note(text, (*own, *added))
     except FormatError as error:
-        where = f"checkpoint of {log.origin} at size {size}"
+        where = f"checkpoint of {log.origin} at size {found.size}"
         raise BrokenError(Fault.CHECKPOINT, where=where, expected="a note and its lines", found=error) from error

@@ -39,15 +39,22 @@ GROUP BY size
 ORDER BY size DESC
 LIMIT %(limit)s
 
--- name: checkpoint_of_size
--- One signed checkpoint.
-SELECT note FROM ledger.checkpoints WHERE log_id = %(log_id)s AND size = %(size)s
-
--- name: cosignatures_of
--- The cosignatures under one checkpoint, in an order that does not change.
-SELECT name, key_id, signature FROM ledger.cosignatures
-WHERE log_id = %(log_id)s AND size = %(size)s
-ORDER BY name, key_id
+-- name: cosigned_checkpoint
+-- The newest signed checkpoint up to a size, and the cosignatures under it, in an order that does not change.
+SELECT c.size, c.note, s.names, s.key_ids, s.signatures
+FROM (
+    SELECT log_id, size, note FROM ledger.checkpoints
+    WHERE log_id = %(log_id)s AND size <= %(to_size)s
+    ORDER BY size DESC
+    LIMIT 1
+) AS c
+CROSS JOIN LATERAL (
+    SELECT
+        array_agg(name ORDER BY name, key_id) AS names,
+        array_agg(key_id ORDER BY name, key_id) AS key_ids,
+        array_agg(signature ORDER BY name, key_id) AS signatures
+    FROM ledger.cosignatures WHERE log_id = c.log_id AND size = c.size
+) AS s
 
 -- name: newest_stamp
 -- The newest time stamp on a checkpoint that is not larger than a size.
