@@ -16,7 +16,7 @@ from random import Random
 from types import EllipsisType
 from typing import Any, Final, TypeAlias
 
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Composed, Identifier
 
 from ledger.commands.room import LogRoom
 from ledger.commands.verifying_room import verify_log
@@ -137,24 +137,34 @@ class World:
 
     async def restore(self, tampered: Tampered) -> None:
         """Put every row back that is not as it was."""
-        async with self.owner.transaction():
-            for table, keys in KEYS.items():
-                names = {"t": Identifier(table), "keys": SQL(", ").join(map(Identifier, keys))}
-                if tampered.all_rows:
-                    await self.owner.execute(SQL("TRUNCATE ledger.{t} CASCADE").format(**names))
-                else:
-                    await self.owner.execute(_REMOVE_OTHERS.format(**names))
-                await self.owner.execute(_PUT_BACK.format(**names))
+        await self.owner.execute("SELECT saved.put_back(%s)", (tampered.all_rows,))
 
 
-_REMOVE_OTHERS: Final = SQL(
-    "DELETE FROM ledger.{t} WHERE ctid = ANY (ARRAY("
-    "SELECT x.ctid FROM ledger.{t} AS x LEFT JOIN saved.{t} AS s USING ({keys}) WHERE s.* IS DISTINCT FROM x.*))"
+async def save(owner: Connection) -> None:
+    """Copy every table as it is now, and make the function that puts every row back that is not as it is here."""
+    steps: list[Composed] = []
+    for table, keys in KEYS.items():
+        names = {"t": Identifier(table), "keys": SQL(", ").join(map(Identifier, keys))}
+        await owner.execute(SQL("CREATE TABLE saved.{t} AS TABLE ledger.{t}").format(**names))
+        await owner.execute(SQL("ANALYZE ledger.{t}, saved.{t}").format(**names))
+        steps.append(_PUT_BACK.format(**names))
+    await owner.execute(_FUNCTION.format(SQL("").join(steps)))
+
+
+_FUNCTION: Final = SQL(
+    "CREATE FUNCTION saved.put_back(all_rows boolean) RETURNS void LANGUAGE plpgsql AS $$ BEGIN {} END $$"
 )
-_PUT_BACK: Final = SQL(
-    "INSERT INTO ledger.{t} OVERRIDING SYSTEM VALUE "
-    "SELECT s.* FROM saved.{t} AS s LEFT JOIN ledger.{t} AS x USING ({keys}) WHERE x.ctid IS NULL"
-)
+_PUT_BACK: Final = SQL("""
+    IF all_rows THEN
+        TRUNCATE ledger.{t} CASCADE;
+    ELSE
+        DELETE FROM ledger.{t} WHERE ctid = ANY (ARRAY(
+            SELECT x.ctid FROM ledger.{t} AS x LEFT JOIN saved.{t} AS s USING ({keys}) WHERE s.* IS DISTINCT FROM x.*
+        ));
+    END IF;
+    INSERT INTO ledger.{t} OVERRIDING SYSTEM VALUE
+    SELECT s.* FROM saved.{t} AS s LEFT JOIN ledger.{t} AS x USING ({keys}) WHERE x.ctid IS NULL;
+""")
 
 
 Tampering: TypeAlias = Callable[[World, Random], Awaitable[Tampered]]

@@ -18,7 +18,6 @@ from typing import Final
 from uuid import UUID
 
 from psycopg import AsyncConnection
-from psycopg.sql import SQL, Identifier
 
 from lakeproof.log_room import InstalledLogs
 from lakeproof.provision import Installation, create_tenant_log
@@ -37,7 +36,7 @@ from ledger.tiles import Tile
 from tests.ledger.erasing import ADA, EVE
 from tests.ledger.logs import START, TYPES, WORDS
 from tests.ledger.rooms import make_rooms
-from tests.ledger.tampering import KEYS, LogState, World
+from tests.ledger.tampering import LogState, World, save
 
 TENANTS: Final = (UUID(int=0xA), UUID(int=0xB))
 SIZES: Final = ((90, 256, 401, 520), (40, 300, 301, 310))
@@ -83,9 +82,7 @@ async def open_world(
             await _write(appender, installation.as_role(roles.signer), keys, auditor, Random(seed))  # noqa: S311
         await owner.execute(PREPARATION.encode())
         await _keep_roots(owner)
-        for table in KEYS:
-            await owner.execute(SQL("CREATE TABLE saved.{0} AS TABLE ledger.{0}").format(Identifier(table)))
-            await owner.execute(SQL("ANALYZE ledger.{0}, saved.{0}").format(Identifier(table)))
+        await save(owner)
         room = _Room(
             foundation=rooms.foundation,
             connection=auditor,
