@@ -76,6 +76,7 @@ def server_settings(files: ServerFiles, age: Path) -> dict[str, str]:
         "unix_socket_directories": str(files.run),
         "unix_socket_permissions": "0700",
         "password_encryption": "scram-sha-256",
+        "authentication_timeout": "10s",  # until then who connects and says nothing holds up whatever waits for all
         "extension_control_path": f"{age}/share:$system",
         "dynamic_library_path": f"{age}/lib:$libdir",
         "shared_preload_libraries": "age",  # LOAD is for superusers, and roles of tenants are none
