@@ -24,6 +24,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 from urllib.error import URLError
 
@@ -139,7 +140,9 @@ def make_cloud(endpoint: str) -> Cloud:
     return Cloud(endpoint=endpoint, bucket=name, queue=queue)
 
 
+@cache
 def _client(endpoint: str, service: str) -> Any:
+    """Return the one client of a service there: any thread may use it, and making one reads megabytes of JSON."""
     import boto3  # here: it takes half a second to import
 
     return boto3.session.Session().client(
