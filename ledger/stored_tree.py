@@ -6,10 +6,8 @@ Tiles and leaf hashes are given out as they are stored, for those who compare th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
-
-from psycopg import AsyncCursor
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from ledger.edge import edge_places, frontier_of
 from ledger.errors import BrokenError, Fault, LedgerError
@@ -104,21 +102,24 @@ async def read_tiles(connection: Connection, log_id: int, places: Iterable[Place
     complete = [place for place in wanted if place[2] == TILE_WIDTH]
     leaves = [place for place in wanted if place[2] < TILE_WIDTH and place[0] == 0]
     above = [place for place in wanted if place[2] < TILE_WIDTH and place[0] > 0]
-    async with connection.pipeline():
-        asked = (
-            await _ask(connection, "complete_tiles", log_id, levels=_levels(complete), tiles=[p[1] for p in complete]),
-            await _ask(connection, "leaves_of_stretches", log_id, **_stretches(leaves)),
-            await _ask(connection, "tile_roots", log_id, levels=[p[0] - 1 for p in above], **_stretches(above)),
-        )
-    stored, leaf_rows, root_rows = [await cursor.fetchall() if cursor else [] for cursor in asked]
+    asked = {
+        "log_id": log_id,
+        "tile_levels": [level for level, _, _ in complete],
+        "tiles": [index for _, index, _ in complete],
+        "leaf_firsts": [index * TILE_WIDTH for _, index, _ in leaves],
+        "leaf_ends": [index * TILE_WIDTH + width for _, index, width in leaves],
+        "root_levels": [level - 1 for level, _, _ in above],
+        "root_firsts": [index * TILE_WIDTH for _, index, _ in above],
+        "root_ends": [index * TILE_WIDTH + width for _, index, width in above],
+    }
+    cursor = await connection.execute(TILE_QUERIES["tiles_and_what_is_below"], asked, binary=True)
     hashes: dict[tuple[int, int], bytes] = {}
-    for index, leaf in leaf_rows:
-        hashes[0, index] = bytes(leaf)
-    for level, index, root in root_rows:
-        hashes[level + 1, index] = parse_tile_root(bytes(root))
     tiles: dict[Place, Tile] = {}
-    for level, index, packed in stored:
-        tiles[level, index, TILE_WIDTH] = Tile.parse(bytes(packed), level=level, index=index)
+    for kind, level, index, stored in await cursor.fetchall():
+        if kind == "tile":
+            tiles[level, index, TILE_WIDTH] = Tile.parse(bytes(stored), level=level, index=index)
+        else:
+            hashes[level, index] = bytes(stored) if kind == "leaf" else parse_tile_root(bytes(stored))
     for level, index, width in (*leaves, *above):
         first = index * TILE_WIDTH
         if all((level, at) in hashes for at in range(first, first + width)):
@@ -129,23 +130,3 @@ async def read_tiles(connection: Connection, log_id: int, places: Iterable[Place
             where = f"ledger.tiles level {level} tile {index}"
             raise BrokenError(Fault.TILE, where=where, expected=f"{width} hashes", found="not all of them")
     return tiles
-
-
-async def _ask(connection: Connection, query: str, log_id: int, **columns: Sequence[int]) -> AsyncCursor[Any] | None:
-    """Ask for the rows at these places; for none, nothing is asked."""
-    if not any(columns.values()):
-        return None
-    cursor = connection.cursor(binary=True)
-    return await cursor.execute(TILE_QUERIES[query], {"log_id": log_id, **columns})
-
-
-def _levels(places: Sequence[Place]) -> list[int]:
-    return [level for level, _, _ in places]
-
-
-def _stretches(places: Sequence[Place]) -> dict[str, list[int]]:
-    """Return where the hashes of partial tiles begin and end on their levels."""
-    return {
-        "firsts": [index * TILE_WIDTH for _, index, _ in places],
-        "ends": [index * TILE_WIDTH + width for _, index, width in places],
-    }

@@ -36,7 +36,7 @@ from tests.ledger.fault_trials import AppendTrial, check_told
 from tests.ledger.fault_worker import killed
 
 SEEDS = {"append": range(100, 105), "seal": range(200, 203), "sign": range(300, 303), "erase": range(400, 404)}
-SAMPLE = 8
+SAMPLE = 6
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def test_whatever_fails_everyone_is_told_the_truth_and_may_try_again(
     async with asyncio.TaskGroup() as points:
         for operation, seeds in SEEDS.items():
             points.create_task(run(operation, seeds))
-    assert sum(reached.values()) > 90
+    assert sum(reached.values()) > 70
     assert len(reached) > 20
 
 

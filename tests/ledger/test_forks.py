@@ -20,7 +20,7 @@ from tests.ledger.forking import FORKS, Arena, honest, seeded
 from tests.ledger.logs import TENANT, rows_of
 from tests.ledger.signing_site import Site, forked
 
-TRIALS_EACH = 20
+TRIALS_EACH = 8
 
 
 @pytest.fixture
