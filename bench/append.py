@@ -18,19 +18,12 @@ Run: `python -m bench.append` (`make bench`). The last line is JSON with all fig
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
-import platform
 import secrets
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -40,13 +33,10 @@ from bench.append_profile import profile, time_of_steps
 from bench.append_shared import LOGS, hundred_logs, idempotency
 from bench.append_sides import bulk, example_event, in_turns, log, new_groups, plain, stock
 from bench.append_worker import together
-from lakeproof.age import fetch_age
-from lakeproof.postgres import EmbeddedServer
+from bench.measuring import circumstances_on, options, publish
+from bench.servers import embedded_server
 from lakeproof.provision import Installation, create_tenant_log, provision
-from lakeproof.settings import load_settings
 
-PROJECT = Path(__file__).resolve().parents[1]
-RESULTS = PROJECT / "bench" / "results" / "append.json"
 CALLERS = (1, 8, 64, 256, 1024)
 LOADED = (64, 256)
 STOCK_CALLERS_MAX = 256
@@ -66,7 +56,6 @@ class Site:
         self.dsn = self.installation.as_role(self.installation.roles.appender)
         with psycopg.connect(admin_dsn, autocommit=True) as connection:
             connection.execute("CREATE TABLE plain (id uuid PRIMARY KEY, entry bytea NOT NULL)")
-            self.server = connection.info.parameter_status("server_version")
 
     def new_log(self) -> int:
         """Make a log."""
@@ -140,13 +129,9 @@ def measure(site: Site, *, callers: Sequence[int], seconds: float) -> dict[str, 
     for name in list(found)[4:]:
         print(name, json.dumps(found[name], indent=1))
     return found | {
-        "machine": f"{os.cpu_count()} x {processor()}",
         "load_before": found_load(),
-        "python": platform.python_version(),
-        "postgresql": site.server,
-        "psycopg": psycopg.__version__,
         "eventsourcing": version("eventsourcing"),
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **circumstances_on(site.admin_dsn),
     }
 
 
@@ -155,39 +140,15 @@ def found_load() -> float:
     return round(os.getloadavg()[2], 2)
 
 
-@contextmanager
-def embedded_server() -> Iterator[str]:
-    """Run a server of this bench's own; yields its owner's connection string."""
-    directory = Path(tempfile.mkdtemp(prefix="lp-bench-", dir="/tmp"))
-    directory.chmod(0o711)  # the server's user may be another than ours
-    server = EmbeddedServer(directory / "home", fetch_age(load_settings(os.environ, directory=PROJECT).cache, print))
-    try:
-        server.start(print)
-        yield server.admin_dsn
-    finally:
-        server.stop()
-        shutil.rmtree(directory)
-
-
-def processor() -> str:
-    """Return the processor's name."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
 def main() -> None:
     """Run the comparison and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options("append", __doc__)
     parser.add_argument("--seconds", type=float, default=1.5, help="for each turn of each side")
     parser.add_argument("--callers", type=int, nargs="+", default=CALLERS)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw figures")
     arguments = parser.parse_args()
     with embedded_server() as admin_dsn:
         found = measure(Site(admin_dsn), callers=arguments.callers, seconds=arguments.seconds)
-    arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    arguments.results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found))
+    publish(found, arguments.results)
 
 
 if __name__ == "__main__":

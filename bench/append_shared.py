@@ -9,14 +9,15 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import LiteralString
 from unittest.mock import patch
 from uuid import uuid4
 
 import psycopg
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from bench.append_sides import example_event, in_turns, log, new_groups
+from bench.servers import new_database
+from bench.waiting import wait_for
 from lakeproof.provision import create_tenant_log, provision
 from ledger.append import CORE_GUARDS, Appender
 from ledger.guards import GuardRegistry
@@ -25,6 +26,10 @@ from ledger.wire import Query, Statement
 
 LOGS = 100
 ROUNDS = 20
+END_TIMEOUT_S = 30.0
+NO_APPENDER = "SELECT 1 WHERE NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'lakeproof appender')"
+FLUSHES = "SELECT sum(fsyncs) FROM pg_stat_io WHERE object = 'wal' AND backend_type = 'client backend'"
+COMMITS = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
 NOTHING = Query("SELECT NULL::integer, NULL::bigint, NULL::bytea WHERE false")
 
 
@@ -41,9 +46,9 @@ def hundred_logs(admin_dsn: str, dsn: str, logs: Sequence[int]) -> dict[str, flo
 
 
 def _rounds(admin_dsn: str, dsn: str, logs: Sequence[int], rounds: int) -> dict[str, float]:
-    before = _counters(admin_dsn)
+    before = asyncio.run(_counters(admin_dsn))
     took_s = asyncio.run(_append_rounds(dsn, logs, rounds))
-    after = _counters(admin_dsn)
+    after = asyncio.run(_counters(admin_dsn))
     return {"ms": 1000 * took_s} | {name: after[name] - before[name] for name in before}
 
 
@@ -57,21 +62,19 @@ async def _append_rounds(dsn: str, logs: Sequence[int], rounds: int) -> float:
         return time.perf_counter() - begin
 
 
-def _counters(admin_dsn: str) -> dict[str, float]:
-    with psycopg.connect(admin_dsn, autocommit=True) as connection:
-        while connection.execute(
-            "SELECT FROM pg_stat_activity WHERE application_name = 'lakeproof appender'"
-        ).fetchone():
-            time.sleep(0.01)  # a session's counts are there when it has ended
-        flushes = connection.execute(
-            "SELECT sum(fsyncs) FROM pg_stat_io WHERE object = 'wal' AND backend_type = 'client backend'"
-        ).fetchone()
-        commits = connection.execute(
-            "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
-        ).fetchone()
+async def _counters(admin_dsn: str) -> dict[str, float]:
+    async with await psycopg.AsyncConnection.connect(admin_dsn, autocommit=True) as connection:
+
+        async def ask(query: LiteralString) -> float | None:
+            row = await (await connection.execute(query)).fetchone()
+            return None if row is None or row[0] is None else float(row[0])
+
+        # A session's counts are there when it has ended.
+        await wait_for(lambda: ask(NO_APPENDER), "the Appender's sessions end", timeout_s=END_TIMEOUT_S, pause_s=0.01)
+        flushes, commits = await ask(FLUSHES), await ask(COMMITS)
     assert flushes is not None
     assert commits is not None
-    return {"flushes": float(flushes[0]), "transactions": float(commits[0])}
+    return {"flushes": flushes, "transactions": commits}
 
 
 def idempotency(admin_dsn: str, *, callers: Sequence[int], seconds: float, rounds: int) -> list[dict[str, object]]:
@@ -101,9 +104,7 @@ def idempotency(admin_dsn: str, *, callers: Sequence[int], seconds: float, round
 
 def _database(admin_dsn: str, name: str) -> tuple[str, str, int]:
     """Make a database with one log; returns the owner's and the Appender's connection strings, and the log."""
-    with psycopg.connect(admin_dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    owner = make_conninfo(admin_dsn, dbname=name)
+    owner = new_database(admin_dsn, name)
     installation = provision(owner, login_password=secrets.token_urlsafe())
     return owner, installation.as_role(installation.roles.appender), create_tenant_log(owner, installation, uuid4())
 

@@ -24,6 +24,7 @@ from eventsourcing.persistence import StoredEvent
 from eventsourcing.postgres import PostgresApplicationRecorder, PostgresDatastore
 from psycopg.conninfo import conninfo_to_dict
 
+from bench.latencies import latencies
 from ledger.append import CORE_GUARDS, Appender
 from ledger.event import Event, Part, PreparedEvent, prepare, random_group_id
 from ledger.guards import GuardRegistry
@@ -182,12 +183,7 @@ async def bulk(dsn: str, log_id: int, groups: Sequence[Group]) -> float:
 
 def figures(took: Took, elapsed_s: float) -> dict[str, float]:
     """Return rate and latencies of one turn."""
-    centiles = statistics.quantiles(took, n=100)
-    return {
-        "per_second": round(len(took) / elapsed_s),
-        "p50_ms": round(1000 * centiles[49], 3),
-        "p99_ms": round(1000 * centiles[98], 3),
-    }
+    return {"per_second": round(len(took) / elapsed_s), **latencies([1000 * each for each in took])}
 
 
 def median_of(rounds: Sequence[dict[str, float]]) -> dict[str, float]:

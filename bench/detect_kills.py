@@ -13,21 +13,16 @@ Run: `python bench/detect_kills.py`. The last line is JSON with all figures; the
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
-import platform
 import random
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +30,9 @@ import psycopg
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
+from bench.measuring import PROJECT, circumstances, options, publish
+from bench.servers import directory_on_disk
+from bench.waiting import NotSeenError, wait_for
 from lakeproof.demo.people import PEOPLE, PERSONAL, people
 from lakeproof.detecting import open_room
 from lakeproof.foundation import open_foundation
@@ -45,8 +43,6 @@ from lakeproof.up import serving
 from ledger.entry import Entry, parse_entry
 from spark_detect.supervise import supervise
 
-PROJECT = Path(__file__).resolve().parents[1]
-RESULTS = PROJECT / "bench" / "results" / "detect_kills.json"
 VICTIMS = {"driver": "-m spark_detect.process", "virtual machine": "bin/java", "workers": "-m spark_detect.daemon"}
 ROWS = 20
 END_TIMEOUT_S = 300.0
@@ -128,16 +124,16 @@ async def play(kills: int, directory: Path, seed: int) -> dict[str, Any]:
         **found,
         "seconds": round(time.monotonic() - began),
         "seed": seed,
-        "machine": f"{os.cpu_count()} x {platform.machine()}",
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **circumstances(),
     }
 
 
 async def settle(writers: list[Writer], dsn: str) -> dict[str, Any]:
     """Wait until every snapshot has a scan; return what is lost, repeated or wrong."""
-    deadline = time.monotonic() + END_TIMEOUT_S
+    counts: dict[str, Any] = {}
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
-        while True:
+
+        async def look() -> dict[str, Any] | None:
             lost = repeated = failed = findings_wrong = 0
             for writer in writers:
                 table = await asyncio.to_thread(writer.table.refresh)
@@ -155,9 +151,12 @@ async def settle(writers: list[Writer], dsn: str) -> dict[str, Any]:
                 findings_wrong += sum(
                     found[snapshot, column] != 1 for snapshot in snapshots for column in PERSONAL if scans[snapshot]
                 )
-            if not lost or time.monotonic() > deadline:
-                return {"lost": lost, "repeated": repeated, "failed": failed, "findings_wrong": findings_wrong}
-            await asyncio.sleep(0.5)
+            counts.update(lost=lost, repeated=repeated, failed=failed, findings_wrong=findings_wrong)
+            return None if lost else counts
+
+        with suppress(NotSeenError):  # then what is lost stands in the figures
+            await wait_for(look, "a scan of every snapshot", timeout_s=END_TIMEOUT_S, pause_s=0.5)
+    return counts
 
 
 async def read(connection: psycopg.AsyncConnection[Any], log_id: int) -> list[Entry]:
@@ -172,20 +171,13 @@ async def read(connection: psycopg.AsyncConnection[Any], log_id: int) -> list[En
 
 def main() -> None:
     """Run the bench and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options("detect_kills", __doc__)
     parser.add_argument("--kills", type=int, default=32)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw figures")
     arguments = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="lp-bench-", dir="/tmp"))
-    directory.chmod(0o711)  # the server's user may be another than ours
-    try:
+    with directory_on_disk() as directory:
         found = asyncio.run(play(arguments.kills, directory, arguments.seed))
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    arguments.results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found))
+    publish(found, arguments.results)
     sys.exit(1 if found["lost"] or found["repeated"] or found["failed"] or found["findings_wrong"] else 0)
 
 

@@ -14,16 +14,9 @@ Run: `python bench/detect_latency.py`. The last line is JSON with all figures.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import os
-import platform
-import shutil
 import statistics
-import tempfile
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,6 +27,10 @@ import pyspark
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
+from bench.latencies import latencies
+from bench.measuring import PROJECT, circumstances, options, publish
+from bench.servers import directory_on_disk
+from bench.waiting import wait_for
 from lakeproof.demo.people import PEOPLE, people
 from lakeproof.detecting import open_room
 from lakeproof.foundation import open_foundation
@@ -50,8 +47,6 @@ from spark_detect.scan import run_task
 from spark_detect.supervise import supervise
 from spark_detect.tasks import FileSlice, Range, Scan, ScannedColumn, Task
 
-PROJECT = Path(__file__).resolve().parents[1]
-RESULTS = PROJECT / "bench" / "results" / "detect_latency.json"
 ROWS = 10_000
 WARM_UP = 5
 FIRST_TIMEOUT_S = 120.0
@@ -86,10 +81,10 @@ async def measure(commits: int, directory: Path) -> dict[str, Any]:
                         before = await _size(connection, tenant.log_id)
                         await asyncio.to_thread(table.append, data)
                         timeout_s = FIRST_TIMEOUT_S if number == 0 else FIND_TIMEOUT_S
-                        settled, found, pause_s = await _found(connection, tenant.log_id, before, timeout_s)
+                        settled, found, pause_ms = await _found(connection, tenant.log_id, before, timeout_s)
                         if number >= WARM_UP:
-                            took.append((found.recorded_at - settled.recorded_at).total_seconds())
-                            seen.append(pause_s)
+                            took.append(1_000 * (found.recorded_at - settled.recorded_at).total_seconds())
+                            seen.append(pause_ms)
                 file = await asyncio.to_thread(lambda: next(iter(table.refresh().scan().plan_files())).file.file_path)
                 bare = _bare(room.lake(), tenant.tenant, tenant.origin, file)
             finally:
@@ -100,15 +95,13 @@ async def measure(commits: int, directory: Path) -> dict[str, Any]:
         "rows": ROWS,
         "columns": len(PEOPLE.names),
         "commits": commits,
-        "commit_to_finding": figures(took),
-        "commit_to_finding_seen_by_a_reader": figures(seen),
-        "bare_scan_in_process": figures(bare),
+        "commit_to_finding": latencies(took),
+        "commit_to_finding_seen_by_a_reader": latencies(seen),
+        "bare_scan_in_process": latencies(bare),
         "ratio_p50": round(statistics.median(took) / statistics.median(bare), 2),
         "goal_ms": {"p50": 200, "p95": 400},
-        "machine": f"{os.cpu_count()} x {platform.machine()}",
         "spark": pyspark.__version__,
-        "python": platform.python_version(),
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **circumstances(),
     }
 
 
@@ -128,24 +121,25 @@ async def _size(connection: psycopg.AsyncConnection[Any], log_id: int) -> int:
 async def _found(
     connection: psycopg.AsyncConnection[Any], log_id: int, before: int, timeout_s: float
 ) -> tuple[Entry, Entry, float]:
-    """Return the commit's settled entry and its first finding's, and when that was seen."""
-    deadline = time.monotonic() + timeout_s
+    """Return the commit's settled entry and its first finding's, and how many milliseconds after it that was seen."""
     query = "SELECT entry FROM ledger.entries WHERE log_id = %s AND index >= %s AND type = ANY(%s) ORDER BY index"
-    while True:
+
+    async def look() -> tuple[Entry, Entry, float] | None:
         rows = await (
             await connection.execute(query, (log_id, before, ["commit.settled", "detection.found"]))
         ).fetchall()
         entries = [parse_entry(bytes(row[0])) for row in rows]
         found = [entry for entry in entries if entry.type == "detection.found"]
-        if found:
-            settled = next(entry for entry in entries if entry.type == "commit.settled")
-            return settled, found[0], (datetime.now(UTC) - settled.recorded_at).total_seconds()
-        assert time.monotonic() < deadline, f"no finding within {timeout_s} s"
-        await asyncio.sleep(0.002)
+        if not found:
+            return None
+        settled = next(entry for entry in entries if entry.type == "commit.settled")
+        return settled, found[0], 1_000 * (datetime.now(UTC) - settled.recorded_at).total_seconds()
+
+    return await wait_for(look, "a finding", timeout_s=timeout_s, pause_s=0.002)
 
 
 def _bare(lake: Lake, tenant: UUID, origin: str, file: str) -> list[float]:
-    """Return how long a scan of one of the files takes here, in seconds."""
+    """Return how long a scan of one of the files takes here, in milliseconds."""
     warm_up()
     columns = tuple(ScannedColumn(field_id=number, path=name) for number, name in enumerate(PEOPLE.names, start=1))
     scan = Scan(
@@ -175,34 +169,19 @@ def _bare(lake: Lake, tenant: UUID, origin: str, file: str) -> list[float]:
     for _ in range(WARM_UP + 20):
         began = time.perf_counter()
         result = run_task(task, lake)
-        took.append(time.perf_counter() - began)
+        took.append(1_000 * (time.perf_counter() - began))
         assert result.rows == ROWS, result
     return took[WARM_UP:]
 
 
-def figures(took: Sequence[float]) -> dict[str, float]:
-    """Return latencies in milliseconds."""
-    centiles = statistics.quantiles(took, n=100)
-    return {name: round(1000 * value, 1) for name, value in (
-        ("min_ms", min(took)), ("p50_ms", centiles[49]), ("p95_ms", centiles[94]), ("max_ms", max(took)),
-    )}  # fmt: skip
-
-
 def main() -> None:
     """Run the bench and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options("detect_latency", __doc__)
     parser.add_argument("--commits", type=int, default=60)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw figures")
     arguments = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="lp-bench-", dir="/tmp"))
-    directory.chmod(0o711)  # the server's user may be another than ours
-    try:
+    with directory_on_disk() as directory:
         found = asyncio.run(measure(arguments.commits, directory))
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    arguments.results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found))
+    publish(found, arguments.results)
 
 
 if __name__ == "__main__":

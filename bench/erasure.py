@@ -1,30 +1,29 @@
 """
-How long it takes to erase one person of many: 10,000 payload parts among a million. `python -m bench.erasure`.
+How long it takes to erase one person of many: 10,000 payload parts among a million.
 
-The claim: an erasure is carried out within a second, whatever else the log holds. Prints one JSON line.
+Claim: an erasure is carried out within a second, whatever else the log holds.
+
+Run: `python -m bench.erasure`. The last line is JSON with all figures.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import psycopg
 from psycopg import AsyncConnection
 
-from lakeproof.age import fetch_age
-from lakeproof.postgres import EmbeddedServer
+from bench.append_sides import new_id
+from bench.measuring import circumstances_on, options, publish
+from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
-from lakeproof.settings import load_settings
 from ledger.append import CORE_GUARDS, Appender
 from ledger.erase import Asked, Eraser
-from ledger.event import random_group_id
 from ledger.events import ErasureReason
 from ledger.guards import GuardRegistry
 from ledger.key_encryption import open_key_encryption
@@ -46,15 +45,11 @@ FROM generate_series(0, %(parts)s - 1) AS n
 
 def main() -> None:
     """Fill a log's parts, erase one person, and print how long that took."""
-    with tempfile.TemporaryDirectory(prefix="lp-") as name:
-        home = Path(name)
-        home.chmod(0o711)
-        server = EmbeddedServer(home / "home", fetch_age(load_settings(os.environ, directory=Path.cwd()).cache, print))
-        try:
-            server.start(lambda _: None)
-            print(json.dumps(asyncio.run(measure(server.admin_dsn, home / "keys"))))
-        finally:
-            server.stop()
+    arguments = options("erasure", __doc__).parse_args()
+    with embedded_server() as admin_dsn, tempfile.TemporaryDirectory() as directory:
+        measured = asyncio.run(measure(admin_dsn, Path(directory) / "keys"))
+        found = {"bench": "erasure", **measured, **circumstances_on(admin_dsn)}
+    publish(found, arguments.results)
 
 
 async def measure(admin_dsn: str, keys_directory: Path) -> dict[str, float]:
@@ -77,23 +72,12 @@ async def measure(admin_dsn: str, keys_directory: Path) -> dict[str, float]:
         await AsyncConnection.connect(installation.as_role(roles.eraser), autocommit=True) as connection,
     ):
         log = next(log for log in await read_logs(connection) if log.log_id == log_id)
-        eraser = Eraser(connection, appender, keys, new_group_id=_new_id)
+        eraser = Eraser(connection, appender, keys, new_group_id=new_id)
         started = time.perf_counter()
-        asked = Asked(reason=ErasureReason.REQUEST, at=_now())
+        asked = Asked(reason=ErasureReason.REQUEST, at=datetime.now(UTC))
         erased = await eraser.erase_subject(log, ONE, asked)
         elapsed_s = time.perf_counter() - started
     return {"parts": PARTS, "erased": erased.parts, "elapsed_s": round(elapsed_s, 3)}
-
-
-def _new_id() -> UUID:
-    """Return a fresh UUIDv7."""
-    return random_group_id(now_ms=time.time_ns() // 1_000_000, random=os.urandom(10))
-
-
-def _now() -> datetime:
-    """Return the time, aware, in UTC."""
-
-    return datetime.now(UTC)
 
 
 if __name__ == "__main__":

@@ -12,39 +12,24 @@ Run: `python -m bench.faults`; `--point append/4/12/40001/WELL` runs one point a
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
-import platform
 import secrets
-import shutil
-import signal
-import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
-from select import select
 
-import psycopg
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
-
-from bench.append import PROJECT, processor
-from lakeproof.age import fetch_age
+from bench.measuring import circumstances_on, options, publish
+from bench.servers import directory_in_memory, new_database, server_in_memory, stop_at_once
 from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import Installation, provision
 from lakeproof.server_files import SOCKET_NAME
-from lakeproof.server_process import postmaster_pid
-from lakeproof.settings import load_settings
 from tests.ledger.appending import confirm
 from tests.ledger.fault_files import file_faults
 from tests.ledger.fault_site import Site, open_site
@@ -60,10 +45,8 @@ from tests.ledger.fault_table import (
 )
 from tests.ledger.fault_worker import killed
 
-RESULTS = PROJECT / "bench" / "results" / "faults.json"
 SAMPLE = 25
 """Points of one seed and operation; another seed draws another batch."""
-PASSWORD = secrets.token_urlsafe()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +96,7 @@ async def _work(share: Share) -> Found:
     found, seeds = Found(), count(share.first, share.step)
 
     async def slot(place: Place) -> None:
-        with short_directory() as directory:
+        with directory_in_memory() as directory:
             async with open_site(place.database, place.installation, share.target, directory) as site:
                 while sum(found.points.values()) < share.points:
                     await run_seed(Table(), site, next(seeds), found, share.points)
@@ -166,7 +149,7 @@ async def run_costly(server: EmbeddedServer, place: Place, points: int, point: P
         await site.connect()
 
     table = Table(stop=stop, kill=killed)
-    with short_directory() as directory, file_faults():
+    with directory_in_memory() as directory, file_faults():
         async with open_site(database, installation, server.files.run / SOCKET_NAME, directory) as site:
             if point is not None:
                 course = await table.course(site, point.operation, point.seed)
@@ -182,66 +165,25 @@ async def run_costly(server: EmbeddedServer, place: Place, points: int, point: P
     return found
 
 
-def stop_at_once(server: EmbeddedServer) -> None:
-    """Do what `pg_ctl stop -m immediate` does, and start again: the server recovers from its write-ahead log."""
-    pid = postmaster_pid(server.files.data)
-    assert pid is not None
-    process = os.pidfd_open(pid)
-    os.kill(pid, signal.SIGQUIT)
-    select([process], [], [])  # until it has ended
-    os.close(process)
-    server.start(lambda _: None)
-
-
-@contextmanager
-def short_directory() -> Iterator[Path]:
-    """Yield a directory in memory, if there is such, whose path is short enough for a socket."""
-    memory = Path("/dev/shm")  # noqa: S108 - a private directory is made in it
-    directory = Path(tempfile.mkdtemp(prefix="lp-", dir=memory if memory.is_dir() else None))
-    directory.chmod(0o711)  # the server's user may be another than ours
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory)
-
-
-@contextmanager
-def embedded_server(**overrides: str) -> Iterator[EmbeddedServer]:
-    """Run a server of this bench's own, in memory if there is room: what is measured is not the disk."""
-    with short_directory() as directory:
-        age = fetch_age(load_settings(os.environ, directory=PROJECT).cache, print)
-        server = EmbeddedServer(directory / "home", age, overrides=overrides)
-        try:
-            server.start(print)
-            yield server
-        finally:
-            server.stop()
-
-
 def make_places(admin_dsn: str, names: list[str]) -> list[Place]:
     """Return new databases, each with an installation of its own."""
-    places = []
-    for name in names:
-        with psycopg.connect(admin_dsn, autocommit=True) as connection:
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        database = make_conninfo(admin_dsn, dbname=name)
-        places.append(Place(database=database, installation=provision(database, login_password=PASSWORD)))
-    return places
+    password = secrets.token_urlsafe()
+    databases = [new_database(admin_dsn, name) for name in names]
+    return [Place(database=one, installation=provision(one, login_password=password)) for one in databases]
 
 
 def main() -> None:
     """Run the table and write what was found; ends with 1 if a point failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options("faults", __doc__)
     parser.add_argument("--points", type=int, default=10_000)
     parser.add_argument("--costly", type=int, default=100, help="stops of the server, killed processes")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--slots", type=int, default=12, help="points at one time in each process")
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--point", type=parse_point, help="run this one alone")
-    parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     found, started = Found(), time.perf_counter()
-    with embedded_server() as server:
+    with server_in_memory() as server:
         names = [f"faults_{number}" for number in range(arguments.processes * arguments.slots)]
         places = make_places(server.admin_dsn, names[:1] if arguments.point else names)
         if arguments.point is None:
@@ -259,8 +201,7 @@ def main() -> None:
                 for each in pool.map(work, shares):
                     found.add(each)
         found.add(asyncio.run(run_costly(server, places[0], arguments.costly, arguments.point)))
-        with psycopg.connect(server.admin_dsn) as connection:
-            version = connection.info.parameter_status("server_version")
+        on = circumstances_on(server.admin_dsn)
     result = {
         "bench": "faults",
         "points": sum(found.points.values()),
@@ -270,16 +211,12 @@ def main() -> None:
         "by_operation_and_fault": dict(sorted(found.points.items())),
         "by_operation_and_step": dict(sorted(found.at.items())),
         "elapsed_s": round(time.perf_counter() - started),
-        "machine": f"{os.cpu_count()} x {processor()}",
-        "python": platform.python_version(),
-        "postgresql": version,
-        "psycopg": psycopg.__version__,
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **on,
     }
     if arguments.point is None:
-        arguments.results.parent.mkdir(parents=True, exist_ok=True)
-        arguments.results.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(result))
+        publish(result, arguments.results)
+    else:
+        print(json.dumps(result))
     raise SystemExit(bool(found.failures))
 
 

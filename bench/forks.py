@@ -11,16 +11,11 @@ Run: `python -m bench.forks --trials 1000`. The last line is JSON with all figur
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import os
-import platform
 import secrets
 import tempfile
 import time
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -29,13 +24,13 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from bench.append import PROJECT, embedded_server, processor
+from bench.measuring import circumstances_on, options, publish
+from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from tests.ledger.forking import FORKS, Arena, Trial, honest, seeded
 from tests.ledger.signing_site import Site
 
-RESULTS = PROJECT / "bench" / "results" / "forks.json"
 TENANT = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
 
@@ -77,8 +72,6 @@ def measure(admin_dsn: str, trials: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         arena = open_arena(admin_dsn, create_key_directory(Path(directory) / "keys"))
         forks, controls = asyncio.run(run(arena, trials))
-    with psycopg.connect(admin_dsn) as connection:
-        server = connection.info.parameter_status("server_version")
     return {
         "bench": "forks",
         "trials": len(forks),
@@ -91,24 +84,18 @@ def measure(admin_dsn: str, trials: int) -> dict[str, Any]:
         "honest_trials": len(controls),
         "accused": [f"{number}: {trial.detail}, {trial.told}" for number, trial in enumerate(controls) if not trial.ok],
         "elapsed_s": round(time.perf_counter() - began, 1),
-        "machine": f"{os.cpu_count()} x {processor()}",
-        "python": platform.python_version(),
-        "postgresql": server,
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **circumstances_on(admin_dsn),
     }
 
 
 def main() -> None:
     """Run the trials and print what they say; ends with 1 if a fork was missed or an honest log accused."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options("forks", __doc__)
     parser.add_argument("--trials", type=int, default=1_000, help="forks, and as many honest logs")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw figures")
     arguments = parser.parse_args()
     with embedded_server() as admin_dsn:
         found = measure(admin_dsn, arguments.trials)
-    arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    arguments.results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found))
+    publish(found, arguments.results)
     if found["missed"] or found["accused"]:
         raise SystemExit(1)
 

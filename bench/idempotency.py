@@ -19,8 +19,8 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import random
+import secrets
 import signal
 import sys
 import time
@@ -31,11 +31,10 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-import psycopg
 from psycopg import AsyncConnection
 
-from bench.append import PROJECT, processor
-from bench.faults import PASSWORD, embedded_server, short_directory, stop_at_once
+from bench.measuring import PROJECT, circumstances_on, options, publish
+from bench.servers import directory_in_memory, server_in_memory, stop_at_once
 from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import Installation, create_tenant_log, provision
 from ledger.append import CORE_GUARDS, Appender
@@ -48,7 +47,6 @@ from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
 from ledger.verify.database import verify_database
 
-RESULTS = PROJECT / "bench" / "results" / "idempotency.json"
 TIMES: Final = 3
 PROCESSES: Final = 3
 CHUNK: Final = 2_000
@@ -165,7 +163,7 @@ async def submit(
 ) -> tuple[Counter[str], Counter[str], KeyDirectory]:
     """Let the processes submit everything, in all the trouble; returns that, what was told, and the signer's keys."""
     trouble, random_ = Counter({"kill": 0, "stop": 0, "end sessions": 0}), random.Random(seed)  # noqa: S311
-    with short_directory() as directory:
+    with directory_in_memory() as directory:
         signer = Signer(installation.as_role(installation.roles.signer), create_key_directory(directory / "keys"))
         stopped = asyncio.Event()
         signing = asyncio.create_task(signer.run(stopped, interval_s=1.0))
@@ -247,26 +245,24 @@ async def check(
 
 def main() -> None:
     """Run the campaign and write what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options("idempotency", __doc__)
     parser.add_argument("--groups", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
-    parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--client", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.client:
         asyncio.run(client(json.load(sys.stdin)))
         return
     print(f"seed {arguments.seed}")
-    with embedded_server() as server:
-        installation = provision(server.admin_dsn, login_password=PASSWORD)
+    with server_in_memory() as server:
+        installation = provision(server.admin_dsn, login_password=secrets.token_urlsafe())
         log_id = create_tenant_log(server.admin_dsn, installation, uuid4())
         started = time.perf_counter()
         trouble, told, keys = asyncio.run(submit(server, installation, log_id, arguments.groups, arguments.seed))
         elapsed_s = time.perf_counter() - started
         refusals = asyncio.run(check(server, installation, log_id, arguments.groups, keys))
-        with psycopg.connect(server.admin_dsn) as connection:
-            version = connection.info.parameter_status("server_version")
-    result = {
+        on = circumstances_on(server.admin_dsn)
+    found = {
         "bench": "idempotency",
         "groups": arguments.groups,
         "times": TIMES,
@@ -279,15 +275,9 @@ def main() -> None:
         "elapsed_s": round(elapsed_s, 1),
         "submitted_per_second": round(TIMES * arguments.groups / elapsed_s),
         "seed": arguments.seed,
-        "machine": f"{os.cpu_count()} x {processor()}",
-        "python": platform.python_version(),
-        "postgresql": version,
-        "psycopg": psycopg.__version__,
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **on,
     }
-    arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    arguments.results.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(result))
+    publish(found, arguments.results)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from pathlib import Path
 from queue import Queue
 from random import Random
 from typing import Any, Final
+from warnings import catch_warnings
 
 from bench.mutation_survivors import explain
 from bench.mutation_worker import KILLED, SURVIVED, TIMEOUT
@@ -147,7 +148,8 @@ def mutants_of(path: str) -> Iterator[tuple[Mutant, str]]:
 def _compiles(text: str, path: str) -> bool:
     """Tell whether this is Python at all: the operators take the `*` of a signature for a product."""
     try:
-        compile(text, path, "exec")
+        with catch_warnings(action="ignore"):  # `is` beside a number
+            compile(text, path, "exec")
     except SyntaxError:
         return False
     return True

@@ -10,24 +10,22 @@ Run: `.venv/bin/python -m bench.prove`. The last line is JSON with all figures.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import platform
 import random
 import secrets
 import statistics
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from bench.append import PROJECT, embedded_server, processor
+from bench.latencies import latencies
 from bench.long_log import write_long_log
+from bench.measuring import circumstances_on, options, publish
+from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
 from ledger.checkpoint import Checkpoint
 from ledger.merkle import root_of
@@ -37,7 +35,6 @@ from ledger.prove import prove, prove_growth
 from ledger.read import Connection, Log, find_log, read_leaves
 from ledger.stored_tree import read_frontier
 
-RESULTS = PROJECT / "bench" / "results" / "prove.json"
 PROOFS = 500
 COLD = 20
 BASELINES = 3
@@ -48,16 +45,6 @@ async def timed(work: Callable[[], Awaitable[object]]) -> float:
     began = time.perf_counter()
     await work()
     return (time.perf_counter() - began) * 1_000
-
-
-def figures(took_ms: list[float]) -> dict[str, float]:
-    """Return median, 99th percentile and maximum."""
-    ordered = sorted(took_ms)
-    return {
-        "p50_ms": round(statistics.median(ordered), 3),
-        "p99_ms": round(ordered[max(0, -(-len(ordered) * 99 // 100) - 1)], 3),
-        "max_ms": round(ordered[-1], 3),
-    }
 
 
 async def measure(dsn: str, log: Log, signer: Ed25519Signer, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -92,9 +79,9 @@ async def measure(dsn: str, log: Log, signer: Ed25519Signer, checkpoint: Checkpo
 
         baseline = [await timed(without_tiles) for _ in range(BASELINES)]
     return {
-        "inclusion": figures(inclusion),
-        "inclusion_first_on_a_connection": figures(cold),
-        "consistency": figures(growth),
+        "inclusion": latencies(inclusion),
+        "inclusion_first_on_a_connection": latencies(cold),
+        "consistency": latencies(growth),
         "baseline_all_leaves_ms": round(statistics.median(baseline), 1),
         "ratio_to_baseline": round(statistics.median(baseline) / statistics.median(inclusion)),
     }
@@ -102,7 +89,7 @@ async def measure(dsn: str, log: Log, signer: Ed25519Signer, checkpoint: Checkpo
 
 def main() -> None:
     """Write the log, measure, and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options("prove", __doc__)
     parser.add_argument("--entries", type=int, default=1_000_000)
     arguments = parser.parse_args()
     with embedded_server() as owner_dsn:
@@ -115,23 +102,14 @@ def main() -> None:
         async def run() -> dict[str, Any]:
             async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
                 log = await find_log(connection, installation.origin(tenant))
-                version = connection.info.parameter_status("server_version")
             began = time.perf_counter()
             checkpoint = await asyncio.to_thread(write_long_log, owner_dsn, log, arguments.entries, signer=signer)
             print(f"a log of {arguments.entries:,} entries written in {time.perf_counter() - began:.0f} s")
-            return {"postgresql": version, **await measure(dsn, log, signer, checkpoint)}
+            return await measure(dsn, log, signer, checkpoint)
 
         measured = asyncio.run(run())
-    result = {
-        "bench": "prove",
-        "entries": arguments.entries,
-        **measured,
-        "machine": processor(),
-        "python": platform.python_version(),
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result))
+        found = {"bench": "prove", "entries": arguments.entries, **measured, **circumstances_on(owner_dsn)}
+    publish(found, arguments.results)
 
 
 if __name__ == "__main__":

@@ -12,25 +12,19 @@ Run: `python -m bench.rebuild --entries 1000000`. The last line is JSON with all
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import cProfile
-import json
-import os
-import platform
 import pstats
 import secrets
 import time
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import psycopg
-
-from bench.append import PROJECT, embedded_server, processor
 from bench.history import load
+from bench.measuring import circumstances_on, options, publish
+from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
 from ledger.read import Log, find_log
 from projections.generations import replace
@@ -38,7 +32,6 @@ from projections.graph.projection import GraphProjection
 from projections.projection import BATCH_ENTRIES_MAX, Transaction, read_log_entries
 from projections.runner import connect, ensure
 
-RESULTS = PROJECT / "bench" / "results" / "rebuild.json"
 PROFILED_ENTRIES_MAX = 20_000
 PROFILE_LINES = 25
 
@@ -131,8 +124,6 @@ def measure(admin_dsn: str, entries: int) -> dict[str, Any]:
     print(f"read and parsed: {size / read_s:,.0f} entries/s")
     rebuilt = asyncio.run(rebuild_graph(dsn, log, size))
     print(f"rebuilt: {rebuilt['entries_per_s']:,} entries/s; digest {rebuilt['digest_s']} s")
-    with psycopg.connect(admin_dsn, autocommit=True) as connection:
-        server = connection.info.parameter_status("server_version")
     return {
         "bench": "rebuild",
         "entries": size,
@@ -141,26 +132,20 @@ def measure(admin_dsn: str, entries: int) -> dict[str, Any]:
         "rebuild": rebuilt,
         "rebuild_to_baseline": round((rebuilt["fill_s"]) / read_s, 2),
         "profile": asyncio.run(profile(dsn, log, min(size, PROFILED_ENTRIES_MAX))),
-        "machine": f"{os.cpu_count()} x {processor()}",
-        "python": platform.python_version(),
-        "postgresql": server,
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **circumstances_on(admin_dsn),
     }
 
 
 def main() -> None:
     """Run the measurement and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options("rebuild", __doc__)
     parser.add_argument("--entries", type=int, default=1_000_000, help="in the log that is rebuilt from")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw figures")
     arguments = parser.parse_args()
     with embedded_server() as admin_dsn:
         found = measure(admin_dsn, arguments.entries)
-    arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    arguments.results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for line in found["profile"]["by_own_time"][:10]:
         print(f"{line['own_percent']:>6} %  {line['function']}")
-    print(json.dumps(found))
+    publish(found, arguments.results)
 
 
 if __name__ == "__main__":

@@ -12,23 +12,21 @@ Run: `.venv/bin/python -m bench.receipts`. The last line is JSON with all figure
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import platform
 import secrets
+import statistics
 import tempfile
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from bench.append import PROJECT, embedded_server, processor
 from bench.append_sides import example_event, new_groups
-from bench.prove import figures
+from bench.latencies import latencies
+from bench.measuring import circumstances_on, options, publish
+from bench.servers import embedded_server
 from lakeproof.provision import Installation, create_tenant_log, provision
 from ledger.append import CORE_GUARDS, Appender
 from ledger.guards import GuardRegistry
@@ -39,7 +37,6 @@ from ledger.sequence import Appended, Group
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
 
-RESULTS = PROJECT / "bench" / "results" / "receipts.json"
 STEP_S = 0.002
 """Events that are due within it begin together."""
 TIMEOUT_S = 30.0
@@ -104,9 +101,9 @@ async def measure(
     sizes = {check_proof(proof, [key]).checkpoint.size for proof in proofs[:: max(1, len(proofs) // CHECKED)]}
     assert len(proofs) == count
     return {
-        "append_alone": figures(baseline),
-        "append_to_receipt": figures(waited),
-        "ratio_p50": round(figures(waited)["p50_ms"] / figures(baseline)["p50_ms"], 2),
+        "append_alone": latencies(baseline),
+        "append_to_receipt": latencies(waited),
+        "ratio_p50": round(statistics.median(waited) / statistics.median(baseline), 2),
         "receipts": len(proofs),
         "checkpoints_at_least": len(sizes),
         "receipt_bytes": round(sum(map(len, proofs)) / len(proofs)),
@@ -115,7 +112,7 @@ async def measure(
 
 def main() -> None:
     """Measure, and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options("receipts", __doc__)
     parser.add_argument("--per-second", type=int, default=5_000)
     parser.add_argument("--seconds", type=float, default=20.0)
     arguments = parser.parse_args()
@@ -128,24 +125,16 @@ def main() -> None:
             dsn = installation.as_role(installation.roles.auditor)
             async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
                 log = await find_log(connection, installation.origin(UUID(int=1)))
-                version = connection.info.parameter_status("server_version")
-            measured = await measure(
-                installation, keys, log, per_second=arguments.per_second, seconds=arguments.seconds
-            )
-            return {"postgresql": version, **measured}
+            return await measure(installation, keys, log, per_second=arguments.per_second, seconds=arguments.seconds)
 
-        measured = asyncio.run(run())
-    result = {
-        "bench": "receipts",
-        "per_second": arguments.per_second,
-        "seconds": arguments.seconds,
-        **measured,
-        "machine": processor(),
-        "python": platform.python_version(),
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result))
+        found = {
+            "bench": "receipts",
+            "per_second": arguments.per_second,
+            "seconds": arguments.seconds,
+            **asyncio.run(run()),
+            **circumstances_on(owner_dsn),
+        }
+    publish(found, arguments.results)
 
 
 if __name__ == "__main__":

@@ -14,32 +14,24 @@ Run: `python -m bench.round_trips --events 10000000`. The last line is JSON with
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
-import platform
 import secrets
 import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from datetime import UTC, datetime
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import psycopg
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
-
-from bench.append import PROJECT, embedded_server, processor
+from bench.measuring import circumstances_on, options, publish
+from bench.servers import embedded_server, new_database
 from lakeproof.provision import provision
 from ledger.errors import BrokenError
 from tests.ledger.round_tripping import Traveller, Trip, begin_travelling, round_trip
 
-RESULTS = PROJECT / "bench" / "results" / "round_trips.json"
 APPENDED = 1_000
 """Entries of a round that the Appender itself writes, beside the others."""
 
@@ -47,10 +39,7 @@ APPENDED = 1_000
 @cache
 def traveller(admin_dsn: str) -> Traveller:
     """Return who travels in this process, with a database of its own."""
-    database = f"round_trips_{os.getpid()}"
-    with psycopg.connect(admin_dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
-    dsn = make_conninfo(admin_dsn, dbname=database)
+    dsn = new_database(admin_dsn, f"round_trips_{os.getpid()}")
     return begin_travelling(dsn, provision(dsn, login_password=secrets.token_urlsafe()))
 
 
@@ -73,8 +62,6 @@ def measure(events: int, of_round: int, processes: int) -> dict[str, Any]:
     trips: list[Trip] = []
     alarms: list[str] = []
     with embedded_server() as admin_dsn:
-        with psycopg.connect(admin_dsn) as connection:
-            server = connection.info.parameter_status("server_version")
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
             waiting = [pool.submit(travel, admin_dsn, number, of_round) for number in range(rounds)]
             for done, future in enumerate(waiting, start=1):
@@ -85,7 +72,8 @@ def measure(events: int, of_round: int, processes: int) -> dict[str, Any]:
                     trips.append(found)
                 elapsed_s = time.perf_counter() - began
                 print(f"{done * of_round:,} of {events:,} in {elapsed_s:.0f} s, {len(alarms)} alarms", flush=True)
-    elapsed_s = time.perf_counter() - began
+        elapsed_s = time.perf_counter() - began
+        on = circumstances_on(admin_dsn)
     return {
         "bench": "round_trips",
         "entries": sum(trip.entries + trip.appended for trip in trips),
@@ -97,25 +85,19 @@ def measure(events: int, of_round: int, processes: int) -> dict[str, Any]:
         "alarms": alarms,
         "elapsed_s": round(elapsed_s, 1),
         "entries_per_s": round(rounds * of_round / elapsed_s),
-        "machine": f"{os.cpu_count()} x {processor()}",
-        "python": platform.python_version(),
-        "postgresql": server,
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **on,
     }
 
 
 def main() -> None:
     """Make the rounds and print what was said; ends with 1 at a false alarm."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options("round_trips", __doc__)
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--round", type=int, default=100_000, help="entries of a round, over 1,000")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw figures")
     arguments = parser.parse_args()
     found = measure(arguments.events, arguments.round, arguments.processes)
-    arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    arguments.results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found))
+    publish(found, arguments.results)
     if found["alarms"]:
         raise SystemExit(1)
 

@@ -22,16 +22,14 @@ Run: `.venv/bin/python bench/scan.py`. The last line is JSON with all figures.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -42,13 +40,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bench.append import processor
+from bench.measuring import circumstances, options, publish
 from spark_detect.classify import RULESET, ColumnCounts, classify, fallback
 from spark_detect.classify.columns import scan_array, warm_up
 from tests.spark_detect.families import LOOK_ALIKE, TRUE, Family, column
 
-PROJECT = Path(__file__).resolve().parents[1]
-RESULTS = PROJECT / "bench" / "results" / "scan.json"
 ROUNDS = 5
 """Times that each side has its turn: what else the machine does then falls on all."""
 
@@ -241,10 +237,8 @@ def compare(rows: int, presidio: Path | None, presidio_rows: int) -> dict[str, A
         "warm_up_s": warm_up_s,
         "findings": findings(table),
         "ruleset": RULESET,
-        "machine": f"{os.cpu_count()} x {processor()}",
-        "python": platform.python_version(),
         "versions": versions,
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **circumstances(),
     }
 
 
@@ -257,16 +251,13 @@ def findings(table: pa.Table) -> dict[str, dict[str, int]]:
 
 def main() -> None:
     """Run the comparison and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options("scan", __doc__)
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--presidio", type=Path, help="an interpreter that has presidio-analyzer")
     parser.add_argument("--presidio-rows", type=int, default=1_000)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw figures")
     arguments = parser.parse_args()
     found = compare(arguments.rows, arguments.presidio, arguments.presidio_rows)
-    arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    arguments.results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found))
+    publish(found, arguments.results)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,7 @@ Run: `python -m bench.stream`. The last line is JSON with all figures.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import os
-import platform
 import secrets
 import statistics
 import time
@@ -30,14 +26,14 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 import psycopg
 
-from bench.append import PROJECT, embedded_server, processor
 from bench.append_sides import new_id
+from bench.measuring import circumstances_on, options, publish
+from bench.servers import embedded_server
 from lakeproof.provision import Installation, create_tenant_log, provision
 from ledger.append import Appender
 from ledger.event import SYSTEM_ACTOR, Event, PreparedEvent, derived_group_id, prepare
@@ -48,7 +44,6 @@ from streams.connections import Connection
 from streams.handler import Effects, Message
 from streams.runner import Runner
 
-RESULTS: Final = PROJECT / "bench" / "results" / "stream.json"
 PEER_WORKERS: Final = 8
 APPEND_BATCH_MAX: Final = 1_000
 """Groups a transaction: what comes from a stream waits for nobody, so its transactions may be large."""
@@ -244,7 +239,6 @@ def compare(admin_dsn: str, *, messages: int, foreign: int) -> dict[str, Any]:
     )
     with psycopg.connect(admin_dsn, autocommit=True) as owner:
         owner.execute(PEER)
-        server = owner.info.parameter_status("server_version")
     busy: list[float] = []
     rates: dict[str, list[float]] = {"queue": [], "runner": [], "processes": [], "appender": []}
     for _ in range(ROUNDS):
@@ -275,26 +269,19 @@ def compare(admin_dsn: str, *, messages: int, foreign: int) -> dict[str, Any]:
         "ratio_to_appender": round(median["runner"] / median["appender"], 2),
         "foreign_entries": foreign,
         "foreign_passed_s": round(passed_s, 2),
-        "machine": f"{os.cpu_count()} x {processor()}",
-        "python": platform.python_version(),
-        "postgresql": server,
-        "psycopg": psycopg.__version__,
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **circumstances_on(admin_dsn),
     }
 
 
 def main() -> None:
     """Run the comparison and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options("stream", __doc__)
     parser.add_argument("--messages", type=int, default=40_000, help="in each round")
     parser.add_argument("--foreign", type=int, default=1_000_000, help="entries of other types")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw figures")
     arguments = parser.parse_args()
     with embedded_server() as admin_dsn:
         found = compare(admin_dsn, messages=arguments.messages, foreign=arguments.foreign)
-    arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    arguments.results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found))
+    publish(found, arguments.results)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from bench.append import PROJECT, embedded_server, processor
+from bench.measuring import PROJECT, processor
+from bench.servers import embedded_server
 from lakeproof.provision import provision
 from ledger.errors import Fault
 from tests.ledger.tampering import EXACT, FAST, Instance, World, faulty, run_instance, seeded

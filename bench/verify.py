@@ -36,8 +36,9 @@ from uuid import UUID, uuid4
 
 import psycopg
 
-from bench.append import embedded_server, processor
 from bench.append_sides import example_event
+from bench.measuring import processor
+from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
 from ledger.canonical import Json
 from ledger.checkpoint import Checkpoint, format_checkpoint

@@ -11,25 +11,21 @@ Run: `python -m bench.writers`; `--seconds 20 --processes 8` for a quick look.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
-import platform
 import random
+import secrets
 import tempfile
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import psycopg
 from psycopg import AsyncConnection
 from psycopg.conninfo import make_conninfo
 
-from bench.append import PROJECT, processor
-from bench.faults import PASSWORD, embedded_server, short_directory, stop_at_once
+from bench.measuring import circumstances_on, options, publish
+from bench.servers import directory_in_memory, server_in_memory, stop_at_once
 from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import create_tenant_log, provision
 from lakeproof.server_files import SOCKET_NAME
@@ -44,7 +40,6 @@ from tests.ledger.guard_replay import AGGREGATES
 from tests.ledger.stress import Workers, check_answers, make_trouble
 from tests.ledger.tailing import Tail
 
-RESULTS = PROJECT / "bench" / "results" / "writers.json"
 LOGS = 4
 CALLERS = 2
 """Callers in each process, so that 32 processes find room on few cores."""
@@ -54,14 +49,14 @@ TIMEOUT_S = 3.0
 async def run(server: EmbeddedServer, seconds: float, processes: int, seed: int) -> dict[str, Any]:
     """Let the writers work in all the trouble; returns what there was, after everything was checked."""
     database = server.admin_dsn
-    installation = provision(database, login_password=PASSWORD)
+    installation = provision(database, login_password=secrets.token_urlsafe())
     logs = [create_tenant_log(database, installation, uuid4()) for _ in range(LOGS)]
     dsn = installation.as_role(installation.roles.appender)
 
     async def stop() -> None:
         await asyncio.to_thread(stop_at_once, server)
 
-    with short_directory() as directory, tempfile.TemporaryDirectory() as reports:
+    with directory_in_memory() as directory, tempfile.TemporaryDirectory() as reports:
         signer = Signer(installation.as_role(installation.roles.signer), create_key_directory(directory / "keys"))
         ended, tails = asyncio.Event(), [Tail(dsn, log_id) for log_id in logs]
         async with CuttingProxy(directory, server.files.run / SOCKET_NAME) as proxy:
@@ -105,34 +100,26 @@ async def run(server: EmbeddedServer, seconds: float, processes: int, seed: int)
 
 def main() -> None:
     """Run the campaign and write what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options("writers", __doc__)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--processes", type=int, default=32)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
-    parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}")
-    with embedded_server() as server:
-        found = asyncio.run(run(server, arguments.seconds, arguments.processes, arguments.seed))
-        with psycopg.connect(server.admin_dsn) as connection:
-            version = connection.info.parameter_status("server_version")
-    result = {
+    with server_in_memory() as server:
+        said = asyncio.run(run(server, arguments.seconds, arguments.processes, arguments.seed))
+        on = circumstances_on(server.admin_dsn)
+    found = {
         "bench": "writers",
         "processes": arguments.processes,
         "callers": CALLERS * arguments.processes,
         "logs": LOGS,
         "seconds": arguments.seconds,
-        **found,
+        **said,
         "seed": arguments.seed,
-        "machine": f"{os.cpu_count()} x {processor()}",
-        "python": platform.python_version(),
-        "postgresql": version,
-        "psycopg": psycopg.__version__,
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **on,
     }
-    arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    arguments.results.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(result))
+    publish(found, arguments.results)
 
 
 if __name__ == "__main__":

@@ -19,13 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gateway.admin.aggregates import AccessRule, ApiKey, Catalog, Policy
 from gateway.admin.application import Admin
 from gateway.admin.edits import Editor, StaleEditError
-from gateway.commit_flow import STALE_MAX, rules_in_force
+from gateway.commit_flow import STALE_MAX
 from gateway.errors import BadRequestError, UnavailableError
 from gateway.house import House
+from gateway.house_access import check_access
 from gateway.iceberg_routes import chunks, credential
 from gateway.identity import Principal
-from gateway.judgement import Asked, judge_access
-from gateway.policy.variables import CommitView, RequestView
+from gateway.policy.variables import CommitView
 from gateway.requests import parse_content_length, read_body
 
 router = APIRouter(prefix="/v1")
@@ -241,16 +241,8 @@ async def _may_read(request: Request, kind: str) -> tuple[House, Principal]:
 
 async def _permit(house: House, caller: Principal, request: Request, *, kind: str, thing: str, verb: str) -> int:
     """Judge access to a part of the tenant's configuration; returns the control index it was judged by."""
-    state = await rules_in_force(house, caller)
-    operation = f"{kind}.{verb}"
-    asked = Asked(
-        commit=CommitView(catalog="", namespace=(kind,), name=thing, kind=kind, operation=operation),
-        principal=caller,
-        request=RequestView(method=request.method, path=request.url.path),
-    )
-    judgement = await judge_access(house.engine, state, asked, timeout_s=house.policy_timeout_s)
-    await house.check_permitted(caller, judgement, operation=operation, target=None)
-    return state.as_of
+    view = CommitView(catalog="", namespace=(kind,), name=thing, kind=kind, operation=f"{kind}.{verb}")
+    return await check_access(house, caller, request, view)
 
 
 async def _body(request: Request, model: type[B]) -> B:

@@ -20,13 +20,13 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from gateway.commit_flow import STALE_MAX, rules_in_force
+from gateway.commit_flow import STALE_MAX
 from gateway.errors import BadRequestError, UnavailableError, UnprocessableError
 from gateway.house import House
+from gateway.house_access import check_access
 from gateway.iceberg_routes import chunks, credential
 from gateway.identity import Principal
-from gateway.judgement import Asked, judge_access
-from gateway.policy.variables import CommitView, RequestView
+from gateway.policy.variables import CommitView
 from gateway.requests import parse_content_length, read_body
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.sequence import Appended, Group, Stale
@@ -40,6 +40,8 @@ router = APIRouter()
 
 OPERATION: Final = "lineage.receive"
 PATH: Final = "lineage"
+VIEW: Final = CommitView(catalog="", namespace=(), name=PATH, kind=PATH, operation=OPERATION)
+"""What access rules see of who tells of lineage."""
 DECISION_TIMEOUT_S: Final = 2.0
 POLLS_S: Final = (0.005, 0.01, 0.02, 0.05)
 """Waits between looks at the projection; the last one repeats."""
@@ -63,7 +65,7 @@ async def receive_batch(request: Request) -> Response:
 async def _receive(request: Request) -> None:
     house: House = request.app.state.house
     caller = await house.authenticator.authenticate(credential(request))
-    as_of = await _permit(house, caller, request)
+    as_of = await check_access(house, caller, request, VIEW)
     body = await read_body(
         chunks(request),
         content_length=parse_content_length(request.headers.get("content-length")),
@@ -83,19 +85,6 @@ async def _receive(request: Request) -> None:
         raise UnprocessableError(_words(cycles))
 
 
-async def _permit(house: House, caller: Principal, request: Request) -> int:
-    """Judge whether the caller may tell of lineage; return the control index it was judged by."""
-    state = await rules_in_force(house, caller)
-    asked = Asked(
-        commit=CommitView(catalog="", namespace=(), name=PATH, kind=PATH, operation=OPERATION),
-        principal=caller,
-        request=RequestView(method=request.method, path=request.url.path),
-    )
-    judgement = await judge_access(house.engine, state, asked, timeout_s=house.policy_timeout_s)
-    await house.check_permitted(caller, judgement, operation=OPERATION, target=None)
-    return state.as_of
-
-
 async def _append(house: House, caller: Principal, request: Request, group: Group, *, as_of: int) -> tuple[int, int]:
     """Append one event; return its index and the control index it was judged by, anew if the rules have changed."""
     for _ in range(STALE_MAX):
@@ -110,7 +99,7 @@ async def _append(house: House, caller: Principal, request: Request, group: Grou
             case Appended():
                 return outcome.indices.start, as_of
             case Stale():
-                as_of = await _permit(house, caller, request)
+                as_of = await check_access(house, caller, request, VIEW)
     raise UnavailableError("access rules changed too often meanwhile: send the event again, it is kept once")
 
 

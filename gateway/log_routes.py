@@ -21,13 +21,12 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from gateway.commit_flow import rules_in_force
 from gateway.errors import NotFoundError, UnavailableError
 from gateway.house import House
+from gateway.house_access import check_access
 from gateway.iceberg_routes import credential
 from gateway.identity import Principal
-from gateway.judgement import Asked, judge_access
-from gateway.policy.variables import CommitView, RequestView
+from gateway.policy.variables import CommitView
 from ledger.errors import NoSuchLogError
 from ledger.publishing import TEXT, NotPublishedError, Resource, read_resource
 from ledger.read import find_log, read_head
@@ -38,6 +37,8 @@ router = APIRouter()
 
 OPERATION: Final = "log.load"
 PATH: Final = "log"
+VIEW: Final = CommitView(catalog="", namespace=(), name=PATH, kind=PATH, operation=OPERATION)
+"""What access rules see of a request for the log."""
 FINAL: Final = "private, max-age=31536000, immutable"
 CHANGING: Final = "private, no-cache"
 VARY: Final = "Authorization, X-Api-Key"
@@ -52,7 +53,7 @@ async def read_log(request: Request, place: str) -> Response:
     """Answer with one resource of the caller's log; 404 for whatever else."""
     house: House = request.app.state.house
     caller = await house.authenticator.authenticate(credential(request))
-    await _permit(house, caller, request)
+    await check_access(house, caller, request, VIEW)
     origin, path = _split(place)
     if receipt := _RECEIPT.fullmatch(path):
         return await _receipt(house, caller, origin, int(receipt[1]))
@@ -78,17 +79,6 @@ async def _receipt(house: House, caller: Principal, origin: str, index: int) -> 
     except (NoReceiptError, KeyDirectoryError) as error:
         raise UnavailableError(str(error)) from error
     return Response(proof, media_type=TEXT, headers={"Cache-Control": CHANGING, "Vary": VARY})
-
-
-async def _permit(house: House, caller: Principal, request: Request) -> None:
-    state = await rules_in_force(house, caller)
-    asked = Asked(
-        commit=CommitView(catalog="", namespace=(), name=PATH, kind=PATH, operation=OPERATION),
-        principal=caller,
-        request=RequestView(method=request.method, path=request.url.path),
-    )
-    judgement = await judge_access(house.engine, state, asked, timeout_s=house.policy_timeout_s)
-    await house.check_permitted(caller, judgement, operation=OPERATION, target=None)
 
 
 def _split(place: str) -> tuple[str, str]:

@@ -31,7 +31,7 @@ from typer.main import get_command, get_group
 from lakeproof import console
 from lakeproof.crash import CrashFile
 from lakeproof.errors import LakeproofError, first_of_group
-from lakeproof.setting_table import LogLevel
+from lakeproof.setting_kinds import LogLevel
 from lakeproof.settings import Settings, format_settings_table, load_settings
 
 if TYPE_CHECKING:

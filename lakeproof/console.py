@@ -19,7 +19,7 @@ from typing import Final
 import typer
 
 from lakeproof.crash import CrashFile
-from lakeproof.setting_table import LogLevel
+from lakeproof.setting_kinds import LogLevel
 
 OURS: Final = ("ledger", "projections", "gateway", "streams", "spark_detect", "lakeproof")
 

@@ -26,6 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lakeproof.errors import ServerError
+from ledger.signing.private_files import sync_directory, write_private
 
 SOCKET_NAME = ".s.PGSQL.5432"
 PASSWORD_BYTES = 24
@@ -88,10 +89,10 @@ class ServerFiles:
             os.chown(path, self.account.uid, self.account.gid)
 
     def write_private(self, path: Path, text: str) -> None:
-        """Replace the file `path` (0600, of the server's user) in one step."""
+        """Replace the file `path` (0600, of the server's user) in one step; it changes hands before it has its name."""
         fresh = path.with_name(path.name + ".new")
         fresh.unlink(missing_ok=True)
-        write_new(fresh, text)
+        _write_new(fresh, text)
         self.give(fresh)
         fresh.replace(path)
 
@@ -139,11 +140,7 @@ class ServerFiles:
         if not self.password_file.parent.exists():
             make_directory(self.password_file.parent, 0o700)
         password = secrets.token_urlsafe(PASSWORD_BYTES)
-        fresh = self.password_file.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        write_new(fresh, password + "\n")
-        fresh.replace(self.password_file)
-        sync_directory(self.password_file.parent)
+        write_private(self.password_file, f"{password}\n".encode())
         return password
 
 
@@ -172,16 +169,7 @@ def _may(path: Path, account: Account, bit: int) -> bool:
     return bool(stat.S_IMODE(found.st_mode) >> shift & bit)
 
 
-def sync_directory(directory: Path) -> None:
-    """Make the names in `directory` durable: a power cut must not take back where a log lies, or its password."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_new(path: Path, text: str) -> None:
+def _write_new(path: Path, text: str) -> None:
     """Write a file that is not there yet (0600), durably but for its name."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -27,9 +27,8 @@ from lakeproof.server_files import (
     ServerFiles,
     can_enter,
     make_directory,
-    sync_directory,
-    write_new,
 )
+from ledger.signing.private_files import write_private
 
 if sys.platform != "win32":  # there is no embedded server on Windows, but a server of the user's can be checked there
     import pwd
@@ -135,8 +134,4 @@ def _read_record(path: Path) -> dict[str, str]:
 
 
 def _write_record(path: Path, record: dict[str, str]) -> None:
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    write_new(fresh, json.dumps(record, indent=1) + "\n")
-    fresh.replace(path)
-    sync_directory(path.parent)
+    write_private(path, (json.dumps(record, indent=1) + "\n").encode())

@@ -4,52 +4,8 @@ The table of settings: names, kinds, defaults, bounds and meanings. `settings.py
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from enum import StrEnum
-
-PREFIX = "LAKEPROOF_"
-
-
-class LogLevel(StrEnum):
-    """How much is logged; the names of Python's `logging`."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class Kind(StrEnum):
-    """What a setting is; the word that the documentation prints."""
-
-    TEXT = "text"
-    SECRET = "secret"  # noqa: S105 - the word, not one
-    ORIGIN = "authority"
-    PATH = "path"
-    LOCATION = "path or URI"
-    INTEGER = "integer"
-    NUMBER = "number"
-    LEVEL = "level"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One row of the table; `least` and `most` bound a number, both included."""
-
-    name: str
-    kind: Kind
-    default: str | int | float | None
-    meaning: str
-    unit: str = ""
-    least: float = 0
-    most: float = math.inf
-
-    @property
-    def variable(self) -> str:
-        """The name of its environment variable."""
-        return PREFIX + self.name.upper()
-
+from lakeproof.log_settings import LOG_SETTINGS
+from lakeproof.setting_kinds import Kind, LogLevel, Setting
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
@@ -87,103 +43,7 @@ SETTINGS: tuple[Setting, ...] = (
         meaning="where the built-in catalog keeps the files of its tables",
     ),
     Setting(name="cache", kind=Kind.PATH, default="~/.cache/lakeproof", meaning="what was fetched, and can be again"),
-    Setting(
-        name="checkpoint_interval_s",
-        kind=Kind.NUMBER,
-        default=1.0,
-        unit="seconds",
-        least=0.01,
-        most=3600,
-        meaning="least time between two signed checkpoints of a log",
-    ),
-    Setting(
-        name="signer_agent",
-        kind=Kind.PATH,
-        default=None,
-        meaning="socket of the SSH agent that holds the signer's key; without it the key is a file in the home",
-    ),
-    Setting(
-        name="signer_agent_key",
-        kind=Kind.TEXT,
-        default=None,
-        meaning="the agent's Ed25519 key to begin with, as ssh-add -l prints it (SHA256:…); if set, it must be one of "
-        "those that sign at every later start",
-    ),
-    Setting(
-        name="seal_parts",
-        kind=Kind.INTEGER,
-        default=1,
-        most=1,
-        meaning="1: payload parts that are about a person are encrypted under a key of that person's; 0: they are not",
-    ),
-    Setting(
-        name="key_encryption_key",
-        kind=Kind.PATH,
-        default=None,
-        meaning="file with the key that encrypts the keys of persons; without it one in the home directory",
-    ),
-    Setting(
-        name="anchor_interval_s",
-        kind=Kind.NUMBER,
-        default=60.0,
-        unit="seconds",
-        least=0.01,
-        most=86_400,
-        meaning="time between two rounds in which the system log takes size and root of every log that has moved",
-    ),
-    Setting(
-        name="witness_policy",
-        kind=Kind.PATH,
-        default=None,
-        meaning="file with the witnesses of the system log and their quorum (C2SP tlog-policy); with it, no checkpoint "
-        "of the system log is published before the quorum has cosigned it",
-    ),
-    Setting(
-        name="time_stamp_url",
-        kind=Kind.SECRET,
-        default=None,
-        meaning="URL of a time-stamping authority (RFC 3161) for the system log; without it there are no stamps",
-    ),
-    Setting(name="time_stamp_roots", kind=Kind.PATH, default=None, meaning="PEM file with the roots of that authority"),
-    Setting(
-        name="time_stamp_policy", kind=Kind.TEXT, default=None, meaning="object identifier of the policy to stamp under"
-    ),
-    Setting(
-        name="time_stamp_interval_s",
-        kind=Kind.NUMBER,
-        default=3600.0,
-        unit="seconds",
-        least=1,
-        most=604_800,
-        meaning="least time between two stamps",
-    ),
-    Setting(
-        name="append_queue_max",
-        kind=Kind.INTEGER,
-        default=10_000,
-        unit="groups",
-        least=1,
-        most=1_000_000,
-        meaning="groups that may wait to be appended; beyond it the gateway answers 503",
-    ),
-    Setting(
-        name="append_batch_max",
-        kind=Kind.INTEGER,
-        default=256,
-        unit="groups",
-        least=1,
-        most=10_000,
-        meaning="groups that are appended in one transaction",
-    ),
-    Setting(
-        name="append_deadline_s",
-        kind=Kind.NUMBER,
-        default=10.0,
-        unit="seconds",
-        least=0.1,
-        most=600,
-        meaning="how long a caller waits for an append before its outcome is called unknown",
-    ),
+    *LOG_SETTINGS,
     Setting(
         name="policy_timeout_s",
         kind=Kind.NUMBER,

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from lakeproof.errors import SettingsError
-from lakeproof.setting_table import PREFIX, SETTINGS, Kind, LogLevel, Setting
+from lakeproof.setting_kinds import PREFIX, Kind, LogLevel, Setting
+from lakeproof.setting_table import SETTINGS
 
 CONFIG_VARIABLE = "LAKEPROOF_CONFIG"
 CONFIG_FILE = "lakeproof.toml"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -73,8 +74,8 @@ async def export_log(
         BrokenError: if the checkpoint is not signed by `key`, or an entry or a tile is missing.
     """
     note, checkpoint = await read_to_publish(connection, log, key=key, policy=policy)
-    await _export(connection, log, _Writer(path), note, checkpoint, key=key, progress=progress)
-    return checkpoint
+    end = _End(note=note, checkpoint=checkpoint)
+    return await _export(connection, log, _Writer(path), end, key=key, progress=progress)
 
 
 async def export_stamped_log(
@@ -102,23 +103,24 @@ async def export_stamped_log(
     stamped = published.stamped
     note = await read_cosigned_note(connection, log, size=stamped.size, note=stamped.note)
     checkpoint = read_checkpoint(note, [key], where="ledger.checkpoints", origin=log.origin)
-    await _export(connection, log, _Writer(path), note, checkpoint, key=key, token=stamped.token, progress=progress)
-    return checkpoint
+    end = _End(note=note, checkpoint=checkpoint, token=stamped.token)
+    return await _export(connection, log, _Writer(path), end, key=key, progress=progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    """Up to where a log is exported: a checkpoint, the note that signs it, and a time stamp over that, if asked for."""
+
+    note: bytes
+    checkpoint: Checkpoint
+    token: bytes | None = None
 
 
 async def _export(
-    connection: Connection,
-    log: Log,
-    writer: _Writer,
-    note: bytes,
-    checkpoint: Checkpoint,
-    *,
-    key: VerifierKey,
-    token: bytes | None = None,
-    progress: Progress,
-) -> None:
-    writer.begin(key, checkpoint)
-    size = checkpoint.size
+    connection: Connection, log: Log, writer: _Writer, end: _End, *, key: VerifierKey, progress: Progress
+) -> Checkpoint:
+    writer.begin(key, end.checkpoint)
+    size = end.checkpoint.size
     for index, width in bundle_places(size):
         if not (width == TILE_WIDTH and writer.has_bundle(index)):
             first = index * TILE_WIDTH
@@ -134,7 +136,8 @@ async def _export(
         if not (width == TILE_WIDTH and writer.has_tile(level, index)):
             tile = await read_tile(connection, log.log_id, level=level, index=index, width=width)
             writer.write(tile_path(level, index, width), tile.pack())
-    writer.finish(note, size, token)
+    writer.finish(end)
+    return end.checkpoint
 
 
 async def export_parts(
@@ -255,15 +258,16 @@ class _Writer:
             except OSError as error:
                 raise _refused(self.path / name, error) from error
 
-    def finish(self, note: bytes, size: int, token: bytes | None) -> None:
+    def finish(self, end: _End) -> None:
         """Write the checkpoint and its stamp, then remove what an earlier export needed and this one does not."""
         files = self.directory.files()
-        if token is not None:
-            self.write(STAMP_FILE, token)
+        if end.token is not None:
+            self.write(STAMP_FILE, end.token)
         elif STAMP_FILE in files:
             self.remove({STAMP_FILE})  # over another checkpoint
-        self.write(CHECKPOINT_FILE, note)
-        self.remove({name for name in files.difference(log_files(size)) if is_log_file(name)})
+        self.write(CHECKPOINT_FILE, end.note)
+        outgrown = files.difference(log_files(end.checkpoint.size))
+        self.remove({name for name in outgrown if is_log_file(name)})
 
     def _origin(self) -> str | None:
         """Return whose export lies there, by the key beside it; the key itself may have been rotated since."""

@@ -25,11 +25,11 @@ from lakeproof.demo.channel import Channel, open_channel
 from lakeproof.demo.cloud import Cloud, open_cloud
 from lakeproof.demo.stage import Stage
 from lakeproof.foundation import Foundation, open_foundation
-from lakeproof.secret_files import write_new
 from lakeproof.services import open_services
 from lakeproof.settings import Settings
 from lakeproof.stopping import stop_on_signals
 from lakeproof.up import serving
+from ledger.signing.private_files import create_private
 
 Say = Callable[[str], None]
 Act = Callable[[Stage], Awaitable[None]]
@@ -162,7 +162,7 @@ async def run_demo(settings: Settings, say: Say, *, once: bool) -> int:
 
 def _say_how_to_go_on(stage: Stage) -> None:
     key_file = stage.serving.services.foundation.settings.home / "secrets" / f"{stage.founded.tenant.hex}.key"
-    write_new(key_file, stage.founded.key.secret)
+    create_private(key_file, f"{stage.founded.key.secret}\n".encode())
     stage.say(
         f"The gateway keeps serving on {stage.serving.url}; Ctrl-C stops it. The tenant's API key is in {key_file}"
     )

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ledger.commands.console import AsJson, failure, one_line, show_json
+from ledger.commands.console import failure, one_line, show_json
+from ledger.commands.options import AsJson
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     from ledger.anchoring.anchor_log import LogState

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from ledger.commands.anchoring import add_anchoring
+from ledger.commands.console import command_group
 from ledger.commands.erasing import add_erasing
 from ledger.commands.evidence import add_evidence
 from ledger.commands.exporting import add_exporting
@@ -21,6 +20,8 @@ from ledger.commands.verifying import add_verifying
 from ledger.commands.witnessing import add_witnessing
 
 if TYPE_CHECKING:  # at run time these would load the database driver
+    import typer
+
     from ledger.commands.room import OpenRoom
 
 
@@ -28,9 +29,7 @@ def ledger_app(open_room: OpenRoom) -> typer.Typer:
     """
     Return the commands; `open_room` is called by those that need an installation, and not before.
     """
-    app = typer.Typer(
-        help="Verify, export and prove logs.", no_args_is_help=True, rich_markup_mode=None, add_completion=False
-    )
+    app = command_group("Verify, export and prove logs.")
     for add in (
         add_verifying,
         add_exporting,

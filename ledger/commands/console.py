@@ -15,14 +15,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
 from ledger.errors import BrokenError, LedgerError
-from ledger.note import VerifierKey
-from ledger.proof import PROOF_SIZE_BYTES_MAX
 from ledger.verify.rules import Progress
 
 VERIFIED: Final = 0
@@ -36,14 +33,10 @@ _BAR_WIDTH: Final = 24
 
 _log = logging.getLogger(__name__)
 
-LogName = Annotated[str, typer.Argument(help="Origin, tenant's name or id, or 'system'.", show_default=False)]
-LogKey = Annotated[
-    str | None,
-    typer.Option(
-        "--key", metavar="VKEY", help="The log's verifier key, if not this installation's.", show_default=False
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+def command_group(about: str) -> typer.Typer:
+    """Return a group of commands that has none yet."""
+    return typer.Typer(help=about, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
 
 @contextmanager
@@ -138,19 +131,6 @@ def failure() -> Iterator[None]:
     except (LedgerError, OSError) as error:
         complain(error)
         raise typer.Exit(FAILED) from error
-
-
-def read_note(path: Path) -> bytes:
-    """Return a proof or a note; of a larger file only so much that it is refused as too large."""
-    try:
-        with path.open("rb") as file:
-            return file.read(PROOF_SIZE_BYTES_MAX + 1)
-    except OSError as error:
-        raise LedgerError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def parsed_key(key: str | None) -> VerifierKey | None:
-    return None if key is None else VerifierKey.parse(key)
 
 
 def show_json(value: Mapping[str, object]) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ledger.commands.console import LogKey, LogName, failure, parsed_key, progress
+from ledger.commands.console import failure, progress
+from ledger.commands.options import LogKey, LogName, parsed_key
 from ledger.events import ErasureReason
 
 if TYPE_CHECKING:  # at run time these would load the database driver

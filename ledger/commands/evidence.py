@@ -7,19 +7,27 @@ The commands for what a third party holds in hand: `bundle` writes evidence, `ch
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
-from ledger.anchoring.judging import Pinned
-from ledger.anchoring.timestamp import parse_roots
 from ledger.canonical import format_time
-from ledger.commands.console import AsJson, failure, read_note, show_json, verdict
+from ledger.commands.console import failure, show_json, verdict
 from ledger.commands.evidence_text import evidence_json, evidence_page
-from ledger.commands.verifying import NOT_PINNED, TrustedKeys
+from ledger.commands.options import (
+    NOT_PINNED,
+    TIMES,
+    AsJson,
+    TrustedKeys,
+    parsed_keys,
+    pinned_anchors,
+    pinned_keys,
+    read_bounded,
+    utc,
+)
 from ledger.errors import LedgerError
 from ledger.evidence.bundle import BUNDLE_SIZE_BYTES_MAX
 from ledger.evidence.check import check_evidence
@@ -28,12 +36,9 @@ from ledger.evidence.gather import ALL_PARTS, DecisionAt, DecisionOf, PartNames,
 from ledger.evidence.scope import Period, PeriodScope, TableScope
 from ledger.keys import format_key, parse_key
 from ledger.note import VerifierKey
-from ledger.witness.policy import Policy
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     from ledger.commands.room import OpenRoom
-
-TIMES: Final = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ"]
 
 Out = Annotated[Path, typer.Option("--out", help="The file to write.", show_default=False)]
 Decision = Annotated[
@@ -84,9 +89,9 @@ def add_evidence(app: typer.Typer, open_room: OpenRoom) -> None:
         """Write evidence of a decision, of a table or of a period as one file, for `check`."""
         with failure():
             rules = Rules.INCLUDED if with_policies else Rules.OMITTED
-            wanted = _wanted(decision, table, _period(since, until), rules)
+            wanted = _wanted(decision, table, _period(utc(since), utc(until)), rules)
             disclosed = ALL_PARTS if all_parts else PartNames(names=tuple(part or ()))
-            keys = [VerifierKey.parse(text) for text in key or []]
+            keys = parsed_keys(key)
             if log is not None and directory is None:
                 from ledger.commands.evidence_room import gather_from_log
 
@@ -111,13 +116,9 @@ def add_evidence(app: typer.Typer, open_room: OpenRoom) -> None:
     ) -> None:
         """Check evidence and say what it proves. Exit code 0: proven, 1: broken, 2: could not tell."""
         with verdict(as_json=as_json):
-            if not key:
-                raise LedgerError(NOT_PINNED)
-            pinned = Pinned(
-                policy=None if policy is None else Policy.parse(read_note(policy)),
-                stamp_roots=() if tsa_root is None else parse_roots(read_note(tsa_root)),
-            )
-            evidence = check_evidence(_read(file), [VerifierKey.parse(text) for text in key], pinned=pinned)
+            keys, pinned = pinned_keys(key), pinned_anchors(policy, tsa_root)
+            data = read_bounded(file, size_bytes_max=BUNDLE_SIZE_BYTES_MAX)
+            evidence = check_evidence(data, keys, pinned=pinned)
             if as_json:
                 show_json(evidence_json(evidence))
             else:
@@ -157,7 +158,7 @@ def _period(since: datetime | None, until: datetime | None) -> Period | None:
         return None
     if since is None or until is None:
         raise LedgerError("a period has two ends: name --from and --to")
-    return Period(since=format_time(since.replace(tzinfo=UTC)), until=format_time(until.replace(tzinfo=UTC)))
+    return Period(since=format_time(since), until=format_time(until))
 
 
 def _gather_from_directory(
@@ -179,11 +180,3 @@ def write_bundle(out: Path, data: bytes, keys: list[VerifierKey]) -> str:
     out.write_bytes(data)
     named = " ".join(f"--key {key.format()}" for key in keys)
     return f"evidence of {len(data):,} bytes in {out}\nlakeproof ledger check {out} {named}"
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(BUNDLE_SIZE_BYTES_MAX + 1)
-    except OSError as error:
-        raise LedgerError(f"{path} cannot be read: {error.strerror}") from error

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.commands.console import LogKey, LogName, failure, parsed_key, progress
+from ledger.commands.console import failure, progress
+from ledger.commands.options import LogKey, LogName, parsed_key
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     from ledger.commands.room import OpenRoom

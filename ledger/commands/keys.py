@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.commands.console import AsJson, failure, one_line, progress, show_json, verdict
-from ledger.commands.verifying import NOT_PINNED, TrustedKeys
-from ledger.errors import LedgerError
-from ledger.note import VerifierKey
+from ledger.commands.console import command_group, failure, one_line, progress, show_json, verdict
+from ledger.commands.options import AsJson, TrustedKeys, pinned_keys
 from ledger.signing.key_history import KeyHistory
 from ledger.signing.keys import key_id
 from ledger.verify.rules import Report
@@ -30,12 +28,7 @@ def add_keys(app: typer.Typer, open_room: OpenRoom) -> None:
     """
     Add the group `keys`; all but `generate` and `follow` call `open_room`.
     """
-    keys = typer.Typer(
-        help="Show, rotate and retire the signer's keys.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        add_completion=False,
-    )
+    keys = command_group("Show, rotate and retire the signer's keys.")
     app.add_typer(keys, name="keys")
     _add_life(keys, open_room)
     _add_following(keys)
@@ -78,9 +71,7 @@ def _add_following(keys: typer.Typer) -> None:
         from ledger.verify.signer_keys import verify_system_directory
 
         with verdict(as_json=as_json):
-            if not key:
-                raise LedgerError(NOT_PINNED)
-            pinned = [VerifierKey.parse(text) for text in key]
+            pinned = pinned_keys(key)
             with progress("entries verified") as told:
                 report, history = verify_system_directory(system, pinned, progress=told)
             reports = [report]

@@ -7,18 +7,18 @@ They show what is stored and verify nothing: what they print is as trustworthy a
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.commands.console import AsJson, LogName, failure, progress, show_json
+from ledger.commands.console import failure, progress, show_json
+from ledger.commands.options import TIMES, AsJson, LogName, utc
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     from ledger.commands.room import OpenRoom
     from ledger.looking.find import Found
 
-TIMES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ")
 COUNT_MAX = 100_000
 
 Type = Annotated[str | None, typer.Option("--type", help="Of this type; 'commit.*' for a family.", show_default=False)]
@@ -62,7 +62,7 @@ def add_looking(app: typer.Typer, open_room: OpenRoom) -> None:
         from ledger.commands.looking_text import entry_line
 
         asked = Asked(
-            type=kind, key=about, actor=actor, after=_utc(after), before=_utc(before), number=number, follow=follow
+            type=kind, key=about, actor=actor, after=utc(after), before=utc(before), number=number, follow=follow
         )
         with failure(), progress("entries searched") as told:
             if index is not None:
@@ -109,7 +109,3 @@ def add_looking(app: typer.Typer, open_room: OpenRoom) -> None:
                 show_json(statistics_json(figures))
             else:
                 typer.echo(statistics_page(figures))
-
-
-def _utc(time: datetime | None) -> datetime | None:
-    return None if time is None else time.replace(tzinfo=UTC)

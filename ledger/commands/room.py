@@ -83,8 +83,7 @@ async def export_only_log(
         LedgerError: if there is no such log, nothing of it is signed, or the directory cannot take it.
     """
     async with open_room() as room:
-        log = await room.find_log(name)
-        key = key or room.verifier_key(log.origin)
+        log, key = await _find(room, name, key)
         checkpoint = await _export(room, log, directory, key, progress)
         return _exported(checkpoint, directory, key)
 
@@ -99,8 +98,7 @@ async def export_only_stamped_log(
         LedgerError: as `export_only_log`, or if the log was never stamped.
     """
     async with open_room() as room:
-        log = await room.find_log(name)
-        key = key or room.verifier_key(log.origin)
+        log, key = await _find(room, name, key)
         policy = room.witness_policy()
         checkpoint = await export_stamped_log(
             room.connection, log, directory, key=key, policy=policy, progress=progress
@@ -118,8 +116,7 @@ async def export_log_and_parts(
         LedgerError: as `export_only_log`, or if the log belongs to no tenant.
     """
     async with open_room() as room:
-        log = await room.find_log(name)
-        key = key or room.verifier_key(log.origin)
+        log, key = await _find(room, name, key)
         if log.reader is None:
             raise LedgerError(
                 f"log {log.origin} belongs to no tenant, its payload parts are not given out: omit --parts"
@@ -138,8 +135,7 @@ async def prove_entry(open_room: OpenRoom, name: str, index: int, out: Path, *, 
         LedgerError: if there is no such log or entry, it is not signed yet, or the file cannot be written.
     """
     async with open_room() as room:
-        log = await room.find_log(name)
-        key = key or room.verifier_key(log.origin)
+        log, key = await _find(room, name, key)
         proof = await prove(room.connection, log, index, key=key, policy=room.witness_policy())
     _write(out, proof)
     return f"proof of entry {index} of {log.origin} in {out}\nlakeproof ledger check-proof {out} --key {key.format()}"
@@ -154,6 +150,12 @@ async def find_key(open_room: OpenRoom, name: str) -> str:
     """
     async with open_room() as room:
         return room.verifier_key((await room.find_log(name)).origin).format()
+
+
+async def _find(room: LogRoom, name: str, key: VerifierKey | None) -> tuple[Log, VerifierKey]:
+    """Return a log, and the key that its checkpoints are read with: this installation's, if no other is named."""
+    log = await room.find_log(name)
+    return log, key or room.verifier_key(log.origin)
 
 
 async def _export(room: LogRoom, log: Log, directory: Path, key: VerifierKey, progress: Progress) -> Checkpoint:

@@ -11,15 +11,22 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ledger.anchoring import Pinned, parse_roots
-from ledger.commands.console import AsJson, one_line, progress, read_note, show_json, verdict
+from ledger.commands.console import one_line, progress, show_json, verdict
+from ledger.commands.options import (
+    NOT_PINNED,
+    AsJson,
+    TrustedKeys,
+    parsed_keys,
+    pinned_anchors,
+    pinned_keys,
+    read_note,
+)
 from ledger.commands.verifying_text import NOT_ANCHORED, show_report
 from ledger.errors import LedgerError
 from ledger.note import VerifierKey
@@ -32,21 +39,12 @@ from ledger.verify.rules import Report, read_proven
 from ledger.verify.signer_keys import SystemExport, verify_system_export
 from ledger.verify.trusted import Trusted
 from ledger.verify.wanted import Wanted, read_tile_leaves
-from ledger.witness.policy import Policy
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     from ledger.commands.room import OpenRoom
 
-NOT_PINNED: Final = (
-    "KEY NOT PINNED: name the log's verifier key with --key, and take it from those who run the log (`lakeproof ledger "
-    "key`), not from where the log came from: whoever changed the log could have put a key there"
-)
 PROCESSES_MAX: Final = 256
 
-TrustedKeys = Annotated[
-    list[str] | None,
-    typer.Option("--key", metavar="VKEY", help="A verifier key you trust. May be repeated.", show_default=False),
-]
 Held = Annotated[
     list[Path] | None,
     typer.Option(
@@ -121,13 +119,10 @@ def add_verifying(app: typer.Typer, open_room: OpenRoom) -> None:
         """Verify chain, tree and checkpoints of a log. Exit code 0: verified, 1: broken, 2: could not tell."""
         with verdict(as_json=as_json):
             wanted = Wanted(
-                keys=[VerifierKey.parse(text) for text in key or []],
+                keys=parsed_keys(key),
                 held=[read_note(path) for path in checkpoint or []],
                 since=read_note(since) if since else None,
-                pinned=Pinned(
-                    policy=Policy.parse(read_note(policy)) if policy else None,
-                    stamp_roots=parse_roots(read_note(tsa_root)) if tsa_root else (),
-                ),
+                pinned=pinned_anchors(policy, tsa_root),
                 keeper=ProgressFile(resume) if resume else NoProgressFile(),
                 effort=Effort(processes=processes or len(os.sched_getaffinity(0))),
             )
@@ -155,9 +150,7 @@ def add_verifying(app: typer.Typer, open_room: OpenRoom) -> None:
     ) -> None:
         """Check the proof of one entry and show the entry. Exit code 0: proven, 1: broken, 2: could not tell."""
         with verdict(as_json=as_json):
-            if not key:
-                raise LedgerError(NOT_PINNED)
-            _check_proof(file, [VerifierKey.parse(text) for text in key], as_json=as_json)
+            _check_proof(file, pinned_keys(key), as_json=as_json)
 
 
 def _verify_in_room(open_room: OpenRoom, log: str, wanted: Wanted, *, deep: bool) -> Report:
@@ -192,7 +185,7 @@ def _verify_offline(directory: Path, wanted: Wanted, system: Path | None, token:
     return judge_directory(directory, report, trusted=trusted, pinned=wanted.pinned, system=vouching, token=token)
 
 
-def _check_proof(file: Path, keys: Sequence[VerifierKey], *, as_json: bool) -> None:
+def _check_proof(file: Path, keys: list[VerifierKey], *, as_json: bool) -> None:
     proven = check_proof(read_note(file), keys)
     read_proven(proven)
     entry = json.loads(proven.entry)

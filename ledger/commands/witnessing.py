@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ledger.commands.console import failure, one_line
+from ledger.commands.console import command_group, failure, one_line
 from ledger.errors import LedgerError
 from ledger.note import VerifierKey
 from ledger.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE
@@ -30,12 +30,7 @@ def add_witnessing(app: typer.Typer, _open_room: OpenRoom) -> None:
     """
     Add `witness`, with commands of its own; none of them opens the room.
     """
-    witness = typer.Typer(
-        help="Run a witness: cosign what logs have signed, if they only grow.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        add_completion=False,
-    )
+    witness = command_group("Run a witness: cosign what logs have signed, if they only grow.")
     app.add_typer(witness, name="witness")
 
     @witness.command()

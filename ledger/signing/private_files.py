@@ -1,6 +1,7 @@
 """
 Files that only their owner may read, written so that a crash leaves the old contents or the new ones, and never half.
 
+The keys and secrets of all packages are written here: the signer's, a witness's, those of persons, of the installation.
 A write has returned once the bytes *and* the name are on the disk: the file is forced there first, then the directory,
 since a rename that is not forced can be lost. What is destroyed is overwritten before its name goes.
 """
@@ -26,11 +27,22 @@ def check_private(path: Path, *, mode: int) -> None:
         KeyDirectoryError: if others may; says which command ends that.
         OSError: if there is nothing there.
     """
-    found = stat.S_IMODE(path.stat().st_mode)
-    if found & _OTHERS:
+    found = mode_for_others(path)
+    if found is not None:
         raise KeyDirectoryError(
             f"{path} has mode {found:03o}, so that others may use the key: run chmod {mode:03o} {path}"
         )
+
+
+def mode_for_others(path: Path) -> int | None:
+    """
+    Return the mode of `path` if it lets anybody but the owner read, write or enter; else None.
+
+    Raises:
+        OSError: if there is nothing there.
+    """
+    found = stat.S_IMODE(path.stat().st_mode)
+    return found if found & _OTHERS else None
 
 
 def write_private(path: Path, data: bytes) -> None:
@@ -41,7 +53,7 @@ def write_private(path: Path, data: bytes) -> None:
         OSError: if that fails; the old contents or the new ones are there then.
     """
     fresh = path.with_name(path.name + _FRESH)
-    _write_synced(fresh, data)
+    write_synced(fresh, data)
     fresh.replace(path)
     sync_directory(path.parent)
 
@@ -55,7 +67,7 @@ def create_private(path: Path, data: bytes) -> None:
         OSError: if it cannot be written.
     """
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    _write_synced(fresh, data)
+    write_synced(fresh, data)
     try:
         os.link(fresh, path)  # fails where a rename would replace the file that another process has just made
     finally:
@@ -99,9 +111,24 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _write_synced(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+def write_synced(path: Path, data: bytes) -> None:
+    """
+    Write a file of mode 0600 and wait until its content is on the disk: only a step, a crash leaves half of it.
+
+    Raises:
+        OSError: if that fails.
+    """
+    with os.fdopen(_create(path), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _create(path: Path) -> int:
+    """Open a file that was not there; what is there, a crash has left or another has planted: never write into that."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o600)
+    except FileExistsError:
+        path.unlink()
+        return os.open(path, flags, 0o600)

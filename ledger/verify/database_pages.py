@@ -60,8 +60,8 @@ class DatabasePages:
             return None
         stored = await self._stream.read()
         page = self._fast.rows_page(stored.rows, end - first)
-        if page is not None and (end - first < TILE_WIDTH or stored.tile == b"".join(page.leaves)):
-            made = Page.of(page.leaves)
+        if page is not None and (end - first < TILE_WIDTH or stored.tile == page.hashes):
+            made = self._fast.in_tree(page)
             is_rooted = end - first < TILE_WIDTH or stored.root in {b"", made.root}
             if is_rooted and (control := self._fast.accept_rows(page, self.rules)) is not None:
                 self.control_index = first + control if control >= 0 else self.control_index

@@ -55,7 +55,7 @@ class DirectoryPages:
             return None
         size_bytes = self._directory.read_bundle_into(index, width, self._fast.room)
         page = self._fast.bundle_page(size_bytes, width)
-        if page is None or b"".join(page.leaves) != self._directory.read_tile_file(0, index, width):
+        if page is None or page.hashes != self._directory.read_tile_file(0, index, width):
             return None
         if not self._fast.accept(page, self.rules):
             return None
@@ -65,7 +65,7 @@ class DirectoryPages:
                 envelope = read_envelope(entry)
                 if envelope.entry_index in self._disclosed:
                     self._check_parts(envelope)
-        return Page.of(page.leaves)
+        return self._fast.in_tree(page)
 
     def _checked(self, index: int, width: int) -> Page:
         """Return the page of a bundle whose entries keep the rules, each looked at by itself, and match its tile."""

@@ -1,5 +1,5 @@
 """
-Accepts whole pages of entries at once: hashlib hashes them, the compiled kernel checks the rules over their bytes.
+Accepts whole pages of entries at once: `hashing.py` hashes them, the compiled kernel checks the rules over their bytes.
 
 Guarantee: a page that is accepted here would be accepted by `EntryRules`, entry by entry, and leaves them in the same
 state. A page that is not accepted is in no way refused: the rules themselves look at it then, and they can say what is
@@ -8,21 +8,19 @@ wrong, if anything is. Loading the kernel takes half a second, so small logs do 
 
 from __future__ import annotations
 
-from hashlib import sha256
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import numpy as np
-import numpy.typing as npt
 
 from ledger.directory import BUNDLE_SIZE_BYTES_MAX
 from ledger.event import CONTROL_FAMILIES
+from ledger.merkle import HASH_SIZE_BYTES
 from ledger.tiles import TILE_WIDTH
 from ledger.verify import kernel
+from ledger.verify.hashing import Bytes, Numbers, PageHashes, load_page_hashes
 from ledger.verify.rules import ChainState, EntryRules
-
-Bytes: TypeAlias = npt.NDArray[np.uint8]
-Numbers: TypeAlias = npt.NDArray[np.int64]
+from ledger.verify.tree import Page, split_hashes
 
 _FAMILY_BYTES: Final = 1 + max(map(len, CONTROL_FAMILIES))
 _FAMILIES: Final = np.array(
@@ -31,11 +29,16 @@ _FAMILIES: Final = np.array(
 
 
 class FastPage(NamedTuple):
-    """The bytes of a page of entries, where they lie in it, and their leaf hashes."""
+    """The bytes of a page of entries, where they lie in it, and their leaf hashes, joined."""
 
     data: Bytes
     spans: Numbers
-    leaves: list[bytes]
+    hashes: bytes
+
+    @property
+    def leaves(self) -> list[bytes]:
+        """The leaf hashes."""
+        return split_hashes(self.hashes)
 
     def entries(self) -> list[bytes]:
         """Return the entries."""
@@ -44,15 +47,20 @@ class FastPage(NamedTuple):
 
 
 class FastPath:
-    """The compiled kernel with the room that it works in, over the entries of one log at a time."""
+    """
+    The compiled kernel with the room that it works in, over the entries of one log at a time.
 
-    def __init__(self) -> None:
+    `hashes` hashes the entries: by default, whatever does it fastest here.
+    """
+
+    def __init__(self, hashes: PageHashes | None = None) -> None:
         self._ids = np.zeros(16 * (TILE_WIDTH + 1), dtype=np.uint8)
         self._firsts = np.zeros(TILE_WIDTH, dtype=np.int64)
         self._stack = np.zeros((kernel.LEVELS_MAX, 2), dtype=np.int64)
         # One room for all pages: memory that is asked for anew costs more than reading into it.
         self.room = memoryview(bytearray(BUNDLE_SIZE_BYTES_MAX + 1))
-        self._view = np.frombuffer(self.room, dtype=np.uint8)
+        self._view = np.frombuffer(self.room.toreadonly(), dtype=np.uint8)
+        self._hashes = hashes or load_page_hashes()
 
     def bundle_page(self, size_bytes: int, width: int) -> FastPage | None:
         """Return the page that the bundle in `room` is, if it holds `width` entries; the next replaces it."""
@@ -60,12 +68,16 @@ class FastPath:
         if size_bytes >= len(self.room) or kernel.bundle_spans(self._view, size_bytes, spans) != width:
             return None
         self.room[size_bytes] = 0
-        return _page(bytes(self.room[:size_bytes]), self._view, spans)
+        return self._page(self._view, spans)
 
     def rows_page(self, data: bytes, width: int) -> FastPage | None:
         """Return the page that rows are (see `kernel.row_spans`), if there are exactly `width`."""
         view, spans = np.frombuffer(data + b"\0", dtype=np.uint8), np.zeros((width, kernel.SPANS), dtype=np.int64)
-        return _page(data, view, spans) if kernel.row_spans(view, len(data), spans) == width else None
+        return self._page(view, spans) if kernel.row_spans(view, len(data), spans) == width else None
+
+    def in_tree(self, page: FastPage) -> Page:
+        """Return what the tree needs of a page."""
+        return Page(page.hashes, self._hashes.root(page.hashes))
 
     def accept(self, page: FastPage, rules: EntryRules) -> bool:
         """Tell whether the page's entries keep the rules, and if so bring `rules` behind them."""
@@ -92,9 +104,13 @@ class FastPath:
         accepted.adopt(rules)
         return control
 
+    def _page(self, data: Bytes, spans: Numbers) -> FastPage:
+        places = np.ascontiguousarray(spans[:, kernel.ENTRY : kernel.ENTRY + 2])
+        return FastPage(data, spans, self._hashes.leaves(data, places))
+
     def _check(self, page: FastPage, rules: EntryRules) -> _Accepted | None:
         before = rules.state
-        leaves = np.frombuffer(before.last + b"".join(page.leaves), dtype=np.uint8)
+        leaves = np.frombuffer(before.last + page.hashes, dtype=np.uint8)
         numbers = np.array([before.size, before.position, before.of, 0], dtype=np.int64)
         group_id = bytes.fromhex(before.group_id.replace(b"-", b"").decode())
         said = before.recorded_at.ljust(kernel.ID_AT, b"\0") + group_id.ljust(16, b"\0") + before.branch[:1]
@@ -110,7 +126,7 @@ class FastPath:
         said = carried.tobytes()
         state = ChainState(
             size=size,
-            last=page.leaves[-1],
+            last=page.hashes[-HASH_SIZE_BYTES:],
             recorded_at=said[: kernel.ID_AT],
             group_id=str(UUID(bytes=said[kernel.ID_AT : kernel.BRANCH_AT])).encode(),
             branch=b"then" if said[kernel.BRANCH_AT :] == b"t" else b"else",
@@ -130,9 +146,3 @@ class _Accepted(NamedTuple):
     def adopt(self, rules: EntryRules) -> None:
         rules.adopt(self.state)
         rules.groups.extend(self.groups)
-
-
-def _page(data: bytes, view: Bytes, spans: Numbers) -> FastPage:
-    # leaf_hash written out: the call would be a tenth of the cost of this loop, the hottest of verification.
-    places = spans[:, kernel.ENTRY : kernel.ENTRY + 2].tolist()
-    return FastPage(view, spans, [sha256(b"\x00" + data[start:end]).digest() for start, end in places])

@@ -6,18 +6,17 @@ reverse does not hold: text outside the plain case (see `entry`) is left to the 
 can name it. A test holds the two against each other.
 
 No loop runs beyond the bytes: a zero byte, which nothing here accepts, must follow the last entry, and each byte is
-looked at only behind bytes that were accepted. All that is compiled stands in this one file, and its tables with it:
-numba keeps what it has compiled on disk and looks at nothing but the date and size of this file. Nothing here may make
-an array, because numba's reference counts would cost more than the work (hence `_nrt=False`).
+looked at only behind bytes that were accepted. All that is compiled stands in this one file, and its tables with it
+(see `ledger/compiling.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
-import numba
 import numpy as np
+
+from ledger.compiling import compiled, kept
 
 SIZE, POSITION, OF, GROUPS = range(4)
 """Places in `numbers`: of the log so far, and the groups that were begun."""
@@ -71,23 +70,6 @@ _NIBBLE: Final = np.array([b"0123456789abcdef".find(c) for c in range(256)])
 """The value of a lower-case hex digit, -1 of any other byte."""
 _DAYS: Final = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-_njit: Any = numba.njit  # whose published types leave `_nrt` out
-
-
-def compiled(function: _Function) -> _Function:
-    """Compile at the first call."""
-    return cast("_Function", _njit(nogil=True, _nrt=False)(function))
-
-
-def kept(function: _Function) -> _Function:
-    """Compile at the first call, and keep the result on disk where there is a place for it."""
-    try:
-        return cast("_Function", _njit(nogil=True, _nrt=False, cache=True)(function))
-    except RuntimeError:  # numba found no directory that it may write to
-        return compiled(function)
-
 
 @kept
 def bundle_spans(data: Any, size_bytes: int, spans: Any) -> int:
@@ -108,7 +90,7 @@ def bundle_spans(data: Any, size_bytes: int, spans: Any) -> int:
 @kept
 def row_spans(data: Any, size_bytes: int, spans: Any) -> int:
     """
-    Note where the columns of rows lie; returns how many rows there are, -1 if they are too many or one is cut.
+    Note where the columns of rows lie; returns how many rows there are, -1 if too many, or one is cut or has no entry.
 
     `data` is rows as PostgreSQL sends records, in numbers of 32 bits: how many columns, then type, length (all ones for
     NULL) and bytes of each.
@@ -128,6 +110,8 @@ def row_spans(data: Any, size_bytes: int, spans: Any) -> int:
             spans[found, column + 1] = at
             if at > size_bytes:
                 return -1
+        if spans[found, ENTRY] < 0:  # no entry, which could not be hashed
+            return -1
         found += 1
     return found
 

@@ -57,17 +57,22 @@ def second_opinion(leaves: bytes, roots: Mapping[int, bytes]) -> str:
 
 
 class _Tree(pymerkle.BaseMerkleTree):  # type: ignore[misc]
-    """The leaves of a log as pymerkle asks for them; nothing is appended."""
+    """
+    The leaves of a log as pymerkle asks for them.
+
+    Two of its five methods are for appending alone (`append_entry` calls the one, then the other): a second opinion
+    is about the leaves that are there, and appends nothing, so they are not reached.
+    """
 
     def __init__(self, leaves: bytes) -> None:
         self._leaves = leaves
         super().__init__(algorithm="sha256")
 
     def _encode_entry(self, data: Any) -> bytes:
-        raise NotImplementedError
+        raise LedgerError(f"tree of a second opinion: expected to be read, found an entry to append: {data!r:.40}")
 
-    def _store_leaf(self, data: Any, digest: bytes) -> int:
-        raise NotImplementedError
+    def _store_leaf(self, data: Any, _digest: bytes) -> int:
+        raise LedgerError(f"tree of a second opinion: expected to be read, found a leaf to append: {data!r:.40}")
 
     def _get_leaf(self, index: int) -> bytes:
         return self._leaves[(index - 1) * HASH_SIZE_BYTES : index * HASH_SIZE_BYTES]

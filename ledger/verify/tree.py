@@ -30,7 +30,7 @@ class Page(NamedTuple):
 
     def split(self) -> list[bytes]:
         """Return the leaf hashes."""
-        return [self.leaves[at : at + HASH_SIZE_BYTES] for at in range(0, len(self.leaves), HASH_SIZE_BYTES)]
+        return split_hashes(self.leaves)
 
 
 class TreeRules:
@@ -65,6 +65,11 @@ class TreeRules:
     def edge_tiles(self) -> list[Tile]:
         """Return the incomplete tiles, lowest level first."""
         return [Tile(level=level, index=index, hashes=self.edge[level]) for level, index, _ in edge_places(self.size)]
+
+
+def split_hashes(joined: bytes) -> list[bytes]:
+    """Return hashes that were joined."""
+    return [joined[at : at + HASH_SIZE_BYTES] for at in range(0, len(joined), HASH_SIZE_BYTES)]
 
 
 def check_roots(edge: Pending, leaves: Sequence[bytes], checkpoints: Iterable[Checkpoint]) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -27,10 +26,10 @@ from typing import Final, Protocol
 from ledger.errors import FormatError, LedgerError
 from ledger.note import NOTE_SIZE_BYTES_MAX, VerifierKey
 from ledger.signature import NAME_SIZE_BYTES_MAX
+from ledger.signing.private_files import mode_for_others, sync_directory, write_synced
 
 LOGS: Final = "logs"
 LOG_KEYS_MAX: Final = 16
-_OTHERS: Final = 0o077
 
 
 class WitnessStoreError(LedgerError):
@@ -55,11 +54,7 @@ class RealDisk:
 
     def write(self, path: Path, data: bytes) -> None:
         """As `Disk.write`."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        write_synced(path, data)
 
     def replace(self, path: Path, target: Path) -> None:
         """As `Disk.replace`."""
@@ -67,11 +62,7 @@ class RealDisk:
 
     def sync_directory(self, path: Path) -> None:
         """As `Disk.sync_directory`."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(path)
 
 
 class WitnessStore:
@@ -193,10 +184,10 @@ def check_private(path: Path, wanted: str) -> None:
         WitnessStoreError: if others may, or it is not there.
     """
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
+        mode = mode_for_others(path)
     except OSError as error:
         raise WitnessStoreError(f"{path} cannot be read ({error.strerror}): name a witness's directory") from error
-    if mode & _OTHERS:
+    if mode is not None:
         raise WitnessStoreError(f"{path} has mode {mode:03o}, so that others may use it: run chmod {wanted} {path}")
 
 

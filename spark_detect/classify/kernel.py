@@ -3,20 +3,17 @@ The kernel that counts: one pass over the bytes of a column, compiled by numba.
 
 Guarantee: the counts are those of `rules.py` and of `fallback.py`, for any bytes. The interpreter's lock is released.
 
-All that is compiled stands in this one file, and the tables of the rules are arguments: numba keeps what it has
-compiled on disk and looks at nothing but the date and size of the function's own file, so that a table of another
-module would live on there after it was changed. The compiled code goes where numba puts it: `NUMBA_CACHE_DIR` if that
-is set, else beside this file, else (an installation that is only readable) the user's cache; if none of these can be
-written, each process compiles for itself, in eight seconds. What is compiled is Python that numba understands, without
-generators and exceptions; it is not fast when it is interpreted.
+All that is compiled stands in this one file, and the tables of the rules are arguments: a table of another module would
+live on in numba's cache after it was changed (`ledger/compiling.py`). Where nothing can be kept, each process compiles
+for itself, in eight seconds. What is compiled is Python that numba understands, without generators and exceptions; it
+is not fast when it is interpreted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
-import numba
+from ledger.compiling import compiled, kept
 
 DIGIT, UPPER, LOWER, JOINT, LOCAL, DOMAIN = 1, 2, 4, 8, 16, 32
 """Classes of bytes; `_` counts as a lower letter."""
@@ -34,28 +31,6 @@ MAIL_MIN = 3
 """`a@b` is a candidate, and there is none that is shorter."""
 LOCAL_MAX, ADDRESS_MAX, LABEL_MAX = 64, 254, 63
 BUCKETS, BUCKET_PRIME = 32, 65_521
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-_njit: Any = numba.njit  # whose published types leave `_nrt` out
-
-
-def compiled(function: _Function) -> _Function:
-    """
-    Compile at the first call.
-
-    Without reference counts, which numba would otherwise keep, atomically, for every array at every call between these
-    functions: four times as slow. So nothing here may make an array.
-    """
-    return cast("_Function", _njit(nogil=True, _nrt=False)(function))
-
-
-def kept(function: _Function) -> _Function:
-    """Compile at the first call, and keep the result on disk where there is a place for it."""
-    try:
-        return cast("_Function", _njit(nogil=True, _nrt=False, cache=True)(function))
-    except RuntimeError:  # numba found no directory that it may write to
-        return compiled(function)
 
 
 @kept

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from lakeproof.errors import SettingsError
-from lakeproof.setting_table import SETTINGS, Kind, LogLevel
+from lakeproof.setting_kinds import Kind, LogLevel
+from lakeproof.setting_table import SETTINGS
 from lakeproof.settings import Settings, format_settings_table, load_settings
 
 

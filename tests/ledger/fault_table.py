@@ -134,8 +134,12 @@ Kill: TypeAlias = Callable[[Site, Trial, Plan, Callable[[], None]], Awaitable[No
 """Does the trial's work in a process of its own, which is killed when the plan is hit."""
 
 
+class NotEquippedError(Exception):
+    """The fault of a point needs a server of its own, or processes, and the table was given no way to strike these."""
+
+
 async def _cannot(*_: object) -> None:
-    raise NotImplementedError("this fault needs a server, or processes, of its own")
+    raise NotEquippedError("expected a table made with `stop` and `kill`: this point stops a server or kills a process")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,13 @@ from ledger.erase import Eraser, NoSuchSubjectError, carry_out, parse_erasure
 from ledger.errors import BrokenError, Fault, FormatError
 from ledger.events import ErasureReason, PayloadErased, check_erased
 from ledger.export import as_reader
+from ledger.key_encryption import open_key_encryption
 from ledger.read import read_entries, read_head
 from ledger.rerun import check_key_folder, rerun_erasures
 from ledger.retention import first_index_since
 from ledger.sealing import KeyOpener, SubjectKeysError
 from ledger.sequence import Appended, Group
+from ledger.subject_keys import KeyFolder
 from ledger.verify.parts import PartsReport, verify_parts
 from tests.ledger.appending import new_id, verify
 from tests.ledger.erasing import ADA, ASKED, EVE, Site, about, key_folder, open_site
@@ -105,28 +107,23 @@ def _repeated(outcome: object) -> Appended:
     return Appended(branch=outcome.branch, indices=outcome.indices, recorded_at=outcome.recorded_at, repeated=True)
 
 
-class DyingKeys:
+class DyingKeys(KeyFolder):
     """The process dies when it is about to destroy a key: the entry is durable by then, and nothing else is done."""
 
     class Died(Exception):  # noqa: N818
         """It has died."""
 
-    def find(self, subject: str) -> None:
-        raise NotImplementedError(subject)
-
-    find_or_make = find
-    destroyed = frozenset
-
-    def destroy(self, _subject: str) -> None:
-        raise self.Died
+    def destroy(self, subject: str) -> None:
+        raise self.Died(subject)
 
 
 @pytest.mark.parametrize(
     "done", ["", "key", "key identity", "key identity parts"], ids=lambda done: done or "nothing but the entry"
 )
-async def test_an_erasure_that_was_cut_off_anywhere_is_gone_on_with(site: Site, done: str) -> None:
+async def test_an_erasure_that_was_cut_off_anywhere_is_gone_on_with(site: Site, tmp_path: Path, done: str) -> None:
     await site.tell(about(ADA, WORDS), about(EVE, WORDS))
-    eraser = Eraser(site.connection, site.appender, DyingKeys(), new_group_id=new_id)
+    dying = DyingKeys(site.keys.path, open_key_encryption(tmp_path / "kek"))
+    eraser = Eraser(site.connection, site.appender, dying, new_group_id=new_id)
     with pytest.raises(DyingKeys.Died):
         await eraser.erase_subject(site.log, ADA, ASKED)
     if "key" in done:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from enum import StrEnum
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import psycopg
 import pytest
@@ -99,9 +98,11 @@ async def strike(site: Site, fault: Fault, patch: pytest.MonkeyPatch) -> None:
     expected = Crash if is_crash else OSError if fault.step == "full disk" else psycopg.OperationalError
     async with site.connected() as connection:
         signer = site.signer()
-        with patch.context() as armed, _full_disk(site, fault):
+        with patch.context() as armed:
             if fault.step in STATEMENTS:
                 _arm_statement(fault, connection, armed)
+            elif fault.step == "full disk":
+                armed.setattr(os, "fdopen", _open_full)
             elif is_crash:
                 _arm_file(fault, armed)
             with pytest.raises(expected):
@@ -109,15 +110,11 @@ async def strike(site: Site, fault: Fault, patch: pytest.MonkeyPatch) -> None:
     await site.look()
 
 
-@contextmanager
-def _full_disk(site: Site, fault: Fault) -> Iterator[None]:
-    """A disk without room. (A read-only directory would stop nobody who is root.)"""
-    fresh = site.keys.path / "last-notes.new"
-    if fault.step == "full disk":
-        fresh.symlink_to("/dev/full")
-    yield
-    if fresh.is_symlink():
-        fresh.unlink()
+def _open_full(descriptor: int, mode: str) -> IO[bytes]:
+    """Open another file in place of one that was made: the device that has no room for what is written to it."""
+    os.close(descriptor)
+    full: IO[bytes] = Path("/dev/full").open(mode)  # noqa: SIM115 - who asked for it closes it
+    return full
 
 
 def _arm_statement(fault: Fault, connection: AsyncConnection[Any], patch: pytest.MonkeyPatch) -> None:

@@ -234,6 +234,21 @@ def test_a_generated_key_is_private_and_never_written_over(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
 
 
+@pytest.mark.parametrize("write", [write_private, create_private])
+def test_a_link_that_was_planted_is_not_written_through(
+    tmp_path: Path, write: Callable[[Path, bytes], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    (tmp_path / "theirs").write_bytes(b"theirs")
+    for name in ("key.new", "key.7"):
+        (tmp_path / name).symlink_to(tmp_path / "theirs")
+    write(tmp_path / "key", b"secret")
+    assert (tmp_path / "theirs").read_bytes() == b"theirs"
+    assert (tmp_path / "key").read_bytes() == b"secret"
+    assert not (tmp_path / "key").is_symlink()
+    assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+
+
 def test_what_is_destroyed_is_overwritten_first_and_may_be_gone_already(tmp_path: Path) -> None:
     file = tmp_path / "key"
     create_private(file, b"secret")

@@ -235,6 +235,14 @@ def test_any_changed_byte_of_a_row_is_refused() -> None:
     assert accepted_rows(data, 2, behind) is None
 
 
+def test_a_row_without_an_entry_is_refused() -> None:
+    first, second = rows_of(2)
+    length = len(second.entry).to_bytes(4, "big")
+    data = record(first) + record(second)
+    assert accepted_rows(data, 2) is not None
+    assert accepted_rows(data.replace(length + second.entry, b"\xff" * 4), 2) is None
+
+
 @pytest.mark.parametrize(
     ("kind", "is_control"),
     [

@@ -14,7 +14,7 @@ import pytest
 from ledger.anchoring import Anchoring, AnchoringKind, Pinned
 from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.directory import CHECKPOINT_FILE
-from ledger.errors import BrokenError, Fault, FormatError
+from ledger.errors import BrokenError, Fault, FormatError, LedgerError
 from ledger.merkle import root_of
 from ledger.note import sign_note
 from ledger.sequence import Row
@@ -25,7 +25,7 @@ from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
 from ledger.verify.group_ids import GroupIds
 from ledger.verify.resuming import ProgressFile
-from ledger.verify.second_opinion import second_opinion
+from ledger.verify.second_opinion import _Tree, second_opinion
 from tests.ledger.logs import KEY, ORIGIN, SIGNER, head_of, noise, rows_of, signed, write_directory
 
 SIZE = 2_300  # eight complete tiles, and 252 entries
@@ -278,6 +278,11 @@ def test_pymerkle_comes_to_the_same_roots_and_proofs(rows: list[Row], size: int)
     assert second_opinion(leaves, {size: head_of(rows[:size]).frontier.root()}).startswith("1 roots and ")
     with pytest.raises(BrokenError):
         second_opinion(leaves, {size: noise("another root")})
+
+
+def test_nothing_is_appended_to_the_tree_of_a_second_opinion() -> None:
+    with pytest.raises(LedgerError, match="found an entry to append"):
+        _Tree(noise("a leaf")).append_entry(b"another")
 
 
 # Anchored

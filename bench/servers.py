@@ -1,0 +1,95 @@
+"""
+The PostgreSQL servers and the directories that benches have for themselves, and that are removed after them.
+
+On disk where the figures are to hold for a server as people run it, in memory where many faults are to be played and
+the disk is no part of the question. Paths are short, since a socket's may have 107 bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from select import select
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from bench.measuring import PROJECT
+from lakeproof.age import fetch_age
+from lakeproof.postgres import EmbeddedServer
+from lakeproof.server_process import postmaster_pid
+from lakeproof.settings import load_settings
+
+
+@contextmanager
+def embedded_server() -> Iterator[str]:
+    """Run a server of this bench's own, on disk; yields its owner's connection string."""
+    with directory_on_disk() as directory, _running(directory / "home") as server:
+        yield server.admin_dsn
+
+
+@contextmanager
+def server_in_memory() -> Iterator[EmbeddedServer]:
+    """Run a server of this bench's own, in memory if there is room: what is measured is not the disk."""
+    with directory_in_memory() as directory, _running(directory / "home") as server:
+        yield server
+
+
+@contextmanager
+def _running(home: Path) -> Iterator[EmbeddedServer]:
+    server = EmbeddedServer(home, fetch_age(load_settings(os.environ, directory=PROJECT).cache, print))
+    try:
+        server.start(print)
+        yield server
+    finally:
+        server.stop()
+
+
+def stop_at_once(server: EmbeddedServer) -> None:
+    """Do what `pg_ctl stop -m immediate` does, and start again: the server recovers from its write-ahead log."""
+    pid = postmaster_pid(server.files.data)
+    assert pid is not None
+    process = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGQUIT)
+    select([process], [], [])  # until it has ended
+    os.close(process)
+    server.start(lambda _: None)
+
+
+def new_database(admin_dsn: str, name: str) -> str:
+    """Make an empty database on the server; returns its owner's connection string."""
+    with psycopg.connect(admin_dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    return make_conninfo(admin_dsn, dbname=name)
+
+
+@contextmanager
+def directory_on_disk() -> Iterator[Path]:
+    """Yield a directory whose path is short enough for a socket."""
+    with _directory(Path("/tmp"), "lp-bench-") as directory:  # noqa: S108 - a private directory is made in it
+        yield directory
+
+
+@contextmanager
+def directory_in_memory() -> Iterator[Path]:
+    """Yield a directory in memory, if there is such, whose path is short enough for a socket."""
+    memory = Path("/dev/shm")  # noqa: S108 - a private directory is made in it
+    with _directory(memory if memory.is_dir() else None, "lp-") as directory:
+        yield directory
+
+
+@contextmanager
+def _directory(parent: Path | None, prefix: str) -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    directory.chmod(0o711)  # the server's user may be another than ours
+    try:
+        yield directory
+    finally:
+        # A process that was told to end may write until it has: then this must not hide what the bench has found.
+        shutil.rmtree(directory, ignore_errors=True)
