@@ -45,6 +45,12 @@ EXPLANATIONS: Final = (
         reason="the number is never below: sizes and indices are checked, and then only shifted",
     ),
     Explanation(
+        files="ledger/merkle.py",
+        operators="_Lt_LtE$",
+        lines=r"^if not 0 < size1 < size2:$",
+        reason="equal sizes have been answered above",
+    ),
+    Explanation(
         operators="ReplaceComparisonOperator_(Is|Eq|NotEq|IsNot)",
         lines=r"\bis (not )?None|fault is |kind is ",
         reason="`==` and `is` agree for None, booleans and members of an enumeration",

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Final, NoReturn
@@ -21,7 +22,7 @@ import psycopg
 import pytest
 import pytest_asyncio
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from lakeproof.age import fetch_age
 from lakeproof.errors import LakeproofError
@@ -50,9 +51,9 @@ LOGIN_PASSWORD = "a throw-away server's"
 _numbers = count()
 
 
-def provision_template(dsn: str) -> None:
+def provision_template(dsn: str) -> Installation:
     """Bring the template database, in which AGE is already created, to where every test begins."""
-    provision(dsn, login_password=LOGIN_PASSWORD)
+    return provision(dsn, login_password=LOGIN_PASSWORD)
 
 
 def missing(reason: str) -> NoReturn:
@@ -104,15 +105,20 @@ def admin_dsn(postgres_server: EmbeddedServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def template_database(admin_dsn: str) -> str:
-    """The name of the database that every test's own is a clone of; nobody is connected to it."""
+def template_installation(admin_dsn: str) -> Installation:
+    """The installation in the database that every test's own is a clone of; nobody is connected to it."""
     with psycopg.connect(admin_dsn, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))
     dsn = make_conninfo(admin_dsn, dbname=TEMPLATE)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION age")
-    provision_template(dsn)
-    return TEMPLATE
+    return provision_template(dsn)
+
+
+@pytest.fixture(scope="session")
+def template_database(template_installation: Installation) -> str:
+    """The name of that database."""
+    return str(conninfo_to_dict(template_installation.dsn)["dbname"])
 
 
 @pytest.fixture(scope="session")
@@ -132,9 +138,12 @@ def database(_admin: psycopg.Connection, admin_dsn: str, template_database: str)
 
 
 @pytest.fixture
-def installation(database: str) -> Installation:
-    """The installation in `database`; provisioned once more, since a clone does not take a database's grants along."""
-    return provision(database, login_password=LOGIN_PASSWORD)
+def installation(_admin: psycopg.Connection, database: str, template_installation: Installation) -> Installation:
+    """The installation in `database`, with the grants on a database, which a clone does not take along."""
+    name, roles = str(conninfo_to_dict(database)["dbname"]), template_installation.roles
+    granted = map(sql.Identifier, (name, roles.owner, roles.projector))
+    _admin.execute(sql.SQL("GRANT CREATE ON DATABASE {} TO {}, {}").format(*granted))
+    return replace(template_installation, dsn=make_conninfo(template_installation.dsn, dbname=name))
 
 
 @pytest.fixture(scope="session")
