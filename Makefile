@@ -7,7 +7,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 ONCE ?=
 PROCESSES ?= 3
-export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: run test lint types layers tests bench campaigns java clean
 

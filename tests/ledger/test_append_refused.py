@@ -16,6 +16,7 @@ from lakeproof.provision import Installation, create_tenant_log, provision
 from ledger.errors import LogUnavailableError, UnconfirmedLogError, UnsafeServerError
 from ledger.sequence import Appended
 from ledger.session import connect
+from tests.conftest import LOGIN_PASSWORD
 from tests.ledger.appending import appended, appender, appender_dsn, confirm, group, read_log
 
 
@@ -38,7 +39,7 @@ def test_a_new_log_is_confirmed_and_an_old_one_is_not_confirmed_again(
         assert owner.execute(query, (log_id,)).fetchall() == [(0, True)]
     begin_anew(database, log_id)
     assert create_tenant_log(database, installation, tenant) == log_id
-    provision(database, login_password="of a test")
+    provision(database, login_password=LOGIN_PASSWORD)
     with psycopg.connect(database) as owner:
         assert owner.execute(query, (log_id,)).fetchall() == [(0, False)]
 

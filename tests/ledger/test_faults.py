@@ -26,6 +26,7 @@ from ledger.errors import BrokenError, LogUnavailableError, QueueFullError
 from ledger.guards import GuardRegistry
 from ledger.sequence import Appended
 from ledger.wire import PREPARE_AFTER
+from tests.conftest import LOGIN_PASSWORD
 from tests.ledger.appending import NOON, appender_dsn, group, read_log
 from tests.ledger.cutting_proxy import Cut, Plan
 from tests.ledger.fault_batches import draw_batch
@@ -66,7 +67,7 @@ async def site_of_its_own(
     async with await AsyncConnection.connect(server.admin_dsn, autocommit=True) as admin:
         await admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*identifiers))
         database = make_conninfo(server.admin_dsn, dbname=f"faults_{name}")
-        installation = provision(database, login_password="a throw-away server's")
+        installation = provision(database, login_password=LOGIN_PASSWORD)
         try:
             with short_directory() as directory:
                 async with open_site(database, installation, server.files.run / SOCKET_NAME, directory) as site:

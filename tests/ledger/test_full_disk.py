@@ -24,7 +24,7 @@ from ledger.errors import LogUnavailableError, OutcomeUnknownError
 from ledger.sequence import Appended, Group, Stale
 from ledger.signing.key_directory import create_key_directory, open_key_directory
 from ledger.signing.signer import Signer, Standing
-from tests.conftest import missing
+from tests.conftest import LOGIN_PASSWORD, missing
 from tests.ledger.appending import appender, confirm, event, group, places, read_log, verify
 
 SERVER_MIB: Final = 400
@@ -103,7 +103,7 @@ async def test_while_the_database_s_disk_is_full_nothing_is_promised_and_then_it
 async def test_while_the_signer_s_disk_is_full_no_note_leaves_and_then_it_does(
     database: str, short_directory: Callable[[], AbstractContextManager[Path]]
 ) -> None:
-    installation = provision(database, login_password="a throw-away server's")
+    installation = provision(database, login_password=LOGIN_PASSWORD)
     log_id = create_tenant_log(database, installation, uuid4())
     with short_directory() as directory, small_disk(directory / "disk", f"{KEYS_KIB}k") as disk:
         create_key_directory(disk / "keys")
