@@ -17,7 +17,9 @@ CROSS JOIN LATERAL (
     FROM ledger.entries
     WHERE log_id = %(log_id)s AND index >= 256 * page AND index < least(256 * (page + 1), %(size)s)
 ) AS e
-LEFT JOIN ledger.tiles AS t ON t.log_id = %(log_id)s AND t.level = 0 AND t.tile = page
+LEFT JOIN LATERAL (
+    SELECT hashes, root FROM ledger.tiles WHERE log_id = %(log_id)s AND level = 0 AND tile = page OFFSET 0
+) AS t ON true
 ORDER BY page
 
 -- name: export_snapshot
@@ -33,10 +35,13 @@ SELECT hashes, root FROM ledger.tiles WHERE log_id = %(log_id)s AND level = %(le
 SELECT origin FROM ledger.logs WHERE log_id = %(log_id)s
 
 -- name: stray_row
--- A row at a place that no log has; the constraints against it may have been dropped.
-SELECT 'ledger.entries', index FROM ledger.entries WHERE log_id = %(log_id)s AND index < 0
-UNION ALL SELECT 'ledger.checkpoints', size FROM ledger.checkpoints WHERE log_id = %(log_id)s AND size < 0
-UNION ALL SELECT 'ledger.tiles', tile FROM ledger.tiles WHERE log_id = %(log_id)s AND (tile < 0 OR level < 0 OR level > 7)
+-- A row at a place that no log has; the constraints against it may have been dropped. Each in the order of its index, so
+-- that none is looked for by reading a whole table, whatever the planner knows of it.
+(SELECT 'ledger.entries', index FROM ledger.entries WHERE log_id = %(log_id)s AND index < 0 ORDER BY index LIMIT 1)
+UNION ALL
+(SELECT 'ledger.checkpoints', size FROM ledger.checkpoints WHERE log_id = %(log_id)s AND size < 0 ORDER BY size LIMIT 1)
+UNION ALL
+(SELECT 'ledger.tiles', tile FROM ledger.tiles WHERE log_id = %(log_id)s AND (tile < 0 OR level < 0 OR level > 7) LIMIT 1)
 LIMIT 1
 
 -- name: stray_part
