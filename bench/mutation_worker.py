@@ -15,6 +15,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from select import select
 from typing import Final
 
 import pytest
@@ -54,16 +55,17 @@ def run_tests(arguments: list[str], *, timeout_s: float, output: Path) -> tuple[
         for descriptor, target in ((os.open(os.devnull, os.O_RDONLY), 0), (file, 1), (file, 2)):
             os.dup2(descriptor, target)
         os._exit(int(pytest.main([*OPTIONS, *arguments])))
-    while (elapsed_s := time.monotonic() - began_s) < timeout_s:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            code = os.waitstatus_to_exitcode(status)
-            return (SURVIVED if code == 0 else KILLED), elapsed_s
-        time.sleep(0.02)
-    with suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return TIMEOUT, elapsed_s
+    process = os.pidfd_open(pid)
+    ended, _, _ = select([process], [], [], timeout_s)
+    os.close(process)
+    elapsed_s = time.monotonic() - began_s
+    if not ended:
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    if not ended:
+        return TIMEOUT, elapsed_s
+    return (SURVIVED if os.waitstatus_to_exitcode(status) == 0 else KILLED), elapsed_s
 
 
 def serve() -> None:

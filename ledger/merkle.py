@@ -37,6 +37,13 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return sha256(b"\x01" + left + right).digest()
 
 
+def split_hashes(joined: bytes) -> list[bytes]:
+    """
+    Return hashes that were joined; the last is shorter if they were not whole.
+    """
+    return [joined[at : at + HASH_SIZE_BYTES] for at in range(0, len(joined), HASH_SIZE_BYTES)]
+
+
 def root_of(leaves: Sequence[bytes]) -> bytes:
     """
     Return the root of the tree over `leaves`, which are leaf hashes (or roots of perfect subtrees of one height).
@@ -80,8 +87,7 @@ class Frontier:
         Raises:
             FormatError: if `data` does not hold exactly the hashes that `size` calls for.
         """
-        hashes = tuple(data[at : at + HASH_SIZE_BYTES] for at in range(0, len(data), HASH_SIZE_BYTES))
-        return cls(size=size, hashes=hashes)
+        return cls(size=size, hashes=tuple(split_hashes(data)))
 
     def pack(self) -> bytes:
         """Return the hashes joined, 32 bytes each, largest subtree first; `size` is stored beside them."""

@@ -16,7 +16,7 @@ from psycopg import AsyncConnection, AsyncCursor
 
 from ledger.errors import BrokenError, Fault, NoSuchLogError
 from ledger.event import Part
-from ledger.merkle import HASH_SIZE_BYTES, Frontier, root_of
+from ledger.merkle import HASH_SIZE_BYTES, Frontier, root_of, split_hashes
 from ledger.queries import load_queries
 from ledger.sealing import PLAIN, Opener, StoredPart
 from ledger.sequence import Head
@@ -176,7 +176,7 @@ async def read_tile(connection: Connection, log_id: int, *, level: int, index: i
         row = await (await connection.execute(QUERIES["tiles_between"], bounds, binary=True)).fetchone()
         if row is None:
             raise BrokenError(Fault.TILE, where=where, expected="a complete tile", found="none")
-        return Tile(level=level, index=index, hashes=_split(bytes(row[1])))
+        return Tile(level=level, index=index, hashes=tuple(split_hashes(bytes(row[1]))))
     first = index * TILE_WIDTH
     if level == 0:
         hashes = await read_leaves(connection, log_id, from_index=first, to_index=first + width)
@@ -202,8 +202,4 @@ def parse_tile_root(stored: bytes) -> bytes:
     """
     Return the root of a complete tile of which either that or all its hashes are stored.
     """
-    return stored if len(stored) == HASH_SIZE_BYTES else root_of(_split(stored))
-
-
-def _split(hashes: bytes) -> tuple[bytes, ...]:
-    return tuple(hashes[at : at + 32] for at in range(0, len(hashes), 32))
+    return stored if len(stored) == HASH_SIZE_BYTES else root_of(split_hashes(stored))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError, LimitExceededError
-from ledger.merkle import HASH_SIZE_BYTES, HashReader, root_of
+from ledger.merkle import HASH_SIZE_BYTES, HashReader, root_of, split_hashes
 
 TILE_HEIGHT = 8
 TILE_WIDTH = 1 << TILE_HEIGHT
@@ -59,8 +59,7 @@ class Tile:
         Raises:
             FormatError: if `data` is not 1 to 256 hashes of 32 bytes.
         """
-        hashes = tuple(data[at : at + HASH_SIZE_BYTES] for at in range(0, len(data), HASH_SIZE_BYTES))
-        return cls(level=level, index=index, hashes=hashes)
+        return cls(level=level, index=index, hashes=tuple(split_hashes(data)))
 
     def pack(self) -> bytes:
         """Return the hashes joined, 32 bytes each: the content of the tile's file."""

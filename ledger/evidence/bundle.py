@@ -29,7 +29,7 @@ from ledger.entry import ENTRY_SIZE_BYTES_MAX
 from ledger.errors import FormatError
 from ledger.event import SALT_SIZE_BYTES, Part
 from ledger.evidence.scope import Scope, format_scope, parse_scope
-from ledger.merkle import HASH_SIZE_BYTES
+from ledger.merkle import HASH_SIZE_BYTES, split_hashes
 from ledger.note import NOTE_SIZE_BYTES_MAX
 
 HEADER: Final = "lakeproof/evidence@v1"
@@ -160,17 +160,13 @@ def _parse_section(lines: _Lines) -> Section:
     proof = parse_base64(lines.text("proof"), what="evidence proof")
     checkpoint = lines.take(parse_decimal(lines.text("checkpoint"), what="evidence checkpoint"))
     stamp = parse_base64(lines.text("stamp"), what="evidence stamp") if lines.begins(b"stamp ") else None
-    return Section(entries=tuple(entries), proof=_hashes(proof), checkpoint=checkpoint, stamp=stamp)
+    return Section(entries=tuple(entries), proof=tuple(split_hashes(proof)), checkpoint=checkpoint, stamp=stamp)
 
 
 def _parse_part(text: str) -> Part:
     name, _, encoded = text.partition(" ")
     salted = parse_base64(encoded, what="evidence part")
     return Part(name=name, salt=salted[:SALT_SIZE_BYTES], payload=salted[SALT_SIZE_BYTES:])
-
-
-def _hashes(data: bytes) -> tuple[bytes, ...]:
-    return tuple(data[at : at + HASH_SIZE_BYTES] for at in range(0, len(data), HASH_SIZE_BYTES))
 
 
 class _Lines:

@@ -53,11 +53,15 @@ ORDER BY p.index, p.name LIMIT 1
 
 -- name: surplus_tile
 -- A tile that the tree of this size does not have. (A shift by 64 would be one by 0.)
-SELECT t.level, t.tile
+SELECT l.level, t.tile
 FROM generate_series(0, 7) AS l (level)
-JOIN ledger.tiles AS t ON t.level = l.level AND t.tile >= %(size)s::bigint >> least(8 * (l.level + 1), 63)
-WHERE t.log_id = %(log_id)s
-ORDER BY t.level, t.tile
+CROSS JOIN LATERAL (
+    SELECT tile FROM ledger.tiles
+    WHERE log_id = %(log_id)s AND level = l.level AND tile >= %(size)s::bigint >> least(8 * (l.level + 1), 63)
+    ORDER BY tile
+    LIMIT 1
+) AS t
+ORDER BY l.level
 LIMIT 1
 
 -- name: checkpoints_between

@@ -15,12 +15,12 @@ import numpy as np
 
 from ledger.directory import BUNDLE_SIZE_BYTES_MAX
 from ledger.event import CONTROL_FAMILIES
-from ledger.merkle import HASH_SIZE_BYTES
+from ledger.merkle import HASH_SIZE_BYTES, split_hashes
 from ledger.tiles import TILE_WIDTH
 from ledger.verify import kernel
 from ledger.verify.hashing import Bytes, Numbers, PageHashes, load_page_hashes
 from ledger.verify.rules import ChainState, EntryRules
-from ledger.verify.tree import Page, split_hashes
+from ledger.verify.tree import Page
 
 _FAMILY_BYTES: Final = 1 + max(map(len, CONTROL_FAMILIES))
 _FAMILIES: Final = np.array(

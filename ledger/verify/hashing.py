@@ -26,8 +26,7 @@ from numba.extending import intrinsic
 
 from ledger.compiling import compiled, kept
 from ledger.errors import LedgerError
-from ledger.merkle import HASH_SIZE_BYTES, root_of
-from ledger.verify.tree import split_hashes
+from ledger.merkle import HASH_SIZE_BYTES, root_of, split_hashes
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Numbers: TypeAlias = npt.NDArray[np.int64]

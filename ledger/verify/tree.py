@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ledger.checkpoint import Checkpoint
 from ledger.edge import edge_places, frontier_of, leads_to_root
 from ledger.errors import BrokenError, Fault
-from ledger.merkle import HASH_SIZE_BYTES, Frontier, root_of
+from ledger.merkle import HASH_SIZE_BYTES, Frontier, root_of, split_hashes
 from ledger.tiles import TILE_WIDTH, Pending, Tile, TileReader, bundle_path, complete_tiles, tile_path
 
 
@@ -65,11 +65,6 @@ class TreeRules:
     def edge_tiles(self) -> list[Tile]:
         """Return the incomplete tiles, lowest level first."""
         return [Tile(level=level, index=index, hashes=self.edge[level]) for level, index, _ in edge_places(self.size)]
-
-
-def split_hashes(joined: bytes) -> list[bytes]:
-    """Return hashes that were joined."""
-    return [joined[at : at + HASH_SIZE_BYTES] for at in range(0, len(joined), HASH_SIZE_BYTES)]
 
 
 def check_roots(edge: Pending, leaves: Sequence[bytes], checkpoints: Iterable[Checkpoint]) -> None:

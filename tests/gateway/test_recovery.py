@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -74,6 +75,22 @@ async def live_on(gateway: Gateway, key_id: str) -> tuple[str, str]:
     return made.id, made.secret
 
 
+class Lived(NamedTuple):
+    """An export of all that was done, and the id and the secret of a key that was made after the backup."""
+
+    export: Path
+    key_id: str
+    secret: str
+
+
+async def live_backed_up(gateway: Gateway, database: str, directory: Path) -> Lived:
+    """Do what is in the backup, make it, do what it lacks, and export it all."""
+    revoked = await live_before(gateway)
+    save(database)
+    made, secret = await live_on(gateway, revoked)
+    return Lived(await export(gateway.services, gateway.acme.origin, directory / "acme"), made, secret)
+
+
 @pytest.fixture
 def database_of(gateway: Gateway) -> str:
     return gateway.services.foundation.admin_dsn
@@ -81,10 +98,7 @@ def database_of(gateway: Gateway) -> str:
 
 async def test_a_log_and_its_guarded_rows_are_recovered(gateway: Gateway, database_of: str, tmp_path: Path) -> None:
     services, acme = gateway.services, gateway.acme
-    revoked = await live_before(gateway)
-    save(database_of)
-    made, secret = await live_on(gateway, revoked)
-    path = await export(services, acme.origin, tmp_path / "acme")
+    path, made, secret = await live_backed_up(gateway, database_of, tmp_path)
     await export(services, services.system.origin, tmp_path / "system")
     rows = guarded_rows(database_of)
     assert all(rows[table] for table in rows if table != "ledger.erased_subjects")
@@ -156,11 +170,8 @@ async def test_lost_notes_are_adopted_by_people_alone(gateway: Gateway, tmp_path
 async def test_an_export_without_what_rows_are_made_of_is_refused_and_another_goes_on(
     gateway: Gateway, database_of: str, tmp_path: Path
 ) -> None:
-    services, acme = gateway.services, gateway.acme
-    revoked = await live_before(gateway)
-    save(database_of)
-    await live_on(gateway, revoked)
-    path = await export(services, acme.origin, tmp_path / "acme")
+    services = gateway.services
+    path = (await live_backed_up(gateway, database_of, tmp_path)).export
     rows = guarded_rows(database_of)
     set_back(database_of)
     (path / "parts").rename(tmp_path / "kept")
@@ -175,11 +186,8 @@ async def test_an_export_without_what_rows_are_made_of_is_refused_and_another_go
 async def test_rows_that_the_log_before_does_not_explain_stop_the_replay(
     gateway: Gateway, database_of: str, tmp_path: Path
 ) -> None:
-    services, acme = gateway.services, gateway.acme
-    revoked = await live_before(gateway)
-    save(database_of)
-    await live_on(gateway, revoked)
-    path = await export(services, acme.origin, tmp_path / "acme")
+    services = gateway.services
+    path = (await live_backed_up(gateway, database_of, tmp_path)).export
     set_back(database_of)
     change(database_of, "UPDATE gateway.tables SET metadata_location = 'elsewhere' WHERE name = 'orders'")
     told = await run(services, "recover", "acme", "--from", path)
@@ -191,10 +199,7 @@ async def test_a_log_that_no_export_has_goes_on_under_another_origin(
     gateway: Gateway, database_of: str, tmp_path: Path
 ) -> None:
     services, acme = gateway.services, gateway.acme
-    revoked = await live_before(gateway)
-    save(database_of)
-    await live_on(gateway, revoked)
-    await export(services, acme.origin, tmp_path / "acme")
+    await live_backed_up(gateway, database_of, tmp_path)
     system = await export(services, services.system.origin, tmp_path / "system")
     kept = services.foundation.open_keys().read_notes()[acme.origin]
     set_back(database_of)
