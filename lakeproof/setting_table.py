@@ -149,7 +149,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="streams_workers",
         kind=Kind.INTEGER,
-        default=1,
+        default=2,
         unit="tasks",
         least=1,
         most=64,

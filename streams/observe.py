@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -38,6 +39,8 @@ from streams.table_metadata import METADATA_SIZE_BYTES_MAX, Snapshot, TableSnaps
 OBSERVE: Final = "observe"
 READS_MAX: Final = 4
 """Metadata files in memory at a time: each may have 64 MiB."""
+READS_OF_A_LOG_MAX: Final = 2
+"""Of those: a storage that never answers, which a tenant chose, holds up no other tenant's files."""
 PAUSES_S: Final = (0.2, 1.0)
 """Waits before a file that is missing is looked for again; S3 shows what it has told of, so few are enough."""
 
@@ -79,7 +82,8 @@ class Observe:
         self._secrets = secrets
         self._clock = clock
         self._pauses_s = pauses_s
-        self._turns = asyncio.Semaphore(READS_MAX)
+        # Not the loop's own threads: whoever else needs one of those must not wait for a storage.
+        self._threads = ThreadPoolExecutor(READS_MAX, thread_name_prefix=OBSERVE)
 
     async def handle(self, batch: Sequence[Message], reading: Connection) -> Effects:
         """
@@ -89,7 +93,13 @@ class Observe:
             TransientError: if a storage does not answer, or a projection is behind.
         """
         catalogs = await _catalogs(batch, reading)
-        seen = await asyncio.gather(*(self._see(message, catalogs) for message in batch))
+        turns = asyncio.Semaphore(READS_OF_A_LOG_MAX)
+        seeing = [asyncio.create_task(self._see(message, catalogs, turns)) for message in batch]
+        try:
+            seen = await asyncio.gather(*seeing)
+        finally:
+            for task in seeing:
+                task.cancel()  # if one storage is away, the whole batch comes again
         # The log is read from here on, behind every file.
         groups: dict[UUID, Group] = {}
         for item in seen:
@@ -98,7 +108,9 @@ class Observe:
                     groups.setdefault(group.id, group)
         return Effects(groups=tuple(groups.values()), dead=tuple(item for item in seen if isinstance(item, DeadLetter)))
 
-    async def _see(self, message: Message, catalogs: Mapping[str, CatalogRow]) -> _Seen | DeadLetter | None:
+    async def _see(
+        self, message: Message, catalogs: Mapping[str, CatalogRow], turns: asyncio.Semaphore
+    ) -> _Seen | DeadLetter | None:
         """Read what one trigger points at; None if there is nothing to compare."""
         entry, trigger = _trigger(message)
         location, alias = trigger.metadata_location, trigger.alias
@@ -112,8 +124,7 @@ class Observe:
         try:
             # What opens it also keeps it within the catalog's own folder: the location was sent by somebody.
             storage = storage_of(catalog, warehouse=self._warehouse, ours=self._ours, secrets=self._secrets)
-            data = await self._read(storage, location)
-            table = await asyncio.to_thread(parse_table_snapshots, data)
+            table = await self._read(storage, location, turns)
         except StorageUnavailableError as error:
             raise TransientError(str(error)) from error
         except PoisonError as error:
@@ -122,16 +133,21 @@ class Observe:
             return DeadLetter(message=message, reason=str(error))
         return _Seen(alias=alias, trigger=trigger, group=entry.entry.group_id, location=location, table=table)
 
-    async def _read(self, storage: Storage, location: str) -> bytes:
+    async def _read(self, storage: Storage, location: str, turns: asyncio.Semaphore) -> TableSnapshots:
         """
         Raises:
             FileMissingError: if it is still missing after every pause: it was expired, or belonged to an attempt.
             ProjectionError: if it cannot be read.
+            PoisonError: if it is no metadata file.
         """
+
+        def read() -> TableSnapshots:
+            return parse_table_snapshots(storage.read_bytes(location, size_bytes_max=METADATA_SIZE_BYTES_MAX))
+
         for pause_s in (*self._pauses_s, None):
             try:
-                async with self._turns:
-                    return await asyncio.to_thread(storage.read_bytes, location, size_bytes_max=METADATA_SIZE_BYTES_MAX)
+                async with turns:
+                    return await asyncio.get_running_loop().run_in_executor(self._threads, read)
             except FileMissingError:
                 if pause_s is None:
                     raise

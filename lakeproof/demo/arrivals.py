@@ -23,7 +23,8 @@ PRODUCER: Final = "https://example.com/etl/1.4"
 SCHEMA_URL: Final = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 STARTED_AT: Final = "2026-11-20T12:00:00Z"
 COMPLETED_AT: Final = "2026-11-20T12:01:30Z"
-OBSERVED_TIMEOUT_S: Final = 60.0
+OBSERVED_TIMEOUT_S: Final = 150.0
+"""Longer than a queue hides a message whose receipt was lost on the way (`streams.sqs.VISIBILITY_S`)."""
 POLL_S: Final = 0.1
 BEHIND_ROWS: Final = 25
 
@@ -153,15 +154,21 @@ async def _await_entry(stage: Stage, first: int, event_type: str, count: int, **
     Return the entries of a type from index `first`, once there are `count` of them whose data has these members.
 
     Raises:
-        TimeoutError: if they do not come.
+        AssertionError: if they do not come.
     """
-    async with asyncio.timeout(OBSERVED_TIMEOUT_S):
-        while True:
-            found = [
-                entry
-                for entry in await stage.entries(first)
-                if entry.type == event_type and data.items() <= entry.data.items()
-            ]
-            if len(found) >= count:
-                return found
-            await asyncio.sleep(POLL_S)
+    found: list[Entry] = []
+    try:
+        async with asyncio.timeout(OBSERVED_TIMEOUT_S):
+            while len(found) < count:
+                await asyncio.sleep(POLL_S)
+                found = [
+                    entry
+                    for entry in await stage.entries(first)
+                    if entry.type == event_type and data.items() <= entry.data.items()
+                ]
+    except TimeoutError as error:
+        raise AssertionError(
+            f"expected {count} entries {event_type} within {OBSERVED_TIMEOUT_S:g} s, found {len(found)}; "
+            f"{await stage.streams_stand()}"
+        ) from error
+    return found

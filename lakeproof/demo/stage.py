@@ -16,11 +16,13 @@ from lakeproof.demo.channel import Channel
 from lakeproof.demo.cloud import Cloud
 from lakeproof.demo.engine import Client
 from lakeproof.demo.onlooker import WRITES_MAX
+from lakeproof.streaming import log_handlers
 from lakeproof.tenants import Founded
 from lakeproof.up import Serving
 from ledger.entry import Entry, parse_entry
 from ledger.read import Log, find_log, iterate_entries, read_head
 from projections.graph.read import Write, open_graph
+from streams.cursors import read_progress
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,6 +92,18 @@ class Stage:
             size = (await read_head(connection, self.founded.log_id)).size
             pages = iterate_entries(connection, self.founded.log_id, from_index=first, to_index=size)
             return [parse_entry(entry) for page in [page async for page in pages] for entry in page]
+
+    async def streams_stand(self) -> str:
+        """Return how far the streams are in every log: what to look at if they do not come as far as they must."""
+        services = self.serving.services
+        auditor = services.foundation.installation.roles.auditor
+        async with services.house.database.as_role(auditor) as connection:
+            progress = await read_progress(connection, [handler.name for handler in log_handlers(services)])
+        return "; ".join(
+            f"{each.handler} is at {each.next_index} of {each.size} in {each.log.origin}, after "
+            f"{each.failures} failures in a row, with {each.dead_letters} dead letters"
+            for each in progress
+        )
 
     async def projected(self) -> None:
         """Wait until every projection holds what the log holds now."""

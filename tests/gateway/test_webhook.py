@@ -56,6 +56,8 @@ class Callbacks:
     def __init__(self, gateway: Gateway, http: httpx.AsyncClient, kept: Kept) -> None:
         self.gateway, self.http, self.kept = gateway, http, kept
         self.tenant = gateway.acme.tenant
+        # Fewer than would wait longer for a connection of the gateway's pool than it lets them, on a busy machine.
+        self._turns = asyncio.Semaphore(32)
 
     def body(self, **members: object) -> bytes:
         said = {
@@ -70,7 +72,8 @@ class Callbacks:
     async def send(self, body: bytes, signature: str | None = None, **headers: str) -> httpx.Response:
         signature = sign(body) if signature is None else signature
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self.http.post(PATH, content=body, headers={"X-Polaris-Signature": signature, **named})
+        async with self._turns:
+            return await self.http.post(PATH, content=body, headers={"X-Polaris-Signature": signature, **named})
 
     async def entries(self) -> list[Entry]:
         services = self.gateway.services

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,8 +25,8 @@ from streams.cursors import read_message
 from streams.dead_letters import read_letters
 from streams.errors import PoisonError, TransientError
 from streams.handler import Effects, Message
-from streams.observe import Observe
-from streams.table_metadata import METADATA_SIZE_BYTES_MAX, SNAPSHOTS_MAX, parse_table_snapshots
+from streams.observe import READS_MAX, Observe
+from streams.table_metadata import METADATA_SIZE_BYTES_MAX, SNAPSHOTS_MAX, TableSnapshots, parse_table_snapshots
 from tests.servers.cloud import fresh_cloud, put, start_cloud
 from tests.streams.answering import happened, noon
 from tests.streams.conftest import World
@@ -224,10 +225,10 @@ async def test_a_commit_in_flight_is_not_ungoverned(lake: Lake) -> None:
     message = await lake.pull(location)
 
     class Deciding(Observe):
-        async def _read(self, storage: Any, location: str) -> bytes:
-            data = await super()._read(storage, location)
+        async def _read(self, *arguments: Any) -> TableSnapshots:
+            table = await super()._read(*arguments)
             await lake.tell(decision(SNAPSHOT))
-            return data
+            return table
 
     lake.handler = Deciding(warehouse="file:///wh", ours={}, secrets=lake.secrets, clock=noon)
     assert await lake.handle(message) == Effects()
@@ -324,13 +325,32 @@ async def test_a_file_that_comes_late_is_waited_for(lake: Lake) -> None:
     message = await lake.pull(location)
 
     class Late(Observe):
-        async def _read(self, storage: Any, location: str) -> bytes:
-            reading = asyncio.create_task(super()._read(storage, location))
+        async def _read(self, *arguments: Any) -> TableSnapshots:
+            reading = asyncio.create_task(super()._read(*arguments))
             await asyncio.to_thread(lake.put, metadata(SNAPSHOT), "late.metadata.json")
             return await reading
 
     lake.handler = Late(warehouse="file:///wh", ours={}, secrets=lake.secrets, clock=noon, pauses_s=(0.01,) * 1_000)
     assert len((await lake.handle(message)).groups) == 1
+
+
+async def test_a_storage_that_never_answers_holds_up_no_other_tenant(lake: Lake, world: World, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        other = await new_lake(world, lake.cloud, secrets=tmp_path, folder="other", **{"s3.endpoint": endpoint})
+        stuck = Lake(world, lake.cloud, other, tmp_path)
+        stuck.handler = lake.handler
+        location = f"s3://{lake.cloud.bucket}/other/orders/metadata/1.metadata.json"
+        waiting = [await stuck.pull(f"{location}.{number}") for number in range(READS_MAX)]
+        message = await lake.pull(lake.put(metadata(SNAPSHOT)))
+        stuck_task = asyncio.create_task(stuck.handle(*waiting))
+        silent.listen()
+        connection, _ = await asyncio.to_thread(silent.accept)
+        assert len((await lake.handle(message)).groups) == 1
+        assert not stuck_task.done()
+        connection.close()
+    with pytest.raises(TransientError, match="does not answer"):
+        await stuck_task
 
 
 async def test_a_storage_that_is_away_is_tried_again(lake: Lake, world: World, tmp_path: Path) -> None:
