@@ -14,11 +14,9 @@ Run: `python -m bench.tamper --instances 10000`. Results are kept by class, so t
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
-import platform
 import secrets
 import tempfile
 import time
@@ -26,7 +24,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -35,7 +32,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from bench.measuring import PROJECT, processor
+from bench.measuring import circumstances, options, publish
 from bench.servers import embedded_server
 from lakeproof.provision import provision
 from ledger.errors import Fault
@@ -45,7 +42,6 @@ from tests.ledger.tampering_files import FILES, Export, run_file_instance
 from tests.ledger.tampering_proofs import KINDS, make_bundle, make_proof, run_proof_instance
 from tests.ledger.tampering_world import open_world
 
-RESULTS = PROJECT / "bench" / "results" / "tamper.json"
 PROOFS = tuple(f"{kind} bit" for kind in KINDS)
 NAMES = (*CLASSES, *FILES, *PROOFS)
 CONTROL_EVERY = 100
@@ -159,11 +155,11 @@ def campaign(names: tuple[str, ...], instances: int, processes: int) -> dict[str
     return counts
 
 
-def written(path: Path, counts: dict[str, Count]) -> dict[str, Any]:
-    """Write what was found beside what earlier runs have found of other classes; return all of it."""
+def joined(path: Path, counts: dict[str, Count]) -> dict[str, Any]:
+    """Return what was found beside what earlier runs have found of other classes."""
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     classes: dict[str, Any] = {name: one for name, one in found.get("classes", {}).items() if name in NAMES}
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+    told = circumstances()
     for name, count in counts.items():
         classes[name] = {
             "instances": count.instances,
@@ -173,9 +169,9 @@ def written(path: Path, counts: dict[str, Count]) -> dict[str, Any]:
             "clean_controls": count.controls,
             "process_s": round(count.elapsed_s, 1),
             "wrong": count.wrong,
-            "measured_at": now,
+            "measured_at": told["measured_at"],
         }
-    every = {
+    return {
         "bench": "tamper",
         "classes_in_all": len(NAMES),
         "classes_run": len(classes),
@@ -184,26 +180,20 @@ def written(path: Path, counts: dict[str, Count]) -> dict[str, Any]:
         "class_and_index_right": sum(one["class_and_index_right"] for one in classes.values()),
         "faults_known": sorted(Fault),
         "process_s": round(sum(one["process_s"] for one in classes.values()), 1),
-        "machine": f"{os.cpu_count()} x {processor()}",
-        "python": platform.python_version(),
+        **told,
         "classes": {name: classes[name] for name in NAMES if name in classes},
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(every, indent=1) + "\n", encoding="utf-8")
-    return every
 
 
 def main() -> None:
     """Run the campaign; ends with 1 if a change was missed or misnamed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options("tamper", __doc__)
     parser.add_argument("--instances", type=int, default=10_000, help="of each class")
     parser.add_argument("--classes", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help="only these")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw figures")
     arguments = parser.parse_args()
     counts = campaign(tuple(arguments.classes), arguments.instances, arguments.processes)
-    found = written(arguments.results, counts)
-    print(json.dumps({name: value for name, value in found.items() if name != "classes"}))
+    publish(joined(arguments.results, counts), arguments.results)
     wrong = [text for count in counts.values() for text in count.wrong]
     for text in wrong:
         print(text)

@@ -19,11 +19,9 @@ Run: `python -m bench.verify`. The last line is JSON with all figures.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
-import platform
 import secrets
 import shutil
 import tempfile
@@ -38,7 +36,7 @@ from uuid import UUID, uuid4
 import psycopg
 
 from bench.append_sides import example_event
-from bench.measuring import processor
+from bench.measuring import circumstances, circumstances_on, options, publish
 from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
 from ledger.canonical import Json
@@ -56,8 +54,6 @@ from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
 from ledger.verify.rules import Report
 
-PROJECT = Path(__file__).resolve().parents[1]
-RESULTS = PROJECT / "bench" / "results" / "verify.json"
 ENTRIES = 1_000_000
 LARGE, NEW = 10_000_000, 10_000
 ROUNDS = 3
@@ -281,10 +277,9 @@ class Server:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options("verify", __doc__)
     parser.add_argument("--entries", type=int, default=ENTRIES)
     parser.add_argument("--large", type=int, nargs="?", const=LARGE, help="entries of the log for --since")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the raw figures")
     arguments = parser.parse_args()
     count = arguments.entries
     events = {"500 bytes": small_event(), "1 KB": example_event()}
@@ -299,26 +294,13 @@ def main() -> None:
             show("postgresql", name, found["postgresql"][name])
         if arguments.large:
             measured = server.measure_since(events["500 bytes"], arguments.large, NEW)
-            found["since"] = {"entries": arguments.large, "new": NEW, **measured, "measured_at": now()}
+            at = circumstances()["measured_at"]
+            found["since"] = {"entries": arguments.large, "new": NEW, **measured, "measured_at": at}
             show("postgresql", f"{NEW:,} new", measured)
         elif arguments.results.exists():
             found["since"] = json.loads(arguments.results.read_text(encoding="utf-8")).get("since")
-        with psycopg.connect(admin_dsn) as connection:
-            found["server"] = connection.info.parameter_status("server_version")
-    found |= {
-        "machine": f"{os.cpu_count()} x {processor()}",
-        "load": os.getloadavg(),
-        "python": platform.python_version(),
-        "psycopg": psycopg.__version__,
-        "measured_at": now(),
-    }
-    arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    arguments.results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found))
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+        found |= {"load": os.getloadavg(), **circumstances_on(admin_dsn)}
+    publish(found, arguments.results)
 
 
 def show(source: str, size: str, figures: dict[str, dict[str, float]]) -> None:
