@@ -87,6 +87,15 @@ MODULES: Final[dict[str, Stages]] = {
     "ledger/verify/database_rows.py": _DATABASE,
     "ledger/verify/indexes.py": (_tests("tampering"),),
     "ledger/verify/parts.py": (_tests("verify_database", "erase"), _tests("tampering")),
+    "ledger/verify/kernel.py": (_tests("verify_fast"), _tests("tampering"), _VERIFY),
+    "ledger/verify/fast.py": (_tests("verify_fast"), _tests("page_hashes"), _tests("tampering"), _VERIFY),
+    "ledger/verify/hashing.py": (_tests("page_hashes"), _tests("verify_fast")),
+    "ledger/verify/group_ids.py": (_tests("verify_ways"), _VERIFY, _tests("verify_database_ways")),
+    "ledger/verify/resuming.py": (_tests("verify_ways"), _tests("verify_database_ways")),
+    "ledger/verify/anchored.py": (_tests("verify_anchored"), _tests("verify_ways")),
+    "ledger/verify/continued.py": (_tests("verify_continued"), _tests("continuation"), _tests("verify_database_ways")),
+    "ledger/verify/signer_keys.py": (_tests("signer_keys"), _tests("verify_keys", "verify_anchored")),
+    "ledger/verify/trusted.py": (_tests("verify_stamped"), _tests("verify_ways"), _tests("verify_database_ways")),
 }
 """The modules that say whether a log is broken, and the tests of each, the fastest first."""
 

@@ -23,6 +23,7 @@ import pytest
 PRELOADED: Final = (
     "cryptography.hazmat.primitives.asymmetric.ed25519",
     "fastapi",
+    "numba",
     "numpy",
     "orjson",
     "psycopg",

@@ -159,7 +159,8 @@ class _DatabasePass:
     async def run(self, progress: Progress, effort: Effort, workers_dsn: str | None) -> None:
         """Check everything from there on."""
         size = self._size
-        self._pages.load_fast_path(effort, first=self.first, end=size, entries=size - self.first)
+        pages = self._pages
+        pages.load_fast_path(size - self.first, effort)
 
         async def join(page: Page) -> None:
             await self._join(page)
@@ -169,24 +170,24 @@ class _DatabasePass:
         if workers_dsn is not None and effort.processes > 1:
             snapshot = await self._one("export_snapshot")
             assert snapshot is not None  # noqa: S101 - the function always returns one
-            job = Job(workers_dsn, snapshot[0], self._log, self._head, self.newest)
-            with segments_checked(partial(check_segment, job), self.first, size, effort) as segments:
+            check = partial(check_segment, Job(workers_dsn, snapshot[0], self._log, self._head, self.newest))
+            with segments_checked(check, self.first, size, effort, is_fast=pages.is_fast) as segments:
                 for segment, future in segments:
-                    checked = await asyncio.wrap_future(future)
-                    if checked.before == self._pages.rules.state:
+                    if future and (checked := await asyncio.wrap_future(future)).before == pages.rules.state:
                         for page in checked.pages:
                             await join(page)
                         self._adopt(checked)
-                    self._pages.load_fast_path(effort, first=self._pages.rules.size, end=size, entries=size)
-                    while self._pages.rules.size < segment.end:
-                        await join(await self._pages.check_page(size))
+                    await pages.begin_at(pages.rules.size, end=segment.end)
+                    while pages.rules.size < segment.end:
+                        await join(await pages.check_page(size))
                     self._keep()
-        while self._pages.rules.size < size:
-            await join(await self._pages.check_page(size))
+        await pages.begin_at(pages.rules.size, end=size)
+        while pages.rules.size < size:
+            await join(await pages.check_page(size))
             self._keep()
         await self.release()
         self._check_end()
-        self._pages.rules.finish()
+        pages.rules.finish()
         self._check_head()
         await self._check_nothing_behind(size)
         await check_no_stray_row(self._connection, self._log.log_id)

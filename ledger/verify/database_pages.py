@@ -37,15 +37,25 @@ class DatabasePages:
         self._connection = connection
         self._log = log
         self._head = head
-        self.load_fast_path(Effort(), first=0, end=0, entries=0)
+        self._stream = PageStream(connection, log.log_id, first=0, size=0)
+        self.load_fast_path(0, Effort())
 
     async def release(self) -> None:
         """Make the connection free for something else."""
         await self._stream.release()
 
-    def load_fast_path(self, effort: Effort, *, first: int, end: int, entries: int) -> None:
-        """Load the fast path, if so many entries are worth it, and let it stream from `first` on."""
+    @property
+    def is_fast(self) -> bool:
+        """Whether the fast path is loaded."""
+        return self._fast is not None
+
+    def load_fast_path(self, entries: int, effort: Effort) -> None:
+        """Load the fast path, if so many entries are worth it."""
         self._fast = load_fast_path(entries, effort)
+
+    async def begin_at(self, first: int, *, end: int) -> None:
+        """Let the fast path read from `first`, a multiple of 256, up to `end`, not included."""
+        await self._stream.release()
         self._stream = PageStream(self._connection, self._log.log_id, first=first, size=end)
 
     async def check_page(self, size: int) -> Page:
@@ -168,7 +178,8 @@ async def _check_on(connection: Connection, job: Job, segment: Segment) -> Check
             )
             before = state_behind(entries[0] if entries else b"", index=segment.first - 1, where=ENTRIES)
         work.rules.adopt(before)
-        work.load_fast_path(Effort(), first=segment.first, end=segment.end, entries=segment.end - segment.first)
+        work.load_fast_path(segment.end - segment.first, Effort())
+        await work.begin_at(segment.first, end=segment.end)
         while work.rules.size < segment.end:
             pages.append(await work.check_page(segment.end))
         await work.release()

@@ -192,10 +192,10 @@ class _DirectoryPass:
             self._join(page)
             progress(self._tree.size, size)
 
-        with segments_checked(partial(check_segment, self._job), rules.size, size, effort) as segments:
+        check, is_fast = partial(check_segment, self._job), self._pages.is_fast
+        with segments_checked(check, rules.size, size, effort, is_fast=is_fast) as segments:
             for segment, future in segments:
-                checked = future.result()
-                if checked.before == rules.state:
+                if future and (checked := future.result()).before == rules.state:
                     for page in checked.pages:
                         join(page)
                     rules.adopt(checked.after)

@@ -43,6 +43,11 @@ class DirectoryPages:
         """Load the fast path, if so many entries are worth it."""
         self._fast = load_fast_path(entries, effort)
 
+    @property
+    def is_fast(self) -> bool:
+        """Whether the fast path is loaded."""
+        return self._fast is not None
+
     def check_page(self) -> Page:
         """Check the next bundle and its tile."""
         index = self.rules.size // TILE_WIDTH

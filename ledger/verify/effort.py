@@ -1,10 +1,11 @@
 """
 How verification does its work: with the compiled kernel, in several processes. What it finds depends on neither.
 
-Workers are processes that are started afresh: each checks segments of the log, from the state that the entry before a
-segment claims. Nothing a worker says is believed further than it was checked here: where the claimed state is not the
-one that the segment before has led to, or a worker has stopped for any reason, the caller checks from there on itself,
-so that every fault is found, and named, by the same code as without workers.
+The caller's process is one of them and begins at once; the others, the workers, are started afresh meanwhile. Each
+checks segments of the log, from the state that the entry before a segment claims. Nothing a worker says is believed
+further than it was checked here: where the claimed state is not the one that the segment before has led to, or a worker
+has stopped for any reason, the caller checks from there on itself, so that every fault is found, and named, by the same
+code as without workers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ledger.sequence import NO_CONTROL
 from ledger.tiles import TILE_WIDTH
@@ -27,12 +28,18 @@ if TYPE_CHECKING:  # at run time only large logs load it
     from ledger.verify.fast import FastPath
 
 
+_HEAD_START: Final = {True: 6, False: 1}
+"""Segments that take the caller about as long as workers take to start, with the kernel and without."""
+_AHEAD: Final = 3
+"""Segments for each worker that are checked or wait to be: it has work while the caller checks one of its own."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
     """
     From how many entries on the kernel is worth loading, and `processes` worth starting; each takes about a second.
 
-    `segment_pages` times 256 entries are a worker's turn.
+    `segment_pages` times 256 entries are one turn of a process.
     """
 
     processes: int = 1
@@ -81,32 +88,45 @@ def load_fast_path(entries: int, effort: Effort) -> FastPath | None:
 
 @contextmanager
 def segments_checked(
-    check: Check, first: int, end: int, effort: Effort
-) -> Iterator[Iterator[tuple[Segment, Future[Checked]]]]:
+    check: Check, first: int, end: int, effort: Effort, *, is_fast: bool
+) -> Iterator[Iterator[tuple[Segment, Future[Checked] | None]]]:
     """
     Yield the segments of the entries from `first` up to `end` in order, each with what a worker says, if there are any.
+
+    None stands beside those that the caller is to check: the first few, while workers start, and one of every
+    `effort.processes` behind them. `is_fast` tells whether it checks them with the kernel.
     """
     if effort.processes < 2 or end - first < effort.processes_entries_min:
         yield iter(())
         return
     length = effort.segment_pages * TILE_WIDTH
     segments = iter([Segment(at, min(at + length, end)) for at in range(first, end, length)])
+    workers, head_start = effort.processes - 1, _HEAD_START[is_fast]
     context = multiprocessing.get_context("spawn")  # a fork would share the caller's connections
-    pool = ProcessPoolExecutor(effort.processes, mp_context=context, initializer=_leave_interrupts_to_the_caller)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_interrupts_to_the_caller)
+
+    def submitted() -> Iterator[tuple[Segment, Future[Checked] | None]]:
+        for number, segment in enumerate(segments, start=1):
+            is_own = number <= head_start or (number - head_start) % effort.processes == 0
+            yield segment, None if is_own else pool.submit(check, segment)
+
     try:
-        yield _in_order(pool, check, segments, at_once=2 * effort.processes)
+        yield _in_order(submitted(), at_once=_AHEAD * workers)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _in_order(
-    pool: ProcessPoolExecutor, check: Check, segments: Iterator[Segment], *, at_once: int
-) -> Iterator[tuple[Segment, Future[Checked]]]:
+    submitted: Iterator[tuple[Segment, Future[Checked] | None]], *, at_once: int
+) -> Iterator[tuple[Segment, Future[Checked] | None]]:
     """Keep `at_once` segments under way, so that what waits to be joined stays small."""
-    waiting: deque[tuple[Segment, Future[Checked]]] = deque()
-    for segment in segments:
-        waiting.append((segment, pool.submit(check, segment)))
-        if len(waiting) == at_once:
+    waiting: deque[tuple[Segment, Future[Checked] | None]] = deque()
+    under_way = 0
+    for item in submitted:
+        waiting.append(item)
+        under_way += item[1] is not None
+        while under_way == at_once:
+            under_way -= waiting[0][1] is not None
             yield waiting.popleft()
     yield from waiting
 

@@ -22,9 +22,10 @@ from ledger.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, t
 from ledger.verify import resuming
 from ledger.verify.anchored import judge_directory, with_anchoring
 from ledger.verify.directory import verify_directory
-from ledger.verify.effort import Effort
+from ledger.verify.effort import Checked, Effort, Segment, segments_checked
 from ledger.verify.group_ids import GroupIds
 from ledger.verify.resuming import ProgressFile
+from ledger.verify.rules import ChainState
 from ledger.verify.second_opinion import _Tree, second_opinion
 from tests.ledger.logs import KEY, ORIGIN, SIGNER, head_of, noise, rows_of, signed, write_directory
 
@@ -80,6 +81,33 @@ def test_several_processes_find_a_clean_log_clean_and_say_the_same(clean: Path) 
     report = verify_directory(clean, [KEY], effort=SEGMENTS, progress=lambda done, _: told.append(done))
     assert replace(report, elapsed_s=0.0) == replace(verify_directory(clean, [KEY]), elapsed_s=0.0)
     assert told == [*range(256, SIZE, 256), SIZE]
+
+
+@pytest.mark.parametrize(("processes", "is_fast"), [(2, False), (2, True), (4, True)])
+def test_the_caller_has_its_share_of_the_segments_and_workers_have_the_others(processes: int, is_fast: bool) -> None:
+    effort = Effort(processes=processes, processes_entries_min=0, segment_pages=1)
+    end = 40 * TILE_WIDTH - 7
+    with segments_checked(echo, 0, end, effort, is_fast=is_fast) as segments:
+        yielded = list(segments)
+        said = [(segment, future.result().before.size) for segment, future in yielded if future is not None]
+    assert [segment.first for segment, _ in yielded] == list(range(0, end, TILE_WIDTH))
+    assert [segment.end for segment, _ in yielded] == [*range(TILE_WIDTH, end, TILE_WIDTH), end]
+    assert said == [(segment, segment.first) for segment, _ in said]
+    own = [number for number, (_, future) in enumerate(yielded) if future is None]
+    start = 6 if is_fast else 1
+    assert own == [*range(start), *range(start + processes - 1, 40, processes)]
+
+
+def echo(segment: Segment) -> Checked:
+    """Say which segment a worker was given."""
+    state = ChainState(size=segment.first)
+    return Checked(state, state, [], (b"", b""))
+
+
+def test_one_process_and_few_entries_have_no_workers() -> None:
+    for effort in (Effort(processes=1, processes_entries_min=0), Effort(processes=2, processes_entries_min=257)):
+        with segments_checked(echo, 0, 256, effort, is_fast=False) as segments:
+            assert list(segments) == []
 
 
 @pytest.mark.parametrize("index", [0, 511, 512, 1100, SIZE - 1])
