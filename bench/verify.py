@@ -164,9 +164,9 @@ def write_rows(
                     if tree.size in notes_at:
                         notes[tree.size] = tree.note()
                 last = leaves[-1]
-        with cursor.copy("COPY ledger.tiles (log_id, level, tile, hashes) FROM STDIN") as copy:
+        with cursor.copy("COPY ledger.tiles (log_id, level, tile, hashes, root) FROM STDIN") as copy:
             for tile in tiles:
-                copy.write_row((log_id, tile.level, tile.index, tile.pack()))
+                copy.write_row((log_id, tile.level, tile.index, tile.pack(), tile.root()))
         cursor.execute(
             "UPDATE ledger.heads SET size = %s, last = %s, frontier = %s, recorded_at = %s WHERE log_id = %s",
             (count, last, frontier_of(tree.edge).pack(), TIME, log_id),

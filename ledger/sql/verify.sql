@@ -1,6 +1,6 @@
 -- name: rows_between
 -- Entries with their derived columns, from_index up to, not including, to_index.
-SELECT index, entry, leaf, type, key, is_control, group_id FROM ledger.entries
+SELECT index, entry, leaf, type, key, is_control, group_id::text FROM ledger.entries
 WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
 ORDER BY index
 

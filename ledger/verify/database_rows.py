@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from contextlib import AsyncExitStack
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 from psycopg import AsyncCopy
 from psycopg.sql import SQL
@@ -38,7 +37,7 @@ class EntryRow(NamedTuple):
     type: str
     key: str
     is_control: bool
-    group_id: UUID | None
+    group_id: str | None
 
 
 class StoredPage(NamedTuple):
@@ -64,7 +63,7 @@ def check_derived(row: EntryRow, envelope: Envelope) -> None:
         BrokenError: (`Fault.DERIVED`) for the first that does not; names the column.
     """
     kind = envelope.type.decode()
-    group_id = UUID(envelope.group_id.decode()) if envelope.position == 0 else None
+    group_id = envelope.group_id.decode() if envelope.position == 0 else None
     for column, expected, found in (
         ("type", kind, row.type),
         ("key", envelope.key.decode(), row.key),

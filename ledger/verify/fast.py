@@ -18,6 +18,7 @@ from ledger.event import CONTROL_FAMILIES
 from ledger.merkle import HASH_SIZE_BYTES, split_hashes
 from ledger.tiles import TILE_WIDTH
 from ledger.verify import kernel
+from ledger.verify.group_ids import binary_id
 from ledger.verify.hashing import Bytes, Numbers, PageHashes, load_page_hashes
 from ledger.verify.rules import ChainState, EntryRules
 from ledger.verify.tree import Page
@@ -112,7 +113,7 @@ class FastPath:
         before = rules.state
         leaves = np.frombuffer(before.last + page.hashes, dtype=np.uint8)
         numbers = np.array([before.size, before.position, before.of, 0], dtype=np.int64)
-        group_id = bytes.fromhex(before.group_id.replace(b"-", b"").decode())
+        group_id = binary_id(before.group_id)
         said = before.recorded_at.ljust(kernel.ID_AT, b"\0") + group_id.ljust(16, b"\0") + before.branch[:1]
         carried = np.frombuffer(bytearray(said.ljust(kernel.CARRIED_BYTES, b"\0")), dtype=np.uint8)
         members = np.zeros((len(page.spans), kernel.MEMBERS), dtype=np.int64)

@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
-from uuid import UUID
 
 from ledger.checkpoint import Checkpoint
 from ledger.entry import FIRST_PREVIOUS, Entry, parse_entry
@@ -35,7 +34,7 @@ from ledger.envelope import Envelope, read_envelope
 from ledger.errors import BrokenError, Fault, FormatError
 from ledger.merkle import EMPTY_ROOT, leaf_hash
 from ledger.proof import ProvenEntry
-from ledger.verify.group_ids import GroupIds
+from ledger.verify.group_ids import GroupIds, binary_id
 from ledger.verify.trusted import Trusted, last_trees, open_signed
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -181,7 +180,7 @@ class EntryRules:
                 expected = "the first entry of a group"
                 raise self._broken(Fault.GROUP, expected=expected, found=f"its entry {envelope.position}")
             self._group = group
-            self.groups.add(UUID(envelope.group_id.decode()), self.size)
+            self.groups.add(binary_id(envelope.group_id), self.size)
         elif group != self._group or envelope.position != self._position:
             raise self._broken(
                 Fault.GROUP,

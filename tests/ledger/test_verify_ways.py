@@ -130,7 +130,7 @@ def test_a_group_that_stands_twice_is_found_across_segments() -> None:
     groups = GroupIds()
     ids = [row.group_id for row in rows_of(50) if row.group_id]
     for number, group_id in enumerate([*ids, ids[3], ids[1]]):
-        groups.add(group_id, 10 * number)
+        groups.add(group_id.bytes, 10 * number)
     assert groups.first_repeated() == (ids[3], 10 * len(ids))
     halves = GroupIds()
     halves.extend(groups.pack())
