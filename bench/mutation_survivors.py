@@ -33,7 +33,7 @@ EXPLANATIONS: Final = (
         reason="frozen, slots and kw_only forbid what no code does: nothing assigns to a field or names it by position",
     ),
     Explanation(
-        lines=r"(expected|found|where)\s*=\s*|raise \w+Error\(|expected=|found=",
+        lines=r"^(?!if |elif |while |return |assert ).*\b((expected|found|where)\s*=|raise \w+Error\()",
         operators="Binary|Number|Replace(Or|And)|AddNot",
         reason="only the text of an error: tests hold the class of the fault and the index, not its words",
     ),
@@ -51,12 +51,12 @@ EXPLANATIONS: Final = (
         reason="equal sizes have been answered above",
     ),
     Explanation(
-        operators="ReplaceComparisonOperator_(Is|Eq|NotEq|IsNot)",
+        operators="ReplaceComparisonOperator_(Is_Eq|Eq_Is|NotEq_IsNot|IsNot_NotEq)$",
         lines=r"\bis (not )?None|fault is |kind is ",
         reason="`==` and `is` agree for None, booleans and members of an enumeration",
     ),
     Explanation(
-        operators="ReplaceBinaryOperator_BitOr_|ReplaceBinaryOperator_Add_BitOr|ReplaceBinaryOperator_BitOr_Add",
+        operators="ReplaceBinaryOperator_(BitOr|BitXor|Add)_(BitOr|BitXor|Add)$",
         lines=r"<<|\|=? ",
         reason="bits that do not overlap: sum and union are equal",
     ),
