@@ -7,7 +7,8 @@ from a dump of it, and in an export, by the rules one by one and by the compiled
 of them is written by the Appender itself, and verified by the single-file verifier too.
 
 Each round is a log of `--round` entries, so that memory and disk stay bounded; `--processes` rounds go on at once, each
-in a database of its own. A round has its own random generator: one that fails can be run again by its number.
+in a database of its own. A round has its own random generator: one that fails can be run again by its number. What is
+done is kept in `--progress` by the code that it was done with, so that a run can be cut off and taken up again.
 
 Run: `python -m bench.round_trips --events 10000000`. The last line is JSON with all figures.
 """
@@ -15,18 +16,21 @@ Run: `python -m bench.round_trips --events 10000000`. The last line is JSON with
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import os
 import secrets
 import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from bench.measuring import circumstances_on, options, publish
+from bench.measuring import PROJECT, circumstances_on, options, publish
 from bench.servers import embedded_server, new_database
 from lakeproof.provision import provision
 from ledger.errors import BrokenError
@@ -55,25 +59,49 @@ def travel(admin_dsn: str, number: int, entries: int) -> Trip | str:
             return f"round {number}: {error}"
 
 
-def measure(events: int, of_round: int, processes: int) -> dict[str, Any]:
-    """Make the rounds; return the figures and the machine they hold for."""
-    began = time.perf_counter()
-    rounds = -(-events // of_round)
-    trips: list[Trip] = []
-    alarms: list[str] = []
+class Diary:
+    """The rounds that were made with the log's code as it is now, in a file: one line of JSON each."""
+
+    def __init__(self, path: Path, of_round: int) -> None:
+        files = sorted((*(PROJECT / "ledger").rglob("*.py"), *(PROJECT / "ledger").rglob("*.sql")))
+        code = hashlib.sha256(b"".join(file.read_bytes() for file in files))
+        self._key = f"{code.hexdigest()[:16]} {of_round}"
+        self._path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        told = [json.loads(line) for line in lines]
+        self.trips = {one["number"]: Trip(**one["trip"]) for one in told if one["key"] == self._key}
+        self.elapsed_s = sum(one["elapsed_s"] for one in told if one["key"] == self._key)
+
+    def add(self, number: int, trip: Trip, elapsed_s: float) -> None:
+        """Note a round; `elapsed_s` went by since the one before."""
+        self.trips[number] = trip
+        self.elapsed_s += elapsed_s
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            line = {"key": self._key, "number": number, "trip": asdict(trip), "elapsed_s": round(elapsed_s, 1)}
+            file.write(json.dumps(line) + "\n")
+
+
+def measure(events: int, of_round: int, processes: int, progress: Path) -> dict[str, Any]:
+    """Make the rounds that were not made before; return the figures and the machine they hold for."""
+    diary, alarms = Diary(progress, of_round), list[str]()
+    left = [number for number in range(-(-events // of_round)) if number not in diary.trips]
     with embedded_server() as admin_dsn:
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            waiting = [pool.submit(travel, admin_dsn, number, of_round) for number in range(rounds)]
-            for done, future in enumerate(waiting, start=1):
+            waiting = [(number, pool.submit(travel, admin_dsn, number, of_round)) for number in left]
+            before = time.perf_counter()
+            for number, future in waiting:
                 found = future.result()
+                now = time.perf_counter()
                 if isinstance(found, str):
                     alarms.append(found)
                 else:
-                    trips.append(found)
-                elapsed_s = time.perf_counter() - began
-                print(f"{done * of_round:,} of {events:,} in {elapsed_s:.0f} s, {len(alarms)} alarms", flush=True)
-        elapsed_s = time.perf_counter() - began
+                    diary.add(number, found, now - before)
+                before = now
+                done = len(diary.trips) * of_round
+                print(f"{done:,} of {events:,} in {diary.elapsed_s:.0f} s, {len(alarms)} alarms", flush=True)
         on = circumstances_on(admin_dsn)
+    trips = list(diary.trips.values())
     return {
         "bench": "round_trips",
         "entries": sum(trip.entries + trip.appended for trip in trips),
@@ -83,8 +111,8 @@ def measure(events: int, of_round: int, processes: int) -> dict[str, Any]:
         "verified_by": dict(Counter(way for trip in trips for way in trip.ways)),
         "time_zones": dict(Counter(zone for trip in trips for zone in trip.zones)),
         "alarms": alarms,
-        "elapsed_s": round(elapsed_s, 1),
-        "entries_per_s": round(rounds * of_round / elapsed_s),
+        "elapsed_s": round(diary.elapsed_s, 1),
+        "entries_per_s": round(len(trips) * of_round / diary.elapsed_s),
         **on,
     }
 
@@ -95,8 +123,9 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--round", type=int, default=100_000, help="entries of a round, over 1,000")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--progress", type=Path, default=PROJECT / ".cache" / "round_trips.jsonl")
     arguments = parser.parse_args()
-    found = measure(arguments.events, arguments.round, arguments.processes)
+    found = measure(arguments.events, arguments.round, arguments.processes, arguments.progress)
     publish(found, arguments.results)
     if found["alarms"]:
         raise SystemExit(1)
