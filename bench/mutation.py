@@ -280,7 +280,7 @@ def summary(modules: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         }
         for one in results:
             if one["outcome"] == SURVIVED:
-                reason = explain(path=path, operator=one["operator"], line=one["before"])
+                reason = explain(path=path, operator=one["operator"], line=one["before"], after=one["after"])
                 place = f"{path}:{one['line']}"
                 survivors.append(
                     {"at": place, "operator": one["operator"], "before": one["before"], "after": one["after"],

@@ -614,3 +614,14 @@ def test_the_envelope_agrees_at_the_edges_of_the_format(
 ) -> None:
     assert old in rows[0].entry
     assert check_same(rows[0].entry.replace(old, new)) is accepted
+
+
+@pytest.mark.parametrize(("depth", "accepted"), [(DEPTH_MAX - 3, True), (DEPTH_MAX - 2, False)])
+@pytest.mark.parametrize("level", [(b"[", b"]"), (b'{"a":', b"}")])
+def test_the_envelope_agrees_on_depth_whatever_is_nested(
+    rows: list[Row], level: tuple[bytes, bytes], depth: int, accepted: bool
+) -> None:
+    before, _, behind = rows[0].entry.partition(b'"data":')
+    behind = behind[behind.index(b',"key":') :]
+    data = b'"data":{"only":' + level[0] * depth + b"0" + level[1] * depth + b"}"
+    assert check_same(before + data + behind) is accepted
