@@ -77,11 +77,6 @@ EXPLANATIONS: Final = (
         reason="the pattern has matched all of it; only whether there is such a day is asked here",
     ),
     Explanation(
-        lines=r"^(async )?def .*, \*, ",
-        became=r", /, ",
-        reason="which arguments are named and which stand by position is checked before it runs, by mypy",
-    ),
-    Explanation(
         operators="ReplaceComparisonOperator_(Eq_Is|NotEq_IsNot)$",
         lines=r"[!=]= TILE_WIDTH",
         reason="CPython has one object for each integer up to 256, and no tile is wider",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -614,6 +614,20 @@ def test_the_envelope_agrees_at_the_edges_of_the_format(
 ) -> None:
     assert old in rows[0].entry
     assert check_same(rows[0].entry.replace(old, new)) is accepted
+
+
+def test_ordinary_entries_take_the_short_way(rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
+    ordinary = [row.entry for row in rows]
+    ordinary.append(ordinary[0].replace(b'"nested":{', b'"nested":' + nested(DEPTH_MAX // 2 + 2) + b',"nesteds":{'))
+    assert any(b'"parts":[[' in entry for entry in ordinary)
+    assert any(b'"parts":[]' in entry for entry in ordinary)
+
+    def long_way(entry: bytes) -> NoReturn:
+        raise AssertionError(f"expected the short way, found the long one: {entry!r}")
+
+    monkeypatch.setattr("ledger.envelope.parse_entry", long_way)
+    for entry in ordinary:
+        read_envelope(entry)
 
 
 @pytest.mark.parametrize(("depth", "accepted"), [(DEPTH_MAX - 3, True), (DEPTH_MAX - 2, False)])
