@@ -28,7 +28,7 @@ layers: $(VENV)/dev.stamp
 tests: $(VENV)/dev.stamp java
 	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
 
-# Measured claims, about an hour; each writes bench/results/<name>.json.
+# Measured claims, about an hour; each writes bench/results/<name>.json, and the last one docs/measured.md.
 bench: $(VENV)/dev.stamp java
 	$(BIN)/python -m bench.append
 	$(BIN)/python -m bench.prove
@@ -40,6 +40,7 @@ bench: $(VENV)/dev.stamp java
 	$(BIN)/python bench/detect_latency.py
 	$(BIN)/python bench/detect_kills.py
 	$(BIN)/python -m bench.rebuild --entries 1000000
+	$(BIN)/python -m bench.page
 
 # Long searches for faults, about a working day; the tests run small ones of the same.
 campaigns: $(VENV)/campaigns.stamp
@@ -51,6 +52,7 @@ campaigns: $(VENV)/campaigns.stamp
 	$(BIN)/python -m bench.round_trips --events 10000000
 	$(BIN)/python bench/fuzz.py --seconds 600
 	$(BIN)/python -m bench.mutation
+	$(BIN)/python -m bench.page
 
 java: $(VENV)/run.stamp
 	@$(BIN)/python -m spark_detect.java || { \
