@@ -90,7 +90,7 @@ def verify(found: Found) -> Iterator[str]:
     yield "without the compiled kernel:"
     yield "| from | hash | exact | 1 process | 2 processes |"
     yield "|---|---:|---:|---:|---:|"
-    for source in ("directory", "postgresql"):
+    for source in ("directory", "database"):
         rates = found[source]["500 bytes"]
         cells = [f"{rates[name]['per_s']:,}" if name in rates else "" for name in ("hash", "exact", *_PROCESSES)]
         yield f"| {source} | {' | '.join(cells)} |"

@@ -283,15 +283,15 @@ def main() -> None:
     arguments = parser.parse_args()
     count = arguments.entries
     events = {"500 bytes": small_event(), "1 KB": example_event()}
-    found: dict[str, Any] = {"bench": "verify", "entries": count, "directory": {}, "postgresql": {}}
+    found: dict[str, Any] = {"bench": "verify", "entries": count, "directory": {}, "database": {}}
     for name, event in events.items():
         found["directory"][name] = measure_directory(event, count)
         show("directory", name, found["directory"][name])
     with embedded_server() as admin_dsn:
         server = Server(admin_dsn)
         for name, event in events.items():
-            found["postgresql"][name] = server.measure(event, count)
-            show("postgresql", name, found["postgresql"][name])
+            found["database"][name] = server.measure(event, count)
+            show("postgresql", name, found["database"][name])
         if arguments.large:
             measured = server.measure_since(events["500 bytes"], arguments.large, NEW)
             at = circumstances()["measured_at"]
