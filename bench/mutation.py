@@ -124,7 +124,7 @@ def mutants_of(path: str) -> Iterator[tuple[Mutant, str]]:
     from cosmic_ray.mutating import mutate_code
 
     text = (PROJECT / path).read_text(encoding="utf-8")
-    annotations = list(_annotations(text))
+    annotations, products = list(_annotations(text)), _products(text)
     tree, lines = get_ast(text), text.splitlines()
     for name in sorted(plugins.operator_names()):
         kind = plugins.get_operator(name)
@@ -136,7 +136,7 @@ def mutants_of(path: str) -> Iterator[tuple[Mutant, str]]:
             changed = mutate_code(text, operator, occurrence)
             if changed is None or changed == text or any(first <= start < end for first, end in annotations):
                 continue
-            if not _compiles(changed, path) or (name.startswith(_PRODUCTS) and _products(changed) == _products(text)):
+            if not _compiles(changed, path) or (name.startswith(_PRODUCTS) and _products(changed) == products):
                 continue
             after = changed.splitlines()
             # The line that differs: a decorator that is removed leaves one line less.

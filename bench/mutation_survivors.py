@@ -44,7 +44,7 @@ EXPLANATIONS: Final = (
     Explanation(lines=r"reversed\(sorted|_TOLD_ENTRIES|_CHECKPOINTS_AHEAD|_PAGE\b", reason="how often, not what"),
     Explanation(
         files="ledger/merkle.py",
-        operators="_Eq_LtE|_NotEq_Gt|_Gt_NotEq|_LtE_Eq",
+        operators="(_Eq_LtE|_NotEq_Gt|_Gt_NotEq|_LtE_Eq)$",
         lines=r"bit_count\(\) == 1|\bsn [!=]= 0|\bfn [!=]= 0",
         reason="the number is never below: sizes and indices are checked, and then only shifted",
     ),

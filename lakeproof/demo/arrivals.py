@@ -159,16 +159,17 @@ async def _await_entry(stage: Stage, first: int, event_type: str, count: int, **
     found: list[Entry] = []
     try:
         async with asyncio.timeout(OBSERVED_TIMEOUT_S):
-            while len(found) < count:
-                await asyncio.sleep(POLL_S)
+            while True:
                 found = [
                     entry
                     for entry in await stage.entries(first)
                     if entry.type == event_type and data.items() <= entry.data.items()
                 ]
+                if len(found) >= count:
+                    return found
+                await asyncio.sleep(POLL_S)
     except TimeoutError as error:
         raise AssertionError(
             f"expected {count} entries {event_type} within {OBSERVED_TIMEOUT_S:g} s, found {len(found)}; "
             f"{await stage.streams_stand()}"
         ) from error
-    return found
