@@ -12,11 +12,9 @@ Run: `.venv/bin/python bench/fuzz.py --seconds 600`. Needs atheris (`requirement
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -27,8 +25,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-PROJECT: Final = Path(__file__).resolve().parents[1]
-RESULTS: Final = PROJECT / "bench" / "results" / "fuzz.json"
+from bench.measuring import PROJECT, circumstances, options, publish
 
 INPUT_SIZE_BYTES_MAX: Final = 16_384
 HANG_S: Final = 10
@@ -99,14 +96,14 @@ def main() -> None:
     """Fuzz all targets, or those that are named, and write the results."""
     from bench.fuzz_targets import targets
 
-    parser = argparse.ArgumentParser(description="Fuzz every parser of the log.")
+    parser = options("fuzz", __doc__)
     parser.add_argument("--seconds", type=int, default=20, help="on each target")
     parser.add_argument("--parallel", type=int, default=2, help="targets at a time")
     parser.add_argument("--only", nargs="*", help="these targets; what was found of the others stays in the results")
-    options = parser.parse_args()
-    chosen = {name: target for name, target in targets().items() if not options.only or name in options.only}
-    with ThreadPoolExecutor(options.parallel) as pool:
-        running = [pool.submit(run_target, name, t.seeds, seconds=options.seconds) for name, t in chosen.items()]
+    arguments = parser.parse_args()
+    chosen = {name: target for name, target in targets().items() if not arguments.only or name in arguments.only}
+    with ThreadPoolExecutor(arguments.parallel) as pool:
+        running = [pool.submit(run_target, name, t.seeds, seconds=arguments.seconds) for name, t in chosen.items()]
         results = []
         for one in running:
             results.append(one.result())
@@ -114,18 +111,19 @@ def main() -> None:
             for line in (*results[-1]["crashes"], results[-1]["said"]):
                 if line:
                     print(line, flush=True)
-    before = json.loads(RESULTS.read_text())["targets"] if options.only and RESULTS.exists() else []
+    kept = arguments.only and arguments.results.exists()
+    before = json.loads(arguments.results.read_text(encoding="utf-8"))["targets"] if kept else []
     found = {result["target"]: result for result in (*before, *results)}
     results = [found[name] for name in targets() if name in found]
     document = {
-        "parallel": options.parallel,
-        "machine": {"python": platform.python_version(), "system": platform.system(), "cores": os.cpu_count()},
+        "bench": "fuzz",
+        "parallel": arguments.parallel,
         "versions": {name: version(name) for name in ("atheris", "cryptography", "orjson")},
         "targets": results,
         "crashes": sum(len(result["crashes"]) for result in results),
+        **circumstances(),
     }
-    RESULTS.write_text(json.dumps(document, indent=1) + "\n")
-    print(json.dumps({"targets": len(results), "crashes": document["crashes"]}))
+    publish(document, arguments.results)
     if document["crashes"]:
         sys.exit(1)
 

@@ -15,12 +15,10 @@ Run: `python -m bench.mutation`, or with `--module ledger/verify/rules.py`, `--s
 
 from __future__ import annotations
 
-import argparse
 import ast
 import hashlib
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -29,7 +27,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from queue import Queue
@@ -37,11 +34,10 @@ from random import Random
 from typing import Any, Final
 from warnings import catch_warnings
 
+from bench.measuring import PROJECT, circumstances, options, publish
 from bench.mutation_survivors import explain
 from bench.mutation_worker import KILLED, SURVIVED, TIMEOUT
 
-PROJECT: Final = Path(__file__).resolve().parents[1]
-RESULTS: Final = PROJECT / "bench" / "results" / "mutation.json"
 COPIED: Final = (
     "bench", "docs", "gateway", "lakeproof", "ledger", "projections", "spark_detect", "streams", "tests",
     "pyproject.toml", "verify_lakeproof.py", "README.md", "Makefile",
@@ -314,12 +310,11 @@ def _percent(part: int, whole: int) -> float:
 
 def main() -> None:
     """Run the campaign; ends with 1 if less than 95 % of the mutants are killed, or a survivor is not explained."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options("mutation", __doc__)
     parser.add_argument("--module", nargs="+", choices=tuple(MODULES), default=tuple(MODULES), metavar="PATH")
     parser.add_argument("--sample", type=int, help="so many random mutants of each module, not all")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--progress", type=Path, default=PROJECT / ".cache" / "mutation.jsonl")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the figures")
     arguments = parser.parse_args()
     began_s = time.perf_counter()
     benches: Queue[Bench] = Queue()
@@ -340,12 +335,9 @@ def main() -> None:
         "sample_of_each_module": arguments.sample,
         **summary(modules),
         "elapsed_s": round(time.perf_counter() - began_s, 1),
-        "python": platform.python_version(),
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **circumstances(),
     }
-    arguments.results.parent.mkdir(parents=True, exist_ok=True)
-    arguments.results.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps({name: value for name, value in found.items() if name != "survivors"}))
+    publish(found, arguments.results)
     if found["score_percent"] < 95 or found["survivors_unexplained"]:
         raise SystemExit(1)
 

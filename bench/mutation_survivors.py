@@ -98,6 +98,12 @@ EXPLANATIONS: Final = (
         reason="bits that do not overlap: sum and union are equal",
     ),
     Explanation(
+        files="ledger/proof.py",
+        lines=r"lines\.pop\(1\)",
+        became=r"len\(lines\) != 1\b",
+        reason="what was split has at least one line",
+    ),
+    Explanation(
         lines=r"ENTRY_SIZE_BYTES_MAX|PROOF_SIZE_BYTES_MAX|HASHES_MAX \+ 3",
         reason="a limit checked once more behind a parser that holds it too",
     ),

@@ -108,6 +108,12 @@ def test_progress_is_told(clean: Path) -> None:
     assert told == [(256, SIZE), (512, SIZE), (600, SIZE)]
 
 
+def test_a_report_says_how_many_entries_a_second_were_read_and_none_if_it_took_no_time(clean: Path) -> None:
+    report = verify_directory(clean, [KEY])
+    assert replace(report, first=report.size - 6, elapsed_s=2.0).entries_per_s == 3
+    assert replace(report, elapsed_s=0.0).entries_per_s == 0
+
+
 def test_files_beside_the_log_are_named_as_not_looked_at(copy: Path) -> None:
     for name in ("vkey", "README", "parts/notes", "parts/x001"):
         (copy / name).write_text("?")
