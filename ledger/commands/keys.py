@@ -1,5 +1,6 @@
 """
-The commands on the life of the signer's keys: `keys show`, `rotate`, `retire`, `generate` and `follow`.
+The commands on the life of the signer's keys: `keys show`, `rotate`, `retire`, `generate`, `follow`, and for its
+ML-DSA-44 keys `add-ml-dsa` and `retire-ml-dsa`.
 
 They work beside a running `lakeproof up`, which takes the change up in its next round of signing. `follow` is for those
 who verify: it needs files and a key alone.
@@ -31,6 +32,7 @@ def add_keys(app: typer.Typer, open_room: OpenRoom) -> None:
     keys = command_group("Show, rotate and retire the signer's keys.")
     app.add_typer(keys, name="keys")
     _add_life(keys, open_room)
+    _add_ml_dsa(keys, open_room)
     _add_following(keys)
 
     @keys.command()
@@ -41,9 +43,9 @@ def add_keys(app: typer.Typer, open_room: OpenRoom) -> None:
         with failure():
             listed = asyncio.run(list_keys(open_room))
             if as_json:
-                show_json({"keys": listed})
+                show_json(listed)
                 return
-            for key in listed:
+            for key in (*listed["keys"], *listed["ml_dsa_44"]):
                 typer.echo(f"{key['state']:<12} {key['held_by']:<6} {key['id']}  {key['verifier_key']}")
 
     @keys.command()
@@ -127,6 +129,24 @@ def _add_life(keys: typer.Typer, open_room: OpenRoom) -> None:
 
         with failure():
             typer.echo(asyncio.run(retire_key(open_room)))
+
+
+def _add_ml_dsa(keys: typer.Typer, open_room: OpenRoom) -> None:
+    @keys.command("add-ml-dsa")
+    def add() -> None:
+        """Make an ML-DSA-44 key, in a file, that signs every checkpoint beside Ed25519; beside one it is to replace."""
+        from ledger.commands.keys_room import add_ml_dsa_key
+
+        with failure():
+            typer.echo(asyncio.run(add_ml_dsa_key(open_room)))
+
+    @keys.command("retire-ml-dsa")
+    def retire() -> None:
+        """Let the older of two ML-DSA-44 keys, or the only one, sign no more, and destroy its private half."""
+        from ledger.commands.keys_room import retire_ml_dsa_key
+
+        with failure():
+            typer.echo(asyncio.run(retire_ml_dsa_key(open_room)))
 
 
 def _followed(history: KeyHistory, reports: Sequence[Report]) -> dict[str, object]:

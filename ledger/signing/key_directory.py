@@ -1,10 +1,11 @@
 """
 The signer's directory: the private keys of an installation, and the last note of each log, outside the database.
 
-    signing-key           the Ed25519 seed of the first key, base64, 0600; of later ones, signing-key-<16 hex>
-    keys                  all keys and where each is in its life (`key_ring.py`); not there before the first rotation
-    retirement-<16 hex>   what a key that signs no more has signed last (`succession.py`)
-    last-notes            what was signed last for each log, canonical JSON, 0600
+    signing-key             the Ed25519 seed of the first key, base64, 0600; of later ones, signing-key-<16 hex>
+    keys                    all keys and where each is in its life (`key_ring.py`); not there before that changes
+    ml-dsa-44-key-<16 hex>  the seed of an ML-DSA-44 key (`ml_dsa.py`), if one was added, base64, 0600
+    retirement-<16 hex>     what a key that signs no more has signed last (`succession.py`)
+    last-notes              what was signed last for each log, canonical JSON, 0600
 
 Guarantee: once `keep_notes` or a change of the keys has returned, it survives a crash of process and machine; if it
 raises, or the machine stops in the middle, the old state is there or the new one. A directory that others may enter is
@@ -32,6 +33,7 @@ from ledger.signing.errors import BusyKeyDirectoryError, KeyDirectoryError
 from ledger.signing.key_ring import KeyRing, KeySource
 from ledger.signing.keys import NoteSigner, generate_key_file
 from ledger.signing.last_notes import SignedNote, find_note, format_notes, parse_notes
+from ledger.signing.ml_dsa import CheckpointCosigner, ml_dsa_verifier_key
 from ledger.signing.private_files import check_private, write_private
 from ledger.signing.stored_keys import KEY_FILE, RING_FILE, StoredKeys, read_stored_keys, stamp_keys, write_ring
 
@@ -78,9 +80,22 @@ class KeyDirectory:
 
     def signers(self, origin: str) -> tuple[NoteSigner, ...]:
         """
-        Return all that sign the checkpoints of one log: the active key and, while it overlaps, the one before.
+        Return the Ed25519 keys that sign for one log: the active one and, while it overlaps, the one before.
         """
         return tuple(NoteSigner(name=origin, key=key) for key in self.keys.signing)
+
+    def checkpoint_signers(self, origin: str, *, time_s: int) -> tuple[NoteSigner | CheckpointCosigner, ...]:
+        """
+        Return all that sign a checkpoint of one log at `time_s`, POSIX seconds: `signers`, then those of ML-DSA-44.
+        """
+        cosigners = (CheckpointCosigner(name=origin, key=key, time_s=time_s) for key in self.keys.ml_dsa)
+        return (*self.signers(origin), *cosigners)
+
+    def ml_dsa_verifier_keys(self, origin: str) -> tuple[VerifierKey, ...]:
+        """
+        Return the ML-DSA-44 keys that sign, as verifier keys of one log, the newest first; none unless one was added.
+        """
+        return tuple(ml_dsa_verifier_key(origin, key.public) for key in self.keys.ml_dsa)
 
     def verifier_key(self, origin: str) -> VerifierKey:
         """

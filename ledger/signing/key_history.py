@@ -11,6 +11,9 @@ destroyed before; so is one of a log that the key never signed. Both keys sign d
 there. The trees at the end of a key also bind: what a log was when a key retired, it must still begin with, whoever
 finds the old key later.
 
+Keys of ML-DSA-44 (`ml_dsa.py`) are no part of this: the log does not tell of them, so they count where they are pinned.
+A line of one must verify, and stands beside those of the keys above, never in their place.
+
 The entries must be verified besides, as those of any log, with the keys found here: their statements speak for
 themselves, but only the log shows that none was left out at the end.
 """
@@ -25,10 +28,13 @@ from typing import Final
 from ledger.checkpoint import Checkpoint, open_checkpoint, parse_checkpoint
 from ledger.entry import Entry, parse_entry
 from ledger.envelope import read_envelope
-from ledger.errors import BrokenError, Fault, FormatError
+from ledger.errors import BrokenError, Fault, FormatError, LedgerError
 from ledger.events import SignedTree, SignerCreated, SignerRetired, SignerRotated, from_data
 from ledger.note import ED25519, VerifierKey, parse_note
+from ledger.signature import ML_DSA_44_COSIGNATURE
+from ledger.signing.ml_dsa import ml_dsa_verifier_key
 from ledger.signing.succession import Retirement, check_retirement, check_rotation
+from ledger.witness.cosignature import open_cosignatures
 
 _WHERE: Final = "history of the signer's keys"
 _TYPES: Final = frozenset(kind.TYPE.encode() for kind in (SignerCreated, SignerRotated, SignerRetired))
@@ -55,9 +61,12 @@ class KeyTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyHistory:
-    """The keys of one signer that are trusted, oldest first."""
+    """
+    The keys of one signer that are trusted, oldest first; lines of its `ml_dsa` keys must verify where there are any.
+    """
 
     terms: tuple[KeyTerm, ...]
+    ml_dsa: tuple[bytes, ...] = ()
 
     def keys_for(self, origin: str, size: int) -> tuple[VerifierKey, ...]:
         """
@@ -75,11 +84,15 @@ class KeyHistory:
 
         Raises:
             FormatError: if it is not a checkpoint.
-            BrokenError: `Fault.SIGNATURE` if none of them has signed it, `Fault.CHECKPOINT` if it is another log's.
+            BrokenError: `Fault.SIGNATURE` if none of them has signed it, or a line of an ML-DSA-44 key is bad,
+                `Fault.CHECKPOINT` if it is another log's.
         """
         # What it says of itself chooses the keys. If it lies, none of them has signed it.
-        claimed = parse_checkpoint(parse_note(note)[0])
-        return open_checkpoint(note, self.keys_for(claimed.origin, claimed.size), origin=origin)
+        text, lines = parse_note(note)
+        claimed = parse_checkpoint(text)
+        checkpoint = open_checkpoint(note, self.keys_for(claimed.origin, claimed.size), origin=origin)
+        open_cosignatures(text, lines, [ml_dsa_verifier_key(claimed.origin, public) for public in self.ml_dsa])
+        return checkpoint
 
     def last_trees(self, origin: str) -> tuple[Checkpoint, ...]:
         """
@@ -95,23 +108,29 @@ def follow_keys(entries: Iterable[bytes], pinned: Sequence[VerifierKey], *, orig
     Return the history of the keys that `pinned` vouch for; `entries` are those of the system log, `origin` its name.
 
     One signer speaks for all logs of an installation with one key, so a pinned key may be of any of them. Keys of
-    witnesses among `pinned` are passed over.
+    witnesses among `pinned` are passed over: no line under the name of a log is theirs.
 
     Raises:
         BrokenError: at the first entry about the signer that does not follow; carries its index. `Fault.SIGNATURE` if
             no pinned key is in the history at all.
+        LedgerError: if keys of ML-DSA-44 are pinned and none of Ed25519: nothing can be said.
     """
+    publics = {key.public for key in pinned if key.algorithm == ED25519}
+    ml_dsa = dict.fromkeys(key.public for key in pinned if key.algorithm == ML_DSA_44_COSIGNATURE)
+    if ml_dsa and not publics:
+        raise LedgerError(
+            f"the system log {origin} tells of Ed25519 keys only: pin one of those, too, and an ML-DSA-44 key beside it"
+        )
     chains = _Chains(origin)
     for data in entries:
         if b'"type":"signer.' in data and read_envelope(data).type in _TYPES:
             chains.add(parse_entry(data))
-    publics = {key.public for key in pinned if key.algorithm == ED25519}
     trusted = [chain for chain in chains.chains if any(term.public in publics for term in chain)]
     if not trusted:
         expected = "one of the keys that are trusted"
         found = ", ".join(term.public.hex() for chain in chains.chains for term in chain) or "no key"
         raise BrokenError(Fault.SIGNATURE, where=_WHERE, expected=expected, found=found)
-    return KeyHistory(terms=tuple(term for chain in trusted for term in chain))
+    return KeyHistory(terms=tuple(term for chain in trusted for term in chain), ml_dsa=tuple(ml_dsa))
 
 
 class _Chains:

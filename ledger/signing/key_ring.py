@@ -10,29 +10,29 @@ The keys of one signer and where each is in its life, as the key directory keeps
 A key goes through them in this order (the first one of an installation begins as active), and while one key is on its
 way, between two lasting states or beside the active one, no other begins: at most two keys sign.
 
-The ring is kept as a note that the active key has signed: who can write the directory but not sign, as where an agent
-holds the keys, cannot slip a key in.
+ML-DSA-44 keys (`ml_dsa.py`), if there are any, have a life of their own beside these: active, overlapping, retired.
+
+How a ring is kept, signed, is in `ring_note.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import dropwhile
 from typing import Final
 
-from ledger import canonical
-from ledger.canonical import Json
 from ledger.errors import FormatError
-from ledger.events import from_data, to_data
-from ledger.note import VerifierKey, format_base64, open_note, parse_base64, parse_note, sign_note
 from ledger.signing.errors import RotationError
-from ledger.signing.keys import PUBLIC_KEY_SIZE_BYTES, NoteSigner, SigningKey, key_id
+from ledger.signing.keys import key_id
+from ledger.signing.ml_dsa import ml_dsa_key_id
 
 KEYS_MAX: Final = 1_000
 """Keys in the life of one installation: one a day for almost three years, one a year for ever."""
 
-_NAME: Final = "lakeproof-signer-keys"
-_HEADER: Final = "lakeproof signer keys 1"
+ML_DSA_KEYS_MAX: Final = 100
+"""The same of ML-DSA-44, whose public keys are forty times as large."""
 
 
 class KeyLife(StrEnum):
@@ -60,6 +60,9 @@ _ENDS: Final = (
 )
 """How the lives of the keys that are not retired may follow one another."""
 
+_ML_DSA_ENDS: Final = ((), (KeyLife.ACTIVE,), (KeyLife.OVERLAPPING, KeyLife.ACTIVE))
+"""The same of ML-DSA-44 keys: there need not be one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRecord:
@@ -83,19 +86,38 @@ class KeyRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MlDsaRecord:
+    """One ML-DSA-44 key: its public half, and where it is in its life."""
+
+    public: bytes
+    life: KeyLife
+
+    @property
+    def key_id(self) -> str:
+        """The id by which people name the key."""
+        return ml_dsa_key_id(self.public)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRing:
-    """All keys of a signer, oldest first."""
+    """All keys of a signer, oldest first: those of Ed25519, and in `ml_dsa` those of ML-DSA-44, if there are any."""
 
     records: tuple[KeyRecord, ...]
+    ml_dsa: tuple[MlDsaRecord, ...] = ()
 
     def __post_init__(self) -> None:
-        lives = tuple(record.life for record in self.records)
-        retired = next((at for at, life in enumerate(lives) if life is not KeyLife.RETIRED), len(lives))
-        if lives[retired:] not in _ENDS:
+        if (lives := _lasting(self.records)) not in _ENDS:
             expected = "retired keys, then an active one with at most one key on its way"
             raise FormatError("signer keys", expected=expected, found=[life.value for life in lives])
+        if (lives := _lasting(self.ml_dsa)) not in _ML_DSA_ENDS:
+            expected = "retired keys, then perhaps an active one with at most one before it"
+            raise FormatError("ML-DSA-44 keys", expected=expected, found=[life.value for life in lives])
         if len({record.public for record in self.records}) != len(self.records) or len(self.records) > KEYS_MAX:
-            raise FormatError("signer keys", expected=f"at most {KEYS_MAX} keys, all different", found=len(lives))
+            expected = f"at most {KEYS_MAX} keys, all different"
+            raise FormatError("signer keys", expected=expected, found=len(self.records))
+        if len({record.public for record in self.ml_dsa}) != len(self.ml_dsa) or len(self.ml_dsa) > ML_DSA_KEYS_MAX:
+            expected = f"at most {ML_DSA_KEYS_MAX} keys, all different"
+            raise FormatError("ML-DSA-44 keys", expected=expected, found=len(self.ml_dsa))
 
     @classmethod
     def of_first(cls, public: bytes, source: KeySource) -> KeyRing:
@@ -111,6 +133,11 @@ class KeyRing:
     def signing(self) -> tuple[KeyRecord, ...]:
         """The keys that sign, the active one first."""
         return (*self._of(KeyLife.ACTIVE), *self._of(KeyLife.OVERLAPPING))
+
+    @property
+    def ml_dsa_signing(self) -> tuple[MlDsaRecord, ...]:
+        """The ML-DSA-44 keys that sign, the newest first."""
+        return tuple(record for record in reversed(self.ml_dsa) if record.life is not KeyLife.RETIRED)
 
     def find(self, life: KeyLife) -> KeyRecord | None:
         """Return the key on its way that is there in its life, if there is one."""
@@ -134,7 +161,7 @@ class KeyRing:
                 )
         if len(self.records) >= KEYS_MAX:
             raise RotationError(f"this signer has had {KEYS_MAX} keys, which is the limit: start a new installation")
-        return KeyRing(records=(*self.records, replace(record, life=KeyLife.JOINING)))
+        return replace(self, records=(*self.records, replace(record, life=KeyLife.JOINING)))
 
     def activated(self, *, rotated_at: int) -> KeyRing:
         """Return the ring in which the key that joined is the active one, and the one before overlaps."""
@@ -147,7 +174,7 @@ class KeyRing:
                     records.append(replace(record, life=KeyLife.ACTIVE, rotation=None, rotated_at=rotated_at))
                 case _:
                     records.append(record)
-        return KeyRing(records=tuple(records))
+        return replace(self, records=tuple(records))
 
     def silenced(self) -> KeyRing:
         """Return the ring in which the overlapping key signs nothing any more."""
@@ -157,75 +184,46 @@ class KeyRing:
         """Return the ring in which the retiring key is retired."""
         return self._moved(KeyLife.RETIRING, KeyLife.RETIRED)
 
+    def with_ml_dsa(self, public: bytes) -> KeyRing:
+        """
+        Return the ring in which one more ML-DSA-44 key is the active one, and the one before, if any, overlaps.
+
+        Raises:
+            RotationError: if two sign already, this one was there before, or there are too many.
+        """
+        if len(self.ml_dsa_signing) > 1:
+            raise RotationError("two ML-DSA-44 keys sign: retire one first (lakeproof ledger keys retire-ml-dsa)")
+        if any(record.public == public for record in self.ml_dsa):
+            raise RotationError(f"the ML-DSA-44 key {ml_dsa_key_id(public)} was here before: a key is never used twice")
+        if len(self.ml_dsa) >= ML_DSA_KEYS_MAX:
+            raise RotationError(f"this signer has had {ML_DSA_KEYS_MAX} ML-DSA-44 keys, which is the limit")
+        before = (
+            replace(record, life=KeyLife.OVERLAPPING) if record.life is KeyLife.ACTIVE else record
+            for record in self.ml_dsa
+        )
+        return replace(self, ml_dsa=(*before, MlDsaRecord(public=public, life=KeyLife.ACTIVE)))
+
+    def without_ml_dsa(self) -> tuple[KeyRing, MlDsaRecord]:
+        """
+        Return the ring in which the older of the ML-DSA-44 keys that sign is retired, or the only one; and that key.
+
+        Raises:
+            RotationError: if none signs.
+        """
+        if not (signing := self.ml_dsa_signing):
+            raise RotationError("no ML-DSA-44 key signs: there is none to retire")
+        oldest = replace(signing[-1], life=KeyLife.RETIRED)
+        records = (oldest if record.public == oldest.public else record for record in self.ml_dsa)
+        return replace(self, ml_dsa=tuple(records)), oldest
+
     def _moved(self, one: KeyLife, other: KeyLife) -> KeyRing:
         records = (replace(record, life=other) if record.life is one else record for record in self.records)
-        return KeyRing(records=tuple(records))
+        return replace(self, records=tuple(records))
 
     def _of(self, life: KeyLife) -> tuple[KeyRecord, ...]:
         return tuple(record for record in self.records if record.life is life)
 
 
-def sign_ring(ring: KeyRing, active: SigningKey) -> bytes:
-    """
-    Return the ring as a note that its active key has signed.
-
-    Raises:
-        KeyUnavailableError: if that key does not sign now.
-    """
-    keys: list[Json] = [to_data(_stored(record)) for record in ring.records]
-    text = f"{_HEADER}\n{canonical.encode(keys).decode()}\n"
-    return sign_note(text, [NoteSigner(name=_NAME, key=active)])
-
-
-def open_ring(note: bytes) -> KeyRing:
-    """
-    Return the ring in a note, if the key that it calls active has signed it.
-
-    Whether that key is the right one is for who has its private half, or its id, to say.
-
-    Raises:
-        FormatError: if it is no such note.
-        BrokenError: if that key has not signed it.
-    """
-    text, _ = parse_note(note)
-    header, _, rest = text.partition("\n")
-    keys = canonical.decode(rest.removesuffix("\n").encode())
-    if header != _HEADER or not isinstance(keys, list):
-        raise FormatError("signer keys", expected=f"{_HEADER!r} and a list", found=text)
-    ring = KeyRing(records=tuple(_record(from_data(_StoredRecord, key)) for key in keys))
-    open_note(note, [VerifierKey.ed25519(name=_NAME, public=ring.active.public)])
-    return ring
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredRecord:
-    """A `KeyRecord` as the file has it: bytes are base64."""
-
-    public: str
-    life: KeyLife
-    source: KeySource
-    rotation: str | None
-    rotated_at: int | None
-
-
-def _stored(record: KeyRecord) -> _StoredRecord:
-    return _StoredRecord(
-        public=format_base64(record.public),
-        life=record.life,
-        source=record.source,
-        rotation=record.rotation,
-        rotated_at=record.rotated_at,
-    )
-
-
-def _record(stored: _StoredRecord) -> KeyRecord:
-    public = parse_base64(stored.public, what="public key")
-    if len(public) != PUBLIC_KEY_SIZE_BYTES:
-        raise FormatError("public key", expected=f"{PUBLIC_KEY_SIZE_BYTES} bytes", found=f"{len(public)} bytes")
-    return KeyRecord(
-        public=public,
-        life=stored.life,
-        source=stored.source,
-        rotation=stored.rotation,
-        rotated_at=stored.rotated_at,
-    )
+def _lasting(records: Sequence[KeyRecord] | Sequence[MlDsaRecord]) -> tuple[KeyLife, ...]:
+    """Return the lives from the first one on that is not retired."""
+    return tuple(dropwhile(lambda life: life is KeyLife.RETIRED, (record.life for record in records)))

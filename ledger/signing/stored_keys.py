@@ -3,6 +3,7 @@ The keys in a key directory: read, checked against each other, and changed so th
 
 A private half is on the disk before the ring tells of it, and is destroyed before the ring tells that it is gone. So
 what a crash leaves is a file that no ring tells of, which the next change destroys, or a retiring key without one.
+ML-DSA-44 keys retire at once: the ring tells first, and what a crash leaves of one is such a file, too.
 
 Who changes the keys holds the directory's lock.
 """
@@ -22,15 +23,20 @@ from ledger.note import VerifierKey
 from ledger.signing.agent import AgentKey
 from ledger.signing.errors import KeyDirectoryError, KeyUnavailableError
 from ledger.signing.key_history import KeyHistory, KeyTerm
-from ledger.signing.key_ring import KeyLife, KeyRecord, KeyRing, KeySource, open_ring, sign_ring
-from ledger.signing.keys import SigningKey, format_seed, key_id, read_key_file
+from ledger.signing.key_ring import KeyLife, KeyRecord, KeyRing, KeySource, MlDsaRecord
+from ledger.signing.keys import SigningKey, format_seed, key_id, read_key_file, read_seed
+from ledger.signing.ml_dsa import MlDsaKey, ml_dsa_key_id
 from ledger.signing.private_files import check_private, destroy, write_private
+from ledger.signing.ring_note import open_ring, sign_ring
 from ledger.signing.succession import Retirement, check_retirement
 
 KEY_FILE: Final = "signing-key"
 RING_FILE: Final = "keys"
 
+ML_DSA_KEY_FILE: Final = "ml-dsa-44-key"
+
 _LATER_KEYS: Final = "signing-key-*"
+_ML_DSA_KEYS: Final = f"{ML_DSA_KEY_FILE}-*"
 _HELD: Final = frozenset({KeyLife.JOINING, KeyLife.ACTIVE, KeyLife.OVERLAPPING})
 """Lives in which there is a private half."""
 
@@ -42,12 +48,14 @@ class StoredKeys:
     """
     The keys of a directory as they were at one moment.
 
-    `held` are those whose private half is there, by public half; `history` says which of all verify what.
+    `held` are those whose private half is there, by public half, and `ml_dsa` those of ML-DSA-44 that sign, the newest
+    first; `history` says which of all verify what.
     """
 
     path: Path
     ring: KeyRing
     held: Mapping[bytes, SigningKey]
+    ml_dsa: tuple[MlDsaKey, ...]
     history: KeyHistory
     stamp: Stamp
 
@@ -80,7 +88,7 @@ def read_stored_keys(path: Path, *, agent: Path | None) -> StoredKeys:
     check_private(path, mode=0o700)
     stamp = stamp_keys(path)
     if stamp is None:
-        if later := sorted(file.name for file in path.glob(_LATER_KEYS)):
+        if later := sorted(file.name for pattern in (_LATER_KEYS, _ML_DSA_KEYS) for file in path.glob(pattern)):
             raise KeyDirectoryError(
                 f"{path / RING_FILE} is not there, but {later[0]} is: restore the whole directory from its backup"
             )
@@ -91,7 +99,9 @@ def read_stored_keys(path: Path, *, agent: Path | None) -> StoredKeys:
         ring = _read_ring(path / RING_FILE)
         held = {record.public: _hold(path, ring, record, agent) for record in ring.records if record.life in _HELD}
     terms = [_term(path, record) for record in ring.records if record.life is not KeyLife.JOINING]
-    return StoredKeys(path=path, ring=ring, held=held, history=KeyHistory(terms=tuple(terms)), stamp=stamp)
+    history = KeyHistory(terms=tuple(terms), ml_dsa=tuple(record.public for record in ring.ml_dsa))
+    ml_dsa = tuple(_hold_ml_dsa(path, record) for record in ring.ml_dsa_signing)
+    return StoredKeys(path=path, ring=ring, held=held, ml_dsa=ml_dsa, history=history, stamp=stamp)
 
 
 def write_ring(path: Path, ring: KeyRing, held: Mapping[bytes, SigningKey]) -> None:
@@ -115,17 +125,36 @@ def write_later_key(path: Path, seed: bytes, public: bytes) -> None:
     write_private(path / _later_name(public), format_seed(seed))
 
 
+def write_ml_dsa_key(path: Path, seed: bytes, public: bytes) -> None:
+    """
+    Write the private half of an ML-DSA-44 key, which the ring does not tell of yet.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    write_private(path / _ml_dsa_name(public), format_seed(seed))
+
+
+def holds_ml_dsa_key(path: Path, public: bytes) -> bool:
+    """
+    Tell whether the private half of an ML-DSA-44 key is there, whatever the ring tells of it.
+    """
+    return (path / _ml_dsa_name(public)).exists()
+
+
 def destroy_strays(path: Path, ring: KeyRing) -> None:
     """
-    Destroy what a crash has left: private halves that the ring does not tell of.
+    Destroy private halves that the ring does not tell of: what a crash has left, and ML-DSA-44 keys that are retired.
 
     Raises:
         OSError: if that fails.
     """
     known = {_file(path, ring, record) for record in ring.records if record.source is KeySource.FILE}
-    for file in path.glob(_LATER_KEYS):
-        if file not in known:
-            destroy(file)
+    known |= {path / _ml_dsa_name(record.public) for record in ring.ml_dsa_signing}
+    for pattern in (_LATER_KEYS, _ML_DSA_KEYS):
+        for file in path.glob(pattern):
+            if file not in known:
+                destroy(file)
 
 
 def destroy_key(path: Path, ring: KeyRing, record: KeyRecord) -> None:
@@ -198,6 +227,17 @@ def _hold(path: Path, ring: KeyRing, record: KeyRecord, agent: Path | None) -> S
     return key
 
 
+def _hold_ml_dsa(path: Path, record: MlDsaRecord) -> MlDsaKey:
+    file = path / _ml_dsa_name(record.public)
+    try:
+        key = MlDsaKey.from_seed(read_seed(file))
+    except FileNotFoundError as error:
+        raise _damaged(file, "it is not there") from error
+    if key.public != record.public:
+        raise _damaged(file, f"expected the key {record.key_id}, found {ml_dsa_key_id(key.public)}")
+    return key
+
+
 def _term(path: Path, record: KeyRecord) -> KeyTerm:
     term = KeyTerm(public=record.public)
     if record.life in {KeyLife.ACTIVE, KeyLife.OVERLAPPING}:
@@ -211,6 +251,10 @@ def _file(path: Path, ring: KeyRing, record: KeyRecord) -> Path:
 
 def _later_name(public: bytes) -> str:
     return f"{KEY_FILE}-{_short(public)}"
+
+
+def _ml_dsa_name(public: bytes) -> str:
+    return f"{ML_DSA_KEY_FILE}-{ml_dsa_key_id(public)}"
 
 
 def _retirement_file(path: Path, public: bytes) -> Path:
