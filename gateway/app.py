@@ -27,10 +27,14 @@ from gateway.errors import (
 )
 from gateway.house import House
 from gateway.measures import Measures
-from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError
+from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError, UnsafeServerError
+from ledger.sealing import SubjectKeysError
 
 ICEBERG: Final = b"/v1/iceberg/"
 PATH_LENGTH_MAX: Final = 16 * 1024
+FOR_OPERATORS: Final = (UnsafeServerError, SubjectKeysError)
+"""Why a log cannot be used until its operator acts: what they say is of this machine, and for nobody else."""
+TOLD: Final = "the log cannot be used at present, its operator is told why"
 
 _log = logging.getLogger(__name__)
 
@@ -138,13 +142,17 @@ async def _gateway_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, GatewayError):
         raise error
     headers: dict[str, str] = {}
+    text = str(error)
     if isinstance(error, UnavailableError):
         headers["Retry-After"] = str(error.retry_after_s)
+        if isinstance(error.__cause__, FOR_OPERATORS):
+            _log.error("%s %s: %s", request.method, _route(request), error.__cause__)
+            text = text.replace(str(error.__cause__), TOLD)
     if isinstance(error, UnauthorizedError):
         headers["WWW-Authenticate"] = "Bearer"
         house: House = request.app.state.house
         await house.refusals.unauthenticated(f"{request.method} {_route(request)}")
-    return _answer(error.status, error.kind, str(error), headers, to=request)
+    return _answer(error.status, error.kind, text, headers, to=request)
 
 
 async def _ledger_error(request: Request, error: Exception) -> Response:
@@ -152,7 +160,9 @@ async def _ledger_error(request: Request, error: Exception) -> Response:
     if isinstance(error, OutcomeUnknownError):
         return await _gateway_error(request, CommitStateUnknownError(str(error)))
     if isinstance(error, LogUnavailableError | QueueFullError):
-        return await _gateway_error(request, UnavailableError(str(error)))
+        unavailable = UnavailableError(str(error))
+        unavailable.__cause__ = error
+        return await _gateway_error(request, unavailable)
     _log.error("%s %s: %s", request.method, _route(request), error)
     return _answer(500, "InternalServerError", "the log refused; the gateway's own log says why", to=request)
 

@@ -87,6 +87,16 @@ LOG_SETTINGS: tuple[Setting, ...] = (
         meaning="groups that may wait to be appended; beyond it the gateway answers 503",
     ),
     Setting(
+        name="append_queue_mib",
+        kind=Kind.INTEGER,
+        default=128,
+        unit="MiB",
+        least=4,
+        most=65_536,
+        meaning="events and payload parts that may wait to be appended (sealed parts take twice as much memory); "
+        "beyond it the gateway answers 503",
+    ),
+    Setting(
         name="append_batch_max",
         kind=Kind.INTEGER,
         default=256,

@@ -48,6 +48,7 @@ class Settings:
     time_stamp_policy: str | None
     time_stamp_interval_s: float
     append_queue_max: int
+    append_queue_mib: int
     append_batch_max: int
     append_deadline_s: float
     policy_timeout_s: float

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 
 from gateway.database import Database
+from lakeproof.appending import ends_with_the_appender
 from lakeproof.console import say_aside
 from lakeproof.errors import first_of_group
 from lakeproof.foundation import open_foundation
@@ -244,7 +245,11 @@ async def open_station() -> AsyncIterator[OperatorStation]:
     settings = load_settings(os.environ, directory=Path.cwd())
     with open_foundation(settings, say_aside) as foundation:
         gateway = gateway_url(settings)
-        async with open_services(foundation) as services, open_streams(services, gateway=gateway) as streams:
+        async with (
+            open_services(foundation) as services,
+            ends_with_the_appender(services.appender),
+            open_streams(services, gateway=gateway) as streams,
+        ):
             yield OperatorStation(streams=streams)
 
 

@@ -88,14 +88,18 @@ class QueueFullError(LedgerError):
 
 
 class LogUnavailableError(LedgerError):
-    """The database could not be reached before the deadline: nothing was appended."""
+    """
+    The database could not be reached before the deadline: nothing was appended.
+
+    Its children are other reasons why a log takes nothing for now, whatever it is given: ask again later.
+    """
 
 
 class UnconfirmedLogError(LogUnavailableError):
     """The signer has not confirmed since the server started that the log's history goes on: nothing was appended."""
 
 
-class UnsafeServerError(LedgerError):
+class UnsafeServerError(LogUnavailableError):
     """The server would lose what it has acknowledged: nothing was appended; says which setting to change."""
 
 

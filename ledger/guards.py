@@ -51,11 +51,14 @@ class GuardRegistry:
         Return the statements of `call` with their parameters, bound to `log_id`.
 
         Raises:
-            GuardError: if there is no such guard, or the caller tries to bind `log_id`.
+            GuardError: if there is no such guard, its parameters have no names, or the caller tries to bind `log_id`.
         """
         guard = self._guards.get(call.guard)
         if guard is None:
             raise GuardError(f"guard {call.guard}: expected one of {sorted(self._guards)}")
+        given: object = call.parameters  # nobody has checked it, and what fails here must fail alone
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            raise GuardError(f"guard {call.guard}: expected parameters by their names, found {type(given).__name__}")
         if "log_id" in call.parameters:
             raise GuardError(f"guard {call.guard}: log_id is bound by the sequencer, not by the caller")
         bound = {**call.parameters, "log_id": log_id}

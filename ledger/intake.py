@@ -77,12 +77,28 @@ Batch = dict[int, list[Submission]]
 """What one transaction is to append: the submissions of each log, in order."""
 
 
-class Intake:
-    """What waits. Holds at most `size_max` submissions, those given back not counted."""
+def submissions_of(batch: Batch) -> list[Submission]:
+    """Return what is in a batch."""
+    return [submission for line in batch.values() for submission in line]
 
-    def __init__(self, size_max: int) -> None:
-        self._size_max = size_max
+
+def groups_of(batch: Batch) -> dict[int, list[Group]]:
+    """Return the groups of a batch, as a transaction takes them."""
+    return {log_id: [submission.group for submission in line] for log_id, line in batch.items()}
+
+
+class Intake:
+    """
+    What waits. Takes submissions up to `groups_max`, and up to `size_bytes_max` of them together; what is given back is
+    taken in any case, and so is one that is larger than all the room there is, if nothing else waits.
+    """
+
+    def __init__(self, *, groups_max: int, size_bytes_max: int) -> None:
+        self._groups_max = groups_max
+        self._size_bytes_max = size_bytes_max
         self._size = 0
+        self.size_bytes = 0
+        """Of all groups that wait: what `Group.size_bytes` says."""
         self._lines: dict[int, deque[Submission]] = {}  # never an empty line; the log whose turn it is comes first
 
     def __len__(self) -> int:
@@ -93,31 +109,35 @@ class Intake:
         """How many logs something waits for."""
         return len(self._lines)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether there is room for one more."""
-        return self._size < self._size_max
+    def has_room_for(self, group: Group) -> bool:
+        """Tell whether this group would be taken."""
+        if self._size >= self._groups_max:
+            return False
+        return self.size_bytes + group.size_bytes <= self._size_bytes_max or not self._size
 
     def add(self, submission: Submission) -> None:
         """
         Put `submission` at the end of its log's line.
 
         Raises:
-            QueueFullError: if too many wait already.
+            QueueFullError: if too many wait already, or too large ones.
         """
-        if not self.has_room:
-            raise QueueFullError(f"{self._size_max} groups wait to be appended: try again later")
+        if not self.has_room_for(submission.group):
+            raise QueueFullError(
+                f"{self._size} groups wait to be appended, {self.size_bytes} bytes (at most {self._groups_max}, "
+                f"{self._size_bytes_max} bytes): try again later"
+            )
         line = self._lines.get(submission.log_id)
         if line is None:
             line = self._lines[submission.log_id] = deque()
         line.append(submission)
-        self._size += 1
+        self._count(submission)
 
     def give_back(self, submissions: Iterable[Submission]) -> None:
         """Put `submissions` at the front of their logs' lines, in their order."""
         for submission in reversed(list(submissions)):
             self._lines.setdefault(submission.log_id, deque()).appendleft(submission)
-            self._size += 1
+            self._count(submission)
 
     def take(self, groups_max: int) -> Batch:
         """
@@ -146,6 +166,7 @@ class Intake:
             if len(kept) < len(line):
                 expired += [s for s in line if s.deadline_s <= now_s and not s.answer.done()]
                 self._size -= len(line) - len(kept)
+                self.size_bytes -= sum(s.group.size_bytes for s in line) - sum(s.group.size_bytes for s in kept)
                 self._set_line(log_id, deque(kept))
         return expired
 
@@ -157,7 +178,7 @@ class Intake:
         """Take everything out."""
         waiting = self.waiting()
         self._lines.clear()
-        self._size = 0
+        self._size = self.size_bytes = 0
         return waiting
 
     def _take_share(self, log_id: int, share: int, room: _Room, batch: Batch) -> bool:
@@ -174,11 +195,16 @@ class Intake:
                 share -= 1
             line.popleft()
             self._size -= 1
+            self.size_bytes -= submission.group.size_bytes
         if taken:
             batch[log_id] = taken
         if not line:
             del self._lines[log_id]
         return bool(line) and share == 0
+
+    def _count(self, submission: Submission) -> None:
+        self._size += 1
+        self.size_bytes += submission.group.size_bytes
 
     def _set_line(self, log_id: int, line: deque[Submission]) -> None:
         if line:

@@ -17,26 +17,33 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from ledger.errors import BrokenError, Fault, LedgerError
+from ledger.errors import BrokenError, Fault, LogUnavailableError
 from ledger.event import SALT_SIZE_BYTES, SYSTEM_ACTOR, Part, PreparedEvent
 from ledger.sequence import Group
 
 DATA_KEY_SIZE_BYTES: Final = 32
 NONCE_SIZE_BYTES: Final = 12
 TAG_SIZE_BYTES: Final = 16
+KEY_WAIT_S: Final = 10.0
+"""How long sealing a group waits for keys that are not at hand."""
+THREADS_MAX: Final = 4
+"""Threads that wait for keys: making one is no faster with more, since the folder is one process's at a time."""
 
 Random = Callable[[int], bytes]
 
 
-class SubjectKeysError(LedgerError):
+class SubjectKeysError(LogUnavailableError):
     """The keys of sealed parts cannot be used: they are not here, are damaged, or belong elsewhere; says what to do."""
 
 
@@ -92,6 +99,9 @@ class SubjectKeys(Protocol):
     A key that was destroyed is gone for every process at once, and its subject never has another one.
     """
 
+    def at_hand(self, subject: str) -> DataKey | None:
+        """Return the key of a subject if this process has opened it, and nothing has changed. Waits for nothing."""
+
     def find(self, subject: str) -> DataKey | None:
         """Return the key of a subject, or None if there is none (any more). Fast: called for every part."""
 
@@ -124,6 +134,10 @@ class StoredPart(NamedTuple):
     subject: str | None
     key_id: UUID | None
     sealed: bytes
+
+    def __repr__(self) -> str:
+        sealed = "" if self.key_id is None else f" sealed with key {self.key_id}"
+        return f"StoredPart(entry_index={self.entry_index}, name={self.name!r}, {len(self.sealed)} bytes{sealed})"
 
 
 class Opener(Protocol):
@@ -187,8 +201,8 @@ class Seals(Protocol):
     def opener(self) -> Opener:
         """What opens stored parts, to compare a group with one that is in the log already."""
 
-    async def seal(self, group: Group) -> Group:
-        """Return the group as it is to be stored."""
+    async def seal(self, group: Group, *, timeout_s: float = KEY_WAIT_S) -> Group:
+        """Return the group as it is to be stored. Raises SubjectKeysError if that takes longer."""
 
 
 class LeavesPlain:
@@ -197,7 +211,7 @@ class LeavesPlain:
     def __init__(self, keys: SubjectKeys) -> None:
         self.opener: Opener = KeyOpener(keys)
 
-    async def seal(self, group: Group) -> Group:
+    async def seal(self, group: Group, *, timeout_s: float = KEY_WAIT_S) -> Group:  # noqa: ARG002 - nothing to wait for
         """Return `group` as it is."""
         return group
 
@@ -210,9 +224,11 @@ class Sealer:
     def __init__(self, keys: SubjectKeys, *, random: Random = os.urandom) -> None:
         self._keys = keys
         self._random = random
+        # Its own: work that waits for keys must not keep everything else of the process from having a thread.
+        self._threads = ThreadPoolExecutor(max_workers=THREADS_MAX, thread_name_prefix="subject keys")
         self.opener: Opener = KeyOpener(keys)
 
-    async def seal(self, group: Group) -> Group:
+    async def seal(self, group: Group, *, timeout_s: float = KEY_WAIT_S) -> Group:
         """
         Return `group` with every part that has a subject sealed; a group without such parts is returned as it is.
 
@@ -220,23 +236,43 @@ class Sealer:
         is nothing that could ever be read.
 
         Raises:
-            SubjectKeysError: if the keys cannot be used; nothing may be appended then.
+            SubjectKeysError: if the keys cannot be used, or not within `timeout_s`; nothing may be appended then.
         """
         subjects = {part.subject for part in _parts(group) if part.subject is not None and part.subject != SYSTEM_ACTOR}
         if not subjects:
             return group
-        keys = {subject: await self._key(subject) for subject in subjects}
+        keys: dict[str, DataKey] = {}
+        missing: list[str] = []
+        for subject in subjects:
+            if (key := self._keys.at_hand(subject)) is None:
+                missing.append(subject)
+            else:
+                keys[subject] = key
+        if missing:
+            keys |= await self._fetched(missing, timeout_s)
         return replace(
             group,
             then=tuple(self._seal_event(event, keys) for event in group.then),
             otherwise=tuple(self._seal_event(event, keys) for event in group.otherwise),
         )
 
-    async def _key(self, subject: str) -> DataKey:
-        key = self._keys.find(subject)
-        if key is None:  # once in a subject's life; a thread, because it waits for the disk
-            key = await asyncio.to_thread(self._keys.find_or_make, subject)
-        return key or DataKey(UUID(bytes=self._random(16), version=4), self._random(DATA_KEY_SIZE_BYTES))
+    async def _fetched(self, subjects: Sequence[str], timeout_s: float) -> dict[str, DataKey]:
+        """Return keys that are not at hand; in a thread, because that waits for the disk, and for other processes."""
+        work = partial(copy_context().run, self._found_or_made, subjects)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except TimeoutError as error:
+            raise SubjectKeysError(
+                f"expected {len(subjects)} keys of sealed parts within {timeout_s:g} s, found none: nothing was "
+                "appended; see that their folder, and what holds the key-encryption key, can be reached"
+            ) from error
+
+    def _found_or_made(self, subjects: Sequence[str]) -> dict[str, DataKey]:
+        return {subject: self._keys.find_or_make(subject) or self._key_of_nobody() for subject in subjects}
+
+    def _key_of_nobody(self) -> DataKey:
+        return DataKey(UUID(bytes=self._random(16), version=4), self._random(DATA_KEY_SIZE_BYTES))
 
     def _seal_event(self, event: PreparedEvent, keys: Mapping[str, DataKey]) -> PreparedEvent:
         if not event.parts:

@@ -23,12 +23,13 @@ import psycopg
 
 from ledger.batch import Transaction
 from ledger.contention import Contention
-from ledger.errors import LedgerError, NoSuchLogError, UnsafeServerError
+from ledger.errors import NoSuchLogError, UnsafeServerError
+from ledger.failures import as_ours, is_foreseen, is_of_a_group
 from ledger.guards import GuardRegistry
-from ledger.intake import Batch, Intake, Submission
+from ledger.intake import Batch, Intake, Submission, groups_of, submissions_of
 from ledger.sealing import Opener
-from ledger.sequence import Group, Outcome
-from ledger.session import connect, in_brief, is_lasting, is_refusal
+from ledger.sequence import Outcome
+from ledger.session import connect, is_refusal
 
 AHEAD_MAX: Final = 4
 """Batches in a row that lock their heads right behind the COMMIT before: then another process has a chance."""
@@ -93,10 +94,15 @@ class Writer:
 
     def held(self) -> list[Submission]:
         """Return the submissions that are neither in the intake nor in the log, as far as is known."""
-        return [*self._writing, *_submissions(self._ahead or {})]
+        return [*self._writing, *submissions_of(self._ahead or {})]
 
     async def run(self) -> None:
-        """Write until `stop`; then tell everyone who still waits the truth."""
+        """
+        Write until `stop`; then tell everyone who still waits the truth.
+
+        Raises:
+            Exception: what cannot be laid to a group, and should not be; nothing is written any more.
+        """
         pause_s = RECONNECT_PAUSE_S
         try:
             while not self._stopping.is_set():
@@ -112,13 +118,15 @@ class Writer:
                     self._give_back(self._take_back())
                     for submission in self._intake.take_all():
                         submission.refuse(error)
-                except (psycopg.Error, OSError, LedgerError) as error:
+                except Exception as error:  # what one group makes our code raise is to end nobody else's appends
+                    if not self._writing and not is_foreseen(error):
+                        raise
                     await self._disconnect()
                     if not self._blame(error):
                         await self._pause(pause_s)
                         pause_s = min(2 * pause_s, RECONNECT_PAUSE_S_MAX)
         finally:
-            self._answer_durable()
+            self.answer_durable()
             for submission in (*self.held(), *self._intake.take_all()):
                 submission.give_up("before the appender was stopped")
             await self._disconnect()
@@ -132,8 +140,8 @@ class Writer:
         if not batch:
             return
         if any(submission.group.guard for submission in self._writing):
-            self._answer_durable()  # guards take their time
-        outcomes = await transaction.sequence(_groups(batch))
+            self.answer_durable()  # guards take their time
+        outcomes = await transaction.sequence(groups_of(batch))
         for log_id, line in batch.items():
             stored = transaction.stored(log_id)
             for submission in line:
@@ -142,7 +150,7 @@ class Writer:
                 submission.found = bool(stored) and submission.group.id in stored
         changes = transaction.changes
         transaction.commit(self._may_commit)
-        if self._answer_durable():
+        if self.answer_durable():
             await asyncio.sleep(0)  # those who were answered may append again: that is the next batch
         if self._commit_sent:
             self._look_ahead(transaction)
@@ -151,7 +159,7 @@ class Writer:
             return
         self._durable, self._writing = (batch, outcomes), []
         if self._ahead is None:
-            self._answer_durable()
+            self.answer_durable()
         if changes:
             self._on_append()
 
@@ -160,13 +168,13 @@ class Writer:
         self._commit_sent = False
         if self._ahead is not None:
             batch, self._ahead = self._ahead, None
-            self._writing = _submissions(batch)
+            self._writing = submissions_of(batch)
             return batch
         waiting = len(self._intake)
         if waiting >= SPLIT_MIN * self._intake.logs:
             waiting = (waiting + 1) // 2
         batch = self._intake.take(min(self._batch_max, waiting))
-        self._writing = _submissions(batch)
+        self._writing = submissions_of(batch)
         batch = await self._admitted(batch, transaction)
         if not batch:
             return batch
@@ -174,7 +182,7 @@ class Writer:
         if waited_for is not None:
             batch = self._go_on_with(batch, {waited_for})
         self._waited_for = waited_for
-        transaction.open(_groups(batch), wait=waited_for is not None)
+        transaction.open(groups_of(batch), wait=waited_for is not None)
         return batch
 
     async def _admitted(self, batch: Batch, transaction: Transaction) -> Batch:
@@ -204,7 +212,7 @@ class Writer:
         self._contention.note_locked(locked)
         if len(locked) == len(batch):
             return batch
-        self._answer_durable()
+        self.answer_durable()
         if not locked:
             await transaction.rollback()
         held = batch.keys() - locked
@@ -223,12 +231,12 @@ class Writer:
             self._aheads = 0
             return
         if not transaction.admits(batch) or self._contention.head_to_wait_for(batch.keys(), self._now_s()) is not None:
-            self._give_back(_submissions(batch))
+            self._give_back(submissions_of(batch))
             self._aheads = 0
             return
         self._aheads += 1
         self._ahead = batch
-        transaction.open(_groups(batch), wait=False)
+        transaction.open(groups_of(batch), wait=False)
 
     def _may_commit(self) -> bool:
         """Tell whether nobody in the batch was told that nothing was appended; from now on it may be in the log."""
@@ -239,8 +247,12 @@ class Writer:
             submission.commit_sent = True
         return True
 
-    def _answer_durable(self) -> bool:
-        """Answer the callers of the batch before, if they were not answered yet; tells whether there were any."""
+    def answer_durable(self) -> bool:
+        """
+        Answer the callers of the batch before, if they were not answered yet; tells whether there were any.
+
+        It is safe at any time; whoever watches deadlines does it when the server has nothing to say for a while.
+        """
         if self._durable is None:
             return False
         (batch, outcomes), self._durable = self._durable, None
@@ -254,7 +266,7 @@ class Writer:
         """Return the part of `batch` that belongs to `log_ids`; the rest goes back to the front of its lines."""
         self._give_back(s for log_id, line in batch.items() if log_id not in log_ids for s in line)
         batch = {log_id: line for log_id, line in batch.items() if log_id in log_ids}
-        self._writing = _submissions(batch)
+        self._writing = submissions_of(batch)
         return batch
 
     def _give_back(self, submissions: Iterable[Submission]) -> None:
@@ -266,7 +278,7 @@ class Writer:
         self._writing, self._ahead, self._aheads = [], None, 0
         return held
 
-    def _blame(self, error: psycopg.Error | OSError | LedgerError) -> bool:
+    def _blame(self, error: Exception) -> bool:
         """
         Give back what the failed transaction held, to be tried again under the same ids.
 
@@ -277,9 +289,9 @@ class Writer:
         if is_refusal(error) and self._commit_sent:
             for submission in writing:
                 submission.commit_sent = False  # an answer did arrive: it was not carried out
-        lasting = isinstance(error, LedgerError) or is_lasting(error)
+        lasting = is_of_a_group(error)
         if lasting and len(writing) == 1:
-            writing[0].refuse(_as_ours(error))
+            writing[0].refuse(as_ours(error, group_id=writing[0].group.id))
         for submission in writing:
             submission.alone = submission.alone or lasting
         self._give_back(self._take_back())
@@ -292,7 +304,7 @@ class Writer:
         return self._transaction
 
     async def _disconnect(self) -> None:
-        self._answer_durable()
+        self.answer_durable()
         connection, transaction = self._connection, self._transaction
         self._connection = self._transaction = None
         if transaction is not None:
@@ -306,18 +318,6 @@ class Writer:
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def _submissions(batch: Batch) -> list[Submission]:
-    return [submission for line in batch.values() for submission in line]
-
-
-def _groups(batch: Batch) -> dict[int, list[Group]]:
-    return {log_id: [submission.group for submission in line] for log_id, line in batch.items()}
-
-
-def _as_ours(error: Exception) -> LedgerError:
-    return error if isinstance(error, LedgerError) else LedgerError(f"the database refused it: {in_brief(error)}")
 
 
 def _cut(connection: psycopg.AsyncConnection[Any]) -> None:

@@ -9,11 +9,13 @@ import httpx
 import pytest
 
 from gateway.app import create_app
+from gateway.errors import UnavailableError
 from gateway.measures import Measures
-from ledger.errors import BrokenError, Fault
+from ledger.errors import BrokenError, Fault, LedgerError, LogUnavailableError, QueueFullError, UnsafeServerError
+from ledger.sealing import SubjectKeysError
 from ledger.sequence import Appended, Group, Stale
 from tests.gateway.sales import NAMESPACES, ORDERS, error_of, properties
-from tests.servers.gateways import Gateway
+from tests.servers.gateways import Gateway, app_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -48,6 +50,44 @@ async def test_a_broken_log_is_an_error_and_nothing_is_changed(sales: Gateway) -
     answer = await sales.through(append=append).post(ORDERS, json=properties(a="b"))
     assert (answer.status_code, "ledger" in answer.text) == (500, False)
     assert (await sales.http.get(ORDERS)).json() == before
+
+
+@pytest.mark.parametrize("kind", [LogUnavailableError, QueueFullError, UnsafeServerError, SubjectKeysError])
+async def test_a_log_that_takes_nothing_for_now_is_answered_503_with_retry_after(
+    sales: Gateway, kind: type[LedgerError]
+) -> None:
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        raise kind("nothing was appended")
+
+    before = (await sales.http.get(ORDERS)).json()
+    answer = await sales.through(append=append).post(ORDERS, json=properties(a="b"))
+    assert (answer.status_code, error_of(answer)["type"]) == (503, "ServiceUnavailableException")
+    assert answer.headers["Retry-After"] == "1"
+    assert (await sales.http.get(ORDERS)).json() == before
+
+
+@pytest.mark.parametrize("kind", [UnsafeServerError, SubjectKeysError])
+async def test_what_only_the_operator_can_mend_is_told_to_the_operator_and_not_to_the_client(
+    sales: Gateway, caplog: pytest.LogCaptureFixture, kind: type[LedgerError]
+) -> None:
+    app = app_of(sales.services.house)
+
+    @app.get("/as-it-is")
+    async def as_it_is() -> None:
+        raise kind("/secret/place: mend it")
+
+    @app.get("/as-an-answer")
+    async def as_an_answer() -> None:
+        error = kind("/secret/place: mend it")
+        raise UnavailableError(f"nothing was changed: {error}") from error
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://gateway") as http:
+        for path in ("/as-it-is", "/as-an-answer"):
+            caplog.clear()
+            answer = await http.get(path)
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+            assert "secret" not in answer.text
+            assert "/secret/place: mend it" in caplog.text
 
 
 async def test_health_is_the_databases(sales: Gateway) -> None:

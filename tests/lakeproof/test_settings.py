@@ -8,6 +8,7 @@ from lakeproof.errors import SettingsError
 from lakeproof.setting_kinds import Kind, LogLevel
 from lakeproof.setting_table import SETTINGS
 from lakeproof.settings import Settings, format_settings_table, load_settings
+from ledger.append import APPEND_QUEUE_BYTES_MAX
 
 
 def refusal(environment: dict[str, str], directory: Path) -> str:
@@ -37,6 +38,7 @@ def test_without_any_setting_everything_lies_below_the_home_directory_and_listen
     assert settings.warehouse == f"file://{tmp_path}/.lakeproof/warehouse"
     assert (settings.host, settings.port, settings.dsn) == ("127.0.0.1", 8181, None)
     assert settings.body_max_bytes == 16 * 1024 * 1024
+    assert settings.append_queue_mib * 2**20 == APPEND_QUEUE_BYTES_MAX
 
 
 def test_the_environment_wins_over_the_file_and_the_file_over_the_table(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ledger.append import APPEND_QUEUE_BYTES_MAX, APPEND_QUEUE_MAX
 from ledger.errors import QueueFullError
 from ledger.event import Event, Part, prepare
 from ledger.guards import GuardCall
@@ -34,7 +36,7 @@ def submission(log_id: int = 1, *, guarded: bool = False, size_bytes: int = 0, d
 
 
 def filled(*submissions: Submission) -> Intake:
-    intake = Intake(10_000)
+    intake = Intake(groups_max=10_000, size_bytes_max=2**30)
     for one in submissions:
         intake.add(one)
     return intake
@@ -141,13 +143,64 @@ async def test_expired_groups_are_taken_out_and_the_others_stay() -> None:
 
 
 async def test_a_full_intake_refuses_and_takes_again_when_there_is_room() -> None:
-    intake = Intake(2)
+    intake = Intake(groups_max=2, size_bytes_max=2**30)
     intake.add(submission())
     intake.add(submission(2))
+    assert not intake.has_room_for(submission(3).group)
     with pytest.raises(QueueFullError, match="2 groups wait"):
         intake.add(submission(3))
     intake.take(1)
     intake.add(submission(3))
+
+
+async def test_an_intake_is_full_of_bytes_as_of_groups() -> None:
+    intake = Intake(groups_max=10_000, size_bytes_max=3_000_000)
+    first, second = submission(size_bytes=1_400_000), submission(2, size_bytes=1_400_000)
+    intake.add(first)
+    intake.add(second)
+    assert intake.size_bytes == first.group.size_bytes + second.group.size_bytes
+    with pytest.raises(QueueFullError, match="try again later") as refused:
+        intake.add(submission(size_bytes=1_400_000))
+    assert str(intake.size_bytes) in str(refused.value)
+    intake.add(submission(3, size_bytes=1_000))  # what still fits is taken
+
+
+async def test_what_leaves_the_intake_leaves_room_however_it_leaves() -> None:
+    def taken(intake: Intake) -> object:
+        return intake.take(10)
+
+    def given_up(intake: Intake) -> object:
+        intake.waiting()[0].answer.cancel()
+        return intake.take(10)
+
+    leave: list[Callable[[Intake], object]] = [taken, given_up, lambda i: i.remove_expired(99), Intake.take_all]
+    for leaves in leave:
+        intake = Intake(groups_max=10, size_bytes_max=100_000)
+        intake.add(submission(size_bytes=90_000))
+        assert not intake.has_room_for(submission(size_bytes=90_000).group)
+        leaves(intake)
+        assert (len(intake), intake.size_bytes) == (0, 0)
+        intake.add(submission(size_bytes=90_000))
+
+
+async def test_what_is_given_back_takes_its_room_again() -> None:
+    intake = Intake(groups_max=10, size_bytes_max=100_000)
+    intake.add(submission(size_bytes=90_000))
+    intake.give_back(intake.take(1)[1])
+    with pytest.raises(QueueFullError):
+        intake.add(submission(size_bytes=90_000))
+
+
+async def test_a_group_that_is_larger_than_all_room_is_taken_when_nothing_waits() -> None:
+    intake = Intake(groups_max=10, size_bytes_max=1_000)
+    intake.add(submission(size_bytes=2_000))
+    with pytest.raises(QueueFullError):
+        intake.add(submission())
+
+
+async def test_ten_thousand_ordinary_groups_have_room_and_memory_is_bounded() -> None:
+    one = submission(size_bytes=2_000).group
+    assert APPEND_QUEUE_MAX * one.size_bytes < APPEND_QUEUE_BYTES_MAX <= 128 * 1024 * 1024
 
 
 @settings(max_examples=50, deadline=None)

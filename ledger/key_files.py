@@ -1,0 +1,161 @@
+"""
+The files that hold subjects' keys in a folder: read by anybody at any time, replaced whole by one process at a time.
+
+Guarantees: who reads waits for nobody, since a file is whole when it gets its name, and is never changed while it has
+it. Who changes one waits for the others, but not without a bound. A file that was replaced is overwritten with zeros on
+the disk; it keeps a second name, `<file>.old`, until that is done, so that after a crash in between it is overwritten
+before the next change of that file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Final
+
+from ledger.errors import FormatError
+from ledger.key_lines import KeyLines, format_key_lines, parse_key_lines
+from ledger.sealing import SubjectKeysError
+from ledger.signing.private_files import destroy, write_private
+
+LOCK_FILE: Final = "lock"
+LOCK_WAIT_S: Final = 5.0
+"""How long a change waits for another process's, which takes some milliseconds: longer, and that one stands still."""
+LOCK_POLL_S: Final = 0.01
+READS_MAX: Final = 100
+"""How often a file may be replaced while it is read: each time takes another process several waits for the disk."""
+
+Seen = tuple[int, int, int]
+"""Which file it was: its inode, when it was written (nanoseconds), its size (bytes)."""
+NO_FILE: Final[Seen] = (0, 0, 0)
+
+
+class KeyFiles:
+    """The files of keys in the folder `path`, by name; `lock_wait_s` bounds how long a change waits for another's."""
+
+    def __init__(self, path: Path, *, lock_wait_s: float = LOCK_WAIT_S) -> None:
+        self.path = path
+        self._lock_wait_s = lock_wait_s
+
+    def seen(self, name: str) -> Seen:
+        """
+        Tell which file has the name now; `NO_FILE` if none has.
+
+        Raises:
+            SubjectKeysError: if the folder cannot be read.
+        """
+        try:
+            return _which(os.stat(self.path / name))  # noqa: PTH116  (for every part; half as long as Path.stat)
+        except FileNotFoundError:
+            return NO_FILE
+        except OSError as error:
+            raise self._unusable(name, error) from error
+
+    def read(self, name: str) -> tuple[Seen, KeyLines]:
+        """
+        Return what a file holds, and which one it is.
+
+        No lock is needed: a file is overwritten with zeros only after another one has taken its name. If that is so
+        once it was read, it is read again.
+
+        Raises:
+            SubjectKeysError: if it cannot be read, or is damaged.
+        """
+        path = self.path / name
+        for _ in range(READS_MAX):
+            try:
+                with path.open("rb") as file:
+                    data = file.read()
+                    seen = _which(os.fstat(file.fileno()))
+                    if self.seen(name) != seen:  # while it is open, no other file has its inode
+                        continue
+            except FileNotFoundError:
+                return NO_FILE, {}
+            except OSError as error:
+                raise self._unusable(name, error) from error
+            try:
+                return seen, parse_key_lines(data)
+            except FormatError as error:
+                raise _damaged(path) from error
+        raise SubjectKeysError(f"{path} was replaced {READS_MAX} times while it was read: see who writes it")
+
+    @contextmanager
+    def held(self, name: str) -> Iterator[KeyLines]:
+        """
+        Hold the folder against other processes, and yield what a file holds; what a crash has left beside it is gone.
+
+        The kernel lets go of the lock, whatever becomes of this process.
+
+        Raises:
+            SubjectKeysError: if another process does not let go, or the folder cannot be written.
+        """
+        try:
+            descriptor = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._unusable(LOCK_FILE, error) from error
+        try:
+            self._lock(descriptor)
+            self._clear(name)
+            yield self.read(name)[1]
+        finally:
+            os.close(descriptor)
+
+    def replace(self, name: str, lines: KeyLines) -> None:
+        """
+        Replace a file, which is held, and overwrite the one that was there.
+
+        Raises:
+            SubjectKeysError: if that fails; either file is there then, and the rest is done when it is held again.
+        """
+        path, old = self.path / name, self.path / f"{name}.old"
+        try:
+            with suppress(FileNotFoundError):
+                os.link(path, old)
+            write_private(path, format_key_lines(lines))
+            destroy(old)
+        except OSError as error:
+            raise self._unusable(name, error) from error
+
+    def _lock(self, descriptor: int) -> None:
+        deadline_s = monotonic() + self._lock_wait_s
+        while True:
+            try:
+                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if monotonic() >= deadline_s:
+                    raise SubjectKeysError(
+                        f"{self.path} was held by another process for {self._lock_wait_s:g} s: see which one has "
+                        f"{self.path / LOCK_FILE} open and stands still, and let it go on or end it"
+                    ) from error
+                sleep(LOCK_POLL_S)
+            except OSError as error:
+                raise self._unusable(LOCK_FILE, error) from error
+
+    def _clear(self, name: str) -> None:
+        """Overwrite and remove what a crash has left beside a file: the one before, or half of one that was to come."""
+        path = self.path / name
+        try:
+            for left in self.path.glob(f"{name}.*"):
+                if path.exists() and left.samefile(path):
+                    left.unlink()  # the crash came before another file took the name
+                else:
+                    destroy(left)
+        except OSError as error:
+            raise self._unusable(name, error) from error
+
+    def _unusable(self, name: str, error: OSError) -> SubjectKeysError:
+        return SubjectKeysError(
+            f"{self.path / name} cannot be used ({error.strerror}): let this user read and write in {self.path}"
+        )
+
+
+def _which(stat: os.stat_result) -> Seen:
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def _damaged(path: Path) -> SubjectKeysError:
+    return SubjectKeysError(f"{path} is damaged: restore the folder from its newest backup")

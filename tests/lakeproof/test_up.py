@@ -1,0 +1,53 @@
+"""A process that serves ends when it can no longer append, however that came."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lakeproof.appending import ends_with_the_appender
+from lakeproof.provision import Installation
+from lakeproof.up import serving
+from ledger.errors import LogUnavailableError
+from tests.servers.gateways import start_services
+
+NOTHING_ELSE = {"port": "0", "streams": "0", "detect": "0"}
+
+
+async def go_on_without_an_appender() -> None:
+    """Let the task that writes end as no task of ours should, and go on for ever."""
+    (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "appender")
+    task.cancel()
+    await asyncio.Event().wait()
+
+
+async def test_up_ends_when_the_appender_does(database: str, installation: Installation, tmp_path: Path) -> None:
+    async def serve() -> None:
+        async with (
+            asyncio.timeout(60),
+            start_services(database, installation, tmp_path, **NOTHING_ELSE) as services,
+            serving(services) as served,
+            httpx.AsyncClient() as client,
+        ):
+            assert (await client.get(f"{served.url}/health")).status_code == 200
+            await go_on_without_an_appender()
+
+    with pytest.raises(LogUnavailableError, match="nothing is appended any more"):
+        await serve()
+
+
+async def test_what_is_done_beside_an_appender_ends_with_it_and_not_before(
+    database: str, installation: Installation, tmp_path: Path
+) -> None:
+    async with start_services(database, installation, tmp_path) as services, asyncio.timeout(60):
+        async with ends_with_the_appender(services.appender):
+            pass
+        with pytest.raises(RuntimeError, match="of its own"):
+            async with ends_with_the_appender(services.appender):
+                raise RuntimeError("an error of its own")
+        with pytest.raises(LogUnavailableError, match="nothing is appended any more"):
+            async with ends_with_the_appender(services.appender):
+                await go_on_without_an_appender()
