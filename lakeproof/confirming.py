@@ -6,12 +6,15 @@ Confirms the logs before a command appends to them: a server that has just start
 
 from __future__ import annotations
 
+from lakeproof.erasures_first import erasures_first
 from lakeproof.errors import ServerError
+from lakeproof.foundation import Foundation
 from lakeproof.postgres import Say
 from lakeproof.services import Services
 from lakeproof.signing import open_signer
 from ledger.signing.errors import KeyUnavailableError
 from ledger.signing.key_directory import KeyDirectoryError, holds_keys
+from ledger.signing.signer import Signer
 
 
 async def confirm_logs(services: Services, say: Say) -> None:
@@ -29,5 +32,31 @@ async def confirm_logs(services: Services, say: Say) -> None:
     except (KeyDirectoryError, KeyUnavailableError, ServerError) as error:
         say(f"the logs cannot be confirmed: {error}")
         return
+    _tell(signer, say)
+
+
+async def confirm_known_logs(foundation: Foundation, say: Say) -> None:
+    """
+    Do the same with the key that is there, if there is one: where none was ever made, no log can be set back.
+    """
+    if not holds_keys(foundation.keys):
+        return
+    installation = foundation.installation
+    try:
+        signer = Signer(
+            installation.as_role(installation.roles.signer),
+            foundation.open_keys(),
+            before_confirming=erasures_first(foundation),
+        )
+        await signer.sign_once()
+    except (KeyDirectoryError, KeyUnavailableError) as error:
+        say(f"the logs cannot be confirmed: {error}")
+        return
+    _tell(signer, say)
+
+
+def _tell(signer: Signer, say: Say) -> None:
     for refusal in signer.refused.values():
         say(str(refusal))
+    for origin, error in signer.held.items():
+        say(f"log {origin} takes no entries: {error}")

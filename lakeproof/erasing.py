@@ -1,34 +1,51 @@
 """
-Erases people and payload parts of this installation, and runs again what a restored database has forgotten.
+Erases people and payload parts of this installation, and runs again what was cut off or a restored database has
+forgotten.
 
-Works beside a running `lakeproof up`, or alone.
+Works beside a running `lakeproof up`, or alone: then it confirms the logs first, as an `up` would have done.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
+import psycopg
 from psycopg import AsyncConnection, sql
 
 from gateway.control import ControlPlane
+from gateway.errors import GatewayError
 from gateway.identity.key_rows import KEY_GUARDS
 from gateway.identity.revoking import revoke_keys
+from lakeproof.confirming import confirm_known_logs
+from lakeproof.console import say_aside
+from lakeproof.erasures_first import forgets
 from lakeproof.foundation import Foundation
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.sealing import open_checked_keys
 from lakeproof.services import Services, new_group_id, now
 from ledger.append import CORE_GUARDS, Appender
-from ledger.erase import Asked, Eraser, reclaim
+from ledger.carrying_out import reclaim
+from ledger.erase import Asked, Eraser
 from ledger.erasing_desk import ErasingDesk
+from ledger.errors import LedgerError
 from ledger.events import ErasureReason
 from ledger.guards import GuardRegistry
-from ledger.read import Connection, Log
-from ledger.rerun import rerun_erasures
+from ledger.read import Connection, Log, read_head
+from ledger.rerun import read_taking, read_unsaid, rerun_erasures
 from ledger.sealing import KeyOpener, SubjectKeys
 from projections.personal import personal_tables
 from projections.runner import Runner
+
+AGAIN_S: Final = 20.0
+"""How soon an erasure is gone on with whose process has died. Where nothing is to be done a look costs milliseconds."""
+
+_log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -41,39 +58,92 @@ async def open_erasing_desk(foundation: Foundation, auditor: Connection) -> Asyn
     """
     installation = foundation.installation
     appender_dsn = installation.as_role(installation.roles.appender)
+    await confirm_known_logs(foundation, say_aside)
     async with (
         _as_eraser(foundation) as connection,
         Appender(appender_dsn, GuardRegistry((*CORE_GUARDS, *KEY_GUARDS))) as appender,
     ):
         keys = await open_checked_keys(foundation, connection)
         control = ControlPlane(lambda: nullcontext(auditor))
-        eraser = Eraser(connection, appender, keys, new_group_id=new_group_id, revoke=revoke_keys(control, clock=now))
+        eraser = Eraser(
+            connection,
+            appender,
+            keys,
+            new_group_id=new_group_id,
+            revoke=revoke_keys(control, clock=now),
+            forget=forgets(foundation),
+        )
         forget = partial(_reclaim, foundation, connection, keys)
         yield ErasingDesk(connection=connection, eraser=eraser, reclaim=forget, clock=now)
 
 
-async def erase_again(services: Services) -> int:
-    """
-    Carry out every erasure that this database has forgotten, before anything is served from it; return how many.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedAgain:
+    """How many erasures were carried out again, and of which logs some could not be: by origin, and why."""
 
-    Subjects whose keys were destroyed, but of whose erasure the log does not know, are erased through it once more.
+    erasures: int
+    failed: Mapping[str, LedgerError]
+
+
+async def erase_again(services: Services) -> ErasedAgain:
+    """
+    Carry out every erasure that was cut off, or that this database has forgotten.
+
+    Subjects whose keys were destroyed, but of whose erasure the log does not know, are erased through it once more, as
+    soon as it is confirmed. A log of which that cannot be done does not keep the others from it.
 
     Raises:
-        LedgerError: if that cannot be done: then nothing may be served.
+        SubjectKeysError: if the keys cannot be used.
+        GatewayError, psycopg.Error: if the database fails.
     """
     async with _as_eraser(services.foundation) as connection:
-        done = await rerun_erasures(connection, services.subject_keys)
+        done = await rerun_erasures(connection, services.subject_keys, forgets(services.foundation))
         eraser = Eraser(
             connection,
             services.appender,
             services.subject_keys,
             new_group_id=new_group_id,
             revoke=revoke_keys(services.house.control, clock=now),
+            forget=forgets(services.foundation),
         )
-        logs = {log.log_id: log for log in await services.logs()} if done.unrecorded else {}
-        for log_id, subject in done.unrecorded:
-            await eraser.erase_subject(logs[log_id], subject, Asked(reason=ErasureReason.REQUEST, at=now()))
-    return done.erasures + len(done.unrecorded)
+        erasures, failed = done.erasures, dict(done.failed)
+        to_say = sorted({*done.unrecorded, *await read_unsaid(connection)})
+        logs = {log.log_id: log for log in await services.logs()} if to_say or failed else {}
+        taking = await read_taking(connection) if to_say else frozenset()
+        for log_id, subject in to_say:
+            try:
+                _check_taking(await eraser.saying(logs[log_id]), taking)
+                await eraser.erase_subject(logs[log_id], subject, Asked(reason=ErasureReason.REQUEST, at=now()))
+                erasures += 1
+            except GatewayError as error:  # the control plane, which knows the person's keys
+                failed.setdefault(log_id, LedgerError(str(error)))
+            except LedgerError as error:
+                failed.setdefault(log_id, error)
+    return ErasedAgain(erasures=erasures, failed={logs[log_id].origin: error for log_id, error in failed.items()})
+
+
+def _check_taking(saying: Log, taking: Collection[int]) -> None:
+    if saying.log_id not in taking:
+        raise LedgerError(
+            f"log {saying.origin} is to say what is erased, and is not confirmed: see why the signer refuses it"
+        )
+
+
+async def keep_erasing(services: Services, stop: asyncio.Event) -> None:
+    """
+    Carry out again what was cut off, every 20 s, until `stop` is set; what fails is said once and tried again.
+    """
+    told: set[str] = set()
+    while not stop.is_set():
+        try:
+            failed = {origin: str(error) for origin, error in (await erase_again(services)).failed.items()}
+        except (psycopg.Error, OSError, LedgerError, GatewayError) as error:
+            failed = {"every log": str(error)}
+        for origin in failed.keys() - told:
+            _log.error("what is erased of %s is still there: %s", origin, failed[origin])
+        told = set(failed)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), AGAIN_S)
 
 
 async def _reclaim(foundation: Foundation, connection: Connection, keys: SubjectKeys, log: Log, index: int) -> None:
@@ -81,7 +151,9 @@ async def _reclaim(foundation: Foundation, connection: Connection, keys: Subject
     installation = foundation.installation
     projector = installation.as_role(installation.roles.projector)
     if log.tenant is not None:
-        await Runner(projector, PROJECTIONS, opener=KeyOpener(keys)).catch_up(log.log_id, index + 1)
+        # Of a closed log the entry stands in another one, and its read models were told apart from it.
+        to_index = min(index + 1, (await read_head(connection, log.log_id)).size)
+        await Runner(projector, PROJECTIONS, opener=KeyOpener(keys)).catch_up(log.log_id, to_index)
     await reclaim(connection)
     async with await AsyncConnection.connect(projector, autocommit=True) as reading:
         for schema, table in await personal_tables(reading, log):

@@ -2,7 +2,8 @@
 `lakeproof up`: one process that serves everything, as tasks on one loop, until it is told to stop.
 
 The gateway listens before anything is said to be ready. A task that ends by corruption ends the process: what is wrong
-with a log is for people to decide. Ctrl-C and SIGTERM finish the requests that have begun, then stop in order.
+with a log is for people to decide. So does an appender that can append no more. Ctrl-C and SIGTERM finish the requests
+that have begun, then stop in order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from gateway.reconciler import Reconciler
 from lakeproof.anchoring import open_anchoring
 from lakeproof.chronicle import tell_system_log
 from lakeproof.detecting import keep_detecting
-from lakeproof.erasing import erase_again
+from lakeproof.erasing import erase_again, keep_erasing
 from lakeproof.errors import ServerError, first_of_group
 from lakeproof.foundation import open_foundation
 from lakeproof.measuring import history
@@ -61,7 +62,7 @@ async def serving(
     Raises:
         ServerError: if the gateway's port is in use.
         SettingsError: if the witness policy or the roots of the time-stamping authority cannot be used.
-        LedgerError, ProjectionError: if a task met corruption.
+        LedgerError, ProjectionError: if a task met corruption, or the appender has ended.
     """
     settings, installation = services.foundation.settings, services.foundation.installation
     listener = listen(settings.host, settings.port)
@@ -76,8 +77,12 @@ async def serving(
     reconciler = Reconciler(services.house)
     signer = await open_signer(services)
     await signer.sign_once()  # before anything is appended: a server that has just started takes nothing until then
-    if again := await erase_again(services):
-        say(f"{again} erasures were run again: this database had forgotten them")
+    again = await erase_again(services)
+    if again.erasures:
+        say(f"{again.erasures} erasures were run again: this database had forgotten them")
+    for origin, error in {**again.failed, **signer.held}.items():
+        taking = "takes nothing until it is" if origin in signer.held else "goes on"
+        say(f"what is erased of {origin} could not be erased again, and the log {taking}: {error}")
     await tell_system_log(services, signer.keys)
     app = create_app(
         services.house,
@@ -101,11 +106,13 @@ async def serving(
     await services.engine.start()
     try:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(services.appender.ended(), name="appender watched")
             doorbell = tasks.create_task(services.doorbell.run(), name="doorbell")
             tasks.create_task(runner.run(stop, bells[0]), name="projections")
             tasks.create_task(keep_telling(projector, services.house.append, stop, decided, clock=now), name="cycles")
             tasks.create_task(reconciler.run(stop, bells[1]), name="reconciler")
             tasks.create_task(signer.run(stop, interval_s=settings.checkpoint_interval_s), name="signer")
+            tasks.create_task(keep_erasing(services, stop), name="erasures")
             anchoring = await stack.enter_async_context(open_anchoring(services))
             tasks.create_task(anchoring.run(stop), name="anchoring")
             upgrading = tasks.create_task(replace_older(services, runner, PROJECTIONS), name="upgrading")
@@ -123,6 +130,7 @@ async def serving(
                 server.should_exit = True
                 await asyncio.wait([gateway])
                 doorbell.cancel()
+                watching.cancel()
     except ExceptionGroup as group:
         # One task met what stops the process; the others were only told to end.
         raise first_of_group(group) from group

@@ -19,15 +19,15 @@ from uuid import UUID
 import psycopg
 from psycopg import AsyncConnection
 
-from ledger.binary import Value, parse_int, parse_timestamptz
-from ledger.errors import FormatError, GuardError
+from ledger.binary import parse_int
+from ledger.errors import GuardError
 from ledger.guards import GuardRegistry
-from ledger.merkle import Frontier
+from ledger.locked import parse_locked, present
 from ledger.pending_tiles import Edge, PendingTiles
 from ledger.read import QUERIES
 from ledger.sealing import Opener
 from ledger.sequence import Group, GuardAnswer, Head, Outcome, Row, Sequenced, StoredGroup, sequence
-from ledger.session import in_brief, is_refusal
+from ledger.session import check_fsync, in_brief, is_refusal
 from ledger.statements import (
     BEGIN,
     COMMIT,
@@ -54,7 +54,7 @@ Groups = Mapping[int, Sequence[Group]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Of the logs asked for: which are not there, and which the signer has not confirmed since the server started."""
+    """Of the logs asked for: which are not there, and which the signer has not confirmed in this database."""
 
     unknown: frozenset[int]
     unconfirmed: frozenset[int]
@@ -87,7 +87,7 @@ class Transaction:
         self._guards = guards
         self._pending = PendingTiles(connection)
         self._origins: dict[int, str] = {}
-        """Of the logs that are confirmed: a connection ends with the server, so this holds as long as it does."""
+        """Of the logs that were confirmed when they were last looked at, which is whenever their heads are locked."""
         self._opened: asyncio.Future[list[Answer]] | None = None
         self._committing: tuple[bool, asyncio.Future[list[Answer]]] | None = None
         self._batches: dict[int, _LogBatch] = {}
@@ -100,7 +100,7 @@ class Transaction:
         self._wire.close()
 
     async def admit(self, log_ids: Collection[int]) -> Admission:
-        """Find out which of these logs can be appended to; asked once for each log and connection."""
+        """Find out which of these logs can be appended to; asked only of those that are not known to be."""
         unseen = [log_id for log_id in log_ids if log_id not in self._origins]
         if not unseen:
             return Admission(unknown=frozenset(), unconfirmed=frozenset())
@@ -110,7 +110,7 @@ class Transaction:
         return Admission(unknown=frozenset(unseen) - {row[0] for row in found}, unconfirmed=unconfirmed)
 
     def admits(self, log_ids: Collection[int]) -> bool:
-        """Tell whether all of these logs are known to be there and confirmed."""
+        """Tell whether all of these logs are there and confirmed, as far as is known: `begin` looks again."""
         return all(log_id in self._origins for log_id in log_ids)
 
     def open(self, groups: Groups, *, wait: bool) -> None:
@@ -129,8 +129,11 @@ class Transaction:
         """
         Wait until the transaction that was opened has begun; returns the log_ids whose heads are locked.
 
+        A log that is not confirmed any more is not among them, and has to be admitted again.
+
         Raises:
             FormatError: if what is stored is corrupt.
+            UnsafeServerError: if the server does not wait for its disk any more.
         """
         if (opened := self._opened) is None:
             raise _out_of_order("begin")
@@ -142,13 +145,19 @@ class Transaction:
         except psycopg.errors.LockNotAvailable:
             return set()
         for row in rows(heads):
-            log_id, head, clock = _parse_locked(row)
-            self._batches[log_id] = _LogBatch(head=head, clock=clock, stored={}, new_head=head)
+            locked = parse_locked(row)
+            check_fsync(locked.fsync)
+            if locked.is_confirmed:
+                head, clock = locked.head, locked.clock
+                self._batches[locked.log_id] = _LogBatch(head=head, clock=clock, stored={}, new_head=head)
+            else:
+                self._origins.pop(locked.log_id, None)
         if found.ntuples:
-            firsts = [(_int(log_id), _int(index), _bytes(entry)) for log_id, index, entry in rows(found)]
-            if locked := [first for first in firsts if first[0] in self._batches]:
+            values = [[present(value) for value in row] for row in rows(found)]
+            firsts = [(parse_int(log_id), parse_int(index), entry) for log_id, index, entry in values]
+            if had := [first for first in firsts if first[0] in self._batches]:
                 for (log_id, group_id), group in (
-                    await read_stored_groups(self._connection, locked, self._opener)
+                    await read_stored_groups(self._connection, had, self._opener)
                 ).items():
                     self._batches[log_id].stored[group_id] = group
         return set(self._batches)
@@ -296,29 +305,6 @@ def _pieces(groups: Sequence[Group]) -> Sequence[Sequence[Group]]:
     if len({group.id for group in groups}) < len(groups):
         return [groups]
     return [groups[at : at + EARLY_ROWS] for at in range(0, len(groups), EARLY_ROWS)]
-
-
-def _parse_locked(row: Sequence[Value]) -> tuple[int, Head, datetime]:
-    """Return log_id, head and the clock of a row of `lock_heads`."""
-    log_id, size, last, frontier, control_index, recorded_at, clock = row
-    head = Head(
-        size=_int(size),
-        last=_bytes(last),
-        frontier=Frontier.parse(_int(size), _bytes(frontier)),
-        control_index=_int(control_index),
-        recorded_at=None if recorded_at is None else parse_timestamptz(recorded_at),
-    )
-    return _int(log_id), head, parse_timestamptz(_bytes(clock))
-
-
-def _bytes(value: Value) -> bytes:
-    if value is None:
-        raise FormatError("ledger", expected="a value", found="NULL")
-    return value
-
-
-def _int(value: Value) -> int:
-    return parse_int(_bytes(value))
 
 
 def _out_of_order(step: str) -> RuntimeError:

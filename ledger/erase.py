@@ -11,36 +11,45 @@ The order, each step durable before the next, each one harmless when repeated:
    there in the clear, and this is what erases them);
 4. `erasures_done` remembers that this entry is carried out.
 
-Whatever stops in between is gone on with by `rerun_erasures`, before anything is served. After restoring an older
-backup the same finds what the log, or the folder of keys, knows to be erased. A person who comes back is somebody new:
-the row that led from them to the old subject is gone, so they get other 128 random bits; the old subject stays erased.
+What comes after the entry is `carrying_out.py`. Whatever stops in between is gone on with by `rerun_erasures`. After
+restoring an older backup the same finds what the log, or the folder of keys, knows to be erased. A person who comes
+back is somebody new: the row that led from them to the old subject is gone, so they get other 128 random bits; the old
+subject stays erased.
+
+Nothing is appended to a log that is closed: what is erased of it, the log that goes on from it says, with its origin.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from ledger.carrying_out import Erasing, Forget, Recorded, carry_out, nothing_to_forget
+from ledger.continuation import successor_origin
 from ledger.entry import Branch, parse_entry
-from ledger.errors import LedgerError
+from ledger.errors import LedgerError, NoSuchLogError
 from ledger.event import SYSTEM_ACTOR, Event, PreparedEvent, derived_group_id, prepare
-from ledger.events import ErasureReason, PayloadErased, check_erased, from_data, to_data
+from ledger.events import (
+    ErasureReason,
+    PayloadErased,
+    PayloadErasedElsewhere,
+    check_erased,
+    erased_elsewhere,
+    to_data,
+)
 from ledger.guards import GuardCall
 from ledger.keys import format_key
 from ledger.log_store import Appends
 from ledger.queries import load_queries
-from ledger.read import Connection, Log
+from ledger.read import Connection, Log, find_log
 from ledger.sealing import SubjectKeys
 from ledger.sequence import Group, Stale
 
 ATTEMPTS: Final = 5
-PAGE_PARTS: Final = 10_000
-"""Parts deleted in one transaction: well under a second, and nobody waits for the rest."""
-PAGE_ENTRIES: Final = 10_000
 
 _QUERIES: Final = load_queries("ledger", "erasure.sql")
 
@@ -80,9 +89,10 @@ async def nothing_to_revoke(_log: Log, _subject: str) -> Revocations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
-    """What was erased: by which entry, and how many parts were deleted just now."""
+    """What was erased: by which entry of the log of `origin`, and how many parts were deleted just now."""
 
     index: int
+    origin: str
     repeated: bool
     """True if the log knew of it already."""
     parts: int
@@ -102,7 +112,7 @@ class Eraser:
     Erases parts of any log.
 
     `connection` works as the eraser's role, in autocommit mode. `appender` knows the guard `subject.erase` and those of
-    what `revoke` returns.
+    what `revoke` returns. `forget` takes what was erased of a closed log out of its read models.
     """
 
     def __init__(
@@ -113,10 +123,11 @@ class Eraser:
         *,
         new_group_id: Callable[[], UUID],
         revoke: Revoke = nothing_to_revoke,
+        forget: Forget = nothing_to_forget,
     ) -> None:
         self._connection = connection
+        self._erasing = Erasing(connection=connection, keys=keys, forget=forget)
         self._appender = appender
-        self._keys = keys
         self._new_group_id = new_group_id
         self._revoke = revoke
 
@@ -124,14 +135,21 @@ class Eraser:
         """
         Erase a person from a log: their parts, their key, who they were, and what they log in with.
 
+        Of a closed log credentials stay as they are: nothing that revokes them can be appended to it.
+
         Raises:
             NoSuchSubjectError: if the log has never known that subject.
             ErasureConflictError: if their credentials changed at every attempt.
             LedgerError: whatever the Appender raises; nothing is erased then.
         """
         erased = PayloadErased(subject=subject, reason=asked.reason, index=None, name=None, type=None, before=None)
-        index, repeated = await self._record_person(log, erased, asked)
-        return await self._carry_out(log.log_id, index, erased, repeated=repeated)
+        successors = await self._successors(log)
+        if (known := await self._known(log, successors, erased)) is not None:
+            return await self._repeat(known)
+        if successors:
+            self._check_known(log, subject, await self._marks(log, subject))
+            return await self._append_and_erase(log, successors, erased, asked)
+        return await self._erase_person(log, erased, asked)
 
     async def erase_part(self, log: Log, index: int, name: str, asked: Asked) -> Erasure:
         """
@@ -159,138 +177,112 @@ class Eraser:
         erased = PayloadErased(before=before, name=name, type=type, reason=asked.reason, subject=None, index=None)
         return await self._erase(log, erased, asked)
 
-    async def _erase(self, log: Log, erased: PayloadErased, asked: Asked) -> Erasure:
-        key = _key(erased)
-        known = await self._one("erasure_of_key", log_id=log.log_id, key=key)
-        if known is not None:
-            return await self._carry_out(log.log_id, known[0], erased, repeated=True)
-        group = Group(id=derived_group_id(erased.TYPE, [log.origin, key]), then=(_prepared(erased, asked),))
-        outcome = await self._appender.append(log.log_id, group)
-        if isinstance(outcome, Stale):
-            raise LedgerError(f"log {log.origin}: an erasure depends on no control entry, but was called stale")
-        return await self._carry_out(log.log_id, outcome.indices.start, erased, repeated=outcome.repeated)
+    async def saying(self, log: Log) -> Log:
+        """
+        Return the log that says what is erased of `log`: itself, or, once it is closed, the last that goes on from it.
+        """
+        return (log, *await self._successors(log))[-1]
 
-    async def _record_person(self, log: Log, erased: PayloadErased, asked: Asked) -> tuple[int, bool]:
-        """Return the index of the entry that erases a person, and whether it was there before."""
-        subject = {"log_id": log.log_id, "subject": erased.subject}
-        event = _prepared(erased, asked)
+    async def _erase(self, log: Log, erased: PayloadErased, asked: Asked) -> Erasure:
+        successors = await self._successors(log)
+        if (known := await self._known(log, successors, erased)) is not None:
+            return await self._repeat(known)
+        return await self._append_and_erase(log, successors, erased, asked)
+
+    async def _append_and_erase(
+        self, log: Log, successors: Sequence[Log], erased: PayloadErased, asked: Asked
+    ) -> Erasure:
+        said = erased_elsewhere(log.origin, erased) if successors else erased
+        saying = (log, *successors)[-1]
+        event = _prepared(said, asked)
+        group = Group(id=derived_group_id(said.TYPE, [saying.origin, event.key]), then=(event,))
+        outcome = await self._appender.append(saying.log_id, group)
+        if isinstance(outcome, Stale):
+            raise LedgerError(f"log {saying.origin}: an erasure depends on no control entry, but was called stale")
+        recorded = Recorded(log_id=saying.log_id, index=outcome.indices.start, said=said)
+        return await self._carry_out(recorded, saying, repeated=outcome.repeated)
+
+    async def _erase_person(self, log: Log, erased: PayloadErased, asked: Asked) -> Erasure:
+        event, subject = _prepared(erased, asked), erased.subject or ""
         for _ in range(ATTEMPTS):
-            known = await self._one("erasure_of_key", log_id=log.log_id, key=event.key)
-            if known is not None:
-                return int(known[0]), True
-            if not ((row := await self._one("is_known", **subject)) and row[0]):
-                raise NoSuchSubjectError(f"log {log.origin}: nothing is known of the subject {erased.subject!r:.80}")
-            revocations = await self._revoke(log, erased.subject or "")
+            marks = await self._marks(log, subject)  # before looking for the entry, which comes with its mark
+            if (known := await self._known(log, (), erased)) is not None:
+                return await self._repeat(known)
+            self._check_known(log, subject, marks)
+            # One that is marked though no log says so was erased here after restoring a backup (`rerun_erasures`).
+            once = () if marks[1] else (GuardCall("subject.erase", {"subject": subject}),)
+            revocations = await self._revoke(log, subject)
             group = Group(
                 id=self._new_group_id(),
                 then=(*(each.event for each in revocations.each), event),
-                guard=(
-                    *(guard for each in revocations.each for guard in each.guards),
-                    GuardCall("subject.erase", {"subject": erased.subject}),
-                ),
+                guard=(*(guard for each in revocations.each for guard in each.guards), *once),
                 as_of=revocations.as_of,
             )
             outcome = await self._appender.append(log.log_id, group)
             if not isinstance(outcome, Stale) and outcome.branch is Branch.THEN:
-                return outcome.indices.stop - 1, outcome.repeated
-        raise ErasureConflictError(
-            f"log {log.origin}: credentials of {erased.subject} changed {ATTEMPTS} times meanwhile"
-        )
+                recorded = Recorded(log_id=log.log_id, index=outcome.indices.stop - 1, said=erased)
+                return await self._carry_out(recorded, log, repeated=outcome.repeated)
+        raise ErasureConflictError(f"log {log.origin}: credentials of {subject} changed {ATTEMPTS} times meanwhile")
 
-    async def _carry_out(self, log_id: int, index: int, erased: PayloadErased, *, repeated: bool) -> Erasure:
-        parts = await carry_out(self._connection, self._keys, log_id, index, erased)
-        return Erasure(index=index, repeated=repeated, parts=parts)
+    async def _marks(self, log: Log, subject: str) -> tuple[bool, bool]:
+        """Tell whether something is there of a subject, and whether it is marked as erased."""
+        is_known, is_marked = await self._one("is_known", log_id=log.log_id, subject=subject) or (False, False)
+        return bool(is_known), bool(is_marked)
+
+    def _check_known(self, log: Log, subject: str, marks: tuple[bool, bool]) -> None:
+        if not any(marks):
+            raise NoSuchSubjectError(f"log {log.origin}: nothing is known of the subject {subject!r:.80}")
+
+    async def _successors(self, log: Log) -> tuple[Log, ...]:
+        """Return the logs that go on from `log`, one from the other; none if it is open."""
+        successors: list[Log] = []
+        with suppress(NoSuchLogError):
+            while True:
+                last = successors[-1] if successors else log
+                successors.append(await find_log(self._connection, successor_origin(last.origin)))
+        return tuple(successors)
+
+    async def _known(self, log: Log, successors: Sequence[Log], erased: PayloadErased) -> tuple[Recorded, Log] | None:
+        """Return the entry that says so already, with the log it stands in, if there is one."""
+        row = await self._one("erasure_of_key", log_id=log.log_id, key=_key(erased))
+        if row is not None:
+            return Recorded(log_id=log.log_id, index=int(row[0]), said=erased), log
+        logs, elsewhere = {each.log_id: each for each in successors}, erased_elsewhere(log.origin, erased)
+        row = await self._one("erasure_elsewhere", log_ids=list(logs), key=_key(elsewhere)) if logs else None
+        if row is None:
+            return None
+        return Recorded(log_id=row[0], index=int(row[1]), said=elsewhere), logs[row[0]]
+
+    async def _repeat(self, known: tuple[Recorded, Log]) -> Erasure:
+        return await self._carry_out(*known, repeated=True)
+
+    async def _carry_out(self, recorded: Recorded, saying: Log, *, repeated: bool) -> Erasure:
+        parts = await carry_out(self._erasing, recorded)
+        return Erasure(index=recorded.index, origin=saying.origin, repeated=repeated, parts=parts)
 
     async def _one(self, query: str, **parameters: object) -> Sequence[Any] | None:
         return await (await self._connection.execute(_QUERIES[query], parameters)).fetchone()
 
 
-async def carry_out(connection: Connection, keys: SubjectKeys, log_id: int, index: int, erased: PayloadErased) -> int:
-    """
-    Do what the `payload.erased` at `index` says, and remember that it is done; return how many parts were deleted.
-
-    Raises:
-        SubjectKeysError: if a key cannot be destroyed; nothing is deleted then.
-    """
-    if erased.subject is not None:
-        deleted = await erase_person(connection, keys, log_id, erased.subject)
-    elif erased.index is not None:
-        single = {"log_id": log_id, "index": erased.index, "name": erased.name}
-        deleted = (await connection.execute(_QUERIES["delete_single"], single)).rowcount
-    else:
-        deleted = await _delete_before(connection, log_id, erased)
-    await connection.execute(_QUERIES["done"], {"log_id": log_id, "index": index})
-    return deleted
-
-
-async def erase_person(connection: Connection, keys: SubjectKeys, log_id: int, subject: str) -> int:
-    """
-    Destroy the key of a subject, then delete who it was and its parts; return how many parts those were.
-
-    Raises:
-        SubjectKeysError: if the key cannot be destroyed; nothing is deleted then.
-    """
-    where = {"log_id": log_id, "subject": subject}
-    await connection.execute(_QUERIES["subject_erase"], where)
-    await asyncio.to_thread(keys.destroy, subject)
-    await connection.execute(_QUERIES["delete_identity"], where)
-    deleted, page = 0, PAGE_PARTS
-    while page == PAGE_PARTS:
-        page = (await connection.execute(_QUERIES["delete_of_subject"], where | {"limit": PAGE_PARTS})).rowcount
-        deleted += page
-    return deleted
-
-
-async def _delete_before(connection: Connection, log_id: int, erased: PayloadErased) -> int:
-    deleted, bounds = 0, {"log_id": log_id, "from_index": 0, "to_index": erased.before}
-    chosen = {"name": erased.name, "type": erased.type}
-    while (row := await (await connection.execute(_QUERIES["next_part"], bounds)).fetchone()) and row[0] is not None:
-        page = {"from_index": row[0], "to_index": min(row[0] + PAGE_ENTRIES, erased.before or 0)}
-        # Not prepared: which of the two filters there are decides how the rows are best found.
-        cursor = await connection.execute(_QUERIES["delete_between"], bounds | chosen | page, prepare=False)
-        deleted += cursor.rowcount
-        bounds["from_index"] = page["to_index"]
-    return deleted
-
-
-async def reclaim(connection: Connection) -> None:
-    """
-    Let the database's files forget what was deleted: the parts' space is free to be written over, and the table of
-    identities is written anew (it is small, and locked for that moment).
-
-    `connection` works as the eraser's role, in autocommit mode.
-    """
-    await connection.execute(_QUERIES["vacuum_parts"])
-    await connection.execute(_QUERIES["rewrite_subjects"])
-
-
-def parse_erasure(data: bytes) -> PayloadErased:
-    """
-    Return what a `payload.erased` entry says.
-
-    Raises:
-        FormatError: if it is no such entry of a version that is known here.
-    """
-    return check_erased(from_data(PayloadErased, parse_entry(data).data))
-
-
-def _prepared(erased: PayloadErased, asked: Asked) -> PreparedEvent:
+def _prepared(said: PayloadErased | PayloadErasedElsewhere, asked: Asked) -> PreparedEvent:
+    check_erased(said if isinstance(said, PayloadErased) else said.erased)
     return prepare(
         Event(
-            type=erased.TYPE,
-            version=erased.VERSION,
-            key=_key(erased),
+            type=said.TYPE,
+            version=said.VERSION,
+            key=_key(said),
             actor=asked.actor,
             occurred_at=asked.at,
-            data=to_data(check_erased(erased)),
+            data=to_data(said),
         )
     )
 
 
-def _key(erased: PayloadErased) -> str:
-    """Name what is erased: the same thing has the same key, so that it is erased once."""
-    if erased.subject is not None:
-        return format_key("subject", (erased.subject,))
-    if erased.index is not None:
-        return format_key("part", (str(erased.index), erased.name or ""))
-    return format_key("parts", (f"before-{erased.before}", f"type-{erased.type or ''}", f"name-{erased.name or ''}"))
+def _key(said: PayloadErased | PayloadErasedElsewhere) -> str:
+    """Name what is erased, of a closed log with its origin: the same has the same key, so that it is erased once."""
+    of = () if isinstance(said, PayloadErased) else (said.origin,)
+    if said.subject is not None:
+        return format_key("subject", (said.subject, *of))
+    if said.index is not None:
+        return format_key("part", (str(said.index), said.name or "", *of))
+    return format_key("parts", (f"before-{said.before}", f"type-{said.type or ''}", f"name-{said.name or ''}", *of))

@@ -9,14 +9,23 @@ key), and the exports of its log. Costs three look-ups where nothing is to be do
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ledger.carrying_out import (
+    Erasing,
+    Forget,
+    Recorded,
+    carry_out_if_free,
+    erase_person,
+    nothing_to_forget,
+    parse_erasure,
+)
 from ledger.directory import LogDirectory, bundle_places
 from ledger.entry import parse_entry
-from ledger.erase import carry_out, erase_person, parse_erasure
+from ledger.errors import LedgerError
 from ledger.events import PayloadErased
 from ledger.queries import load_queries
 from ledger.read import Connection
@@ -31,42 +40,99 @@ class Rerun:
     How many erasures were run again, and how many parts that deleted.
 
     `unrecorded` are subjects, by log_id, whose keys were destroyed though this log does not say so: it was set back
-    behind their erasure. They are to be erased again through the log (`Eraser.erase_subject`).
+    behind their erasure. They are to be erased again through the log (`Eraser.erase_subject`). `failed` are the logs,
+    by log_id, of which an erasure could not be carried out, and the first reason: none of them may be confirmed.
     """
 
     erasures: int
     parts: int
     unrecorded: tuple[tuple[int, str], ...]
+    failed: Mapping[int, LedgerError]
 
 
-async def rerun_erasures(connection: Connection, keys: SubjectKeys) -> Rerun:
+async def rerun_erasures(connection: Connection, keys: SubjectKeys, forget: Forget = nothing_to_forget) -> Rerun:
     """
     Carry out every erasure that the logs know of and that this database, or the folder of keys, has forgotten.
 
-    `connection` works as the eraser's role, in autocommit mode.
+    `connection` works as the eraser's role, in autocommit mode. What another process carries out just now is left to
+    it. A log whose erasures cannot be carried out does not keep the others from theirs.
 
     Raises:
-        FormatError: if a `payload.erased` is not one.
-        SubjectKeysError: if a key cannot be destroyed.
+        SubjectKeysError: if the folder of keys cannot be read.
     """
+    erasing = Erasing(connection=connection, keys=keys, forget=forget)
     erasures = parts = 0
+    failed: dict[int, LedgerError] = {}
     for log_id, index, entry in await _rows(connection, "erasures_to_do"):
-        parts += await carry_out(connection, keys, log_id, index, parse_erasure(bytes(entry)))
-        erasures += 1
+        try:
+            recorded = Recorded(log_id=log_id, index=index, said=parse_erasure(bytes(entry)))
+            deleted = await carry_out_if_free(erasing, recorded)
+        except LedgerError as error:
+            failed.setdefault(log_id, error)
+            continue
+        erasures, parts = erasures + (deleted is not None), parts + (deleted or 0)
     destroyed = await asyncio.to_thread(keys.destroyed)
     forgotten = {(log_id, subject) for log_id, subject in await _rows(connection, "erased_subjects")}
     forgotten = {each for each in forgotten if each[1] not in destroyed}
     forgotten.update((log_id, subject) for log_id, subject in await _rows(connection, "still_there"))
     for log_id, subject in sorted(forgotten):
-        parts += await erase_person(connection, keys, log_id, subject)
-        erasures += 1
+        try:
+            parts += await erase_person(connection, keys, log_id, subject)
+        except LedgerError as error:
+            failed.setdefault(log_id, error)
+        else:
+            erasures += 1
     unrecorded = await _rows(connection, "unrecorded", subjects=list(destroyed)) if destroyed else []
-    return Rerun(erasures=erasures, parts=parts, unrecorded=tuple((log_id, subject) for log_id, subject in unrecorded))
+    return Rerun(
+        erasures=erasures,
+        parts=parts,
+        unrecorded=tuple((log_id, subject) for log_id, subject in unrecorded),
+        failed=failed,
+    )
+
+
+async def erase_before_confirming(
+    connection: Connection, keys: SubjectKeys, log_ids: Collection[int], forget: Forget = nothing_to_forget
+) -> Mapping[int, LedgerError]:
+    """
+    Carry out what is known to be erased before these logs take entries again; return what kept it from being done.
+
+    Of whom the keys alone know that they were erased, that is erased, too; that their log has yet to say so is found by
+    `read_unsaid`. Not in other logs: one that is still to be recovered from an export will be told by that.
+
+    Raises:
+        SubjectKeysError: if the folder of keys cannot be read.
+    """
+    done = await rerun_erasures(connection, keys, forget)
+    failed = dict(done.failed)
+    for log_id, subject in done.unrecorded:
+        if log_id in log_ids:
+            try:
+                await erase_person(connection, keys, log_id, subject)
+            except LedgerError as error:
+                failed.setdefault(log_id, error)
+    return failed
+
+
+async def read_unsaid(connection: Connection) -> list[tuple[int, str]]:
+    """
+    Return the subjects, by log_id, that are erased in this database though no log says so yet.
+    """
+    return [(log_id, subject) for log_id, subject in await _rows(connection, "unsaid")]
+
+
+async def read_taking(connection: Connection) -> frozenset[int]:
+    """
+    Return the logs that are confirmed, so that something can be appended to them.
+    """
+    return frozenset(log_id for (log_id,) in await _rows(connection, "taking"))
 
 
 def exported_erasures(path: Path, *, size: int) -> Iterator[PayloadErased]:
     """
-    Yield every erasure among the `size` entries of the log exported in `path`, in order. Verify the export first.
+    Yield every erasure of its own parts among the `size` entries of the log exported in `path`, in order.
+
+    Verify the export first.
 
     Raises:
         UnreadableError: if it cannot be read.
@@ -75,8 +141,10 @@ def exported_erasures(path: Path, *, size: int) -> Iterator[PayloadErased]:
     directory = LogDirectory(path)
     for index, width in bundle_places(size):
         for data in directory.read_bundle(index, width):
-            if b'"payload.erased"' in data and parse_entry(data).type == PayloadErased.TYPE:
-                yield parse_erasure(data)
+            if b'"payload.erased"' not in data or parse_entry(data).type != PayloadErased.TYPE:
+                continue
+            if isinstance(said := parse_erasure(data), PayloadErased):
+                yield said
 
 
 async def check_key_folder(connection: Connection, keys_id: object) -> None:

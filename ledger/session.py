@@ -63,18 +63,24 @@ async def connect(dsn: str) -> AsyncConnection[Any]:
     try:
         query = "SELECT set_config(name, setting, false) FROM unnest(%s::text[], %s::text[]) AS s (name, setting)"
         await connection.execute(query, (list(SESSION), list(SESSION.values())))
-        await _check_durable(connection)
+        (fsync,) = await (await connection.execute("SELECT current_setting('fsync')")).fetchone() or ("unknown",)
+        check_fsync(fsync)
     except BaseException:
         await connection.close()
         raise
     return connection
 
 
-async def _check_durable(connection: AsyncConnection[Any]) -> None:
-    (fsync,) = await (await connection.execute("SELECT current_setting('fsync')")).fetchone() or ("unknown",)
-    if fsync != "on":
+def check_fsync(setting: str) -> None:
+    """
+    Check what the server says of its `fsync`; asked for each batch, since a server that runs can be told otherwise.
+
+    Raises:
+        UnsafeServerError: if it does not wait for its disk.
+    """
+    if setting != "on":
         raise UnsafeServerError(
-            f"the server would lose what it has acknowledged (expected fsync = on, found {fsync}): nothing was "
+            f"the server would lose what it has acknowledged (expected fsync = on, found {setting}): nothing was "
             "appended; set fsync = on and restart the server"
         )
 

@@ -51,7 +51,7 @@ _UPDATE_HEADS = Query(QUERIES["update_heads"])
 
 def lock_heads(groups: Mapping[int, Sequence[Group]]) -> Statement:
     """
-    Return the locking of those heads that are free; rows as for `batch.parse_locked`.
+    Return the locking of those heads that are free; rows as for `locked.parse_locked`.
     """
     return _LOCK_HEADS, {"log_ids": int4_array(list(groups))}
 

@@ -31,6 +31,7 @@ from lakeproof.provision import Installation, provision
 from lakeproof.server_process import postmaster_pid
 from lakeproof.services import Services
 from lakeproof.settings import load_settings
+from ledger.queries import load_queries
 from tests.servers.gateways import Gateway, open_gateway, start_services
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -47,6 +48,7 @@ LONGEST: Final = (
 )
 """Files of few tests that take long: begun first, they do not end last while other processes have nothing to do."""
 LOGIN_PASSWORD = "a throw-away server's"
+CONFIRM: Final = load_queries("ledger", "signing.sql")["confirm"]
 
 _numbers = count()
 
@@ -54,6 +56,13 @@ _numbers = count()
 def provision_template(dsn: str) -> Installation:
     """Bring the template database, in which AGE is already created, to where every test begins."""
     return provision(dsn, login_password=LOGIN_PASSWORD)
+
+
+def confirm_logs(database: str) -> None:
+    """Do what the signer does in a database that is cloned: what its template says of itself does not hold in it."""
+    with psycopg.connect(database) as owner:
+        sizes: dict[int, int] = dict(owner.execute("SELECT log_id, size FROM ledger.heads").fetchall())
+        owner.execute(CONFIRM, {"log_ids": list(sizes), "sizes": list(sizes.values())})
 
 
 def missing(reason: str) -> NoReturn:
@@ -133,7 +142,9 @@ def database(_admin: psycopg.Connection, admin_dsn: str, template_database: str)
     name = f"test_{next(_numbers)}"
     identifiers = (sql.Identifier(name), sql.Identifier(template_database))
     _admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*identifiers))
-    yield make_conninfo(admin_dsn, dbname=name)
+    dsn = make_conninfo(admin_dsn, dbname=name)
+    confirm_logs(dsn)
+    yield dsn
     _admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(identifiers[0]))
 
 

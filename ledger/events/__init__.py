@@ -44,7 +44,13 @@ from ledger.events.detection import (
     ScanFault,
     ScanRequested,
 )
-from ledger.events.erasure import ErasureReason, PayloadErased, check_erased
+from ledger.events.erasure import (
+    ErasureReason,
+    PayloadErased,
+    PayloadErasedElsewhere,
+    check_erased,
+    erased_elsewhere,
+)
 from ledger.events.lineage import (
     DatasetName,
     LineageColumn,
@@ -97,6 +103,7 @@ EVENTS: Final[dict[tuple[str, int], type[EventData]]] = {
         MigrationApplied,
         ProjectionAttested,
         PayloadErased,
+        PayloadErasedElsewhere,
         LogsAnchored,
         LogContinued,
     )
@@ -134,6 +141,7 @@ __all__ = [
     "LogsAnchored",
     "MigrationApplied",
     "PayloadErased",
+    "PayloadErasedElsewhere",
     "PolicyChanged",
     "PolicyCreated",
     "PolicyRetired",
@@ -152,6 +160,7 @@ __all__ = [
     "TriggerReceived",
     "TriggerSource",
     "check_erased",
+    "erased_elsewhere",
     "from_data",
     "to_data",
 ]

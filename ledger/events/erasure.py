@@ -1,5 +1,7 @@
 """
 What is erased: payload parts, beside the log; the log says which, when, by whom and why, and nothing of what they held.
+
+Nothing is appended to a log that is closed, so what is erased of it is said in the log that goes on from it.
 """
 
 from __future__ import annotations
@@ -38,6 +40,51 @@ class PayloadErased:
     reason: ErasureReason
     subject: str | None
     type: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadErasedElsewhere:
+    """
+    Parts of the log of `origin` are erased, which is closed and which this log goes on from; else as `PayloadErased`.
+    """
+
+    TYPE: ClassVar[str] = "payload.erased"
+    VERSION: ClassVar[int] = 2
+
+    before: int | None
+    index: int | None
+    name: str | None
+    origin: str
+    reason: ErasureReason
+    subject: str | None
+    type: str | None
+
+    @property
+    def erased(self) -> PayloadErased:
+        """What is erased, as the log of `origin` would say it."""
+        return PayloadErased(
+            before=self.before,
+            index=self.index,
+            name=self.name,
+            reason=self.reason,
+            subject=self.subject,
+            type=self.type,
+        )
+
+
+def erased_elsewhere(origin: str, erased: PayloadErased) -> PayloadErasedElsewhere:
+    """
+    Return that parts of the log of `origin` are erased.
+    """
+    return PayloadErasedElsewhere(
+        origin=origin,
+        before=erased.before,
+        index=erased.index,
+        name=erased.name,
+        reason=erased.reason,
+        subject=erased.subject,
+        type=erased.type,
+    )
 
 
 def check_erased(erased: PayloadErased) -> PayloadErased:

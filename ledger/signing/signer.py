@@ -7,7 +7,8 @@ begins with the one before, whatever crashes or is restored from a backup. How:
 1. One signer at a time: a session advisory lock on the database, a file lock on the key directory.
 2. Each log is compared with what was signed last, beside the key and in the table of checkpoints (`comparing.py`). A
    log that does not go on from it, or is closed, is refused, and alone.
-3. What passed is confirmed for this start of the server, what did not is not any more (`confirming.py`).
+3. What passed is confirmed for this start of the server, once what was erased of it is erased again; what did not
+   pass is not confirmed any more (`confirming.py`).
 4. A note, signed by every key that signs now (`rotation.py`), is kept beside the keys, on the disk, before it leaves.
 5. It leaves by an INSERT into `ledger.checkpoints`. A note that was kept and is missing there is put back.
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,16 +27,17 @@ from enum import StrEnum
 from typing import Final
 
 import psycopg
-from psycopg import AsyncConnection
 
 from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.continuation import successor_origin
 from ledger.doorbell import ASKED, SIGNED
+from ledger.errors import LedgerError
 from ledger.note import VerifierKey, sign_note
+from ledger.outage import Outage, connect_service, is_misuse
 from ledger.queries import load_queries
 from ledger.read import Connection
 from ledger.signing.comparing import CLOSED, Compared, Comparer, LogState, SignerRefusedError, read_states
-from ledger.signing.confirming import confirm, withdraw
+from ledger.signing.confirming import BeforeConfirming, confirm, nothing_before, withdraw
 from ledger.signing.errors import KeyUnavailableError
 from ledger.signing.key_directory import BusyKeyDirectoryError, KeyDirectory, SignedNote
 
@@ -44,9 +47,8 @@ _QUERIES: Final = load_queries("ledger", "signing.sql")
 _LOCK: Final = 0x6C70_0002
 """Advisory lock: one signer at a time on a database."""
 
-CONNECT_TIMEOUT_S: Final = 5
-UNAVAILABLE: Final = (psycopg.OperationalError, psycopg.InterfaceError, OSError, KeyUnavailableError)
-"""What is tried again: the database, the key directory's disk, the agent that holds a key."""
+UNAVAILABLE: Final = (psycopg.Error, OSError, KeyUnavailableError)
+"""What is tried again: the database unless it was misused, the key directory's disk, the agent that holds a key."""
 
 ROUND_PAUSE_S: Final = 0.02
 """Between two rounds at least, however many ask."""
@@ -61,7 +63,7 @@ class Standing(StrEnum):
 
     SIGNING = "signing"
     STANDBY = "standby"  # another one signs
-    UNAVAILABLE = "unavailable"  # the database, the key directory's disk or a key's agent cannot be reached
+    UNAVAILABLE = "unavailable"  # the database, the key directory's disk or a key's agent cannot be used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +80,33 @@ class Signer:
     """
     Signs all logs of one database with the keys of one directory, whatever they are in each round.
 
-    `dsn` connects as the signer role. `standing` tells whether it signs, `refused` which logs it did not sign in its
-    last round, by origin, and why.
+    `dsn` connects as the signer role, `clock` gives POSIX seconds. `standing` tells whether it signs, `refused` which
+    logs it did not sign in its last round, by origin, and why; `held` which it signed and did not confirm, since
+    `before_confirming` could not do its work on them.
     """
 
-    def __init__(self, dsn: str, keys: KeyDirectory) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        keys: KeyDirectory,
+        clock: Callable[[], float] = time.time,
+        *,
+        before_confirming: BeforeConfirming = nothing_before,
+    ) -> None:
         self.standing = Standing.STANDBY
         self.refused: Mapping[str, SignerRefusedError] = {}
+        self.held: Mapping[str, LedgerError] = {}
+        self._before_confirming = before_confirming
         self._dsn = dsn
+        self._outage = Outage("signer", _log)
         self.keys = keys
+        self._clock = clock
         self._comparer = Comparer(keys)
+
+    @property
+    def trouble(self) -> str:
+        """What keeps it from signing now, which is tried again; empty if nothing does."""
+        return self._outage.trouble
 
     def verifier_key(self, origin: str) -> VerifierKey:
         """
@@ -99,10 +118,12 @@ class Signer:
         """
         Sign what has moved, every `interval_s` seconds and when asked, until `stop` is set; then tell that it has left.
 
-        Those who ask wait for receipts (`ledger.receipts`). A lost connection is made again at once.
+        Those who ask wait for receipts (`ledger.receipts`). A lost connection is made again at once, and what the
+        database refuses for want of a right, a table or a primary server is asked for again (`ledger.outage`).
 
         Raises:
             KeyDirectoryError: if the key directory is damaged.
+            psycopg.Error: if a statement is wrong in itself.
         """
         while not stop.is_set():
             try:
@@ -115,7 +136,7 @@ class Signer:
                         await _pause(stop, min(interval_s, ROUND_PAUSE_S))
                         await _pause(stop, interval_s, connection)
             except UNAVAILABLE as error:
-                self._stand(Standing.UNAVAILABLE, str(error))
+                self._wait_out(error)
                 await _pause(stop, min(interval_s, RECONNECT_PAUSE_S))
 
     async def sign_once(self) -> list[Signed]:
@@ -125,13 +146,13 @@ class Signer:
         If the database or the disk fails, nothing is signed or confirmed, and `standing` says so.
 
         Raises:
-            KeyDirectoryError: if the key directory is damaged.
+            KeyDirectoryError, psycopg.Error: as `run`.
         """
         try:
             async with await self._connect() as connection:
                 return await self.sign_due(connection)
         except UNAVAILABLE as error:
-            self._stand(Standing.UNAVAILABLE, str(error))
+            self._wait_out(error)
             return []
 
     async def sign_due(self, connection: Connection) -> list[Signed]:
@@ -172,8 +193,7 @@ class Signer:
             except SignerRefusedError as error:
                 refused[origin] = error
         await withdraw(connection, [state.log_id for state in states.values() if _is_wrongly_confirmed(state, refused)])
-        unconfirmed = (state for state in states.values() if state.origin in passed and not state.confirmed)
-        await confirm(connection, {state.log_id: state.size for state in unconfirmed})  # 3
+        await self._confirm(connection, [states[origin] for origin in passed if not states[origin].confirmed])  # 3
         # In a thread: where an agent holds the key, each signature waits for it.
         signed = await asyncio.to_thread(
             lambda: [due for origin, log in passed.items() for due in self._due(states[origin], log, notes.get(origin))]
@@ -189,6 +209,15 @@ class Signer:
             await connection.execute(_QUERIES["insert_checkpoints"], _columns(signed))  # 5
         return signed, refused
 
+    async def _confirm(self, connection: Connection, states: Sequence[LogState]) -> None:
+        by_id = {state.log_id: state for state in states}
+        failed = await self._before_confirming(connection, by_id.keys()) if by_id else {}
+        held = {state.origin: failed[log_id] for log_id, state in by_id.items() if log_id in failed}
+        for origin in held.keys() - self.held.keys():
+            _log.error("log %s takes no entries: %s", origin, held[origin])
+        self.held = held
+        await confirm(connection, {log_id: state.size for log_id, state in by_id.items() if log_id not in failed})
+
     def _due(self, state: LogState, log: Compared, noted: SignedNote | None) -> list[Signed]:
         """Return the checkpoints of one log that are to leave now: one to put back, a new one, both, or none."""
         due: list[Signed] = []
@@ -196,24 +225,30 @@ class Signer:
             due.append(Signed(log_id=state.log_id, checkpoint=noted.checkpoint, note=noted.note, put_back=True))
         if log.head.size > (log.last.size if log.last else 0):
             checkpoint = Checkpoint(origin=state.origin, size=log.head.size, root=log.head.root())
-            note = sign_note(format_checkpoint(checkpoint), self.keys.signers(state.origin))
+            signers = self.keys.checkpoint_signers(state.origin, time_s=int(self._clock()))
+            note = sign_note(format_checkpoint(checkpoint), signers)
             self._comparer.remember(state.log_id, checkpoint, log.head)
             due.append(Signed(log_id=state.log_id, checkpoint=checkpoint, note=note, put_back=False))
         return due
 
     async def _connect(self) -> Connection:
-        return await AsyncConnection.connect(
-            self._dsn, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, application_name="lakeproof signer"
-        )
+        return await connect_service(self._dsn, name="lakeproof signer")
 
     async def _hold_lock(self, connection: Connection) -> bool:
         row = await (await connection.execute(_QUERIES["hold_signer_lock"], {"lock": _LOCK})).fetchone()
         return row is not None and bool(row[0])
 
     def _stand(self, standing: Standing, reason: str) -> None:
+        self._outage.is_over()
         if standing != self.standing:
             _log.info("signer: %s%s", standing.value, f", {reason}" if reason else "")
         self.standing = standing
+
+    def _wait_out(self, error: psycopg.Error | OSError | KeyUnavailableError) -> None:
+        if is_misuse(error):
+            raise error
+        self._outage.goes_on(error)
+        self.standing = Standing.UNAVAILABLE
 
 
 def _check_open(state: LogState, noted: SignedNote | None, origins: Collection[str]) -> None:

@@ -32,15 +32,16 @@ FROM unnest(%(names)b::text[], %(key_ids)b::bytea[], %(signatures)b::bytea[]) AS
 ON CONFLICT DO NOTHING
 
 -- name: cosigners_newest_first
--- Whose cosignatures each checkpoint up to a size carries, newest first.
-SELECT size, array_agg(name), array_agg(key_id) FROM ledger.cosignatures
-WHERE log_id = %(log_id)s AND size <= %(to_size)s
+-- Whose cosignatures each checkpoint up to a size carries, newest first; with a time of zero they count for nothing.
+SELECT size, array_agg(coalesce(name, '')), array_agg(coalesce(key_id, '')) FROM ledger.cosignatures
+WHERE log_id = %(log_id)s AND size <= %(to_size)s AND substr(signature, 1, 8) IS DISTINCT FROM '\x0000000000000000'
 GROUP BY size
 ORDER BY size DESC
 LIMIT %(limit)s
 
 -- name: cosigned_checkpoint
--- The newest signed checkpoint up to a size, and the cosignatures under it, in an order that does not change.
+-- The newest signed checkpoint up to a size, and the cosignatures under it, in an order that does not change. (NULL, which
+-- no schema of ours allows, is given out as nothing, which is no line of a note.)
 SELECT c.size, c.note, s.names, s.key_ids, s.signatures
 FROM (
     SELECT log_id, size, note FROM ledger.checkpoints
@@ -50,15 +51,16 @@ FROM (
 ) AS c
 CROSS JOIN LATERAL (
     SELECT
-        array_agg(name ORDER BY name, key_id) AS names,
-        array_agg(key_id ORDER BY name, key_id) AS key_ids,
-        array_agg(signature ORDER BY name, key_id) AS signatures
+        array_agg(coalesce(name, '') ORDER BY name, key_id) AS names,
+        array_agg(coalesce(key_id, '') ORDER BY name, key_id) AS key_ids,
+        array_agg(coalesce(signature, '') ORDER BY name, key_id) AS signatures
     FROM ledger.cosignatures WHERE log_id = c.log_id AND size = c.size
 ) AS s
 
 -- name: newest_stamp
--- The newest time stamp on a checkpoint that is not larger than a size.
-SELECT s.size, c.note, s.token, s.gen_time
+-- The newest time stamp on a checkpoint that is not larger than a size. (Its time is what the token says, which nobody
+-- believes before the token is verified: a date that no token can have is the nearest that can be read.)
+SELECT s.size, c.note, coalesce(s.token, ''), least(greatest(s.gen_time, '0001-01-02 00:00+00'), '9999-12-30 00:00+00')
 FROM ledger.stamps AS s JOIN ledger.checkpoints AS c USING (log_id, size)
 WHERE log_id = %(log_id)s AND size <= %(to_size)s
 ORDER BY size DESC

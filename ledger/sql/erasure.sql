@@ -3,16 +3,44 @@
 INSERT INTO ledger.erased_subjects (log_id, subject) VALUES (%(log_id)s, %(subject)s) ON CONFLICT DO NOTHING
 
 -- name: is_known
--- Whether anything stands under a subject: who it is, or a part.
+-- Whether anything stands under a subject: who it is, or a part; and whether it is marked as erased.
 SELECT EXISTS (SELECT FROM ledger.subjects WHERE log_id = %(log_id)s AND actor = %(subject)s)
-    OR EXISTS (SELECT FROM ledger.parts WHERE log_id = %(log_id)s AND subject = %(subject)s)
+    OR EXISTS (SELECT FROM ledger.parts WHERE log_id = %(log_id)s AND subject = %(subject)s),
+       EXISTS (SELECT FROM ledger.erased_subjects WHERE log_id = %(log_id)s AND subject = %(subject)s)
 
 -- name: erasures_to_do
--- The erasures in the log whose parts are not deleted yet, in order.
+-- The erasures in the logs whose parts are not deleted yet, in order.
 SELECT e.log_id, e.index, e.entry FROM ledger.entries AS e
 WHERE e.type = 'payload.erased'
   AND NOT EXISTS (SELECT FROM ledger.erasures_done AS d WHERE d.log_id = e.log_id AND d.index = e.index)
 ORDER BY e.log_id, e.index
+
+-- name: unsaid
+-- Subjects that are erased here though no log says so yet: their own, or, once that is closed, one that goes on from it,
+-- which names it behind them.
+SELECT s.log_id, s.subject FROM ledger.erased_subjects AS s
+WHERE NOT EXISTS (
+    SELECT FROM ledger.entries AS e
+    WHERE e.type = 'payload.erased' AND split_part(e.key, '/', 1) = 'subject:' || s.subject
+      AND (e.log_id = s.log_id OR strpos(e.key, '/') > 0)
+)
+ORDER BY s.log_id, s.subject
+
+-- name: taking
+-- The logs that can be appended to.
+SELECT log_id FROM ledger.confirmed_logs
+
+-- name: take_turn
+-- True if nobody else carries this erasure out; held until `give_turn` or the end of the session.
+SELECT pg_try_advisory_lock(hashtextextended(format('lakeproof erasure %%s %%s', %(log_id)s::int, %(index)s::bigint), 0))
+
+-- name: await_turn
+-- The same, waited for.
+SELECT pg_advisory_lock(hashtextextended(format('lakeproof erasure %%s %%s', %(log_id)s::int, %(index)s::bigint), 0))
+
+-- name: give_turn
+-- Let others carry this erasure out.
+SELECT pg_advisory_unlock(hashtextextended(format('lakeproof erasure %%s %%s', %(log_id)s::int, %(index)s::bigint), 0))
 
 -- name: erased_subjects
 -- Every subject that was erased.
@@ -91,3 +119,9 @@ VACUUM FULL ledger.subjects
 -- The first erasure of one person, part or age in a log.
 SELECT index FROM ledger.entries WHERE log_id = %(log_id)s AND type = 'payload.erased' AND key = %(key)s
 ORDER BY index LIMIT 1
+
+-- name: erasure_elsewhere
+-- The first erasure of one person, part or age of a closed log, in the logs that go on from it.
+SELECT log_id, index FROM ledger.entries
+WHERE log_id = ANY(%(log_ids)s) AND type = 'payload.erased' AND key = %(key)s
+ORDER BY log_id, index LIMIT 1

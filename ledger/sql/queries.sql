@@ -1,6 +1,8 @@
 -- name: lock_heads
 -- The heads of a batch in one order for all; a head that another process holds is skipped. The clock is read behind each lock.
-SELECT log_id, size, last, frontier, control_index, recorded_at, clock_timestamp()
+-- Whether the log is confirmed, and the server durable, is asked here again for each batch: it changes under open connections.
+SELECT log_id, size, last, frontier, control_index, recorded_at, clock_timestamp(),
+       (SELECT true FROM ledger.confirmed_logs AS c WHERE c.log_id = locked.log_id), current_setting('fsync')
 FROM (
     SELECT log_id, size, last, frontier, control_index, recorded_at
     FROM ledger.heads
@@ -11,7 +13,8 @@ FROM (
 
 -- name: lock_head
 -- One head, waited for (lock_timeout bounds the wait).
-SELECT log_id, size, last, frontier, control_index, recorded_at, clock_timestamp()
+SELECT log_id, size, last, frontier, control_index, recorded_at, clock_timestamp(),
+       (SELECT true FROM ledger.confirmed_logs AS c WHERE c.log_id = locked.log_id), current_setting('fsync')
 FROM (
     SELECT log_id, size, last, frontier, control_index, recorded_at
     FROM ledger.heads
@@ -133,9 +136,9 @@ SELECT log_id, origin, tenant, reader FROM ledger.logs ORDER BY log_id
 SELECT log_id, origin, tenant, reader FROM ledger.logs WHERE origin = %(origin)s
 
 -- name: logs_to_append_to
--- The origins of these logs, and whether the signer has confirmed them since the server started.
-SELECT l.log_id, l.origin, coalesce(c.server_started_at = pg_postmaster_start_time(), false)
-FROM ledger.logs AS l LEFT JOIN ledger.confirmations AS c USING (log_id)
+-- The origins of these logs, and whether the signer has confirmed them in this database, since the server started.
+SELECT l.log_id, l.origin, EXISTS (SELECT FROM ledger.confirmed_logs AS c WHERE c.log_id = l.log_id)
+FROM ledger.logs AS l
 WHERE l.log_id = ANY(%(log_ids)s)
 
 -- name: head

@@ -11,12 +11,11 @@ SELECT CASE
 END
 
 -- name: signing_states
--- The end and the newest signed checkpoint of every log, and whether it is confirmed for this start of the server.
-SELECT l.log_id, l.origin, h.size, h.frontier, c.note,
-       coalesce(f.server_started_at = pg_postmaster_start_time(), false)
+-- The end and the newest signed checkpoint of every log, and whether it is confirmed here, for this start of the server.
+SELECT l.log_id, l.origin, h.size, h.frontier, c.note, f.log_id IS NOT NULL
 FROM ledger.logs AS l
 JOIN ledger.heads AS h USING (log_id)
-LEFT JOIN ledger.confirmations AS f USING (log_id)
+LEFT JOIN ledger.confirmed_logs AS f USING (log_id)
 LEFT JOIN LATERAL (
     SELECT note FROM ledger.checkpoints WHERE checkpoints.log_id = l.log_id ORDER BY size DESC LIMIT 1
 ) AS c ON true
@@ -28,11 +27,14 @@ INSERT INTO ledger.checkpoints (log_id, size, note)
 SELECT * FROM unnest(%(log_ids)s::integer[], %(sizes)s::bigint[], %(notes)s::bytea[])
 
 -- name: confirm
--- Logs whose heads go on from what was signed, for this start of the server.
-INSERT INTO ledger.confirmations (log_id, size, server_started_at)
-SELECT log_id, size, pg_postmaster_start_time()
+-- Logs whose heads go on from what was signed, for this start of the server and for this database. Not in a savepoint:
+-- there the row would bear the number of that, and be no confirmation.
+INSERT INTO ledger.confirmations (log_id, size, server_started_at, entries_file, written_in)
+SELECT log_id, size, pg_postmaster_start_time(), pg_relation_filepath('ledger.entries'), pg_current_xact_id()
 FROM unnest(%(log_ids)s::integer[], %(sizes)s::bigint[]) AS compared (log_id, size)
-ON CONFLICT (log_id) DO UPDATE SET size = excluded.size, server_started_at = excluded.server_started_at
+ON CONFLICT (log_id) DO UPDATE
+SET size = excluded.size, server_started_at = excluded.server_started_at, entries_file = excluded.entries_file,
+    written_in = excluded.written_in
 
 -- name: withdraw
 -- Logs that are not confirmed any more, for any start of the server.

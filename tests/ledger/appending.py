@@ -18,12 +18,14 @@ from ledger.canonical import Json
 from ledger.entry import Branch, Entry, parse_entry
 from ledger.event import Event, Part, PreparedEvent, prepare, random_group_id
 from ledger.guards import Guard, GuardCall, GuardRegistry
+from ledger.queries import load_queries
 from ledger.read import Log, read_entries, read_head, read_logs
 from ledger.sequence import Appended, Group, Stale
 from ledger.verify.database import verify_database
 from ledger.verify.rules import Report
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+CONFIRM = load_queries("ledger", "signing.sql")["confirm"]
 
 
 def new_id() -> UUID:
@@ -81,11 +83,8 @@ def confirm(database: str, installation: Installation) -> None:
     """Do what the signer does when it has compared every head with its notes after a restart of the server."""
     with psycopg.connect(database) as connection:
         connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(installation.roles.signer)))
-        connection.execute(
-            "INSERT INTO ledger.confirmations (log_id, size, server_started_at) "
-            "SELECT log_id, size, pg_postmaster_start_time() FROM ledger.heads "
-            "ON CONFLICT (log_id) DO UPDATE SET size = excluded.size, server_started_at = excluded.server_started_at"
-        )
+        sizes: dict[int, int] = dict(connection.execute("SELECT log_id, size FROM ledger.heads").fetchall())
+        connection.execute(CONFIRM, {"log_ids": list(sizes), "sizes": list(sizes.values())})
 
 
 async def read_log(database: str, log_id: int) -> list[Entry]:

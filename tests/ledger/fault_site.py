@@ -105,8 +105,10 @@ class Site:
                 await self.owner.execute(
                     "WITH made AS (INSERT INTO ledger.logs (origin) VALUES (%s) RETURNING log_id), "
                     "head AS (INSERT INTO ledger.heads (log_id) SELECT log_id FROM made), "
-                    "confirmed AS (INSERT INTO ledger.confirmations (log_id, size, server_started_at) "
-                    "SELECT log_id, 0, pg_postmaster_start_time() FROM made) SELECT log_id FROM made",
+                    "confirmed AS (INSERT INTO ledger.confirmations "
+                    "(log_id, size, server_started_at, entries_file, written_in) "
+                    "SELECT log_id, 0, pg_postmaster_start_time(), pg_relation_filepath('ledger.entries'), "
+                    "pg_current_xact_id() FROM made) SELECT log_id FROM made",
                     (origin,),
                 )
             ).fetchone()

@@ -95,7 +95,7 @@ class SignTrial:
         await site.settle()
         assert signer.standing is Standing.SIGNING, "the signer stands by, and nobody else signs"
         assert not signer.refused, f"refused {signer.refused}"
-        query = "SELECT FROM ledger.confirmations WHERE server_started_at = pg_postmaster_start_time()"
+        query = "SELECT FROM ledger.confirmed_logs"
         assert (await site.owner.execute(query)).rowcount == len(self.logs)
 
     async def result(self, site: Site, *, in_order: bool) -> object:

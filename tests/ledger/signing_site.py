@@ -67,12 +67,9 @@ class Site:
             return [(size, bytes(note)) for size, note in await rows.fetchall()]
 
     async def confirmed(self) -> bool:
-        """Tell whether the log is confirmed for this start of the server."""
+        """Tell whether the log is confirmed here, for this start of the server."""
         async with await AsyncConnection.connect(self.database) as connection:
-            rows = await connection.execute(
-                "SELECT FROM ledger.confirmations WHERE log_id = %s AND server_started_at = pg_postmaster_start_time()",
-                (self.log_id,),
-            )
+            rows = await connection.execute("SELECT FROM ledger.confirmed_logs WHERE log_id = %s", (self.log_id,))
             return await rows.fetchone() is not None
 
     async def unconfirm(self) -> None:

@@ -11,8 +11,9 @@ from psycopg import AsyncConnection
 from psycopg.errors import InsufficientPrivilege
 
 from lakeproof.provision import Installation
+from ledger.carrying_out import Erasing, Recorded, carry_out, parse_erasure
 from ledger.entry import parse_entry
-from ledger.erase import Eraser, NoSuchSubjectError, carry_out, parse_erasure
+from ledger.erase import Eraser, NoSuchSubjectError
 from ledger.errors import BrokenError, Fault, FormatError
 from ledger.events import ErasureReason, PayloadErased, check_erased
 from ledger.export import as_reader
@@ -275,5 +276,6 @@ async def test_a_part_that_was_stored_in_the_clear_is_erased_like_any_other(site
         "UPDATE ledger.parts SET key_id = NULL, sealed = %s WHERE index = 0", (bytes(32) + b"in the clear",)
     )
     erased = PayloadErased(subject=ADA, reason=ErasureReason.MISTAKE, before=None, index=None, name=None, type=None)
-    assert await carry_out(site.connection, site.keys, site.log.log_id, 0, erased) == 1
+    recorded = Recorded(log_id=site.log.log_id, index=0, said=erased)
+    assert await carry_out(Erasing(connection=site.connection, keys=site.keys), recorded) == 1
     assert await site.count("ledger.parts") == 0

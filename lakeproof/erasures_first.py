@@ -1,0 +1,62 @@
+"""
+What every signer of this installation does before it confirms logs: what was erased of them is erased again.
+
+After a restart, a restore or a failover nothing is appended until a signer has confirmed the logs, whichever process it
+works in. So this is the one place that no restored database gets past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from psycopg import sql
+
+from lakeproof.foundation import Foundation
+from lakeproof.projecting import PROJECTIONS
+from lakeproof.sealing import open_checked_keys
+from ledger.carrying_out import Forget
+from ledger.errors import LedgerError
+from ledger.events import PayloadErased
+from ledger.read import Connection, Log
+from ledger.rerun import erase_before_confirming
+from ledger.signing.confirming import BeforeConfirming
+from projections.closed import forget
+from projections.errors import ProjectionError
+
+
+def erasures_first(foundation: Foundation) -> BeforeConfirming:
+    """
+    Return what carries erasures out again over the signer's connection, as the eraser.
+
+    Without the right keys no log is confirmed: nobody could tell what is erased.
+    """
+
+    async def erase(connection: Connection, log_ids: Collection[int]) -> Mapping[int, LedgerError]:
+        await connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(foundation.installation.roles.eraser)))
+        try:
+            keys = await open_checked_keys(foundation, connection)
+            return await erase_before_confirming(connection, keys, log_ids, forgets(foundation))
+        except LedgerError as error:
+            return dict.fromkeys(log_ids, error)
+        finally:
+            if not connection.closed:
+                await connection.execute("RESET ROLE")  # to the one that it was opened with
+
+    return erase
+
+
+def forgets(foundation: Foundation) -> Forget:
+    """
+    Return what takes erased parts of a closed log out of the read models.
+    """
+    projector = foundation.installation.as_role(foundation.installation.roles.projector)
+
+    async def take_out(log: Log, erased: PayloadErased) -> None:
+        if log.tenant is None:
+            return
+        try:
+            await forget(projector, PROJECTIONS, log, erased)
+        except ProjectionError as error:
+            raise LedgerError(f"read models of {log.origin} still hold what is erased: {error}") from error
+
+    return take_out

@@ -1,0 +1,173 @@
+"""
+Carries out what a `payload.erased` says: the person's key, who they were, the parts; then remembers that it is done.
+
+Every step is harmless when repeated, so whatever was cut off is carried out again from the beginning. One erasure is
+carried out by one at a time, everywhere: two that delete the same parts could wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from ledger.entry import parse_entry
+from ledger.errors import NoSuchLogError
+from ledger.events import PayloadErased, PayloadErasedElsewhere, check_erased, from_data
+from ledger.queries import load_queries
+from ledger.read import Connection, Log, find_log
+from ledger.sealing import SubjectKeys
+
+PAGE_PARTS: Final = 10_000
+"""Parts deleted in one transaction: well under a second, and nobody waits for the rest."""
+PAGE_ENTRIES: Final = 10_000
+
+_QUERIES: Final = load_queries("ledger", "erasure.sql")
+
+Forget: TypeAlias = Callable[[Log, PayloadErased], Awaitable[None]]
+"""
+Takes what came from erased parts of a closed log out of its read models, which nothing in that log will tell.
+"""
+
+
+async def nothing_to_forget(_log: Log, _erased: PayloadErased) -> None:
+    """Do nothing: where there are no read models."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasing:
+    """
+    What erasures are carried out with. `connection` works as the eraser's role, in autocommit mode.
+    """
+
+    connection: Connection
+    keys: SubjectKeys
+    forget: Forget = nothing_to_forget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """An erasure that stands in the log of `log_id` at `index`: of that log's own parts, or of a closed one's."""
+
+    log_id: int
+    index: int
+    said: PayloadErased | PayloadErasedElsewhere
+
+
+async def carry_out(erasing: Erasing, recorded: Recorded) -> int:
+    """
+    Do what an entry says once nobody else does it, and remember that it is done; return how many parts were deleted.
+
+    Raises:
+        SubjectKeysError: if a key cannot be destroyed; nothing is deleted then.
+    """
+    where = {"log_id": recorded.log_id, "index": recorded.index}
+    await erasing.connection.execute(_QUERIES["await_turn"], where)
+    async with _turn(erasing.connection, where):
+        return await _do(erasing, recorded)
+
+
+async def carry_out_if_free(erasing: Erasing, recorded: Recorded) -> int | None:
+    """
+    Do the same, unless somebody else is doing it: then return None. Raises as `carry_out`.
+    """
+    where = {"log_id": recorded.log_id, "index": recorded.index}
+    row = await (await erasing.connection.execute(_QUERIES["take_turn"], where)).fetchone()
+    if row is None or not row[0]:
+        return None
+    async with _turn(erasing.connection, where):
+        return await _do(erasing, recorded)
+
+
+async def erase_person(connection: Connection, keys: SubjectKeys, log_id: int, subject: str) -> int:
+    """
+    Destroy the key of a subject, then delete who it was and its parts; return how many parts those were.
+
+    Raises:
+        SubjectKeysError: if the key cannot be destroyed; nothing is deleted then.
+    """
+    where = {"log_id": log_id, "subject": subject}
+    await connection.execute(_QUERIES["subject_erase"], where)
+    await asyncio.to_thread(keys.destroy, subject)
+    await connection.execute(_QUERIES["delete_identity"], where)
+    deleted, page = 0, PAGE_PARTS
+    while page == PAGE_PARTS:
+        page = (await connection.execute(_QUERIES["delete_of_subject"], where | {"limit": PAGE_PARTS})).rowcount
+        deleted += page
+    return deleted
+
+
+async def reclaim(connection: Connection) -> None:
+    """
+    Let the database's files forget what was deleted: the parts' space is free to be written over, and the table of
+    identities is written anew (it is small, and locked for that moment).
+
+    `connection` works as the eraser's role, in autocommit mode.
+    """
+    await connection.execute(_QUERIES["vacuum_parts"])
+    await connection.execute(_QUERIES["rewrite_subjects"])
+
+
+def parse_erasure(data: bytes) -> PayloadErased | PayloadErasedElsewhere:
+    """
+    Return what a `payload.erased` entry says.
+
+    Raises:
+        FormatError: if it is no such entry of a version that is known here.
+    """
+    entry = parse_entry(data)
+    if entry.version != PayloadErasedElsewhere.VERSION:
+        return check_erased(from_data(PayloadErased, entry.data))
+    elsewhere = from_data(PayloadErasedElsewhere, entry.data)
+    check_erased(elsewhere.erased)
+    return elsewhere
+
+
+async def _do(erasing: Erasing, recorded: Recorded) -> int:
+    log_id, said = recorded.log_id, recorded.said
+    closed = None
+    if isinstance(said, PayloadErasedElsewhere):
+        try:
+            closed = await find_log(erasing.connection, said.origin)
+        except NoSuchLogError:
+            return 0  # not in this database: should it come back, this is still to be done
+        log_id, said = closed.log_id, said.erased
+    deleted = await _delete(erasing, log_id, said)
+    if closed is not None:
+        await erasing.forget(closed, said)
+    await erasing.connection.execute(_QUERIES["done"], {"log_id": recorded.log_id, "index": recorded.index})
+    return deleted
+
+
+async def _delete(erasing: Erasing, log_id: int, erased: PayloadErased) -> int:
+    connection = erasing.connection
+    if erased.subject is not None:
+        return await erase_person(connection, erasing.keys, log_id, erased.subject)
+    if erased.index is not None:
+        single = {"log_id": log_id, "index": erased.index, "name": erased.name}
+        return (await connection.execute(_QUERIES["delete_single"], single)).rowcount
+    return await _delete_before(connection, log_id, erased)
+
+
+async def _delete_before(connection: Connection, log_id: int, erased: PayloadErased) -> int:
+    deleted, bounds = 0, {"log_id": log_id, "from_index": 0, "to_index": erased.before}
+    chosen = {"name": erased.name, "type": erased.type}
+    while (row := await (await connection.execute(_QUERIES["next_part"], bounds)).fetchone()) and row[0] is not None:
+        page = {"from_index": row[0], "to_index": min(row[0] + PAGE_ENTRIES, erased.before or 0)}
+        # Not prepared: which of the two filters there are decides how the rows are best found.
+        cursor = await connection.execute(_QUERIES["delete_between"], bounds | chosen | page, prepare=False)
+        deleted += cursor.rowcount
+        bounds["from_index"] = page["to_index"]
+    return deleted
+
+
+@asynccontextmanager
+async def _turn(connection: Connection, where: dict[str, int]) -> AsyncIterator[None]:
+    """Give the turn back that was taken; a session that is lost has given it back already."""
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            await connection.execute(_QUERIES["give_turn"], where)
