@@ -19,16 +19,13 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import UTC
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from ledger import canonical
 from ledger.checkpoint import Checkpoint
 from ledger.edge import frontier_of
 from ledger.errors import BrokenError, Fault
-from ledger.read import QUERIES as READING
-from ledger.read import Connection, Log, read_entries
+from ledger.read import Connection, Log, read_entries, read_entry
 from ledger.sequence import NO_CONTROL, Head
 from ledger.stored_tree import on_tiles
 from ledger.tiles import TileReader, tile_path, tile_width
@@ -79,11 +76,13 @@ async def verify_database(
     started_s = clock()
     async with connection.transaction():
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        head = await read_sound_head(connection, log.log_id)
+        head, recorded_at = await read_sound_head(connection, log.log_id)
         checks = _DatabasePass(connection, log, head, trusted, keeper or NoProgressFile())
         try:
             await checks.begin(held, since)
             await checks.run(progress, effort or Effort(), workers_dsn)
+            checks.check_head(recorded_at)
+            await checks.check_behind()
             await checks.check_first()
         finally:
             await checks.release()  # or the end of the transaction would wait for a stream that nobody reads
@@ -120,13 +119,13 @@ class _DatabasePass:
         self._end = self._size = 0
         self._last = b""
         self._held: Sequence[Checkpoint] = ()
-        self._due: deque[tuple[int, bytes]] = deque()
+        self._due: deque[tuple[int, bytes | None]] = deque()
         self._read_upto = self._checked_upto = -1
 
     async def begin(self, held: Sequence[bytes], since: bytes | None) -> None:
         """Find where the log ends and where to begin, and check the checkpoints that were kept elsewhere."""
         last = await self._one("last_row")
-        self._end, self._last = (0, b"") if last is None else (last[0] + 1, bytes(last[1]))
+        self._end, self._last = (0, b"") if last is None else (last[0] + 1, bytes(last[1] or b""))
         self._size = size = min(self._end, self._head.size)
         newest = await self._one("latest_checkpoint_within", size=size)
         self.newest = self._pages.newest = self._open(*newest) if newest else None
@@ -188,15 +187,11 @@ class _DatabasePass:
         await self.release()
         self._check_end()
         pages.rules.finish()
-        self._check_head()
-        await self._check_nothing_behind(size)
-        await check_no_stray_row(self._connection, self._log.log_id)
-        self._keeper.forget()
 
     async def check_first(self) -> None:
         """Check that the log goes on from the one that its origin says, if its first entry was read."""
         if self.since is None and self._size:
-            (first,) = await read_entries(self._connection, self._log.log_id, from_index=0, to_index=1)
+            first = await read_entry(self._connection, self._log.log_id, 0)
             check_continued(first, self._trusted, origin=self._log.origin, where=ENTRIES)
 
     def _adopt(self, checked: Checked) -> None:
@@ -263,9 +258,9 @@ class _DatabasePass:
             expected = f"entry {index}" if end < size else f"no entry behind the head's {size}"
             raise BrokenError(Fault.INDEX, where=ENTRIES, expected=expected, found=f"{end} entries", index=index)
 
-    def _check_head(self) -> None:
+    def check_head(self, recorded_at: str) -> None:
+        """Check that the head, whose time this is, says what the entries add up to."""
         head, tree = self._head, frontier_of(self._tree.edge)
-        recorded_at = canonical.format_time(head.recorded_at.astimezone(UTC)) if head.recorded_at else ""
         if head.last != self._pages.rules.last:
             raise _wrong_head("last", expected=self._pages.rules.last.hex(), found=head.last.hex())
         if head.frontier != tree:
@@ -277,16 +272,18 @@ class _DatabasePass:
         if recorded_at != self._pages.rules.recorded_at.decode():
             raise _wrong_head("recorded_at", expected=self._pages.rules.recorded_at.decode(), found=recorded_at)
 
-    async def _check_nothing_behind(self, size: int) -> None:
-        """Check that there is no tile and no checkpoint of a larger log: this one was not cut off."""
+    async def check_behind(self) -> None:
+        """Check that there is no tile and no checkpoint of a larger log: this one was not cut off. Ends the work."""
+        size = self._size
         if (surplus := await self._one("surplus_tile", size=size)) is not None:
             where = tile_path(*surplus)
             raise BrokenError(Fault.TILE, where=where, expected=f"no such tile in a log of {size}", found="one")
-        newest = await (await self._connection.execute(READING["latest_checkpoint"], self._bounds())).fetchone()
-        if newest is not None and newest[0] > size:
+        if (newest := await self._one("checkpoint_behind", size=size)) is not None:
             self._open(*newest)
             expected = f"{newest[0]} entries, as were signed"
             raise BrokenError(Fault.INDEX, where=ENTRIES, expected=expected, found=f"{size} entries", index=size)
+        await check_no_stray_row(self._connection, self._log.log_id)
+        self._keeper.forget()
 
     async def _due_checkpoints(self, *, upto: int) -> list[Checkpoint]:
         """Return the checkpoints, stored or held elsewhere, up to a size, opened, that were not returned before."""
@@ -296,7 +293,7 @@ class _DatabasePass:
             ahead = max(upto, self._read_upto + _CHECKPOINTS_AHEAD)
             bounds = self._bounds(from_size=self._read_upto, to_size=min(ahead, self._size))
             rows = await (await self._connection.execute(QUERIES["checkpoints_between"], bounds)).fetchall()
-            self._due.extend((size, bytes(note)) for size, note in rows)
+            self._due.extend(rows)
             self._read_upto = ahead
         stored = []
         while self._due and self._due[0][0] <= upto:
@@ -306,9 +303,9 @@ class _DatabasePass:
         held = [checkpoint for checkpoint in self._held if above < checkpoint.size <= upto]
         return sorted((*stored, *held), key=lambda checkpoint: checkpoint.size)
 
-    def _open(self, size: int, note: bytes) -> Checkpoint:
+    def _open(self, size: int, note: bytes | None) -> Checkpoint:
         where = f"ledger.checkpoints size {size}"
-        checkpoint = read_checkpoint(bytes(note), self._trusted, where=where, origin=self._log.origin)
+        checkpoint = read_checkpoint(bytes(note or b""), self._trusted, where=where, origin=self._log.origin)
         if checkpoint.size != size:
             raise BrokenError(Fault.CHECKPOINT, where=where, expected=f"size {size}", found=f"size {checkpoint.size}")
         return checkpoint

@@ -29,7 +29,7 @@ _STREAMED_PAGES: Final = 16
 
 
 class EntryRow(NamedTuple):
-    """A row of `ledger.entries`."""
+    """A row of `ledger.entries`. NULL for bytes, which no schema of ours allows, is no bytes: no entry, and no hash."""
 
     at: int
     entry: bytes
@@ -41,18 +41,22 @@ class EntryRow(NamedTuple):
 
 
 class StoredPage(NamedTuple):
-    """The rows of up to 256 indices, as `kernel.row_spans` reads them, and the tile over them: its hashes, its root."""
+    """
+    The rows of up to 256 indices, as `kernel.row_spans` reads them, and the tile over them: its hashes, its root.
+
+    None is NULL, or no tile: an empty root is stored by who hopes that it is taken for one that was never kept.
+    """
 
     rows: bytes
-    tile: bytes
-    root: bytes
+    tile: bytes | None
+    root: bytes | None
 
 
 async def read_rows(connection: Connection, log_id: int, *, first: int, end: int) -> list[EntryRow]:
     """Return the rows of the indices from `first` up to `end`, not included, that exist, in order."""
     bounds = {"log_id": log_id, "from_index": first, "to_index": end}
     rows = await (await connection.execute(QUERIES["rows_between"], bounds, binary=True)).fetchall()
-    return [EntryRow(index, bytes(entry), bytes(leaf), *columns) for index, entry, leaf, *columns in rows]
+    return [EntryRow(index, bytes(entry or b""), bytes(leaf or b""), *columns) for index, entry, leaf, *columns in rows]
 
 
 def check_derived(row: EntryRow, envelope: Envelope) -> None:
@@ -133,4 +137,5 @@ class PageStream:
 
 
 def _page(row: tuple[Any, ...]) -> StoredPage:
-    return StoredPage(*(b"" if value is None else bytes(value) for value in row))
+    rows, tile, root = (None if value is None else bytes(value) for value in row)
+    return StoredPage(rows or b"", tile, root)

@@ -1,26 +1,32 @@
 """
-Compares the indexes of `ledger.entries` with its rows: an index can lie, and readers believe it.
+Compares the indexes of the log's tables with the rows that lie there: an index can lie, and readers believe it.
 
-Verification reads entries through an index like everybody else. Whoever owns the server can leave rows out of one (a
-policy that no gateway ever folds in) or keep rows that it does not lead to (another entry under an index that is taken,
-for a reader that goes through the whole table). So the rows are counted once from the table's first page to its last,
-and what each index leads to must be as many, with the same sum of indices.
+Verification reads through indexes like everybody else. Whoever owns the server can leave rows out of one (a policy that
+no gateway ever folds in) or keep rows that it does not lead to (another entry under an index that is taken, for who
+goes through the whole table). So the rows are counted once from each table's first page to its last. Entries and tiles
+must be as many as a log of its size has, and its head one; and what each index of a table leads to must be as many rows
+as there are, with the same sum of indices.
 
-That reads the whole table, whose rows are of all logs: it is work for who verifies a log, not for every round.
+That reads whole tables, with the rows of all logs: it is work for who verifies a log, not for every round. One snapshot
+shows both sides, so a log may grow meanwhile.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
-from psycopg.sql import SQL
+from psycopg.sql import SQL, Identifier
 
 from ledger.errors import BrokenError, Fault
 from ledger.queries import load_queries
 from ledger.read import Connection, Log
+from ledger.tiles import TILE_HEIGHT
 
 _QUERIES: Final = load_queries("ledger", "indexes.sql")
-_INDEXES: Final = (
+_LEVELS: Final = 8
+_ENTRIES: Final = (
     ("entries_pkey", 0),
     ("entries_group", 1),
     ("entries_control", 2),
@@ -29,65 +35,89 @@ _INDEXES: Final = (
     ("entries_erasure", 4),
     ("entries_anchor", 5),
 )
-"""Names of indexes, and which of the totals is theirs."""
+"""Names of indexes, and which of the table's totals is theirs."""
+_CHECKPOINTS: Final = (("checkpoints_pkey", 0),)
+_PARTS: Final = (("parts_pkey", 0), ("parts_subject", 1))
 
 
 async def check_indexes(connection: Connection, log: Log, *, size: int) -> str:
     """
-    Check that each index leads to all rows of the log's first `size` entries, and say how many were compared.
+    Check that no row of a log, of which `size` entries were verified, is hidden from readers; say what was compared.
 
-    The entries must have been verified. An index that PostgreSQL would not use for its own rows is not compared.
+    `connection` works as the auditor, who may become the log's reader: payload parts are for nobody else. An index that
+    PostgreSQL would not use for its own rows is not compared.
 
     Raises:
-        BrokenError: `Fault.INDEX` if several rows carry one index, `Fault.DERIVED` if an index does not lead to a row,
-            with that of the first entry.
+        BrokenError: for the first row too many or too few; `Fault.DERIVED` if an index on entries does not lead to one,
+            with the index of the first such entry, or else the fault of its table.
     """
-    compared = 0
+    work = _Comparison(connection, log)
     async with connection.transaction():
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        await connection.execute(_QUERIES["only_rows"])
-        totals = await _one(connection, _QUERIES["totals"], log, size)
-        if tuple(totals[:2]) != (size, size * (size - 1) // 2):
-            raise await _hidden(connection, log, size, found=totals[0])
-        for name, number in _INDEXES:
-            await connection.execute(_QUERIES["only_indexes"])
-            (plan,) = await _one(connection, "EXPLAIN (FORMAT JSON) " + _QUERIES[name], log, size)
+        (heads, end), (tiles,) = await work.counted("heads"), await work.counted("tiles")
+        size = max(size, end)
+        complete = sum(size >> TILE_HEIGHT * level for level in range(1, _LEVELS + 1))
+        for table, fault, expected, found in (("heads", Fault.HEAD, 1, heads), ("tiles", Fault.TILE, complete, tiles)):
+            if found != expected:
+                raise _miscounted(table, fault, expected=expected, found=found)
+        totals = await work.counted("entries")
+        if totals[:2] != (size, size * (size - 1) // 2):
+            misplaced = await work.read(_QUERIES["misplaced"], size=size)
+            index = misplaced[0][0] if misplaced else None
+            raise _miscounted("entries", Fault.INDEX, expected=size, found=totals[0], index=index)
+        await work.compare(_ENTRIES, totals, Fault.DERIVED)
+        await work.compare(_CHECKPOINTS, await work.counted("checkpoints"), Fault.CHECKPOINT)
+        if log.reader is not None:
+            await connection.execute(SQL("SET LOCAL ROLE {}").format(Identifier(log.reader)))
+            await work.compare(_PARTS, await work.counted("parts"), Fault.PART)
+    return f"{work.compared} indexes against {work.rows:,} rows"
+
+
+class _Comparison:
+    """The comparison of one log's rows with its indexes, in one transaction. Owned by one call of `check_indexes`."""
+
+    def __init__(self, connection: Connection, log: Log) -> None:
+        self.compared = 0
+        self.rows = 0
+        self._connection = connection
+        self._log = log
+
+    async def counted(self, table: str) -> tuple[int, ...]:
+        """Return how many rows of the log lie in a table, and what else is counted of them."""
+        await self.read(_QUERIES["only_rows"])
+        (totals,) = await self.read(_QUERIES[f"{table}_rows"])
+        self.rows += totals[0]
+        return totals
+
+    async def compare(self, indexes: Sequence[tuple[str, int]], totals: Sequence[int], fault: Fault) -> None:
+        """Check that each index leads to as many rows as were counted."""
+        await self.read(_QUERIES["only_indexes"])
+        for name, number in indexes:
+            ((plan,),) = await self.read("EXPLAIN (FORMAT JSON) " + _QUERIES[name])
             if name not in str(plan):
                 continue
             counted = f"SELECT count(*), coalesce(sum(index), 0) FROM ({_QUERIES[name]}) AS led_to"  # noqa: S608
-            if await _one(connection, counted, log, size) != totals[2 * number : 2 * number + 2]:
-                raise await _misled(connection, log, size, name)
-            compared += 1
-    return f"{compared} indexes against {size:,} rows"
+            (led_to,) = await self.read(counted)
+            if led_to != totals[2 * number : 2 * number + 2]:
+                raise await self._misled(name, fault)
+            self.compared += 1
+
+    async def read(self, query: str, **bounds: int) -> list[tuple[Any, ...]]:
+        """Return the rows of a query about the log."""
+        # The planner must know the numbers: a prepared statement would be planned for any.
+        parameters = {"log_id": self._log.log_id, **bounds}
+        return await (await self._connection.execute(SQL(query), parameters, prepare=False)).fetchall()
+
+    async def _misled(self, name: str, fault: Fault) -> BrokenError:
+        by_index = Counter(await self.read(_QUERIES[name]))
+        await self.read(_QUERIES["only_rows"])
+        by_rows = Counter(await self.read(_QUERIES[name]))
+        differing = [place for (place,) in (by_index - by_rows) + (by_rows - by_index) if place is not None]
+        index = None if fault is Fault.CHECKPOINT else min(differing, default=None)  # of checkpoints, these are sizes
+        expected, found = f"{by_rows.total()} rows", f"{by_index.total()} rows"
+        return BrokenError(fault, where=f"index ledger.{name}", expected=expected, found=found, index=index)
 
 
-async def _hidden(connection: Connection, log: Log, size: int, *, found: int) -> BrokenError:
-    repeated = await (await connection.execute(_QUERIES["repeated"], _bounds(log, size))).fetchone()
-    index = repeated[0] if repeated else None
-    expected = f"{size} rows, as its indexes lead to"
-    return BrokenError(Fault.INDEX, where="ledger.entries", expected=expected, found=f"{found} rows", index=index)
-
-
-async def _misled(connection: Connection, log: Log, size: int, name: str) -> BrokenError:
-    by_index = await _indices(connection, log, size, name)
-    await connection.execute(_QUERIES["only_rows"])
-    by_rows = await _indices(connection, log, size, name)
-    first = min(by_index ^ by_rows, default=None)
-    expected, found = f"{len(by_rows)} entries", f"{len(by_index)} entries"
-    return BrokenError(Fault.DERIVED, where=f"index ledger.{name}", expected=expected, found=found, index=first)
-
-
-async def _indices(connection: Connection, log: Log, size: int, name: str) -> set[int]:
-    cursor = await connection.execute(_QUERIES[name], _bounds(log, size))
-    return {index for (index,) in await cursor.fetchall()}
-
-
-async def _one(connection: Connection, query: str, log: Log, size: int) -> tuple[Any, ...]:
-    # The planner must know the numbers: a prepared statement would be planned for any.
-    row = await (await connection.execute(SQL(query), _bounds(log, size), prepare=False)).fetchone()
-    assert row is not None  # noqa: S101 - an aggregate and a plan are one row
-    return tuple(row)
-
-
-def _bounds(log: Log, size: int) -> dict[str, int]:
-    return {"log_id": log.log_id, "size": size}
+def _miscounted(table: str, fault: Fault, *, expected: int, found: int, index: int | None = None) -> BrokenError:
+    rows = f"{expected} rows, as its indexes lead to"
+    return BrokenError(fault, where=f"ledger.{table}", expected=rows, found=f"{found} rows", index=index)

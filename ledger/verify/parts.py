@@ -13,8 +13,9 @@ from ledger.entry import parse_entry
 from ledger.errors import BrokenError, Fault
 from ledger.event import commitment
 from ledger.queries import load_queries
-from ledger.read import Connection, Log, read_head
+from ledger.read import Connection, Log
 from ledger.sealing import PLAIN, Opener, StoredPart
+from ledger.verify.database_bounds import read_sound_head
 from ledger.verify.rules import Progress
 
 _QUERIES: Final = load_queries("ledger", "verify.sql")
@@ -50,13 +51,19 @@ async def verify_parts(
     Raises:
         BrokenError: (`Fault.PART`) at the first that does not match; carries the index of its entry.
     """
-    size = (await read_head(connection, log.log_id)).size
+    size = (await read_sound_head(connection, log.log_id)).head.size
     checked = entries = sealed = 0
-    latest = -1
+    latest, before = -1, (-1, "")
     for start in range(first, size, _PAGE):
         bounds = {"log_id": log.log_id, "from_index": start, "to_index": min(start + _PAGE, size)}
         cursor = await connection.execute(_QUERIES["parts_with_entries"], bounds, binary=True)
         for index, name, subject, key_id, stored, entry in await cursor.fetchall():
+            where = f"ledger.parts {name}"
+            if name is None or stored is None:
+                raise BrokenError(Fault.PART, where=where, expected="a part with a name", found="NULL", index=index)
+            if (index, name) == before:  # no index has kept the second one out
+                raise BrokenError(Fault.PART, where=where, expected="one part", found="several", index=index)
+            before = index, name
             known = PLAIN if key_id is None else opener
             part = None if known is None else known.open(StoredPart(index, name, subject, key_id, bytes(stored)))
             if part is None:
@@ -67,7 +74,7 @@ async def verify_parts(
             if found != expected:
                 raise BrokenError(
                     Fault.PART,
-                    where=f"ledger.parts {name}",
+                    where=where,
                     expected=expected.hex() if expected else "no part of this name",
                     found=found.hex(),
                     index=index,

@@ -30,9 +30,9 @@ async def blind(world: World, *indexes: str) -> AsyncIterator[None]:
         await world.execute(statement, True, names)
 
 
-async def row_missing_from_index(world: World, random: Random, *, name: str, where: str) -> Tampered:
+async def row_missing_from_index(world: World, random: Random, *, name: str, where: str, log: str = ONE) -> Tampered:
     """A row that its index does not lead to: whoever reads through the index does not see it."""
-    log_id = world.logs[ONE].log_id
+    log_id = world.logs[log].log_id
     query = f"SELECT index FROM saved.entries WHERE log_id = %s AND {where}"  # noqa: S608
     ((index,),) = random.choices(await world.rows(query, log_id))
     await world.execute("DELETE FROM ledger.entries WHERE log_id = %s AND index = %s", log_id, index)
@@ -40,7 +40,30 @@ async def row_missing_from_index(world: World, random: Random, *, name: str, whe
         statement = "INSERT INTO ledger.entries SELECT * FROM saved.entries WHERE log_id = %s AND index = %s"
         await world.execute(statement, log_id, index)
     faults = (Fault.INDEX, Fault.DERIVED) if name == "entries_pkey" else (Fault.DERIVED,)
-    return faulty(*faults, index=index, detail=f"{name} misses entry {index}", all_rows=True)
+    return faulty(*faults, index=index, detail=f"{name} misses entry {index}", log=log, all_rows=True)
+
+
+async def checkpoint_missing_from_index(world: World, random: Random) -> Tampered:
+    """The newest checkpoint or an older one: the log is as if it were not signed so far."""
+    state = world.logs[ONE]
+    size = random.choice((state.signed, random.choice(sorted(state.notes))))
+    await world.execute("DELETE FROM ledger.checkpoints WHERE log_id = %s AND size = %s", state.log_id, size)
+    async with blind(world, "checkpoints_pkey"):
+        statement = "INSERT INTO ledger.checkpoints SELECT * FROM saved.checkpoints WHERE log_id = %s AND size = %s"
+        await world.execute(statement, state.log_id, size)
+    return faulty(Fault.CHECKPOINT, detail=f"checkpoints_pkey misses {size}", all_rows=True)
+
+
+async def part_missing_from_index(world: World, random: Random) -> Tampered:
+    """A part that nobody is shown, or that erasing its person would leave behind."""
+    log_id, name = world.logs[ONE].log_id, random.choice(("parts_pkey", "parts_subject"))
+    query = "SELECT index, name FROM saved.parts WHERE log_id = %s AND subject IS NOT NULL ORDER BY index, name"
+    at = random.choice(await world.rows(query, log_id))
+    await world.execute("DELETE FROM ledger.parts WHERE log_id = %s AND index = %s AND name = %s", log_id, *at)
+    async with blind(world, name):
+        statement = "INSERT INTO ledger.parts SELECT * FROM saved.parts WHERE log_id = %s AND index = %s AND name = %s"
+        await world.execute(statement, log_id, *at)
+    return faulty(Fault.PART, index=at[0], detail=f"{name} misses the part {at}", all_rows=True)
 
 
 async def row_hidden_from_index(world: World, random: Random) -> Tampered:
@@ -54,6 +77,58 @@ async def row_hidden_from_index(world: World, random: Random) -> Tampered:
             index,
         )
     return faulty(Fault.INDEX, index=index, detail=f"a hidden row beside entry {index}", all_rows=True)
+
+
+async def row_hidden_where_no_entry_is(world: World, random: Random) -> Tampered:
+    """A row behind the last entry, or before the first, that no index leads to."""
+    state = world.logs[ONE]
+    index = random.choice((state.size, state.size + random.getrandbits(40), -1 - random.getrandbits(40)))
+    names = "entries_pkey", "entries_control", "entries_control_key", "entries_trigger", "entries_erasure"
+    async with blind(world, *names):
+        await world.execute(
+            "INSERT INTO ledger.entries SELECT log_id, %s, entry, leaf, type, key, is_control "
+            "FROM saved.entries WHERE log_id = %s AND index = %s",
+            index, state.log_id, random.randrange(state.size),
+        )  # fmt: skip
+    return faulty(Fault.INDEX, index=index, detail=f"a hidden row at {index}", all_rows=True)
+
+
+async def head_hidden_from_index(world: World, random: Random) -> Tampered:
+    log_id, size = world.logs[ONE].log_id, random.randrange(1000)
+    async with blind(world, "heads_pkey"):
+        await world.execute(
+            "INSERT INTO ledger.heads SELECT log_id, %s, last, frontier, control_index, recorded_at "
+            "FROM saved.heads WHERE log_id = %s",
+            size,
+            log_id,
+        )
+    return faulty(Fault.HEAD, detail=f"a hidden head of {size}", all_rows=True)
+
+
+async def tile_hidden_from_index(world: World, random: Random) -> Tampered:
+    log_id, tile = world.logs[ONE].log_id, random.choice((0, 1, 2, 10**6))
+    level = random.choice((0, 1))
+    async with blind(world, "tiles_pkey"):
+        statement = "INSERT INTO ledger.tiles VALUES (%s, %s, %s, %s, NULL)"
+        await world.execute(statement, log_id, level, tile, random.randbytes(32 * TILE_WIDTH))
+    return faulty(Fault.TILE, detail=f"a hidden tile {tile} of level {level}", all_rows=True)
+
+
+async def checkpoint_hidden_from_index(world: World, random: Random) -> Tampered:
+    size = random.choice((*world.logs[ONE].notes, random.getrandbits(40)))
+    async with blind(world, "checkpoints_pkey"):
+        statement = "INSERT INTO ledger.checkpoints VALUES (%s, %s, %s)"
+        await world.execute(statement, world.logs[ONE].log_id, size, random.randbytes(200))
+    return faulty(Fault.CHECKPOINT, detail=f"a hidden checkpoint of {size}", all_rows=True)
+
+
+async def part_hidden_from_index(world: World, random: Random) -> Tampered:
+    (index, name, *_), _ = await _two_parts(world, random)
+    index = random.choice((index, place(random, world.logs[ONE]), -5, 10**6))
+    async with blind(world, "parts_pkey", "parts_subject"):
+        statement = "INSERT INTO ledger.parts (log_id, index, name, sealed) VALUES (%s, %s, %s, %s)"
+        await world.execute(statement, world.logs[ONE].log_id, index, name, random.randbytes(50))
+    return faulty(Fault.PART, index=index, detail=f"a hidden part {name} of entry {index}", all_rows=True)
 
 
 async def tile_deleted(world: World, random: Random) -> Tampered:
@@ -135,6 +210,7 @@ _INDEXED: Final = {
     "entries_control": "is_control",
     "entries_control_key": "is_control",
     "entries_trigger": "type IN ('trigger.received', 'commit.settled')",
+    "entries_erasure": "type = 'payload.erased'",
 }
 
 BESIDE: Final[dict[str, Tampering]] = {
@@ -150,10 +226,20 @@ BESIDE: Final[dict[str, Tampering]] = {
             part_cut,
             part_added,
             row_hidden_from_index,
+            row_hidden_where_no_entry_is,
+            head_hidden_from_index,
+            tile_hidden_from_index,
+            checkpoint_hidden_from_index,
+            part_hidden_from_index,
+            checkpoint_missing_from_index,
+            part_missing_from_index,
         )
     },
     **{
         f"row_missing_from_{name}": partial(row_missing_from_index, name=name, where=where)
         for name, where in _INDEXED.items()
     },
+    "row_missing_from_entries_anchor": partial(
+        row_missing_from_index, name="entries_anchor", where="type = 'logs.anchored'", log="system"
+    ),
 }

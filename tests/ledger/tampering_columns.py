@@ -6,6 +6,7 @@ A column that verification does not look at is in `tampering_limits.py`, with th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
@@ -130,6 +131,14 @@ async def origin(world: World, random: Random) -> Tampered:
     return faulty(Fault.ANCHOR, index=0, detail=f"the log's origin is {changed}", log="system")
 
 
+async def tenant(world: World, random: Random, *, changed: Callable[[Random], UUID | None]) -> Tampered:
+    log, to = random.choice(("one", "other", "system")), changed(random)
+    if log == "system" and to is None:
+        log = "one"
+    await world.execute("UPDATE ledger.logs SET tenant = %s WHERE log_id = %s", to, world.logs[log].log_id)
+    return faulty(Fault.DERIVED, detail=f"{log} belongs to {to}", log=log)
+
+
 async def checkpoint_of_other(world: World, random: Random) -> Tampered:
     state, other = world.logs["one"], world.logs["other"]
     size = random.choice(sorted(state.notes))
@@ -181,6 +190,7 @@ COLUMNS: Final[dict[tuple[str, str], Tampering]] = {
     ("checkpoints", "log_id"): checkpoint_of_other,
     **_values("logs", Fault.HEAD, columns=("log_id",)),
     ("logs", "origin"): origin,
+    ("logs", "tenant"): partial(tenant, changed=lambda random: UUID(int=random.getrandbits(128))),
     ("parts", "log_id"): part_log,
     ("parts", "index"): part_index,
     ("parts", "name"): partial(part_value, column="name"),

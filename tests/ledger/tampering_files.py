@@ -19,11 +19,13 @@ from ledger.read import Log
 from ledger.sequence import Row
 from ledger.tiles import TILE_WIDTH, bundle_path, format_bundle, tile_path
 from ledger.verify.directory import verify_directory
+from ledger.verify.effort import Effort
 from tests.ledger.logs import KEY, ORIGIN, OTHER_ORIGIN, SIGNER, rows_of, signed, write_directory
 from tests.ledger.standalone import standalone
-from tests.ledger.tampering import EXACT, FAST, Instance, LogState, Tampered, Told, faulty, seeded
+from tests.ledger.tampering import EFFORTS, EXACT, Instance, LogState, Tampered, Told, effort_of, faulty, seeded
 from tests.ledger.tampering_columns import fault_of, flipped, place
 from tests.ledger.tampering_history import relinked, retold
+from tests.ledger.tampering_kernel import counted_pages
 
 SIZE: Final = 544
 HELD_SIZES: Final = (90, 256, 401)
@@ -69,11 +71,11 @@ class Export:
             if name not in found or found[name].read_bytes() != data:
                 self.write(name, data)
 
-    def told(self, tampered: Tampered, random: Random) -> Told:
+    def told(self, tampered: Tampered, *, effort: Effort = EXACT) -> Told:
         """Return what our verifier says; the other one must refuse too, if no checkpoint from elsewhere is needed."""
         told = Told(None)
         try:
-            verify_directory(self.path, [KEY], held=tampered.held, effort=random.choice((EXACT, FAST)))
+            verify_directory(self.path, [KEY], held=tampered.held, effort=effort)
         except BrokenError as error:
             told = Told(error.fault, error.index, str(error))
         except FormatError as error:
@@ -283,8 +285,11 @@ FILES: Final[dict[str, FileTampering]] = {
 
 def run_file_instance(export: Export, name: str, number: int) -> Instance:
     """Do the `number`-th tampering of a class, the same in every run, look what verification says, and undo it."""
-    random = seeded(f"{name} {number}")
-    tampered = FILES[name](export, random)
-    told = export.told(tampered, random)
+    effort = effort_of(number)
+    tampered = FILES[name](export, seeded(f"{name} {number}"))
+    with counted_pages() as accepted:
+        told = export.told(tampered, effort=EFFORTS[effort])
     export.restore()
-    return Instance(name=name, number=number, tampered=tampered, told=told)
+    return Instance(
+        name=name, number=number, tampered=tampered, told=told, effort=effort, pages_accepted=accepted.pages
+    )

@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Final
 
 NOT_COVERED: Final[dict[tuple[str, str], str]] = {
-    ("logs", "tenant"): "whose log it is to the gateway; the origin, which every entry carries, is not changed by it",
     ("logs", "reader"): "the role that may read the log: a right, not a content; parts cannot be verified without it",
     (
         "parts",
@@ -28,10 +27,13 @@ NOT_COVERED: Final[dict[tuple[str, str], str]] = {
         "what guards check; a function of the entries, and compared with them by `verify --deep`",
     ),
     **dict.fromkeys(
-        (("confirmations", "log_id"), ("confirmations", "size"), ("confirmations", "server_started_at")),
-        "whether the signer has seen the log since the server started: about the server, not about the log. A false "
-        "one lets a restored log take entries until the signer's next round, which compares it with its own note",
+        [("confirmations", name) for name in ("log_id", "size", "server_started_at", "entries_file", "written_in")],
+        "whether the signer has seen the log in this database, since the server started: about the server, not about "
+        "the log. A false one lets a restored log take entries until the signer's next round, which compares it with "
+        "its own note",
     ),
+    ("confirmed_logs", "log_id"): "a view: which rows of `confirmations` hold here and now; whoever replaces it, or "
+    "forges such a row, does no more than that",
     **dict.fromkeys(
         (("erased_subjects", "log_id"), ("erased_subjects", "subject")),
         "whose parts are not shown. A false row hides parts, as deleting them would; a missing one shows what was not "

@@ -89,7 +89,7 @@ async def test_a_clean_log_verifies(
         [keys.verifier_key(log.origin)],
         effort=effort,
         progress=lambda done, of: told.append((done, of)),
-        clock=iter([0.0, 2.0]).__next__,
+        clock=iter([1.0, 3.0]).__next__,
     )
     assert (report.origin, report.size, report.signed_size, report.checkpoints) == (log.origin, len(rows), SIGNED, 3)
     assert report.root == head_of(rows).frontier.root()
@@ -202,6 +202,10 @@ TAMPERINGS = [
             ("control_index", "control_index = control_index - 1"),
             ("recorded_at", "recorded_at = recorded_at + interval '1 microsecond'"),
             ("recorded_at", "recorded_at = NULL"),
+            ("recorded_at", "recorded_at = 'infinity'"),
+            ("recorded_at", "recorded_at = '-infinity'"),
+            ("recorded_at", "recorded_at = '20000-01-01'"),
+            ("recorded_at", "recorded_at = (to_char(recorded_at, 'YYYY-MM-DD HH24:MI:SS.US') || ' BC')::timestamptz"),
         )
     ),
     Tampering("UPDATE ledger.logs SET origin = 'else/1' {log}", Fault.SIGNATURE, "ledger.checkpoints size 700"),

@@ -81,6 +81,16 @@ class Stored:
         return caught.value.fault, caught.value.index, caught.value.where, str(caught.value)
 
 
+def loosen(database: str) -> None:
+    """Drop what keeps no bytes, or NULL, out of tiles and entries, as an owner can."""
+    with psycopg.connect(database) as owner:
+        owner.execute("ALTER TABLE ledger.tiles DROP CONSTRAINT tiles_root_check, ALTER hashes DROP NOT NULL")
+        owner.execute(
+            "ALTER TABLE ledger.entries "
+            "DROP CONSTRAINT entries_leaf_check, ALTER entry DROP NOT NULL, ALTER leaf DROP NOT NULL"
+        )
+
+
 class StoppedError(Exception):
     """What stops the work in the middle."""
 
@@ -115,11 +125,18 @@ async def test_however_the_work_is_done_a_clean_log_is_clean(stored: Stored) -> 
         ("UPDATE ledger.tiles SET hashes = sha256(hashes) || substr(hashes, 33) WHERE tile = 6", Fault.TILE, None),
         ("UPDATE ledger.heads SET control_index = 1 WHERE size = 2300", Fault.HEAD, None),
         ("UPDATE ledger.checkpoints SET note = '' WHERE size = 1000", Fault.CHECKPOINT, None),
+        # What no constraint keeps out any more. An entry behind which a segment begins, and one of the tree's edge.
+        ("UPDATE ledger.tiles SET root = '' WHERE tile = 6", Fault.DERIVED, None),
+        ("UPDATE ledger.tiles SET hashes = NULL WHERE tile = 6", Fault.TILE, None),
+        ("UPDATE ledger.entries SET entry = NULL WHERE index = 1023", Fault.ENTRY, 1_023),
+        ("UPDATE ledger.entries SET leaf = NULL WHERE index = 2299", Fault.DERIVED, 2_299),
+        ("UPDATE ledger.entries SET leaf = '' WHERE index = 2299", Fault.DERIVED, 2_299),
     ],
 )
 async def test_however_the_work_is_done_the_same_fault_is_named(
     stored: Stored, statement: str, fault: Fault, index: int | None
 ) -> None:
+    loosen(stored.database)
     change(stored.database, statement)
     found = [await stored.broken(effort=effort) for effort in EFFORTS]
     assert found[0] == found[1] == found[2]
@@ -148,6 +165,14 @@ async def test_a_control_index_that_points_behind_the_prefix_wrongly_is_found(st
     assert (await stored.broken(since=stored.note(SIZE - 252)))[0] is Fault.HEAD
     change(stored.database, "UPDATE ledger.heads SET control_index = 5 WHERE log_id = %s", stored.log.log_id)
     assert (await stored.broken(since=stored.note(1_000)))[0] is Fault.HEAD
+
+
+async def test_null_where_tiles_prove_a_prefix_is_a_fault(stored: Stored) -> None:
+    loosen(stored.database)
+    change(stored.database, "UPDATE ledger.entries SET entry = NULL WHERE index = 2047")
+    assert (await stored.broken(since=stored.note(2_048)))[:2] == (Fault.ENTRY, 2_047)
+    change(stored.database, "UPDATE ledger.tiles SET hashes = NULL, root = NULL WHERE tile = 2")
+    assert (await stored.broken(since=stored.note(1_000)))[0] is Fault.TILE
 
 
 @pytest.mark.parametrize("size", [1, 300, 1_000, 2_048, 2_200])
