@@ -62,6 +62,7 @@ class LogDirectory:
     def files(self) -> set[str]:
         """
         Return the paths of all files, relative to the directory, with `/` between their parts.
+        Links to folders are among them: what lies behind one is not looked at, and must not seem to have been.
 
         Raises:
             UnreadableError: if there is no such directory, or it cannot be read.
@@ -72,8 +73,8 @@ class LogDirectory:
             skip = len(os.path.join(self.root, ""))  # noqa: PTH118 - paths as objects take longer than all the reading
             return {
                 _text(f"{folder}/{name}"[skip:])
-                for folder, _, names in os.walk(self.root, onerror=_raise)
-                for name in names
+                for folder, folders, names in os.walk(self.root, onerror=_raise)
+                for name in (*names, *(found for found in folders if Path(folder, found).is_symlink()))
             }
         except OSError as error:
             raise unreadable(self.root, error) from error

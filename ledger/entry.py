@@ -19,10 +19,11 @@ from uuid import UUID
 from ledger import canonical
 from ledger.canonical import Json
 from ledger.errors import FormatError
-from ledger.event import GROUP_EVENTS_MAX
+from ledger.event import ACTOR_FORM, GROUP_EVENTS_MAX, KEY_FORM, PART_NAME_FORM, TYPE_FORM
 
 ENTRY_SIZE_BYTES_MAX: Final = 65_535
 ORIGIN_LENGTH_MAX: Final = 255
+ORIGIN_FORM: Final = re.compile(rf"[!#-*,-\[\]-~]{{1,{ORIGIN_LENGTH_MAX}}}")
 FIRST_PREVIOUS: Final = bytes(32)
 """`previous` of the entry at index 0."""
 
@@ -94,7 +95,7 @@ def check_origin(origin: str) -> None:
     Raises:
         FormatError: otherwise.
     """
-    if not re.fullmatch(r"[!#-*,-\[\]-~]{1,255}", origin):
+    if not ORIGIN_FORM.fullmatch(origin):
         raise FormatError(
             "log origin",
             expected="1 to 255 printable ASCII characters, no space, plus, quote or backslash",
@@ -107,7 +108,7 @@ def parse_entry(data: bytes) -> Entry:
     Return the entry that `data` is, to the byte.
 
     Raises:
-        FormatError: if `data` is not canonical JSON of exactly the members of an entry.
+        FormatError: if `data` is not canonical JSON of exactly the members of an entry, each of its form.
     """
     if len(data) > ENTRY_SIZE_BYTES_MAX:
         raise FormatError("entry", expected=f"at most {ENTRY_SIZE_BYTES_MAX} bytes", found=f"{len(data)} bytes")
@@ -122,8 +123,9 @@ def parse_entry(data: bytes) -> Entry:
     version = _count(event["version"], "event.version")
     if version < 1:
         raise FormatError("event.version", expected="1 or more", found=version)
+    check_origin(log := _text(entry["log"], "log"))
     return Entry(
-        log=_text(entry["log"], "log"),
+        log=log,
         index=_count(entry["index"], "index"),
         previous=_hash(entry["previous"], "previous"),
         recorded_at=canonical.parse_time(_text(entry["recorded_at"], "recorded_at")),
@@ -131,10 +133,10 @@ def parse_entry(data: bytes) -> Entry:
         branch=_branch(group["branch"]),
         of=of,
         position=position,
-        type=_text(event["type"], "event.type"),
+        type=_of_form(TYPE_FORM, event["type"], "event.type", "family.verb_in_past_tense"),
         version=version,
-        key=_text(event["key"], "event.key"),
-        actor=_text(event["actor"], "event.actor"),
+        key=_of_form(KEY_FORM, event["key"], "event.key", "1 to 2,000 printable ASCII characters, no space"),
+        actor=_of_form(ACTOR_FORM, event["actor"], "event.actor", "32 hex digits or 'system'"),
         occurred_at=canonical.parse_time(_text(event["occurred_at"], "event.occurred_at")),
         data=_object(event["data"], "event.data"),
         parts=_parts(event["parts"]),
@@ -158,6 +160,13 @@ def _text(value: Json, what: str) -> str:
     if not isinstance(value, str):
         raise FormatError(what, expected="a string", found=value)
     return value
+
+
+def _of_form(form: re.Pattern[str], value: Json, what: str, expected: str) -> str:
+    text = _text(value, what)
+    if not form.fullmatch(text):
+        raise FormatError(what, expected=expected, found=text)
+    return text
 
 
 def _count(value: Json, what: str) -> int:
@@ -198,7 +207,8 @@ def _parts(value: Json) -> dict[str, bytes]:
     for pair in value:
         if not isinstance(pair, list) or len(pair) != 2:
             raise FormatError("event.parts", expected="[name, hash] pairs", found=pair)
-        parts[_text(pair[0], "part name")] = _hash(pair[1], "part commitment")
+        name = _of_form(PART_NAME_FORM, pair[0], "part name", "a lower-case word of at most 63 characters")
+        parts[name] = _hash(pair[1], "part commitment")
     if list(parts) != sorted(parts) or len(parts) != len(value):
         raise FormatError("event.parts", expected="names sorted and unique", found=value)
     return parts

@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import NamedTuple, cast
 
 from ledger import canonical
-from ledger.entry import ENTRY_SIZE_BYTES_MAX, Entry, parse_entry
-from ledger.event import GROUP_EVENTS_MAX
+from ledger.entry import ENTRY_SIZE_BYTES_MAX, ORIGIN_FORM, Entry, parse_entry
+from ledger.event import ACTOR_FORM, GROUP_EVENTS_MAX, KEY_LENGTH_MAX, PART_NAME_FORM, TYPE_FORM
 
 
 class Envelope(NamedTuple):
@@ -41,17 +41,26 @@ class Envelope(NamedTuple):
 
 
 _TIME = rb"[0-9]{4}-[01][0-9]-[0-3][0-9]T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{6}Z"
-_TEXT = rb"[ !#-\[\]-~]*"  # what JSON spells as itself, in ASCII
+_KEY = rb"[!#-\[\]-~]{1,%d}" % KEY_LENGTH_MAX  # of `KEY_FORM`, what JSON spells as itself
 _COUNT = rb"(?:0|[1-9][0-9]{0,14})"
-_PART = rb'\["[a-z][a-z0-9_]*","[0-9a-f]{64}"\]'
+_PART = rb'\["%b","[0-9a-f]{64}"\]' % PART_NAME_FORM.pattern.encode()
 _UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 _ENTRY = re.compile(
-    rb'\{"event":\{"actor":"%(text)b","data":(\{.*\}),"key":"(%(text)b)","occurred_at":"(%(time)b)",'
-    rb'"parts":(\[(?:%(part)b(?:,%(part)b)*)?\]),"type":"(%(text)b)","version":[1-9][0-9]{0,14}\},'
+    rb'\{"event":\{"actor":"(?:%(actor)b)","data":(\{.*\}),"key":"(%(key)b)","occurred_at":"(%(time)b)",'
+    rb'"parts":(\[(?:%(part)b(?:,%(part)b)*)?\]),"type":"(%(type)b)","version":[1-9][0-9]{0,14}\},'
     rb'"group":\{"branch":"(then|else)","id":"(%(uuid)b)","of":(%(count)b),"position":(%(count)b)\},'
-    rb'"index":(%(count)b),"log":"(%(text)b)","previous":"([0-9a-f]{64})","recorded_at":"(%(time)b)"\}'
-    % {b"text": _TEXT, b"time": _TIME, b"part": _PART, b"uuid": _UUID, b"count": _COUNT}
+    rb'"index":(%(count)b),"log":"(%(origin)b)","previous":"([0-9a-f]{64})","recorded_at":"(%(time)b)"\}'
+    % {
+        b"actor": ACTOR_FORM.pattern.encode(),
+        b"key": _KEY,
+        b"type": TYPE_FORM.pattern.encode(),
+        b"origin": ORIGIN_FORM.pattern.encode(),
+        b"time": _TIME,
+        b"part": _PART,
+        b"uuid": _UUID,
+        b"count": _COUNT,
+    }
 )
 _PART_NAME = re.compile(rb'\["([a-z0-9_]+)"')
 

@@ -34,10 +34,11 @@ CONTROL_FAMILIES: Final = frozenset({"policy", "access_rule", "contract", "catal
 _BEFORE_DATA: Final = b'{"event":{"data":'
 _AFTER_DATA: Final = b"}}"
 
-_TYPE = re.compile(r"[a-z][a-z_]*\.[a-z][a-z_]*")
-_KEY = re.compile(r"[!-~]+")
-_ACTOR = re.compile(r"[0-9a-f]{32}|system")
-_PART_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+TYPE_FORM: Final = re.compile(r"[a-z][a-z_]*\.[a-z][a-z_]*")
+KEY_FORM: Final = re.compile(rf"[!-~]{{1,{KEY_LENGTH_MAX}}}")
+ACTOR_FORM: Final = re.compile(r"[0-9a-f]{32}|system")
+PART_NAME_FORM: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
+"""The forms of an event's texts: what is prepared has them, and an entry that has others is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,15 +137,15 @@ def prepare(event: Event) -> PreparedEvent:
 
 
 def _check_members(event: Event) -> None:
-    if not _TYPE.fullmatch(event.type):
+    if not TYPE_FORM.fullmatch(event.type):
         raise FormatError("event type", expected="family.verb_in_past_tense", found=event.type)
     if type(event.version) is not int or event.version < 1:
         raise FormatError("event version", expected="a whole number from 1", found=event.version)
-    if not _KEY.fullmatch(event.key):
-        raise FormatError("event key", expected="printable ASCII without spaces (ledger.keys)", found=event.key)
     if len(event.key) > KEY_LENGTH_MAX:
         raise LimitExceededError(f"key of event {event.type}, bytes", found=len(event.key), limit=KEY_LENGTH_MAX)
-    if not _ACTOR.fullmatch(event.actor):
+    if not KEY_FORM.fullmatch(event.key):
+        raise FormatError("event key", expected="printable ASCII without spaces (ledger.keys)", found=event.key)
+    if not ACTOR_FORM.fullmatch(event.actor):
         raise FormatError("event actor", expected="32 hex digits or 'system'", found=event.actor)
     if not isinstance(event.data, Mapping):
         raise FormatError("event data", expected="an object", found=event.data)
@@ -155,11 +156,11 @@ def _check_parts(parts: tuple[Part, ...]) -> None:
     if len(set(names)) != len(names):
         raise FormatError("event parts", expected="names unique in the event", found=names)
     for part in parts:
-        if not _PART_NAME.fullmatch(part.name):
+        if not PART_NAME_FORM.fullmatch(part.name):
             raise FormatError("part name", expected="a lower-case word of at most 63 characters", found=part.name)
         if len(part.salt) != SALT_SIZE_BYTES:
             raise FormatError(f"salt of part {part.name}", expected="32 random bytes", found=f"{len(part.salt)} bytes")
-        if part.subject is not None and not _ACTOR.fullmatch(part.subject):
+        if part.subject is not None and not ACTOR_FORM.fullmatch(part.subject):
             raise FormatError(f"subject of part {part.name}", expected="an actor", found=part.subject)
 
 

@@ -73,9 +73,9 @@ def evidence_json(evidence: Evidence) -> dict[str, object]:
 def _entry_lines(proven: ProvenEntry) -> Iterator[str]:
     entry = proven.entry
     yield f"entry      {entry.index:,}, recorded {format_time(entry.recorded_at)}: {one_line(_words(proven))}"
-    yield f"           by {_actor(proven)}"
+    yield f"           by {one_line(_actor(proven))}"
     for part in proven.parts:
-        yield f"           {part.name}: {_shown(part)}"
+        yield f"           {one_line(part.name)}: {_shown(part)}"
 
 
 def _words(proven: ProvenEntry) -> str:
@@ -103,9 +103,9 @@ def _actor(proven: ProvenEntry) -> str:
         return actor if actor == "system" else f"{actor} (who that is, is not disclosed)"
     try:
         named = json.loads(principal.payload)["sub"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return actor
-    return f"{one_line(str(named))}, actor {actor}"
+    return f"{named}, actor {actor}"
 
 
 def _shown(part: Part) -> str:

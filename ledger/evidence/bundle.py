@@ -19,7 +19,6 @@ believed here; `check.py` does the checking.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -27,7 +26,7 @@ from typing import Final
 from ledger.encoding import format_base64, parse_base64, parse_decimal
 from ledger.entry import ENTRY_SIZE_BYTES_MAX
 from ledger.errors import FormatError
-from ledger.event import SALT_SIZE_BYTES, Part
+from ledger.event import PART_NAME_FORM, SALT_SIZE_BYTES, Part
 from ledger.evidence.scope import Scope, format_scope, parse_scope
 from ledger.merkle import HASH_SIZE_BYTES, split_hashes
 from ledger.note import NOTE_SIZE_BYTES_MAX
@@ -39,7 +38,8 @@ BUNDLE_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 ENTRIES_MAX: Final = 10_000
 STAMP_SIZE_BYTES_MAX: Final = 65_536
 
-_PART_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_COMMITMENT_SIZE_BYTES_MIN: Final = len('["a","",') + 2 * HASH_SIZE_BYTES + len("]")
+"""What an entry has for each of its parts: so many bytes bound how many can be disclosed beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class BundledEntry:
         if not 0 < len(self.entry) <= ENTRY_SIZE_BYTES_MAX or b"\n" in self.entry:
             expected = f"an entry of 1 to {ENTRY_SIZE_BYTES_MAX} bytes on one line"
             raise FormatError("evidence entry", expected=expected, found=f"{len(self.entry)} bytes")
-        if names != sorted(set(names)) or not all(map(_PART_NAME.fullmatch, names)):
+        if names != sorted(set(names)) or not all(map(PART_NAME_FORM.fullmatch, names)):
             raise FormatError("evidence parts", expected="names, sorted and unique", found=names)
         if any(len(part.salt) != SALT_SIZE_BYTES for part in self.parts):
             raise FormatError("evidence parts", expected=f"salts of {SALT_SIZE_BYTES} bytes", found=names)
@@ -154,7 +154,11 @@ def _parse_section(lines: _Lines) -> Section:
             raise FormatError("evidence", expected=f"at most {ENTRIES_MAX} entries", found="more")
         entry = lines.rest("entry")
         parts: list[Part] = []
+        parts_max = len(entry) // _COMMITMENT_SIZE_BYTES_MIN
         while lines.begins(b"part "):
+            if len(parts) == parts_max:
+                expected = f"no more parts than an entry of {len(entry)} bytes commits to: at most {parts_max}"
+                raise FormatError("evidence parts", expected=expected, found="more")
             parts.append(_parse_part(lines.text("part")))
         entries.append(BundledEntry(entry=entry, parts=tuple(parts)))
     proof = parse_base64(lines.text("proof"), what="evidence proof")

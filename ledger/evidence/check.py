@@ -9,7 +9,9 @@ The steps, in order; the first that fails names the fault:
 3. every disclosed payload part is the one that its entry commits to;
 4. the entries and the proof lead to the signed root, and the proof has exactly the hashes that it needs;
 5. the entries are what the scope says (`scope.py`);
-6. the section of the system log keeps the same rules, and its entry records size and root of the first checkpoint.
+6. the section of the installation's system log keeps the same rules, and its entry records size and root of the first
+   checkpoint;
+7. each time stamp is over the checkpoint above it, by an authority that the caller pinned, if there is one.
 
 Guarantee: what `check_evidence` returns was signed by the log, and what it calls complete is complete.
 """
@@ -21,10 +23,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ledger.anchoring.anchors import Anchor, parse_anchor
-from ledger.anchoring.judging import NOT_ANCHORED, Anchoring, AnchoringKind, Pinned, judge_anchoring
+from ledger.anchoring.judging import NOT_ANCHORED, Anchoring, AnchoringKind, Pinned, judge_anchoring, stamped_note
+from ledger.anchoring.timestamp import check_stamp
 from ledger.checkpoint import Checkpoint
+from ledger.continuation import is_or_succeeds, system_origin_beside
 from ledger.entry import Entry, parse_entry
-from ledger.errors import BrokenError, Fault, FormatError
+from ledger.errors import BrokenError, Fault, FormatError, LimitExceededError
 from ledger.event import Part, commitment
 from ledger.evidence.bundle import Bundle, BundledEntry, Section, is_bundle, parse_bundle
 from ledger.evidence.multiproof import root_from
@@ -35,12 +39,6 @@ from ledger.verify.rules import read_checkpoint
 
 NOBODY: Final = Pinned()
 """Nobody pinned: nothing is anchored."""
-
-_SYSTEM: Final = "/system"
-"""
-How the origin of a system log ends (FORMATS, "Names"). Whoever has named such a key has every anchor checked: what the
-anchor itself says of its origin could be changed, to have it passed over.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +82,19 @@ def check_evidence(data: bytes, keys: Sequence[VerifierKey], *, pinned: Pinned =
     coverage = check_scope(bundle.scope, [proven.entry for proven in entries], size=checkpoint.size)
     unchecked = _strangers(bundle.section.checkpoint, keys, pinned)
     anchor: Anchor | None = None
-    if bundle.anchor is not None and not any(key.name.endswith(_SYSTEM) for key in keys):
-        unchecked.append(f"the anchor in the log {_origin(bundle.anchor)}: name its key, too")
+    # By the origin that the log has signed: what the anchor says of its own could be changed, to have it passed over.
+    system = system_origin_beside(checkpoint.origin)
+    if bundle.anchor is not None and not any(is_or_succeeds(key.name, first=system) for key in keys):
+        unchecked.append(f"the anchor in the log {system}: name its key, too")
     elif bundle.anchor is not None:
         anchor = _check_anchor(bundle.anchor, checkpoint, keys)
         unchecked += _strangers(bundle.anchor.checkpoint, keys, pinned)
     for section in (bundle.section, bundle.anchor):
         if section is not None and section.stamp is not None and not pinned.stamp_roots:
             unchecked.append(f"the time stamp on the checkpoint of {_origin(section)}: name the authority's root, too")
+    for section in (bundle.section, bundle.anchor if anchor is not None else None):
+        if section is not None and section.stamp is not None and pinned.stamp_roots:
+            _check_stamp(section.stamp, section.checkpoint, pinned)
     return Evidence(
         scope=bundle.scope,
         checkpoint=checkpoint,
@@ -184,7 +187,10 @@ def _check_parts(entry: Entry, parts: Sequence[Part], *, where: str) -> None:
 
 
 def _check_anchor(section: Section, checkpoint: Checkpoint, keys: Sequence[VerifierKey]) -> Anchor:
-    _, proven = _check_section(section, keys, where="anchor")  # 6
+    signed, proven = _check_section(section, keys, where="anchor")  # 6
+    system = system_origin_beside(checkpoint.origin)
+    if not is_or_succeeds(signed.origin, first=system):
+        raise BrokenError(Fault.ANCHOR, where="anchor", expected=f"the system log {system}", found=signed.origin)
     try:
         anchors = [parse_anchor(one.entry) for one in proven]
     except FormatError as error:
@@ -196,6 +202,14 @@ def _check_anchor(section: Section, checkpoint: Checkpoint, keys: Sequence[Verif
         found = f"{len(anchors)}, of {anchor.origin} at size {anchor.size} with the root {anchor.root.hex()}"
         raise BrokenError(Fault.ANCHOR, where="anchor", expected=expected, found=found, index=anchor.index)
     return anchor
+
+
+def _check_stamp(token: bytes, note: bytes, pinned: Pinned) -> None:
+    """Check a time stamp, also one that is not needed because the anchor is vouched for."""
+    try:
+        check_stamp(token, stamped_note(note), roots=pinned.stamp_roots, policy=pinned.stamp_policy)  # 7
+    except (FormatError, LimitExceededError) as error:
+        raise BrokenError(Fault.STAMP, where="time stamp", expected="a time-stamp token", found=error) from error
 
 
 def _judge(

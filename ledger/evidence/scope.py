@@ -17,7 +17,6 @@ Guarantee: `check_scope` calls complete only what nobody could have left somethi
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -27,12 +26,11 @@ from ledger import canonical
 from ledger.canonical import Json, format_time, parse_time
 from ledger.entry import Entry
 from ledger.errors import BrokenError, Fault, FormatError
+from ledger.event import KEY_FORM
 from ledger.events import CommitDecided, CommitSettled
 
 RULE_FAMILIES: Final = ("access_rule", "policy")
 """The control entries that judge; catalogs, keys and tenants do not."""
-
-_KEY = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +101,11 @@ def parse_scope(text: str) -> Scope:
     """
     scope: Scope | None = None
     match text.split(" "):
-        case ["decision", group_id, *keys] if len(keys) <= 1 and all(map(_KEY.fullmatch, keys)):
+        case ["decision", group_id, *keys] if len(keys) <= 1 and all(map(KEY_FORM.fullmatch, keys)):
             scope = DecisionScope(group_id=_parse_group_id(group_id), key=keys[0] if keys else None)
-        case ["table", key] if _KEY.fullmatch(key):
+        case ["table", key] if KEY_FORM.fullmatch(key):
             scope = TableScope(key=key)
-        case ["table", key, since, until] if _KEY.fullmatch(key):
+        case ["table", key, since, until] if KEY_FORM.fullmatch(key):
             scope = TableScope(key=key, period=Period(since=since, until=until))
         case ["period", since, until]:
             scope = PeriodScope(period=Period(since=since, until=until))

@@ -18,7 +18,7 @@ from ledger import canonical
 from ledger.doorbell import CHANNEL
 from ledger.entry import parse_entry
 from ledger.queries import load_queries
-from ledger.read import Connection, Log, read_entries, read_head
+from ledger.read import Connection, Log, read_entry, read_head
 from ledger.verify.rules import Progress
 
 QUERIES: Final = load_queries("ledger", "look.sql")
@@ -110,7 +110,7 @@ async def follow(connection: Connection, log: Log, wanted: Wanted, *, from_index
                 yield found
         if end < size:
             return  # what comes now is too late
-        at = size
+        at = max(at, size)  # the caller may wait for what is not there yet
         async for _ in connection.notifies(timeout=POLL_S, stop_after=1):
             pass
 
@@ -121,11 +121,12 @@ async def first_index_at(connection: Connection, log_id: int, time: datetime, *,
 
     Raises:
         FormatError: if an entry on the way is corrupt.
+        BrokenError: if one is missing.
     """
     low, high = 0, size
     while low < high:
         middle = (low + high) // 2
-        (entry,) = await read_entries(connection, log_id, from_index=middle, to_index=middle + 1)
+        entry = await read_entry(connection, log_id, middle)
         if parse_entry(entry).recorded_at < time:
             low = middle + 1
         else:

@@ -35,9 +35,10 @@ SPANS: Final = 14
 LEVELS_MAX: Final = 32
 ESCAPES: Final = b'"\\bfnrt'
 NULL: Final = 0xFFFFFFFF
-QUOTE, BACKSLASH, COMMA, OPEN, CLOSE, OPEN_LIST, CLOSE_LIST, MINUS, ZERO, NINE, COLON, LETTER_U = b'"\\,{}[]-09:u'
+QUOTE, BACKSLASH, COMMA, OPEN, CLOSE, OPEN_LIST, CLOSE_LIST, MINUS, ZERO, NINE, COLON, DOT, PLUS = b'"\\,{}[]-09:.+'
 
 _ACTOR: Final = np.frombuffer(b'{"event":{"actor":"', dtype=np.uint8)
+_SYSTEM: Final = np.frombuffer(b'system"', dtype=np.uint8)
 _DATA: Final = np.frombuffer(b',"data":', dtype=np.uint8)
 _KEY: Final = np.frombuffer(b',"key":"', dtype=np.uint8)
 _OCCURRED: Final = np.frombuffer(b',"occurred_at":"', dtype=np.uint8)
@@ -65,6 +66,9 @@ _SHORT: Final = np.frombuffer(ESCAPES, dtype=np.uint8)
 _HEX_DIGITS: Final = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 _PLAIN: Final = np.array([32 <= c < 127 and c not in b'"\\' for c in range(256)])
 """ASCII that JSON spells as itself."""
+_VISIBLE: Final = _PLAIN & (np.arange(256) != 32)
+_LETTER: Final = np.array([c in b"abcdefghijklmnopqrstuvwxyz" for c in range(256)])
+_TYPE_BYTE: Final = np.array([c in b"abcdefghijklmnopqrstuvwxyz_" for c in range(256)])
 _WORD: Final = np.array([c in b"abcdefghijklmnopqrstuvwxyz0123456789_" for c in range(256)])
 _NIBBLE: Final = np.array([b"0123456789abcdef".find(c) for c in range(256)])
 """The value of a lower-case hex digit, -1 of any other byte."""
@@ -162,6 +166,8 @@ def check_entries(
     before, and are brought up to the last entry that was accepted. Filled in: `ids` and `firsts` (ids in binary and
     indices of groups that begin) and `members`. `stack` is room to work in.
     """
+    if not names_log(origin):
+        return 0
     for i in range(len(spans)):
         if not entry(data, spans[i], leaves, 32 * i, origin, numbers, carried, ids, firsts, members[i], stack):
             return i
@@ -176,23 +182,22 @@ def entry(
     """
     Tell whether one entry keeps rules 1 to 6, if it is of the plain case.
 
-    Plain: outside `data` no text has an escape or a byte beyond ASCII, part names are lower-case words, numbers have at
-    most 15 digits, and `data` is nested at most 32 levels.
+    Plain: outside `data` no text has an escape, numbers have at most 15 digits, and `data` is nested at most 32 levels.
     """
     if width(span, ENTRY) > 65_535:
         return False
-    at = text(data, behind(data, span[ENTRY], _ACTOR))
+    at = actor(data, behind(data, span[ENTRY], _ACTOR))
     at = behind(data, at, _DATA)
     if at < 0 or data[at] != OPEN:
         return False
     at = behind(data, value(data, at, stack), _KEY)
     members[KEY] = at
-    at = text(data, at)
+    at = event_key(data, at)
     members[KEY_END] = at - 1
     at = behind(data, timestamp(data, behind(data, at, _OCCURRED)), _PARTS)
     at = behind(data, parts(data, at), _TYPE)
     members[TYPE] = at
-    at = text(data, at)
+    at = event_type(data, at)
     members[TYPE_END] = at - 1
     version, at = decimal(data, behind(data, at, _VERSION))
     at = behind(data, at, _BRANCH)
@@ -403,12 +408,13 @@ def parts(data: Any, at: int) -> int:
 
 @compiled
 def word(data: Any, at: int) -> int:
-    """Return where a word of lower-case letters, digits and underscores ends."""
-    if at < 0 or not _WORD[data[at]]:
+    """Return where the name of a part ends: a letter, and up to 62 lower-case letters, digits and underscores."""
+    if at < 0 or not _LETTER[data[at]]:
         return -1
+    start = at
     while _WORD[data[at]]:
         at += 1
-    return at
+    return at if at - start <= 63 else -1
 
 
 @compiled
@@ -423,13 +429,53 @@ def hash_text(data: Any, at: int) -> int:
 
 
 @compiled
-def text(data: Any, at: int) -> int:
-    """Return the end of a plain string, behind its quote."""
+def actor(data: Any, at: int) -> int:
+    """Return the end of an actor, behind its quote: 32 hex digits, or `system`."""
     if at < 0:
         return -1
-    while _PLAIN[data[at]]:
+    end = behind(data, at, _SYSTEM)
+    if end >= 0:
+        return end
+    for i in range(32):
+        if _NIBBLE[data[at + i]] < 0:
+            return -1
+    return at + 33 if data[at + 32] == QUOTE else -1
+
+
+@compiled
+def event_key(data: Any, at: int) -> int:
+    """Return the end of an event key, behind its quote: 1 to 2,000 visible ASCII characters, none of them escaped."""
+    if at < 0:
+        return -1
+    start = at
+    while _VISIBLE[data[at]]:
         at += 1
-    return at + 1 if data[at] == QUOTE else -1
+    return at + 1 if data[at] == QUOTE and 0 < at - start <= 2_000 else -1
+
+
+@compiled
+def event_type(data: Any, at: int) -> int:
+    """Return the end of an event's type, behind its quote: two words of lower-case letters and underscores."""
+    if at < 0:
+        return -1
+    for last in (DOT, QUOTE):
+        if not _LETTER[data[at]]:
+            return -1
+        while _TYPE_BYTE[data[at]]:
+            at += 1
+        if data[at] != last:
+            return -1
+        at += 1
+    return at
+
+
+@compiled
+def names_log(origin: Any) -> bool:
+    """Tell whether a log can have this origin: 1 to 255 visible ASCII characters, no plus, and none that is escaped."""
+    for byte in origin:
+        if not _VISIBLE[byte] or byte == PLUS:
+            return False
+    return 0 < len(origin) <= 255
 
 
 @compiled

@@ -138,14 +138,14 @@ def story_directory(path: Path) -> Path:
     return write_directory(path, story_rows(), parts=True)
 
 
-def anchor_of(checkpoint: Checkpoint, *, others: int = 5) -> Section:
-    """Return the section of a system log, with other entries in it, that anchors a checkpoint."""
+def anchor_of(checkpoint: Checkpoint, *, others: int = 5, signer: Ed25519Signer = SYSTEM) -> Section:
+    """Return the section of the log of `signer`, with other entries in it, that anchors a checkpoint."""
     data = LogsAnchored(origin=checkpoint.origin, root=checkpoint.root.hex(), size=checkpoint.size)
     key = "log:" + checkpoint.origin
     groups = [group_of(number, rule("tenant.created", str(number), 1)) for number in range(others)]
     groups.insert(2, group_of(99, _event(LogsAnchored.TYPE, key, to_data(data), {})))
-    rows = story_rows(groups, log=SYSTEM_ORIGIN)
-    return section_of(rows, [2], SYSTEM)
+    rows = story_rows(groups, log=signer.name)
+    return section_of(rows, [2], signer)
 
 
 def section_of(rows: Sequence[Row], indexes: Sequence[int], signer: Ed25519Signer) -> Section:

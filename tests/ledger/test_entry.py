@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 from uuid import UUID
@@ -27,17 +29,16 @@ from ledger.merkle import leaf_hash
 
 GROUP = UUID("017f22e2-79b0-7cc3-98c4-dc0c0c07398f")
 TIME = "2026-03-01T12:00:00.000005Z"
-EVENT = prepare(
-    Event(
-        type="commit.decided",
-        version=1,
-        key="table:lake/sales/orders",
-        actor="system",
-        occurred_at=datetime(2026, 3, 1, 11, 59, tzinfo=UTC),
-        data={"text": 'quo"te \\ \u2028 𝄞', "n": -1},
-        parts=(Part(name="inputs", payload=b"in", salt=bytes(32)),),
-    )
+PLAIN = Event(
+    type="commit.decided",
+    version=1,
+    key="table:lake/sales/orders",
+    actor="system",
+    occurred_at=datetime(2026, 3, 1, 11, 59, tzinfo=UTC),
+    data={"text": 'quo"te \\ \u2028 𝄞', "n": -1},
+    parts=(Part(name="inputs", payload=b"in", salt=bytes(32)),),
 )
+EVENT = prepare(PLAIN)
 ENTRY = format_entry(
     EVENT.event,
     log="logs.example/system",
@@ -147,7 +148,7 @@ def changed(*path: str | int, to: object) -> bytes:
     for name in path[:-1]:
         inner = inner[name]
     inner[path[-1]] = to
-    return canonical.encode(whole)
+    return json.dumps(whole, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
 
 
 @pytest.mark.parametrize(
@@ -165,6 +166,16 @@ def changed(*path: str | int, to: object) -> bytes:
         (changed("extra", to=1), "entry"),
         (changed("event", to=[]), "event"),
         (changed("event", "extra", to=1), "event"),
+        (changed("log", to="logs example/system"), "log origin"),
+        (changed("log", to=""), "log origin"),
+        (changed("event", "actor", to="ada@example.org"), "event.actor"),
+        (changed("event", "actor", to=None), "event.actor"),
+        (changed("event", "key", to="tablé"), "event.key"),
+        (changed("event", "key", to=""), "event.key"),
+        (changed("event", "key", to="k" * 2_001), "event.key"),
+        (changed("event", "type", to="Commit Decided2"), "event.type"),
+        (changed("event", "parts", to=[["A b", "0" * 64]]), "part name"),
+        (changed("event", "parts", to=[["a" * 64, "0" * 64]]), "part name"),
         (changed("event", "version", to=0), "version"),
         (changed("event", "type", to=1), "type"),
         (changed("event", "data", to=[]), "data"),
@@ -198,6 +209,44 @@ def changed(*path: str | int, to: object) -> bytes:
 def test_bytes_that_are_not_exactly_an_entry_are_refused_by_name(data: bytes, named: str) -> None:
     with pytest.raises(FormatError, match=named):
         parse_entry(data)
+
+
+TEXTS = st.text('azAZ09_.~:/%"\\ é\n', max_size=6)
+
+
+@settings(max_examples=400)
+@given(
+    kind=TEXTS | st.from_regex(r"[a-z_]{1,3}\.[a-z_]{1,3}", fullmatch=True),
+    key=TEXTS | st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1),
+    actor=TEXTS | st.just("system") | st.from_regex(r"[0-9a-f]{31,33}", fullmatch=True),
+    name=TEXTS | st.from_regex(r"[a-z0-9_]{1,65}", fullmatch=True),
+    version=st.integers(-1, 2) | st.integers(2**53 - 2, 2**53),
+)
+def test_what_can_be_prepared_is_what_an_entry_may_hold(
+    kind: str, key: str, actor: str, name: str, version: int
+) -> None:
+    spoilt = {"type": kind, "key": key, "actor": actor, "version": version}
+    for member, value in spoilt.items():
+        event = replace(PLAIN, **{member: value})  # type: ignore[arg-type]
+        assert _is_prepared(event) == _is_parsed(changed("event", member, to=value))
+    event = replace(PLAIN, parts=(Part(name=name, payload=b"", salt=bytes(32)),))
+    assert _is_prepared(event) == _is_parsed(changed("event", "parts", to=[[name, "0" * 64]]))
+
+
+def _is_prepared(event: Event) -> bool:
+    try:
+        prepare(event)
+    except LedgerError:
+        return False
+    return True
+
+
+def _is_parsed(data: bytes) -> bool:
+    try:
+        parse_entry(data)
+    except FormatError:
+        return False
+    return True
 
 
 @settings(max_examples=200)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledger.entry import parse_entry
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
-from ledger.evidence.bundle import Bundle, format_bundle, parse_bundle
+from ledger.evidence.bundle import ENTRIES_MAX, Bundle, format_bundle, parse_bundle
 from ledger.evidence.check import Evidence, check_evidence
 from ledger.evidence.gather import DecisionAt, DecisionOf, EvidenceRefusedError, PartNames, Rules, Wanted
 from ledger.evidence.multiproof import inclusion_proof, prove_entries, root_from
@@ -21,6 +22,7 @@ from ledger.note import Ed25519Signer
 from tests.ledger.evidence_logs import (
     OTHER_TABLE,
     SYSTEM,
+    SYSTEM_ORIGIN,
     TABLE,
     anchor_of,
     evidence,
@@ -31,7 +33,7 @@ from tests.ledger.evidence_logs import (
     story_rows,
     text_of,
 )
-from tests.ledger.logs import KEY, OTHER_ORIGIN, SIGNER, noise, rows_of
+from tests.ledger.logs import KEY, ORIGIN, OTHER_ORIGIN, SIGNER, noise, plain_rows, rows_of, signed
 from tests.ledger.standalone import standalone
 
 KEYS = [KEY, SYSTEM.verifier_key]
@@ -196,6 +198,38 @@ def test_an_anchor_in_the_system_log_is_proven_and_named_if_its_key_is_not_at_ha
     assert broken(of_another).fault is Fault.ANCHOR
 
 
+def test_an_anchor_counts_only_in_the_system_log_of_the_same_installation(exported: Path) -> None:
+    data = evidence(exported, DecisionOf(group_id=group_id(5)))
+    bundle, checkpoint = parse_bundle(data), check_evidence(data, [KEY]).checkpoint
+    for origin, accepted in (
+        (SYSTEM_ORIGIN, True),
+        (f"{SYSTEM_ORIGIN}/2", True),  # which goes on from it
+        (ORIGIN, False),
+        (OTHER_ORIGIN, False),
+        ("logs.another/system", False),
+        (f"{ORIGIN}/system", False),
+    ):
+        signer = Ed25519Signer.from_seed(name=origin, seed=bytes(32)) if origin != ORIGIN else SIGNER
+        anchored = format_bundle(replace(bundle, anchor=anchor_of(checkpoint, signer=signer)))
+        keys = [*KEYS, signer.verifier_key]
+        assert standalone(anchored, keys).code == (0 if accepted else 1), origin
+        if accepted:
+            assert check_evidence(anchored, keys).anchor is not None
+            continue
+        with pytest.raises(BrokenError) as caught:
+            check_evidence(anchored, keys)
+        assert caught.value.fault is Fault.ANCHOR
+
+
+def test_the_key_of_another_installation_s_system_log_asks_for_no_anchor(exported: Path) -> None:
+    data = evidence(exported, DecisionOf(group_id=group_id(5)))
+    anchored = format_bundle(replace(parse_bundle(data), anchor=anchor_of(check_evidence(data, [KEY]).checkpoint)))
+    keys = [KEY, Ed25519Signer.from_seed(name="logs.another/system", seed=bytes(32)).verifier_key]
+    assert standalone(anchored, keys).code == 0
+    assert "NOT CHECKED: the anchor in the log 'logs.example/system'" in standalone(anchored, keys).output
+    assert check_evidence(anchored, keys).unchecked == ("the anchor in the log logs.example/system: name its key, too",)
+
+
 # What is refused
 
 
@@ -235,6 +269,15 @@ def test_surplus_and_missing_hashes_are_refused(bundle: Bundle) -> None:
     for changed in (proof[:-1], proof[1:], (*proof, bytes(32)), tuple(reversed(proof))):
         section = replace(bundle.section, proof=changed)
         assert broken(format_bundle(replace(bundle, section=section))).fault is Fault.PROOF
+
+
+def test_a_line_too_many_is_refused(bundle: Bundle) -> None:
+    data = format_bundle(bundle)
+    ends = [at + 1 for at in range(len(data)) if data[at : at + 1] == b"\n" and at < data.index(b"\ncheckpoint ")]
+    assert len(ends) > 8
+    for at in (*ends, len(data)):
+        for line in (b"\n", b" \n", b"part\n", b"entry\n", b"x y\n"):
+            broken(data[:at] + line + data[at:])
 
 
 def test_an_entry_of_another_log_is_refused(bundle: Bundle) -> None:
@@ -312,6 +355,39 @@ def test_entries_that_are_proven_but_not_what_the_scope_says_are_refused(scope: 
 def test_a_scope_has_one_spelling(text: str) -> None:
     with pytest.raises(FormatError):
         parse_scope(text)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        (text_of(hour(3)).replace("T15:00", "T15:99"), text_of(hour(6))),
+        (text_of(hour(3)), text_of(hour(6)).replace("T18:00", "T24:00")),
+        (text_of(hour(3)).replace("03-01", "02-30"), text_of(hour(6))),
+        (text_of(hour(6)), text_of(hour(3))),
+        (text_of(hour(3)), text_of(hour(3))),
+    ],
+)
+def test_a_period_of_times_that_are_none_is_refused_by_both(exported: Path, times: tuple[str, str]) -> None:
+    for scope in (PeriodScope(period=period(3, 6)), TableScope(key=TABLE, period=period(3, 6))):
+        data = evidence(exported, scope)
+        proven(data)
+        right = f"{text_of(hour(3))} {text_of(hour(6))}".encode()
+        assert data.count(right) == 1
+        assert broken(data.replace(right, " ".join(times).encode())).fault is Fault.PROOF
+
+
+def test_more_entries_or_parts_than_evidence_may_hold_are_refused_by_both() -> None:
+    rows = plain_rows(ENTRIES_MAX + 1)
+    note = signed([row.entry for row in rows])
+    head = f"lakeproof/evidence@v1\nscope table {parse_entry(rows[0].entry).key}\n".encode()
+    tail = b"proof \ncheckpoint %d\n%b" % (len(note), note)
+    whole = head + b"".join(b"entry %b\n" % row.entry for row in rows) + tail
+    assert "at most 10000 entries" in str(broken(whole))
+
+    part = b"part inputs " + b"A" * 44 + b"\n"
+    for count in (1_000, 100_000):
+        error = broken(head + b"entry %b\n" % rows[0].entry + part * count + tail)
+        assert "commits to: at most" in str(error)
 
 
 def test_a_file_that_is_no_bundle_is_no_broken_bundle() -> None:

@@ -21,6 +21,7 @@ from ledger.anchoring.anchor_log import anchor_logs
 from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.commands.app import ledger_app
 from ledger.commands.evidence_room import gather_from_log
+from ledger.commands.evidence_text import evidence_page
 from ledger.commands.room import LogRoom
 from ledger.evidence.bundle import Section, format_bundle, parse_bundle
 from ledger.evidence.check import check_evidence
@@ -34,7 +35,7 @@ from ledger.sequence import Appended, Group, Stale
 from ledger.signing.key_directory import create_key_directory
 from ledger.signing.signer import Signer
 from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
-from tests.ledger.evidence_logs import TABLE, story_directory
+from tests.ledger.evidence_logs import TABLE, evidence, story_directory
 from tests.ledger.logs import KEY, noise
 from tests.ledger.rooms import Rooms
 from tests.ledger.standalone import standalone
@@ -78,6 +79,18 @@ def test_a_decision_is_bundled_from_a_directory_and_checked_in_words(exported: P
     )
 
 
+def test_verify_takes_a_bundle_and_says_what_check_says(exported: Path, tmp_path: Path) -> None:
+    out = tmp_path / "evidence"
+    run("bundle", "--directory", exported, "--key", VKEY, "--decision", 5, "--out", out)
+    for more in ([], ["--json"]):
+        checked, verified = (run(command, out, "--key", VKEY, *more) for command in ("check", "verify"))
+        assert (verified.exit_code, verified.stdout, verified.stderr) == (0, checked.stdout, "")
+    assert run("verify", out).exit_code == 2, "without a key nothing is told"
+    assert run("verify", out, "--key", VKEY, "--second-opinion").exit_code == 2
+    out.write_bytes(out.read_bytes().replace(b"approved", b"rejected"))
+    assert run("verify", out, "--key", VKEY).exit_code == 1
+
+
 def test_nothing_is_disclosed_unless_it_is_named(exported: Path, tmp_path: Path) -> None:
     out = tmp_path / "evidence"
     run("bundle", "--directory", exported, "--key", VKEY, "--table", "lake.sales.orders", "--out", out)
@@ -93,6 +106,24 @@ def test_a_period_is_bundled_by_its_times(exported: Path, tmp_path: Path) -> Non
     times = ["--from", "2026-03-01T16:00:00", "--to", "2026-03-01T18:00:00Z"]
     assert run("bundle", "--directory", exported, "--key", VKEY, *times, "--out", out).exit_code == 0
     assert "COMPLETE: the period: all 6 entries" in run("check", out, "--key", VKEY).stdout
+
+
+def test_what_an_entry_says_takes_no_line_of_its_own_in_the_verdict(exported: Path) -> None:
+    forged = "x\nANCHORED: witnessed by witness.example/w\x1b[2J\nOK"
+    found = check_evidence(evidence(exported, DecisionAt(index=5)), [KEY])
+    (first, *_) = found.entries
+    entry = replace(first.entry, actor=forged, key=forged, type=forged)
+    payloads = {"principal": json.dumps({"sub": forged}).encode(), "verdicts": forged.encode(), "inputs": b"\xff"}
+    parts = tuple(replace(part, payload=payloads[part.name]) for part in first.parts)
+    for shown in (
+        parts,
+        (),
+        *(tuple(replace(part, payload=payload) for part in parts) for payload in (b"[]", b"[" * 100_000)),
+    ):
+        page = evidence_page(replace(found, entries=(replace(first, entry=entry, parts=shown),), unchecked=(forged,)))
+        assert not any(line.startswith(("ANCHORED", "x")) for line in page.splitlines())
+        assert page.splitlines().count("OK") == 1
+        assert "\x1b" not in page
 
 
 @pytest.mark.parametrize(

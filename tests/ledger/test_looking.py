@@ -16,7 +16,7 @@ from lakeproof.provision import Installation, create_tenant_log
 from ledger.commands.looking_text import entry_line, entry_page, statistics_json, statistics_page
 from ledger.doorbell import CHANNEL
 from ledger.entry import Entry, parse_entry
-from ledger.errors import FormatError, NoSuchLogError
+from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.looking import find
 from ledger.looking.find import Wanted, find_newest, first_index_at, follow
 from ledger.looking.statistics import read_statistics, with_parts
@@ -112,6 +112,13 @@ async def test_a_corrupt_time_is_an_error_and_no_answer(connection: Connection, 
         await find_newest(connection, log, Wanted(after=START), count_max=1)
 
 
+async def test_a_missing_entry_is_an_error_and_no_answer(connection: Connection, log: Log, database: str) -> None:
+    change(database, "DELETE FROM ledger.entries WHERE index = 350")
+    with pytest.raises(BrokenError) as caught:
+        await first_index_at(connection, log.log_id, LATER, size=SIZE)
+    assert (caught.value.fault, caught.value.index) == (Fault.INDEX, 350)
+
+
 async def test_of_a_log_that_is_not_there_nothing_is_shown(connection: Connection) -> None:
     nowhere = Log(log_id=99, origin="no/where", tenant=None, reader=None)
     with pytest.raises(NoSuchLogError):
@@ -135,6 +142,18 @@ async def test_a_follower_sees_each_new_entry_that_matches_once(
             break
     await followed.aclose()
     assert seen == expected
+
+
+async def test_a_follower_from_beyond_the_end_sees_nothing_before_that(
+    connection: Connection, log: Log, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find, "POLL_S", 0.01)
+    followed = follow(connection, log, Wanted(), from_index=SIZE + 30)
+    first = asyncio.ensure_future(anext(followed))
+    for size in (SIZE + 10, SIZE + 31):  # it looks while these are written, and before there is what it waits for
+        await put(database, log.log_id, rows_of(size, log=log.origin))
+    assert (await first).index == SIZE + 30
+    await followed.aclose()
 
 
 async def test_a_follower_ends_when_what_comes_is_too_late(connection: Connection, log: Log, rows: list[Row]) -> None:

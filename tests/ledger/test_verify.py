@@ -88,7 +88,7 @@ def broken(path: Path, *, held: Sequence[bytes] = ()) -> BrokenError:
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 255, 256, 257, 511, 512, 513])
 def test_a_clean_log_verifies_at_every_kind_of_size(tmp_path: Path, size: int) -> None:
     rows = rows_of(size)
-    report = verify_directory(write_directory(tmp_path, rows, parts=True), [KEY], clock=iter([0.0, 2.0]).__next__)
+    report = verify_directory(write_directory(tmp_path, rows, parts=True), [KEY], clock=iter([1.0, 3.0]).__next__)
     assert (report.origin, report.size, report.signed_size) == (ORIGIN, size, size)
     assert report.root == (root_of([row.leaf for row in rows]) if rows else EMPTY_ROOT)
     for effort in (EXACT, FAST):
@@ -513,6 +513,19 @@ def test_a_part_that_is_not_the_committed_one_is_found(copy: Path, rows: list[Ro
     assert (broken(copy).fault, broken(copy).index) == (Fault.PART, row.index)
 
 
+@pytest.mark.parametrize("bundle", [0, 1, 2])
+def test_the_only_part_that_is_disclosed_is_looked_at_wherever_its_entry_stands(
+    copy: Path, rows: list[Row], bundle: int
+) -> None:
+    with_parts = [row for row in rows[bundle * TILE_WIDTH : (bundle + 1) * TILE_WIDTH] if row.parts]
+    for row in (with_parts[0], with_parts[-1]):
+        shutil.rmtree(copy / "parts")
+        file = copy / parts_path(row.index)
+        file.parent.mkdir(parents=True)
+        file.write_bytes(format_parts(row.index, [replace(row.parts[0], payload=b"another")]))
+        assert (broken(copy).fault, broken(copy).index) == (Fault.PART, row.index)
+
+
 def test_parts_of_entries_that_are_not_there_are_found(copy: Path, rows: list[Row]) -> None:
     row = next(row for row in rows if row.parts)
     for index in (next(row.index for row in rows if not row.parts), SIZE, 10**12):
@@ -602,11 +615,16 @@ def nested(depth: int) -> bytes:
         (b'"number":0', b'"number":0,"number":0', False),
         (b'"number":0', '"nümber":0'.encode(), False),
         (b'"number":0', b'"number":9007199254740993', False),
-        (b'"actor":"system"', b'"actor":"nobody we know"', True),
-        (b'"type":"commit', b'"type":"Commit', True),
-        (b'"type":"commit', b'"type":"\\u0001', True),
-        (b'"type":"commit', b'"type":"\\u0041', False),
-        (b'[["inputs","', b'[["Inputs","', True),
+        (b'"actor":"system"', b'"actor":"' + b"0a" * 16 + b'"', True),
+        (b'"actor":"system"', b'"actor":"nobody we know"', False),
+        (b'"type":"commit', b'"type":"Commit', False),
+        (b'"type":"commit', b'"type":"\\u0063ommit', False),
+        (b'"key":"table', b'"key":"\\"\\\\', True),
+        (b'"key":"table', b'"key":" ', False),
+        (b'"key":"table', b'"key":"\\u0074able', False),
+        (b'[["inputs","', b'[["Inputs","', False),
+        (b'"log":"logs.example', b'"log":"logs.another', True),
+        (b'"log":"logs.example', b'"log":"logs example', False),
         (b'[["inputs","', b'[["inputs","' + b"0" * 64 + b'"],["inputs","', False),
         (b'[["inputs","', b'[["zoo","' + b"0" * 64 + b'"],["inputs","', False),
         (b'[["inputs","', b'[["a","' + b"0" * 64 + b'"],["inputs","', True),

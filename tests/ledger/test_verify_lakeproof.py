@@ -19,16 +19,17 @@ from ledger.directory import format_parts, parts_path
 from ledger.entry import parse_entry
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.merkle import root_of
-from ledger.note import Ed25519Signer, format_note, parse_note, sign_note
+from ledger.note import Ed25519Signer, Signature, format_note, parse_note, sign_note
 from ledger.sequence import Row
 from ledger.signature import ED25519_COSIGNATURE
 from ledger.verify.directory import verify_directory
 from ledger.witness.cosignature import Cosigner
-from tests.ledger.logs import KEY, ORIGIN, SIGNER, noise, plain_rows, rows_of, write_directory
+from tests.ledger.logs import KEY, ORIGIN, SIGNER, noise, plain_rows, rows_of, signed, write_directory
 from tests.ledger.standalone import MODULE, SCRIPT, standalone
 
 SIZE = 600
 LINES_MAX = 300
+AUDITING = SCRIPT.parent / "docs" / "auditing.md"
 
 # RFC 8032, section 7.1: public key, message, signature
 VECTORS = [
@@ -80,6 +81,7 @@ def copy(clean: Path, tmp_path: Path) -> Path:
 def test_it_is_one_file_of_the_standard_library_that_can_be_read_in_ten_minutes() -> None:
     text = SCRIPT.read_text()
     assert len(text.splitlines()) <= LINES_MAX
+    assert f"one file of {len(text.splitlines())} lines" in AUDITING.read_text()
     tree = ast.parse(text, feature_version=(3, 9))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -198,6 +200,29 @@ def test_without_a_key_or_a_log_it_cannot_tell(clean: Path, tmp_path: Path) -> N
     assert standalone(tmp_path / "nothing", [KEY]).code == 2
     stranger = Ed25519Signer.from_seed(name=ORIGIN, seed=bytes(32)).verifier_key
     assert (standalone(clean, [stranger]).code, standalone(clean, [stranger]).fault) == (1, "signature")
+
+
+@pytest.mark.parametrize(
+    "vkey",
+    ["", "x", "a+b", "a++", "a+00000000+", "a+00000000+AQ==", "a+00000000+x", "é+00000000+AAAA", KEY.format()[:-4]],
+)
+@pytest.mark.parametrize("option", ["--key", "--witness"])
+def test_with_a_key_that_is_none_it_cannot_tell(clean: Path, option: str, vkey: str) -> None:
+    arguments = [sys.executable, "-I", str(SCRIPT), str(clean), "--key", KEY.format(), option, vkey]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("could not tell: ")
+
+
+def test_a_terminal_that_knows_ascii_only_is_told_of_names_beyond_it(tmp_path: Path, rows: list[Row]) -> None:
+    text, lines = parse_note(signed([row.entry for row in rows]))
+    note = format_note(text, [*lines, Signature(name="wítness漢", key_id=b"1234", signature=b"x")])
+    path = write_directory(tmp_path, rows, note=note)
+    arguments = [sys.executable, str(SCRIPT), str(path), "--key", KEY.format()]
+    ascii_only = {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, env=ascii_only)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"NOT CHECKED: a signature by 'w\xedtness\u6f22'" in done.stdout
 
 
 def test_other_files_are_named_as_not_checked(copy: Path) -> None:
