@@ -59,10 +59,6 @@ async def measure(admin_dsn: str, keys_directory: Path) -> dict[str, float]:
     with psycopg.connect(admin_dsn, autocommit=True) as owner:
         owner.execute(FILL, {"log_id": log_id, "parts": PARTS, "of_one": OF_ONE, "people": PEOPLE, "one": ONE})
         owner.execute("INSERT INTO ledger.subjects VALUES (%s, %s, 'ada')", (log_id, ONE))
-        owner.execute(
-            "INSERT INTO ledger.confirmations SELECT log_id, 0, pg_postmaster_start_time() FROM ledger.logs "
-            "ON CONFLICT (log_id) DO UPDATE SET server_started_at = excluded.server_started_at"
-        )
         owner.execute("VACUUM ANALYZE ledger.parts")
     keys = open_key_folder(keys_directory / "subjects", open_key_encryption(keys_directory / "kek"))
     keys.find_or_make(ONE)

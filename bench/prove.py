@@ -53,7 +53,7 @@ async def measure(dsn: str, log: Log, signer: Ed25519Signer, checkpoint: Checkpo
     size, key = checkpoint.size, signer.verifier_key
 
     async def once(connection: Connection) -> None:
-        proof = await prove(connection, log, chosen.randrange(size), key=key, policy=None)
+        proof = await prove(connection, log, chosen.randrange(size), keys=[key], policy=None)
         check_proof(proof, [key])
 
     cold = []

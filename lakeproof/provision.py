@@ -15,7 +15,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Final
 from uuid import UUID
@@ -24,6 +24,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from lakeproof.authority import check_authority
 from lakeproof.errors import ProvisionError
 from ledger.entry import check_origin
 from ledger.roles import Roles
@@ -51,13 +52,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """One Lakeproof on one database."""
+    """One Lakeproof on one database. Its printed form shows no password."""
 
     id: str
     authority: str
     roles: Roles
-    dsn: str
-    """Connection string of the login role; it sees nothing until a connection takes a role."""
+    dsn: str = field(repr=False)
+    """Connection string of the login role, with its password; it sees nothing until a connection takes a role."""
 
     def as_role(self, role: str) -> str:
         """Return the connection string of the login role working as `role`."""
@@ -98,7 +99,8 @@ def provision(
     once stored it is fixed, since it stands in every entry.
 
     Raises:
-        ProvisionError: if a stored migration or the authority differs from what is asked for.
+        ProvisionError: if a stored migration or the authority differs from what is asked for, or a new authority could
+            not be part of a URL.
         psycopg.Error: if the database cannot be reached or refuses.
     """
     with psycopg.connect(admin_dsn, autocommit=True) as connection, _locked(connection):
@@ -207,8 +209,8 @@ def _installation(connection: psycopg.Connection, origin: str | None) -> tuple[s
     row = connection.execute("SELECT id, authority FROM lakeproof.installation").fetchone()
     if row is None:
         new_id = secrets.token_hex(4)
-        authority = origin or f"lakeproof.invalid/{new_id}"
-        check_origin(authority)
+        authority = f"lakeproof.invalid/{new_id}" if origin is None else origin
+        check_authority(authority)
         connection.execute("INSERT INTO lakeproof.installation (id, authority) VALUES (%s, %s)", (new_id, authority))
         return new_id, authority
     stored_id, authority = row
@@ -291,8 +293,8 @@ def _ensure_log(connection: psycopg.Connection, *, origin: str, tenant: UUID | N
         if made.rowcount == 1:
             # A log that begins here has no history that could be an older one's: it can be appended to at once.
             connection.execute(
-                "INSERT INTO ledger.confirmations (log_id, size, server_started_at) "
-                "VALUES (%s, 0, pg_postmaster_start_time())",
+                "INSERT INTO ledger.confirmations (log_id, size, server_started_at, entries_file, written_in) VALUES "
+                "(%s, 0, pg_postmaster_start_time(), pg_relation_filepath('ledger.entries'), pg_current_xact_id())",
                 row,
             )
     return int(row[0])

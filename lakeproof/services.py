@@ -126,6 +126,7 @@ async def open_services(
         installation.as_role(roles.appender),
         guards,
         queue_max=settings.append_queue_max,
+        queue_size_bytes_max=settings.append_queue_mib * 2**20,
         batch_max=settings.append_batch_max,
         on_append=doorbell.ring,
         sealer=sealer(foundation, keys),
@@ -135,9 +136,7 @@ async def open_services(
     async def append(log_id: int, group: Group) -> Appended | Stale:
         return await appender.append(log_id, group, timeout_s=settings.append_deadline_s)
 
-    receipts = Receipts(
-        installation.as_role(roles.auditor), lambda origin: foundation.open_keys().verifier_keys(origin)
-    )
+    receipts = Receipts(installation.as_role(roles.auditor), lambda _origin: foundation.open_keys().keys.history)
     async with appender, receipts, Database(installation.dsn) as database, open_client() as client, engine:
         async with database.as_role(roles.auditor) as connection:
             logs = await read_logs(connection)

@@ -14,10 +14,10 @@ from ledger.anchoring.published import read_to_publish
 from ledger.checkpoint import Checkpoint
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.merkle import check_consistency, check_inclusion, leaf_hash, prove_consistency, prove_inclusion
-from ledger.note import VerifierKey
 from ledger.proof import Proof, format_proof
 from ledger.read import Connection, Log, ask_entries, read_head
 from ledger.stored_tree import NoCheckpointError, on_subtrees
+from ledger.verify.trusted import Trusted
 from ledger.witness.policy import Policy
 
 
@@ -36,7 +36,7 @@ class Inclusion:
         return format_proof(Proof(extra=self.entry, index=self.index, hashes=self.hashes, checkpoint=self.note))
 
 
-async def prove(connection: Connection, log: Log, index: int, *, key: VerifierKey, policy: Policy | None) -> bytes:
+async def prove(connection: Connection, log: Log, index: int, *, keys: Trusted, policy: Policy | None) -> bytes:
     """
     Return a proof file (C2SP tlog-proof) of the entry at `index` against the newest checkpoint of the log.
 
@@ -45,23 +45,24 @@ async def prove(connection: Connection, log: Log, index: int, *, key: VerifierKe
     Raises:
         NoCheckpointError, LedgerError, BrokenError: as `prove_entry`.
     """
-    return (await prove_entry(connection, log, index, key=key, policy=policy)).format()
+    return (await prove_entry(connection, log, index, keys=keys, policy=policy)).format()
 
 
 async def prove_entry(
-    connection: Connection, log: Log, index: int, *, key: VerifierKey, policy: Policy | None
+    connection: Connection, log: Log, index: int, *, keys: Trusted, policy: Policy | None
 ) -> Inclusion:
     """
     Return the entry at `index` and its inclusion in the log's newest checkpoint, checked before it is given out.
 
+    `keys` are all that have ever signed the log: a log that has not grown since a rotation is signed by an old one.
     With a `policy`, the newest of the system log is the newest that enough witnesses have cosigned.
 
     Raises:
         NoCheckpointError: if the entry has not been signed yet.
         LedgerError: if the log has no such entry.
-        BrokenError: if what is stored does not prove the entry, or the checkpoint is not signed by `key`.
+        BrokenError: if what is stored does not prove the entry, or the checkpoint is not signed by one of `keys`.
     """
-    note, checkpoint = await read_to_publish(connection, log, key=key, policy=policy)
+    note, checkpoint = await read_to_publish(connection, log, keys=keys, policy=policy)
     if not 0 <= index < checkpoint.size:
         size = (await read_head(connection, log.log_id)).size
         if not 0 <= index < size:

@@ -3,7 +3,8 @@ Receipts: the proof of an entry that has just been appended, as soon as a signed
 
 Whoever waits for one asks the signer for a checkpoint, so it comes within tens of milliseconds instead of at the next
 interval. Thousands may wait: the proofs of all that a checkpoint covers are made at once, from the newest part of the
-tree, which is kept in memory and grows by the leaf hashes that are new.
+tree, which is kept in memory and grows by the leaf hashes that are new. While the database is away, or refuses, whoever
+waits goes on waiting.
 
 Guarantee: a receipt is a proof file (C2SP tlog-proof) that `ledger.proof.check_proof` accepts with the log's key. It is
 given out only if the tree made from the log's leaf hashes has the root that was signed, and the entry's bytes have the
@@ -15,24 +16,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
+from types import TracebackType
 from typing import Final, Self
 
 import psycopg
-from psycopg import AsyncConnection
 
 from ledger.checkpoint import Checkpoint
 from ledger.doorbell import ASKED, SIGNED
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.merkle import leaf_hash
-from ledger.note import VerifierKey
+from ledger.outage import Outage, connect_service, is_misuse
 from ledger.proof import Proof, format_proof
 from ledger.prove import prove
 from ledger.queries import load_queries
 from ledger.read import Connection, Log, read_leaves
 from ledger.stored_tree import read_frontier
 from ledger.verify.rules import read_checkpoint
+from ledger.verify.trusted import Trusted
 from ledger.window import TreeWindow
 
 WAITING_MAX: Final = 20_000
@@ -75,40 +77,58 @@ class Receipts:
     """
     Makes receipts for the callers of one process. Use as an async context manager.
 
-    `dsn` connects as the auditor, which is done when the first caller waits; `keys_of` gives the verifier keys of a
-    log, the newest first.
+    `dsn` connects as the auditor, which is done when the first caller waits; `keys_of` gives all keys that have ever
+    signed a log. `trouble` tells what keeps receipts from being made now, empty if nothing does.
+
+    A fault of ours (`ledger.outage.is_misuse`, or any other error that is not foreseen) ends the task that has opened
+    the context, as in a `TaskGroup`, and is raised when it is left.
     """
 
-    def __init__(self, dsn: str, keys_of: Callable[[str], Sequence[VerifierKey]]) -> None:
+    def __init__(self, dsn: str, keys_of: Callable[[str], Trusted]) -> None:
         self._dsn = dsn
         self._keys_of = keys_of
+        self._tasks = asyncio.TaskGroup()
         self._task: asyncio.Task[None] | None = None
+        self._outage = Outage("receipts", _log)
         self._waiting: dict[int, list[_Waiter]] = {}
         self._count = 0
         self._arrived = asyncio.Event()
         self._signed: dict[int, _Signed] = {}
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._run(), name="receipts")
+        await self._tasks.__aenter__()
+        self._task = self._tasks.create_task(self._run(), name="receipts")
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        # The group is told of a cancellation, which may be its own, and not of other errors, which it would wrap.
+        ended = (kind, error, trace) if isinstance(error, asyncio.CancelledError) else (None, None, None)
+        try:
+            await self._tasks.__aexit__(*ended)
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from error
+
+    @property
+    def trouble(self) -> str:
+        """What the database refuses now, which is tried again; empty if nothing."""
+        return self._outage.trouble
 
     async def receipt(self, log: Log, index: int, *, timeout_s: float) -> bytes:
         """
         Return the receipt of the entry at `index`, once a signed checkpoint covers it.
 
         Raises:
-            NoReceiptError: if that takes longer than `timeout_s`, or too many wait already.
+            NoReceiptError: if that takes longer than `timeout_s`, too many wait already, or receipts are made no more.
             BrokenError: if what is stored does not prove the entry.
         """
         if self._count >= WAITING_MAX:
             raise NoReceiptError(f"{WAITING_MAX} callers wait for receipts: ask for this one again later")
+        if self._task is None or self._task.done():
+            raise _stopped(log, index)
         waiter = _Waiter(log=log, index=index)
         self._waiting.setdefault(log.log_id, []).append(waiter)
         self._count += 1
@@ -118,34 +138,40 @@ class Receipts:
                 return await waiter.answer
         except TimeoutError:
             raise NoReceiptError(
-                f"entry {index} of log {log.origin} is in the log, but no signed checkpoint covers it after "
+                f"entry {index} of log {log.origin} is in the log, but the database cannot be read now: ask again, and "
+                "see what this process says of it"
+                if self.trouble
+                else f"entry {index} of log {log.origin} is in the log, but no signed checkpoint covers it after "
                 f"{timeout_s:g} s: ask again, and see that the signer runs"
             ) from None
         finally:
             self._count -= 1
 
     async def _run(self) -> None:
-        """Answer those who wait, until cancelled; a lost connection is made again."""
-        while True:
-            await self._arrived.wait()
-            try:
-                async with await AsyncConnection.connect(
-                    self._dsn, autocommit=True, connect_timeout=5, application_name="lakeproof receipts"
-                ) as connection:
-                    await connection.execute(f"LISTEN {SIGNED}")
-                    await self._serve(connection)
-            except (psycopg.OperationalError, psycopg.InterfaceError, OSError) as error:
-                _log.info("receipts wait for the database: %s", error)
-                await asyncio.sleep(RETRY_S)
+        """Answer those who wait, until cancelled; a lost connection is made again, and so is one that was refused."""
+        try:
+            while True:
+                await self._somebody_waits()
+                try:
+                    async with await connect_service(self._dsn, name="lakeproof receipts") as connection:
+                        await connection.execute(f"LISTEN {SIGNED}")
+                        await self._serve(connection)
+                except (psycopg.Error, OSError) as error:
+                    if is_misuse(error):
+                        raise
+                    self._outage.goes_on(error)
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            for waiter in chain.from_iterable(self._waiting.values()):
+                if not waiter.answer.done():
+                    waiter.answer.set_exception(_stopped(waiter.log, waiter.index))
 
     async def _serve(self, connection: Connection) -> None:
         while True:
-            self._arrived.clear()
-            self._forget_those_who_left()
-            if not self._waiting:
-                await self._arrived.wait()
+            await self._somebody_waits()
             if not await self._answer(connection):
                 await connection.execute(f"NOTIFY {ASKED}")
+            self._outage.is_over()
             async for _ in connection.notifies(timeout=ASK_S, stop_after=1):
                 pass
 
@@ -156,14 +182,13 @@ class Receipts:
             covered = [waiter for waiter in self._waiting[log_id] if waiter.index < size]
             if not covered:
                 continue
-            self._waiting[log_id] = [waiter for waiter in self._waiting[log_id] if waiter.index >= size]
             try:
                 await self._give(connection, covered, bytes(note))
             except LedgerError as error:
                 for waiter in covered:
                     if not waiter.answer.done():
                         waiter.answer.set_exception(error)
-        self._waiting = {log_id: line for log_id, line in self._waiting.items() if line}
+        self._forget_those_who_left()
         return not self._waiting
 
     async def _give(self, connection: Connection, covered: Sequence[_Waiter], note: bytes) -> None:
@@ -177,9 +202,7 @@ class Receipts:
             _answer(waiter, _proof(signed, waiter.index, entries.get(waiter.index)))
         for waiter in covered:
             if waiter.index < signed.window.start:
-                _answer(
-                    waiter, await prove(connection, log, waiter.index, key=self._keys_of(log.origin)[0], policy=None)
-                )
+                _answer(waiter, await prove(connection, log, waiter.index, keys=self._keys_of(log.origin), policy=None))
 
     async def _grown(self, connection: Connection, log: Log, note: bytes, indices: Sequence[int]) -> _Signed:
         """Return the log's tree at the checkpoint of `note`, whose root is checked; with those of `indices` it can."""
@@ -206,12 +229,27 @@ class Receipts:
             del self._signed[next(iter(self._signed))]  # the one not used for the longest time
         return signed
 
+    async def _somebody_waits(self) -> None:
+        """Return when somebody waits, at once if somebody does already."""
+        self._forget_those_who_left()
+        while not self._waiting:
+            self._arrived.clear()
+            await self._arrived.wait()
+
     def _forget_those_who_left(self) -> None:
+        """Forget those who were answered, too: not before, since a connection may be lost while they are."""
         for log_id, line in list(self._waiting.items()):
             if left := [waiter for waiter in line if not waiter.answer.done()]:
                 self._waiting[log_id] = left
             else:
                 del self._waiting[log_id]
+
+
+def _stopped(log: Log, index: int) -> NoReceiptError:
+    return NoReceiptError(
+        f"entry {index} of log {log.origin} is in the log, but this process has stopped making receipts: ask another "
+        "one, or again when it has started anew"
+    )
 
 
 def _proof(signed: _Signed, index: int, entry: bytes | None) -> bytes | BrokenError:

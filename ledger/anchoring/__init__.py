@@ -7,8 +7,9 @@ the system log that (a) the quorum of a witness policy has cosigned, or (b) carr
 and authority pinned by the auditor beforehand. A tenant's log is anchored up to the newest size that the system log has
 recorded of it below that checkpoint; entries behind it are NOT ANCHORED yet. With nothing pinned, nothing is anchored.
 
-`timestamp.py` checks stamps (RFC 3161; `der.py` and `cms.py` read them), `stamping.py` asks for them. `anchor_log.py`
-appends anchors, `published.py` joins a checkpoint with what others said of it; these two talk to PostgreSQL.
+`timestamp.py` checks stamps (RFC 3161; `der.py` and `cms.py` read them, `stamp_time.py` says by when a note existed),
+`stamping.py` asks for them. `anchor_log.py` appends anchors, `published.py` joins a checkpoint with what others said of
+it; these two talk to PostgreSQL.
 
 Only pure names are re-exported here: importing them loads no database driver.
 """

@@ -20,13 +20,19 @@ BIT_STRING: Final = 0x03
 OCTET_STRING: Final = 0x04
 NULL: Final = 0x05
 OBJECT_IDENTIFIER: Final = 0x06
+GENERALIZED_TIME: Final = 0x18
 SEQUENCE: Final = 0x30
 SET: Final = 0x31
+PLAIN_0: Final = 0x80
+PLAIN_1: Final = 0x81
+"""Implicitly tagged values that hold no others."""
 TAGGED_0: Final = 0xA0
 TAGGED_1: Final = 0xA1
 
 _LONG_TAG: Final = 0x1F
 _LENGTH_BYTES_MAX: Final = 4
+_NUMBER_SIZE_BYTES_MAX: Final = 128
+"""Serial numbers have at most 20 (RFC 5280, section 4.1.2.2); of thousands of digits Python writes none into a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +90,12 @@ class Value:
         Return the whole number that the value is.
 
         Raises:
-            FormatError: if it is none, or not in its shortest form.
+            FormatError: if it is none, not in its shortest form, or longer than any number in a time stamp.
         """
         content = self.bytes_of(INTEGER, what)
+        if len(content) > _NUMBER_SIZE_BYTES_MAX:
+            expected = f"a whole number of at most {_NUMBER_SIZE_BYTES_MAX} bytes"
+            raise FormatError(what, expected=expected, found=f"{len(content)} bytes")
         value = int.from_bytes(content, "big", signed=True)
         if der_integer(value).content != content:
             raise FormatError(what, expected="a whole number in its shortest form", found=content)

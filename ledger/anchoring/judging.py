@@ -96,8 +96,8 @@ def judge_anchoring(
     if pinned.stamp_roots and token is not None:
         stamp = check_stamp(token, stamped_note(note), roots=pinned.stamp_roots, policy=pinned.stamp_policy)
         kinds.append(AnchoringKind.STAMPED)
-        vouched_at.append(stamp.gen_time)
-        times[stamp.authority] = stamp.gen_time
+        vouched_at.append(stamp.not_later_than)
+        times[stamp.authority] = stamp.not_later_than
     if not kinds:
         return NOT_ANCHORED
     return Anchoring(

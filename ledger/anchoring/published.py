@@ -11,7 +11,6 @@ again whenever they are to count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -21,11 +20,14 @@ from ledger.anchoring.judging import stamped_note
 from ledger.anchoring.timestamp import Stamp
 from ledger.checkpoint import SIZE_MAX, Checkpoint
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.note import Signature, VerifierKey, format_note, parse_note
+from ledger.note import Signature, VerifierKey, format_note, open_note, parse_note
 from ledger.read import QUERIES as LOG_QUERIES
 from ledger.read import Connection, Log
+from ledger.signature import cosigned_at
+from ledger.signing.key_history import KeyHistory
 from ledger.stored_tree import NoCheckpointError
 from ledger.verify.rules import read_checkpoint
+from ledger.verify.trusted import Trusted, every_key
 from ledger.witness.policy import Policy, UnwitnessedError
 
 CHECKPOINTS_LOOKED_AT_MAX: Final = 100_000
@@ -62,12 +64,12 @@ class Published:
 
 
 async def read_published_checkpoint(
-    connection: Connection, log: Log, *, keys: Sequence[VerifierKey], policy: Policy | None
+    connection: Connection, log: Log, *, keys: Trusted, policy: Policy | None
 ) -> Published | None:
     """
     Return what may be published of `log`, or None if that is nothing yet; `connection` reads as the auditor.
 
-    `keys` are those that have ever signed the log.
+    `keys` are all that have ever signed the log: what others have vouched for may be from before a rotation.
 
     Raises:
         BrokenError: if what is stored is not signed by one of `keys`, or a cosignature of the policy's is bad.
@@ -82,16 +84,16 @@ async def read_published_checkpoint(
 
 
 async def read_to_publish(
-    connection: Connection, log: Log, *, key: VerifierKey, policy: Policy | None
+    connection: Connection, log: Log, *, keys: Trusted, policy: Policy | None
 ) -> tuple[bytes, Checkpoint]:
     """
-    Return the note that may be published of `log`, with its cosignatures, and the checkpoint in it.
+    Return the note that may be published of `log`, with its cosignatures, and the checkpoint in it; `keys` as there.
 
     Raises:
         NoCheckpointError: if there is none yet; with a policy, because too few witnesses have seen any.
         BrokenError: as `read_published_checkpoint`.
     """
-    cosigned = await _read_to_publish(connection, log, keys=[key], policy=policy)
+    cosigned = await _read_to_publish(connection, log, keys=keys, policy=policy)
     if cosigned is None:
         missing = "" if policy is None or log.tenant is not None else " that enough witnesses have cosigned"
         raise NoCheckpointError(
@@ -100,9 +102,26 @@ async def read_to_publish(
     return cosigned.note, cosigned.checkpoint
 
 
-async def read_newest_signed(
-    connection: Connection, log: Log, *, keys: Sequence[VerifierKey]
-) -> tuple[Checkpoint, bytes] | None:
+def signing_key(note: bytes, checkpoint: Checkpoint, *, keys: Trusted) -> VerifierKey:
+    """
+    Return the key that a note is to be verified with, whose `checkpoint` was opened with `keys`: one that signed it.
+
+    If several have, as during a rotation, it is the first of `keys`; in a history, the newest.
+
+    Raises:
+        BrokenError: (`Fault.SIGNATURE`) if none of `keys` has signed it under the log's name.
+    """
+    origin = checkpoint.origin
+    candidates = keys.keys_for(origin, checkpoint.size) if isinstance(keys, KeyHistory) else keys
+    signed = open_note(note, candidates).verified
+    for key in candidates:
+        if key in signed and key.name == origin:
+            return key
+    found = ", ".join(key.name for key in signed)
+    raise BrokenError(Fault.SIGNATURE, where="checkpoint", expected=f"a signature by a key named {origin}", found=found)
+
+
+async def read_newest_signed(connection: Connection, log: Log, *, keys: Trusted) -> tuple[Checkpoint, bytes] | None:
     """
     Return the newest checkpoint that was signed, and its note as the signer wrote it, or None.
 
@@ -122,7 +141,7 @@ async def store_cosignatures(
     """
     Keep the cosignatures of the policy's witnesses that `note` carries, a checkpoint of that size; return their names.
 
-    `connection` works as the signer. Other lines are not kept: they were verified by nobody.
+    `connection` works as the signer. Other lines are not kept: they were verified by nobody, or name no time.
 
     Raises:
         BrokenError: (`Fault.SIGNATURE`) if a cosignature of one of the witnesses does not verify.
@@ -131,6 +150,7 @@ async def store_cosignatures(
     names = tuple(policy.cosignatures(note))  # verified here
     known = {(witness.key.name, witness.key.key_id) for witness in policy.witnesses}
     lines = [line for line in parse_note(note)[1] if (line.name, line.key_id) in known]
+    lines = [line for line in lines if cosigned_at(line.signature) > 0]
     if lines:
         columns = {
             "log_id": log_id,
@@ -191,7 +211,7 @@ async def _newest_with_quorum(connection: Connection, log: Log, policy: Policy, 
 
 
 async def _read_to_publish(
-    connection: Connection, log: Log, *, keys: Sequence[VerifierKey], policy: Policy | None
+    connection: Connection, log: Log, *, keys: Trusted, policy: Policy | None
 ) -> _Cosigned | None:
     found = await _read_cosigned(connection, log)
     if found is None:
@@ -207,7 +227,7 @@ async def _read_to_publish(
     note = b"" if found is None or found.size != size else _joined(log, found, found.note)
     checkpoint = read_checkpoint(note, keys, where="ledger.checkpoints", origin=log.origin)
     try:
-        policy.check(note, logs=keys)
+        policy.check(note, logs=every_key(keys, log.origin))
     except UnwitnessedError as error:  # rows that name witnesses, and lines that are not theirs
         where = f"ledger.cosignatures of size {size}"
         raise BrokenError(Fault.SIGNATURE, where=where, expected="the quorum's cosignatures", found=error) from error

@@ -30,11 +30,15 @@ from ledger.anchoring.der import (
     parse_der,
 )
 from ledger.anchoring.timestamp import Stamp, check_stamp
+from ledger.asking import NoAnswerError, post
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
 
 NONCE_SIZE_BYTES: Final = 16
 CLOCK_TOLERANCE: Final = timedelta(minutes=5)
-"""How far an authority's time may lie from ours: a stamp from next year would prove nothing for a year."""
+"""
+How far an authority's time, and the latest that it may mean, may lie from ours: a stamp from next year would prove
+nothing for a year.
+"""
 
 _SHA256: Final = der(SEQUENCE, [der_oid("2.16.840.1.101.3.4.2.1"), Value(tag=NULL, content=b"")])
 _STATUS: Final = ("granted", "granted with modifications", "rejected", "waiting", "revocation warning", "revoked")
@@ -103,10 +107,11 @@ def open_response(
     token = sort_certificates(members[1].encoded)
     stamp = check_stamp(token, note, roots=authority.roots, policy=authority.policy)
     if stamp.nonce != nonce:
-        raise BrokenError(Fault.STAMP, where="time stamp", expected=f"the nonce {nonce:#x}", found=stamp.nonce)
-    if abs(stamp.gen_time - now) > CLOCK_TOLERANCE:
+        found = "none" if stamp.nonce is None else f"{stamp.nonce:#x}"
+        raise BrokenError(Fault.STAMP, where="time stamp", expected=f"the nonce {nonce:#x}", found=found)
+    if abs(stamp.gen_time - now) > CLOCK_TOLERANCE or stamp.not_later_than - now > CLOCK_TOLERANCE:
         expected = f"a time within {CLOCK_TOLERANCE} of {now.isoformat()}: set the clock, or name another authority"
-        raise BrokenError(Fault.STAMP, where="time stamp", expected=expected, found=stamp.gen_time.isoformat())
+        raise BrokenError(Fault.STAMP, where="time stamp", expected=expected, found=stamp.not_later_than.isoformat())
     return token, stamp
 
 
@@ -124,23 +129,16 @@ async def request_stamp(
         raise FormatError("nonce", expected=f"{NONCE_SIZE_BYTES} random bytes", found=f"{len(random)} bytes")
     nonce = int.from_bytes(random, "big")
     request = format_request(note, nonce=nonce, policy=authority.policy)
+    headers = {"Content-Type": _QUERY, "Accept": _REPLY}
     try:
         async with asyncio.timeout(timeout_s):
-            response = await _post(client, authority.url, request)
-    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
-        raise NoStampError(f"no answer of the time-stamping authority: {type(error).__name__} {error}") from error
-    return open_response(response, note, authority, nonce=nonce, now=now)
-
-
-async def _post(client: httpx.AsyncClient, url: str, request: bytes) -> bytes:
-    headers = {"Content-Type": _QUERY, "Accept": _REPLY}
-    async with client.stream("POST", url, content=request, headers=headers, follow_redirects=False) as response:
-        kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-        if response.status_code != httpx.codes.OK or kind != _REPLY:
-            raise NoStampError(f"the time-stamping authority answered {response.status_code} with {kind[:100]!r}")
-        received = bytearray()
-        async for chunk in response.aiter_bytes():
-            received += chunk
-            if len(received) > _RESPONSE_SIZE_BYTES_MAX:
-                raise NoStampError(f"the time-stamping authority answered with over {_RESPONSE_SIZE_BYTES_MAX} bytes")
-    return bytes(received)
+            answer = await post(
+                client, authority.url, request, headers=headers, size_bytes_max=_RESPONSE_SIZE_BYTES_MAX
+            )
+    except TimeoutError as error:
+        raise NoStampError(f"no answer of the time-stamping authority within {timeout_s} s") from error
+    except NoAnswerError as error:
+        raise NoStampError(f"no answer of the time-stamping authority: {error}") from error
+    if answer.status != httpx.codes.OK or answer.content_type != _REPLY:
+        raise NoStampError(f"the time-stamping authority answered {answer.status} with {answer.content_type!r:.100}")
+    return open_response(answer.body, note, authority, nonce=nonce, now=now)

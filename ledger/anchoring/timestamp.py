@@ -16,8 +16,9 @@ Signature and chain are OpenSSL's work, through rfc3161-client, the one place wh
 looks at status, nonce, policy, imprint and key usage; it knows nothing of the certificate's hash in the signed
 attributes (3), takes further key usages (4), weak hashes and parts of SignedData that nobody signed (1).
 
-Not checked: whether a certificate was revoked since. A stamp says "not later than", in the words of an authority that
-keys can be stolen from; who needs more takes witnesses besides.
+By when that was, its accuracy included, is for `stamp_time.py`. Not checked: whether a certificate was revoked since. A
+stamp says "not later than", in the words of an authority that keys can be stolen from; who needs more takes witnesses
+besides.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from ledger.anchoring.cms import (
     parse_token,
 )
 from ledger.anchoring.der import OCTET_STRING, SEQUENCE, TAGGED_1, Value, der, der_integer, parse_der
+from ledger.anchoring.stamp_time import latest_time
 from ledger.errors import BrokenError, Fault, FormatError, LimitExceededError
 
 ROOTS_MAX: Final = 100
@@ -72,9 +74,15 @@ _FOREIGN: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What an authority has vouched for: SHA-256 of the note existed at `gen_time`, give or take its accuracy."""
+    """
+    What an authority has vouched for: SHA-256 of the note existed, and was seen by then (`not_later_than`).
+
+    `gen_time` is the time in the token to the second, `not_later_than` the latest that the authority may have meant,
+    its accuracy included, rounded up to a second.
+    """
 
     gen_time: datetime
+    not_later_than: datetime
     policy: str
     serial: int
     authority: str
@@ -124,6 +132,7 @@ def check_stamp(token: bytes, note: bytes, *, roots: Sequence[x509.Certificate],
         verifier.verify(response, hashlib.sha256(note).digest())
         return Stamp(
             gen_time=info.gen_time,
+            not_later_than=latest_time(signed.content, info.gen_time),
             policy=info.policy.dotted_string,
             serial=info.serial_number,
             authority=signer.subject.rfc4514_string(),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -96,6 +99,48 @@ async def test_entry_bundles_are_compressed_for_those_who_take_it(gateway: Gatew
     assert packed.content == plain.content  # the client has unpacked it
     assert len(gzip.compress(plain.content)) < len(plain.content)
     assert int(packed.headers["content-length"]) < len(plain.content)
+
+
+TAKE_GZIP = ("gzip", "br, GZIP ; Q=0.001", "x-gzip", "*", "identity;q=1, *;q=0.5", "gzip;q=1.000")
+TAKE_NONE = (
+    *("gzip;q=0", "br, gzip; q=0.000", "gzip;q=0, *", "*;q=0", "", "br"),
+    *("gzipped", "gzip;q=", "gzip;q=nan", "gzip;q=2", "gzip;level=9"),
+)
+
+
+async def test_who_does_not_take_gzip_is_not_given_it(gateway: Gateway, size: int) -> None:
+    assert size
+    path = f"/log/{gateway.acme.origin}/tile/entries/000"
+    for accepted in (*TAKE_GZIP, *TAKE_NONE):
+        answer = await gateway.http.get(path, headers={"Accept-Encoding": accepted})
+        assert ("content-encoding" in answer.headers) is (accepted in TAKE_GZIP), accepted
+        assert "accept-encoding" in answer.headers["vary"].lower()
+
+
+async def test_while_a_bundle_is_compressed_others_are_answered(
+    gateway: Gateway, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert size
+    real, answered = gzip.compress, threading.Event()
+
+    def compress(*arguments: Any, **options: Any) -> bytes:
+        assert answered.wait(20), "nobody else was answered meanwhile"
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(gzip, "compress", compress)
+    base = f"/log/{gateway.acme.origin}"
+    bundle = asyncio.create_task(gateway.http.get(f"{base}/tile/entries/000", headers={"Accept-Encoding": "gzip"}))
+    for _ in range(3):
+        assert (await gateway.http.get(f"{base}/checkpoint")).status_code == 200
+    answered.set()
+    assert (await bundle).headers["content-encoding"] == "gzip"
+
+
+def test_a_place_names_a_log_and_what_is_wanted_of_it_whatever_the_log_is_called() -> None:
+    for authority in ("logs.example.org", "example.org/tile/a", "a/receipt/b", "a/tile", "tile/x", "a/checkpoint"):
+        for origin in (f"{authority}/{UUID(int=7).hex}", f"{authority}/{UUID(int=7).hex}/2"):
+            for path in ("checkpoint", "tile/0/000", "tile/entries/000.p/7", "tile/", "receipt/5", "receipt/"):
+                assert log_routes.split_place(f"{origin}/{path}") == (origin, path)
 
 
 async def test_what_is_not_signed_yet_is_not_published(gateway: Gateway, keys: KeyDirectory, size: int) -> None:

@@ -95,7 +95,7 @@ async def test_entries_are_proven_and_growth_is_whether_roots_are_kept_or_not(la
         for size in (SIZE, 65_536, 65_537, 300):
             large.sign(newest := large.checkpoint(size))
             for index in (place for place in PLACES if place < size):
-                proven = check_proof(await prove(large.connection, large.log, index, key=key, policy=None), [key])
+                proven = check_proof(await prove(large.connection, large.log, index, keys=[key], policy=None), [key])
                 assert (proven.index, proven.checkpoint.size) == (index, size)
             for older in (place for place in PLACES if 0 < place <= size):
                 await prove_growth(large.connection, large.log, large.checkpoint(older), newest)
@@ -109,13 +109,13 @@ async def test_a_proof_that_does_not_lead_to_the_signed_root_is_not_given_out(de
     desk.sign(newest := desk.checkpoint(SMALL))
     change(desk.database, "UPDATE ledger.tiles SET root = sha256(root) WHERE level = 0 AND tile = 2")
     with pytest.raises(BrokenError) as caught:
-        await prove(desk.connection, desk.log, 0, key=key, policy=None)
+        await prove(desk.connection, desk.log, 0, keys=[key], policy=None)
     assert caught.value.fault is Fault.PROOF
     with pytest.raises(BrokenError):
         await prove_growth(desk.connection, desk.log, desk.checkpoint(300), newest)
     change(desk.database, "DELETE FROM ledger.tiles WHERE level = 0 AND tile = 2")
     with pytest.raises(BrokenError) as caught:
-        await prove(desk.connection, desk.log, 0, key=key, policy=None)
+        await prove(desk.connection, desk.log, 0, keys=[key], policy=None)
     assert caught.value.fault is Fault.TILE
 
 
@@ -131,10 +131,10 @@ async def test_a_tree_that_did_not_grow_from_another_is_not_proven_to(desk: Desk
 async def test_what_is_not_signed_or_not_there_is_said_apart(desk: Desk) -> None:
     key = desk.signer.verifier_key
     with pytest.raises(NoCheckpointError, match="no signed checkpoint yet"):
-        await prove(desk.connection, desk.log, 0, key=key, policy=None)
+        await prove(desk.connection, desk.log, 0, keys=[key], policy=None)
     desk.sign(desk.checkpoint(300))
     with pytest.raises(NoCheckpointError, match="not signed yet"):
-        await prove(desk.connection, desk.log, 300, key=key, policy=None)
+        await prove(desk.connection, desk.log, 300, keys=[key], policy=None)
     for index in (-1, SMALL):
         with pytest.raises(LedgerError, match="expected an index"):
-            await prove(desk.connection, desk.log, index, key=key, policy=None)
+            await prove(desk.connection, desk.log, index, keys=[key], policy=None)
