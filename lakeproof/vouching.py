@@ -13,7 +13,9 @@ from lakeproof.errors import SettingsError
 from lakeproof.settings import Settings
 from ledger.anchoring.stamping import Authority
 from ledger.anchoring.timestamp import parse_roots
+from ledger.asking import check_url
 from ledger.errors import LedgerError
+from ledger.witness.client import check_urls
 from ledger.witness.policy import Policy
 
 FILE_SIZE_BYTES_MAX: Final = 1_000_000
@@ -24,14 +26,17 @@ def load_policy(settings: Settings) -> Policy | None:
     Return the witness policy of the system log, or None if none is configured.
 
     Raises:
-        SettingsError: if the file cannot be read or is no policy: without its policy nothing may be published.
+        SettingsError: if the file cannot be read, is no policy, or has a URL that no witness can be asked under:
+            without its policy nothing may be published.
     """
     if settings.witness_policy is None:
         return None
     try:
-        return Policy.parse(_read(settings.witness_policy, "LAKEPROOF_WITNESS_POLICY"))
+        policy = Policy.parse(_read(settings.witness_policy, "LAKEPROOF_WITNESS_POLICY"))
+        check_urls(policy)
     except LedgerError as error:
         raise SettingsError(f"LAKEPROOF_WITNESS_POLICY: {settings.witness_policy}: {error}: correct it") from error
+    return policy
 
 
 def load_authority(settings: Settings) -> Authority | None:
@@ -39,7 +44,8 @@ def load_authority(settings: Settings) -> Authority | None:
     Return the time-stamping authority, or None if none is configured.
 
     Raises:
-        SettingsError: if its roots are not given or cannot be read, or its policy is no object identifier.
+        SettingsError: if it cannot be asked under its URL, its roots are not given or cannot be read, or its policy is
+            no object identifier.
     """
     if settings.time_stamp_url is None:
         return None
@@ -48,6 +54,10 @@ def load_authority(settings: Settings) -> Authority | None:
             "LAKEPROOF_TIME_STAMP_URL is set without LAKEPROOF_TIME_STAMP_ROOTS: name the file with the root "
             "certificates of that authority, since a stamp that nobody can check is worth nothing"
         )
+    try:
+        check_url(settings.time_stamp_url)
+    except LedgerError as error:
+        raise SettingsError(f"LAKEPROOF_TIME_STAMP_URL: {error}: correct it") from error
     pem = _read(settings.time_stamp_roots, "LAKEPROOF_TIME_STAMP_ROOTS")
     try:
         return Authority(url=settings.time_stamp_url, roots=parse_roots(pem), policy=settings.time_stamp_policy)

@@ -2,7 +2,8 @@
 Cosignatures gathered: a signed checkpoint is taken to the witnesses of a policy (C2SP tlog-witness, "add-checkpoint").
 
 Guarantee: `cosign` returns a note only if the policy accepts it, and every cosignature in it was verified before it
-counted. What a witness answers is believed in nothing else.
+counted. What a witness answers is believed in nothing else, and nothing that is wrong with one keeps another from being
+asked.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Final, TypeAlias
 
 import httpx
 
+from ledger.asking import check_url, post
 from ledger.checkpoint import Checkpoint, parse_checkpoint, parse_decimal
 from ledger.errors import FormatError, LedgerError
 from ledger.note import Signature, VerifierKey, format_note, parse_note
+from ledger.signature import cosigned_at
 from ledger.witness.cosignature import open_cosignatures, parse_cosignatures
 from ledger.witness.policy import Policy, PolicyWitness, UnwitnessedError
 from ledger.witness.request import SIZE_CONTENT_TYPE, AddCheckpoint, format_request
@@ -137,6 +140,27 @@ async def cosign(
     )
 
 
+def check_urls(policy: Policy) -> None:
+    """
+    Check that those witnesses of a policy that have a URL can be asked under it, as far as that can be told beforehand.
+
+    A policy need not be one to ask by: what its URLs mean is for whoever uses it (tlog-policy, "Defining a witness").
+
+    Raises:
+        FormatError: if one cannot be asked; names the witness.
+    """
+    for witness in policy.witnesses:
+        if witness.url is None:
+            continue
+        what = f"policy: URL of witness {witness.name}"
+        try:
+            check_url(witness.url)
+        except FormatError as error:
+            raise FormatError(what, expected="one to ask under", found=str(error)) from error
+        if "?" in witness.url or "#" in witness.url:
+            raise FormatError(what, expected="a prefix, without query and fragment", found=witness.url)
+
+
 class _Submission:
     """One checkpoint on its way to the witnesses of a policy, and the lines of cosignatures that it has so far."""
 
@@ -189,8 +213,6 @@ class _Submission:
             said = _in_words(status, body, cosigned)
         except TimeoutError:
             said, size = f"no answer within {timeout_s} s", None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            said, size = f"{type(error).__name__}: {error}", None
         except LedgerError as error:
             said, size = str(error), None
         return Answer(url=url, witnesses=names, cosigned=cosigned, said=said, size=size)
@@ -198,14 +220,9 @@ class _Submission:
     async def _post(self, url: str, old_size: int) -> tuple[int, str, bytes]:
         proof = await self._proof(old_size)
         body = format_request(AddCheckpoint(old_size=old_size, proof=proof, note=self._note))
-        answer = bytearray()
-        async with self._client.stream("POST", f"{url.rstrip('/')}/add-checkpoint", content=body) as response:
-            async for chunk in response.aiter_bytes():
-                answer += chunk
-                if len(answer) > ANSWER_SIZE_BYTES_MAX:
-                    expected = f"at most {ANSWER_SIZE_BYTES_MAX} bytes"
-                    raise FormatError("answer of a witness", expected=expected, found="more")
-            return response.status_code, response.headers.get("content-type", ""), bytes(answer)
+        where = f"{url.rstrip('/')}/add-checkpoint"
+        answer = await post(self._client, where, body, headers={}, size_bytes_max=ANSWER_SIZE_BYTES_MAX)
+        return answer.status, answer.content_type, answer.body
 
     async def _proof(self, old_size: int) -> tuple[bytes, ...]:
         async with self._proving:
@@ -219,14 +236,16 @@ class _Submission:
         times = open_cosignatures(self._text, lines, [witness.key for witness in witnesses])
         taken = [witness for witness in witnesses if times.get(witness.key, 0) > 0]  # zero would leave the time open
         for witness in taken:
-            key = (witness.key.name, witness.key.key_id)
-            self._lines.append(next(line for line in lines if (line.name, line.key_id) == key))
+            wanted = (witness.key.name, witness.key.key_id, times[witness.key])
+            self._lines.append(
+                next(line for line in lines if (line.name, line.key_id, cosigned_at(line.signature)) == wanted)
+            )
         return tuple(witness.name for witness in taken)
 
 
 def _parse_size(content_type: str, body: bytes) -> int:
     """Return the size that a conflict tells: that of the checkpoint which the witness has cosigned last."""
-    if content_type.partition(";")[0].strip().lower() != SIZE_CONTENT_TYPE:
+    if content_type != SIZE_CONTENT_TYPE:
         raise FormatError("conflict of a witness", expected=SIZE_CONTENT_TYPE, found=content_type)
     if not body.endswith(b"\n"):
         raise FormatError("conflict of a witness", expected="a size and a newline", found=body)

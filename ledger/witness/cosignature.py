@@ -71,7 +71,8 @@ def open_cosignatures(text: str, lines: Sequence[Signature], keys: Sequence[Veri
     """
     Return those of `keys` that have cosigned the checkpoint `text` in `lines`, each with its time in POSIX seconds.
 
-    Lines of unknown keys are ignored. Of two lines of one key both must verify, and the first one's time counts.
+    Lines of unknown keys are ignored. Of two lines of one key both must verify, and the first one's time counts, except
+    that zero says nothing of when the checkpoint was seen: it is returned only if no line of the key names a time.
 
     Raises:
         BrokenError: (`Fault.SIGNATURE`) if a line of one of `keys` does not verify.
@@ -81,7 +82,7 @@ def open_cosignatures(text: str, lines: Sequence[Signature], keys: Sequence[Veri
     for line in lines:
         if (key := known.get((line.name, line.key_id))) is not None:
             key.check(text.encode(), line.signature)
-            times.setdefault(key, cosigned_at(line.signature))
+            times[key] = times.get(key) or cosigned_at(line.signature)
     return times
 
 

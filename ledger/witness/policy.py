@@ -174,13 +174,16 @@ class Policy:
         """
         Return the names of the witnesses that have cosigned the checkpoint `note`, with the times, POSIX seconds.
 
+        A cosignature with the time zero does not count: it says nothing of when, or whether this was the largest tree
+        seen (tlog-cosignature, "timestamp"), and no witness answers one (tlog-witness, "add-checkpoint").
+
         Raises:
             FormatError: if `note` is no signed note.
             BrokenError: (`Fault.SIGNATURE`) if a cosignature of one of the witnesses does not verify.
         """
         text, lines = parse_note(note)
         times = open_cosignatures(text, lines, [witness.key for witness in self.witnesses])
-        return {witness.name: times[witness.key] for witness in self.witnesses if witness.key in times}
+        return {witness.name: times[witness.key] for witness in self.witnesses if times.get(witness.key, 0) > 0}
 
     def is_met_by(self, witnesses: AbstractSet[str]) -> bool:
         """Tell whether cosignatures of these witnesses, by name, make the quorum."""

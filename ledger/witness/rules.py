@@ -41,7 +41,11 @@ class RefusedError(LedgerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A request whose checkpoint a trusted key has signed: `text` is the note's, `lines` are those of trusted keys."""
+    """
+    A request whose checkpoint a trusted key has signed: `text` is the note's, `lines` the first of each trusted key.
+
+    A key's line may be repeated as often as a note has room for lines, which the cosignatures need.
+    """
 
     old_size: int
     proof: tuple[bytes, ...]
@@ -70,9 +74,12 @@ def open_submission(body: bytes, keys_of: Callable[[str], Sequence[VerifierKey] 
     if keys is None:
         raise RefusedError(Refusal.UNKNOWN_ORIGIN, f"unknown log: {checkpoint.origin}")
     try:
-        verified = {(key.name, key.key_id) for key in open_note(request.note, keys).verified}
+        verified = {(key.name, key.key_id) for key in open_note(request.note, keys).verified}  # every line of each
     except BrokenError as error:
         raise RefusedError(Refusal.NOT_SIGNED, str(error)) from error
+    first: dict[tuple[str, bytes], Signature] = {}
+    for line in lines:
+        first.setdefault((line.name, line.key_id), line)
     if request.old_size > checkpoint.size:
         raise RefusedError(
             Refusal.BAD_REQUEST, f"old size {request.old_size} is over the checkpoint's {checkpoint.size}"
@@ -82,7 +89,7 @@ def open_submission(body: bytes, keys_of: Callable[[str], Sequence[VerifierKey] 
         proof=request.proof,
         text=text,
         checkpoint=checkpoint,
-        lines=tuple(line for line in lines if (line.name, line.key_id) in verified),
+        lines=tuple(line for key, line in first.items() if key in verified),
     )
 
 

@@ -4,9 +4,9 @@ A witness on HTTP (C2SP tlog-witness, "HTTP Interface"): submission and monitori
     POST /add-checkpoint                   200 signature lines, 400, 403, 404, 409 with the size, 422
     GET /<hash of origin>/checkpoint       200 the checkpoint cosigned last, 404
 
-Anyone may ask: what counts is the log's signature. So every request is bounded in size and time, and what is unknown
-gets a short answer. 503 says that the disk failed, and that nothing was cosigned. `sign-subtree` is optional, and not
-here.
+Anyone may ask: what counts is the log's signature. So every request is bounded in size and time, every connection in
+what it may take from others (`connections.py`), and what is unknown gets a short answer. 503 says that the disk failed,
+and that nothing was cosigned. `sign-subtree` is optional, and not here.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ledger.errors import LedgerError
+from ledger.witness.connections import KEEP_ALIVE_S, BoundedConnection
 from ledger.witness.request import REQUEST_SIZE_BYTES_MAX, SIZE_CONTENT_TYPE
 from ledger.witness.rules import Refusal, RefusedError
 from ledger.witness.witness import Witness
 
 BODY_TIMEOUT_S: Final = 10.0
-CONCURRENCY_MAX: Final = 256
-KEEP_ALIVE_S: Final = 75
+ANSWERS_MAX: Final = 512
+"""Answers under way, those included whose asker has gone: beyond it the next ones are 503. Over all connections."""
 
 TEXT: Final = "text/plain; charset=utf-8"
 _HASH: Final = re.compile("[0-9a-f]{64}")
@@ -78,20 +79,27 @@ def serve(witness: Witness, *, host: str, port: int) -> None:
     Raises:
         OSError: if the address cannot be listened on.
     """
-    config = uvicorn.Config(
-        witness_app(witness),
+    config = server_config(witness_app(witness))
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family, backlog=128) as listener:
+        uvicorn.Server(config).run([listener])
+
+
+def server_config(app: Starlette, connection: type[BoundedConnection] = BoundedConnection) -> uvicorn.Config:
+    """Return how an application is served to anyone, over connections that are bounded as `connection` says."""
+    return uvicorn.Config(
+        app,
+        http=connection,
+        ws="none",  # a connection that changed to another protocol would be out of bounds
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
         lifespan="off",
-        limit_concurrency=CONCURRENCY_MAX,
+        limit_concurrency=ANSWERS_MAX,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=30,
     )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family, backlog=128) as listener:
-        uvicorn.Server(config).run([listener])
 
 
 def _cosign(witness: Witness, body: bytes) -> Response:

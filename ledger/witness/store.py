@@ -9,8 +9,10 @@ The directory of a witness: whose logs it knows, and what it has cosigned last o
 `<hash>` is SHA-256 of the origin in hex (tlog-witness, "Monitor Retrieval Mechanism").
 
 Guarantee: once `keep` has returned, the checkpoint survives a crash of process and machine; if it raises, or the
-machine stops in the middle, the file holds all of the old one or all of the new one. A log whose checkpoint file is
-missing or does not open is not taken for one that was never cosigned: it is refused until the file is put back.
+machine stops in the middle, the file holds all of the old one or all of the new one. Which of them a loss of power
+leaves is open until then, and meanwhile others are shown the old one (`last_by_hash`): a cosignature that is seen has
+left. A log whose checkpoint file is missing or does not open is not taken for one that was never cosigned: it is
+refused until the file is put back.
 """
 
 from __future__ import annotations
@@ -75,16 +77,24 @@ class WitnessStore:
     def __init__(self, path: Path, disk: Disk) -> None:
         self.path = path
         self._disk = disk
+        # By hash of the origin, what was on the disk before a `keep` that has not returned, or has failed. Written by
+        # who holds that log's lock.
+        self._before: dict[str, bytes | None] = {}
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """
-        Hold the directory for a server, against every other process on this machine.
+        Hold the directory for a server, against every other process on this machine; what it shows is on the disk then.
 
         Raises:
-            WitnessStoreError: at once, if another one holds it, or it is not there.
+            WitnessStoreError: at once, if another one holds it, it is not there, or the disk fails.
         """
         with _flock(self.path, "another server cosigns with it: stop that one first"):
+            logs = self.path / LOGS
+            try:
+                self._disk.sync_directory(logs)  # a server that was killed may have renamed a file and no more
+            except OSError as error:
+                raise WitnessStoreError(f"{logs} cannot be forced to the disk ({error.strerror}): repair it") from error
             yield
 
     def keys_of(self, origin: str) -> tuple[VerifierKey, ...] | None:
@@ -122,21 +132,30 @@ class WitnessStore:
         return found or None
 
     def last_by_hash(self, origin_hash: str) -> bytes | None:
-        """Return the checkpoint cosigned last of the log with this hash (64 lower-case hex digits), None if none."""
-        return _read(self.path / LOGS / f"{origin_hash}.checkpoint") or None
+        """
+        Return the checkpoint of the log with this hash (64 lower-case hex digits) that was cosigned last, None if none.
+
+        Only what a loss of power leaves there: of a `keep` that is under way, or has failed, it is the one before.
+        """
+        found = _read(self.path / LOGS / f"{origin_hash}.checkpoint")
+        # In this order: whoever has put into the file what was just read is in `_before`, unless it has returned.
+        return self._before.get(origin_hash, found) or None
 
     def keep(self, origin: str, note: bytes) -> None:
         """
         Replace what was cosigned last: temporary file, fsync, rename, fsync of the directory.
 
         Raises:
-            WitnessStoreError: if that fails; no cosignature may leave then.
+            WitnessStoreError: if that fails; no cosignature may leave then. The file may show `note` all the same.
         """
-        file = self._file(origin, "checkpoint")
+        file, hashed = self._file(origin, "checkpoint"), origin_hash(origin)
+        if hashed not in self._before:  # else one has failed before, and what the file shows may not be on the disk
+            self._before[hashed] = _read(file)
         try:
             self._put(file, note)
         except OSError as error:
             raise WitnessStoreError(f"{file} cannot be written ({error.strerror}): nothing is cosigned") from error
+        del self._before[hashed]
 
     def add_log(self, origin: str, keys: Sequence[VerifierKey]) -> None:
         """

@@ -11,7 +11,8 @@ crashes, and whoever asks at the same time. How, for each request (C2SP tlog-wit
 5. The cosignatures are made and kept with the checkpoint, on the disk.
 6. They leave.
 
-A crash between 5 and 6 leaves a checkpoint that was kept and never seen: the client asks again from that size.
+A crash between 5 and 6 leaves a checkpoint that was kept and never seen: the client asks again from that size. So does
+a disk that fails in 5: what it shows then is where the next one has to go on from, and is shown to no monitor.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ class Witness:
         """
         Return the checkpoint cosigned last, cosignatures included, of the log whose origin has this hash.
 
-        None if there is none. `origin_hash` is 64 lower-case hex digits.
+        None if there is none. Of a request that is under way it shows nothing: that has not left (step 6).
+        `origin_hash` is 64 lower-case hex digits.
         """
         return self._store.last_by_hash(origin_hash)
 

@@ -43,6 +43,7 @@ from ledger.witness.witness import open_witness
 from projections.exposition import format_metrics
 from tests.ledger.logs import change
 from tests.ledger.rooms import Rooms
+from tests.ledger.witnesses import cosigners
 from tests.servers.gateways import start_services
 from tests.servers.loopback import serve
 from tests.servers.time_stamps import POLICY as STAMP_POLICY
@@ -275,13 +276,12 @@ async def test_a_stamped_and_cosigned_checkpoint_anchors_the_tenants_log(
         # An auditor is given the log as far as it was stamped, with the stamp, and judges it without the database.
         exported = tmp_path / "system"
         async with site.services.house.database.as_role(site.services.house.roles.auditor) as connection:
-            key = site.keys[0]
-            checkpoint = await export_stamped_log(connection, site.services.system, exported, key=key, policy=policy)
+            made = await export_stamped_log(connection, site.services.system, exported, keys=site.keys, policy=policy)
     pinned = Pinned(policy=policy, stamp_roots=parse_roots(authority.root), stamp_policy=STAMP_POLICY)
     report = verify_directory(exported, site.keys)
     token = (exported / STAMP_FILE).read_bytes()
     told = judge_directory(exported, report, trusted=site.keys, pinned=pinned, token=token)
-    assert (checkpoint.size, told.anchored_size, told.unchecked) == (size, size, (STAMP_FILE,))
+    assert (made.checkpoint.size, told.anchored_size, told.unchecked) == (size, size, (STAMP_FILE,))
     assert told.anchored_by[0].startswith(AnchoringKind.WITNESSED_AND_STAMPED)
     with pytest.raises(LedgerError):
         judge_directory(exported, report, trusted=site.keys, pinned=pinned, token=token[:-1] + bytes([token[-1] ^ 1]))
@@ -380,5 +380,14 @@ def test_what_is_configured_and_cannot_be_used_is_an_error(tmp_path: Path) -> No
     roots = str(make_authority(tmp_path / "authority").directory / "root.pem")
     with pytest.raises(SettingsError, match="object identifier"):
         load_authority(settings(time_stamp_url="http://tsa.example", time_stamp_roots=roots, time_stamp_policy="x"))
+    for url in ("http://127.0.0.1:99999/secret", "http://user:secret/x@h/", "http://xn--zz--/", "tsa.example"):
+        with pytest.raises(SettingsError, match="LAKEPROOF_TIME_STAMP_URL") as caught:
+            load_authority(settings(time_stamp_url=url, time_stamp_roots=roots))
+        assert "secret" not in str(caught.value)
+    key = cosigners()[0].verifier_key.format()
+    for url in ("http://127.0.0.1:99999/", "http://xn--zz--/", "w.example"):
+        (tmp_path / "policy").write_text(f"witness elsewhere {key} {url}\nquorum elsewhere\n")
+        with pytest.raises(SettingsError, match=r"LAKEPROOF_WITNESS_POLICY.*elsewhere"):
+            load_policy(settings(witness_policy="policy"))
     assert load_policy(settings()) is None
     assert load_authority(settings()) is None

@@ -19,6 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ledger.anchoring.cms import CONTENT_TYPE, MESSAGE_DIGEST, SIGNED_DATA, SIGNING_CERTIFICATE_V2, TST_INFO
 from ledger.anchoring.der import (
+    GENERALIZED_TIME,
     NULL,
     OCTET_STRING,
     SEQUENCE,
@@ -93,6 +94,9 @@ class Forgery:
     note: bytes = NOTE
     imprint_algorithm: str = SHA256
     gen_time: datetime = NOON
+    fraction: str = ""
+    """Of a second, behind `gen_time`, with its point."""
+    accuracy: Value | None = None
     policy: str = POLICY
     nonce: int = NONCE
     version: int = 1
@@ -148,13 +152,14 @@ class Forgery:
 
     def _content(self) -> bytes:
         imprint = Value(tag=OCTET_STRING, content=sha256(self.note).digest())
-        time = Value(tag=0x18, content=self.gen_time.strftime("%Y%m%d%H%M%SZ").encode())
+        time = f"{self.gen_time:%Y%m%d%H%M%S}{self.fraction}Z"
         members = [
             der_integer(self.version),
             der_oid(self.policy),
             der(SEQUENCE, [_algorithm(self.imprint_algorithm), imprint]),
             der_integer(11),
-            time,
+            Value(tag=GENERALIZED_TIME, content=time.encode()),
+            *([] if self.accuracy is None else [self.accuracy]),
             der_integer(self.nonce),
             *self.extra_tst_members,
         ]

@@ -15,17 +15,25 @@ from psycopg.errors import InsufficientPrivilege
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.anchoring import Anchor, anchors_of, check_all_present, check_anchors
 from ledger.anchoring.anchor_log import ANCHORS_KEY, Anchored, Append, anchor_logs, read_states
-from ledger.anchoring.published import read_published_checkpoint
+from ledger.anchoring.published import (
+    Published,
+    read_newest_signed,
+    read_published_checkpoint,
+    store_cosignatures,
+)
 from ledger.append import Appender
 from ledger.errors import BrokenError, Fault, LogUnavailableError, OutcomeUnknownError
 from ledger.merkle import Frontier
+from ledger.note import Signature, format_note, parse_note
 from ledger.read import Connection, Log, read_entries, read_head, read_leaves, read_logs
 from ledger.sequence import Appended, Group, Row, Stale
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
 from ledger.verify.database import verify_database
+from ledger.witness.policy import Policy
 from tests.ledger.appending import appender
 from tests.ledger.logs import START, change, head_of, put, rows_of
+from tests.ledger.witnesses import TIME_S, cosigners, timeless
 
 SIZE_MAX = 300
 TENANTS = [UUID(int=n + 1) for n in range(3)]
@@ -286,6 +294,38 @@ async def test_of_a_tenant_s_log_the_newest_signed_checkpoint_is_published(site:
     stranger = site.keys.verifier_keys(site.tenants[1].origin)
     with pytest.raises(BrokenError):
         await read_published_checkpoint(site.auditor, log, keys=stranger, policy=None)
+
+
+async def test_a_cosignature_without_a_time_is_not_kept_and_publishes_nothing(site: Site) -> None:
+    await site.grow(site.tenants[0], 4)
+    await site.anchor()
+    await site.grow(site.tenants[1], 1)  # and the system log, which has grown by the anchor, is signed
+    keys = site.keys.verifier_keys(site.system.origin)
+    newest = await read_newest_signed(site.auditor, site.system, keys=keys)
+    assert newest is not None
+    (checkpoint, note), cosigner = newest, cosigners()[1]
+    policy = Policy.parse(f"witness w {cosigner.verifier_key.format()}\nquorum w\n".encode())
+    text, lines = parse_note(note)
+    none, timed = timeless(cosigner, text), cosigner.cosign(text, time_s=TIME_S)
+
+    async def store(*added: Signature) -> tuple[str, ...]:
+        cosigned = format_note(text, [*lines, *added])
+        return await store_cosignatures(
+            site.signer, site.system.log_id, size=checkpoint.size, note=cosigned, policy=policy
+        )
+
+    async def published() -> Published | None:
+        return await read_published_checkpoint(site.auditor, site.system, keys=keys, policy=policy)
+
+    assert await store(none) == ()
+    assert await published() is None
+    row = (site.system.log_id, checkpoint.size, none.name, none.key_id, none.signature)
+    await site.signer.execute("INSERT INTO ledger.cosignatures VALUES (%s, %s, %s, %s, %s)", row)
+    assert await published() is None  # closed, and no false alarm
+    change(site.database, "DELETE FROM ledger.cosignatures")
+    assert await store(none, timed) == ("w",)
+    assert (found := await published()) is not None
+    assert found.note == format_note(text, [*lines, timed])
 
 
 async def test_only_the_signer_adds_what_others_say_and_nobody_changes_it(site: Site) -> None:

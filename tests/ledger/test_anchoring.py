@@ -33,6 +33,7 @@ from ledger.witness.cosignature import Cosigner
 from ledger.witness.policy import UNSAFE_NO_QUORUM, Policy, PolicyGroup, PolicyWitness
 from tests.ledger.logs import ORIGIN, START, groups, rows_of, sequenced, signed
 from tests.ledger.stamps import good
+from tests.ledger.witnesses import timeless
 
 SYSTEM = "logs.example/system"
 SYSTEM_SIGNER = Ed25519Signer.from_seed(name=SYSTEM, seed=b"s" * 32)
@@ -230,6 +231,15 @@ def test_the_system_log_is_covered_by_its_own_checkpoint() -> None:
 
 def test_too_few_witnesses_vouch_for_nothing() -> None:
     assert judge(cosigned(system_note(14), 1), pinned=Pinned(policy=POLICY)) == NOT_ANCHORED
+
+
+def test_a_witness_that_names_no_time_vouches_for_nothing_and_dates_nothing() -> None:
+    text, lines = parse_note(cosigned(system_note(14), 1))
+    alone = format_note(text, [*lines, timeless(WITNESSES[0], text)])
+    assert judge(alone, pinned=Pinned(policy=POLICY)) == NOT_ANCHORED
+    text, lines = parse_note(cosigned(system_note(14), 1, 2))
+    enough = judge(format_note(text, [*lines, timeless(WITNESSES[0], text)]), pinned=Pinned(policy=POLICY))
+    assert (enough.time, enough.by) == (datetime.fromtimestamp(LATER_S + 2, UTC), ("w1", "w2"))
 
 
 def test_a_bad_cosignature_or_a_foreign_note_is_an_error() -> None:

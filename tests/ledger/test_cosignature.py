@@ -30,7 +30,7 @@ from ledger.witness.cosignature import (
     open_cosignatures,
     parse_cosignatures,
 )
-from tests.ledger.witnesses import GENUINE, LOG, NAME, TIME_S, cosigners
+from tests.ledger.witnesses import GENUINE, LOG, NAME, TIME_S, cosigners, timeless
 
 TEXT = GENUINE.text(7)
 ROOT = GENUINE.checkpoint(7).root
@@ -215,6 +215,14 @@ def test_lines_of_unknown_keys_are_ignored_and_the_first_of_two_lines_counts() -
     bad = replace(lines[2], signature=bytes(72))
     with pytest.raises(BrokenError):
         open_cosignatures(TEXT, [*lines, bad], [ED.verifier_key])
+
+
+@pytest.mark.parametrize("cosigner", [ED, PQ])
+def test_of_two_lines_of_a_key_the_first_with_a_time_counts(cosigner: Cosigner) -> None:
+    key, none, timed = cosigner.verifier_key, timeless(cosigner, TEXT), cosigner.cosign(TEXT, time_s=9)
+    assert open_cosignatures(TEXT, [none], [key]) == {key: 0}
+    for lines in ([none, timed], [timed, none], [none, timed, cosigner.cosign(TEXT, time_s=12)]):
+        assert open_cosignatures(TEXT, lines, [key]) == {key: 9}
 
 
 def test_the_private_key_is_in_no_text_form_of_a_cosigner() -> None:

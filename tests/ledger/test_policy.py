@@ -23,7 +23,7 @@ from ledger.witness.policy import (
     PolicyWitness,
     UnwitnessedError,
 )
-from tests.ledger.witnesses import GENUINE, LOG, OTHER_LOG, TIME_S, cosigners
+from tests.ledger.witnesses import GENUINE, LOG, OTHER_LOG, TIME_S, cosigners, timeless
 
 LOG_KEY = LOG.verifier_key.format()
 OTHER_KEY = OTHER_LOG.verifier_key.format()
@@ -74,6 +74,20 @@ def test_the_example_of_the_specification_asks_for_two_x_and_one_y() -> None:
             else:
                 with pytest.raises(UnwitnessedError, match="X-and-Y"):
                     policy.check(cosigned(*names))
+
+
+def test_a_witness_that_names_no_time_does_not_count_and_a_bad_line_of_it_is_still_an_error() -> None:
+    for cosigner in cosigners():
+        policy = parse(f"log {LOG_KEY}", f"witness w {cosigner.verifier_key.format()}", "quorum w")
+        text, lines = parse_note(GENUINE.note(7))
+        none = timeless(cosigner, text)
+        assert policy.cosignatures(format_note(text, [*lines, none])) == {}
+        with pytest.raises(UnwitnessedError, match="nobody"):
+            policy.check(format_note(text, [*lines, none]))
+        both = format_note(text, [*lines, none, cosigner.cosign(text, time_s=TIME_S)])
+        assert policy.check(both).cosignatures == {"w": TIME_S}
+        with pytest.raises(BrokenError):
+            policy.check(format_note(text, [*lines, timeless(cosigner, GENUINE.text(8))]))
 
 
 def test_an_accepted_checkpoint_comes_with_its_log_and_the_times_of_its_witnesses() -> None:

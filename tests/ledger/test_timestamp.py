@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,7 +26,18 @@ from ledger.anchoring.cms import (
     TOKEN_SIZE_BYTES_MAX,
     sort_certificates,
 )
-from ledger.anchoring.der import OCTET_STRING, SEQUENCE, SET, TAGGED_1, Value, der, der_integer, der_oid, parse_der
+from ledger.anchoring.der import (
+    INTEGER,
+    OCTET_STRING,
+    SEQUENCE,
+    SET,
+    TAGGED_1,
+    Value,
+    der,
+    der_integer,
+    der_oid,
+    parse_der,
+)
 from ledger.anchoring.stamping import Authority, NoStampError, format_request, open_response, request_stamp
 from ledger.anchoring.timestamp import Stamp, check_stamp, parse_roots
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError, LimitExceededError
@@ -47,6 +59,7 @@ from tests.servers.loopback import serve
 from tests.servers.time_stamps import OTHER_POLICY, RSA, make_authority, serve_authority
 
 RANDOM = bytes(range(1, 17))
+PACKED = {"Content-Type": "application/timestamp-reply", "Content-Encoding": "gzip"}
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +138,8 @@ def test_openssl_itself_verifies_the_token_that_is_kept(openssl: time_stamps.Aut
 
 
 def test_a_forged_token_with_nothing_wrong_is_accepted() -> None:
-    assert check(good()) == Stamp(gen_time=NOON, policy=POLICY, serial=11, authority="CN=signer", nonce=NONCE)
+    said = Stamp(gen_time=NOON, not_later_than=NOON, policy=POLICY, serial=11, authority="CN=signer", nonce=NONCE)
+    assert check(good()) == said
 
 
 def test_a_stamp_outlives_its_certificates() -> None:
@@ -307,6 +321,18 @@ def test_a_status_that_is_not_granted_is_refused_even_with_a_token(status: int) 
         open_response(good().response(status=status), NOTE, authority, nonce=NONCE, now=NOON)
 
 
+def test_numbers_without_end_are_refused_in_words() -> None:
+    # Python writes no whole number of so many digits.
+    endless = Value(tag=INTEGER, content=b"\x01" * 8_000)
+    authority = Authority(url="", roots=[good().root.certificate])
+    refusal = der(SEQUENCE, [der(SEQUENCE, [endless])]).encoded
+    for response in (refusal, replace(good(), nonce=int.from_bytes(endless.content, "big")).response()):
+        with pytest.raises(LedgerError):
+            open_response(response, NOTE, authority, nonce=NONCE, now=NOON)
+    with pytest.raises(FormatError, match="whole number"):
+        endless.number("number")
+
+
 @pytest.mark.parametrize("response", [b"", b"\x30\x00", b"\x30\x02\x30\x00", b"junk", b"\x30\x84\xff\xff\xff\xff"])
 def test_what_is_no_response_is_refused(response: bytes) -> None:
     with pytest.raises(FormatError):
@@ -319,6 +345,7 @@ async def test_an_authority_that_answers_something_else_gives_no_stamp(client: h
     app.add_api_route(
         "/large", lambda: Response(bytes(10**6), media_type="application/timestamp-reply"), methods=["POST"]
     )
+    app.add_api_route("/packed", lambda: Response(gzip.compress(bytes(10**6)), headers=PACKED), methods=["POST"])
     app.add_api_route("/moved", lambda: Response(status_code=307, headers={"Location": "/large"}), methods=["POST"])
 
     async def fail(url: str) -> str:
@@ -330,9 +357,12 @@ async def test_an_authority_that_answers_something_else_gives_no_stamp(client: h
     async with serve(app) as url:
         assert "text/html" in await fail(f"{url}/wrong")
         assert "over" in await fail(f"{url}/large")
+        assert "not encoded" in await fail(f"{url}/packed")
         assert "307" in await fail(f"{url}/moved")
     assert "no answer" in await fail(url)
-    assert "no answer" in await fail("not a url")
+    for unusable in ("not a url", "http://127.0.0.1:99999/tsa", "http://xn--zz--/", "http://user:secret/more@h/"):
+        assert "no answer" in (text := await fail(unusable))
+        assert "secret" not in text
 
 
 # What is pinned and asked for

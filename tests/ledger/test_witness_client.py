@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -15,13 +16,23 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ledger.errors import BrokenError, FormatError, LedgerError
-from ledger.note import Signature, VerifierKey, parse_note, sign_note
-from ledger.signature import private_key, signed_message
-from ledger.witness.client import ANSWER_SIZE_BYTES_MAX, ATTEMPTS_MAX, Cosigned, QuorumNotMetError, cosign
+from ledger.note import VerifierKey, format_note, parse_note, sign_note
+from ledger.witness.client import ANSWER_SIZE_BYTES_MAX, ATTEMPTS_MAX, Cosigned, QuorumNotMetError, check_urls, cosign
 from ledger.witness.cosignature import format_cosignatures
 from ledger.witness.policy import UNSAFE_NO_QUORUM, Policy, PolicyGroup, PolicyLog, PolicyWitness
 from ledger.witness.server import witness_app
-from tests.ledger.witnesses import GENUINE, LOG, OTHER_LOG, SIZE, TIME_S, cosigners, forked, make_witness, opened
+from tests.ledger.witnesses import (
+    GENUINE,
+    LOG,
+    OTHER_LOG,
+    SIZE,
+    TIME_S,
+    cosigners,
+    forked,
+    make_witness,
+    opened,
+    timeless,
+)
 from tests.servers.loopback import serve
 
 NOWHERE = "http://127.0.0.1:9"  # discard: nobody listens
@@ -205,12 +216,28 @@ async def test_whatever_a_witness_says_counts_only_if_it_is_its_cosignature(stat
 
 
 async def test_a_cosignature_without_a_time_does_not_count() -> None:
-    key = LIAR[0].verifier_key
-    message = signed_message(key.algorithm, name=key.name, text=GENUINE.text(8).encode(), time_s=0)
-    timeless = bytes(8) + private_key(key.algorithm, b"L" * 32).sign(message)
-    key.check(GENUINE.text(8).encode(), timeless)
-    line = Signature(name=key.name, key_id=key.key_id, signature=timeless)
+    line = timeless(LIAR[0], GENUINE.text(8))
+    LIAR[0].verifier_key.check(GENUINE.text(8).encode(), line.signature)
     assert "no cosignature" in await refused(saying(200, format_cosignatures([line])))
+
+
+async def test_a_witness_whose_line_in_the_note_names_no_time_is_asked_again(tmp_path: Path) -> None:
+    with opened(make_witness(tmp_path / "witness")) as witness:
+        async with serve(witness_app(witness)) as url:
+            policy = policy_of([(witness.verifier_keys[0], url)], threshold=1)
+            (own,) = witness._cosigners[:1]
+            text, lines = parse_note(GENUINE.note(8))
+            had = format_note(text, [*lines, timeless(own, text)])
+            done = await asked(policy, note=had)
+    assert done.cosignatures == {"w0": TIME_S}
+    assert done.note.startswith(had)
+
+
+async def test_of_two_lines_of_a_key_in_an_answer_the_one_with_a_time_is_taken() -> None:
+    lines = [timeless(LIAR[0], GENUINE.text(8)), LIAR[0].cosign(GENUINE.text(8), time_s=TIME_S)]
+    async with answering(saying(200, format_cosignatures(lines))) as url:
+        done = await asked(policy_of([(LIAR[0].verifier_key, url)], threshold=1))
+    assert done.note == format_note(GENUINE.text(8), [*parse_note(GENUINE.note(8))[1], lines[1]])
 
 
 @pytest.mark.parametrize(
@@ -245,6 +272,30 @@ async def test_a_witness_that_always_conflicts_is_asked_a_few_times_only() -> No
 async def test_a_long_answer_is_cut_off() -> None:
     said = await refused(saying(200, b"x" * (ANSWER_SIZE_BYTES_MAX + 1)))
     assert f"at most {ANSWER_SIZE_BYTES_MAX}" in said
+
+
+async def test_an_answer_that_would_grow_is_not_unpacked() -> None:
+    async def answer(request: Request) -> Response:
+        assert request.headers["accept-encoding"] == "identity"
+        return Response(gzip.compress(forged()), headers={"content-encoding": "gzip"})
+
+    assert "not encoded" in await refused(answer)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999/", "http://xn--zz--/", "nonsense", "http://a..b/"])
+async def test_a_witness_whose_url_cannot_be_asked_keeps_none_of_the_others_from_cosigning(
+    tmp_path: Path, url: str
+) -> None:
+    async with witnesses(tmp_path, 1) as members:
+        done = await asked(policy_of([*members, (LIAR[0].verifier_key, url)], threshold=1))
+    assert [(answer.cosigned, answer.size) for answer in done.answers] == [(("w0",), 8), ((), None)]
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://127.0.0.1:99999/", "http://w.example/?w=1", "http://w.example/#w"])
+def test_a_url_that_no_witness_can_be_asked_under_is_found_in_the_policy(url: str) -> None:
+    with pytest.raises(FormatError, match="witness w1"):
+        check_urls(policy_of([(LIAR[1].verifier_key, None), (LIAR[0].verifier_key, url)], threshold=1))
+    check_urls(policy_of([(LIAR[1].verifier_key, None), (LIAR[0].verifier_key, "http://w.example/1")], threshold=1))
 
 
 async def test_a_witness_that_does_not_answer_is_waited_for_no_longer_than_asked() -> None:

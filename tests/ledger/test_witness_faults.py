@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Barrier
 
@@ -26,21 +27,29 @@ class Crash(BaseException):
     """The machine has stopped: nothing that would handle an error runs."""
 
 
-class CrashingDisk(RealDisk):
+class FaultyDisk(RealDisk):
     """
-    A disk whose machine stops at one point of one replacement, and what is there when it is started again.
+    A disk on which one point of a replacement fails with an error: a crash, or one that the witness survives.
 
-    Nothing survives but what was synced: a file that was not is cut, a rename is undone or not, as `rename_survives`.
+    Nothing outlives a loss of power but what was synced: a file that was not is cut, and `lose_power` undoes a rename.
+    At every point `watch` is called, as one who asks at that very moment.
     """
 
-    def __init__(self, point: str, *, rename_survives: bool = True) -> None:
+    def __init__(self, point: str, error: BaseException) -> None:
         self.point = point
-        self.rename_survives = rename_survives
-        self._undo: Callable[[], None] = lambda: None
+        self.error = error
+        self.watch: Callable[[], None] = lambda: None
+        self.synced: list[Path] = []
+        self._undo: Callable[[], None] | None = None
+
+    def lose_power(self) -> None:
+        if self._undo is not None:
+            self._undo()
 
     def _reach(self, point: str) -> None:
+        self.watch()
         if self.point == point:
-            raise Crash(point)
+            raise self.error
 
     def write(self, path: Path, data: bytes) -> None:
         self._reach("before write")
@@ -54,15 +63,23 @@ class CrashingDisk(RealDisk):
         self._reach("before rename")
         old, new = target.read_bytes(), path.read_bytes()
         super().replace(path, target)
-        if self.point in {"after rename", "before sync"} and not self.rename_survives:
+
+        def undo() -> None:
             path.write_bytes(new)
             target.write_bytes(old)
+
+        self._undo = self._undo or undo  # what the last sync has left, however often it failed since
         self._reach("after rename")
 
     def sync_directory(self, path: Path) -> None:
-        self._reach("before sync")
+        renamed = self._undo is not None  # at the start of a witness nothing is replaced
+        if renamed:
+            self._reach("before sync")
         super().sync_directory(path)
-        self._reach("before answer")
+        self.synced.append(path)
+        self._undo = None
+        if renamed:
+            self._reach("before answer")
 
 
 POINTS = [
@@ -91,6 +108,14 @@ class Client:
         assert times == dict.fromkeys(witness.verifier_keys, TIME_S)
         self.seen.append(parse_checkpoint(text))
 
+    def look(self, witness: Witness) -> None:
+        """Keep the cosignatures that a monitor is shown."""
+        note = witness.cosigned_note(origin_hash(ORIGIN))
+        if note is not None:
+            opened = open_note(note, [LOG.verifier_key, *witness.verifier_keys])
+            assert opened.verified == (LOG.verifier_key, *witness.verifier_keys)
+            self.seen.append(parse_checkpoint(opened.text))
+
     def assert_one_history(self) -> None:
         for history in (GENUINE, FORK):
             if all(checkpoint == history.checkpoint(checkpoint.size) for checkpoint in self.seen):
@@ -113,10 +138,15 @@ def test_a_crash_at_any_step_leaves_a_witness_of_one_history(
     if first is not None:
         with opened(path) as witness:
             client.ask(witness, GENUINE, first)
-    with suppress(Crash), opened(path, CrashingDisk(point, rename_survives=rename_survives)) as witness:
+    disk = FaultyDisk(point, Crash())
+    with suppress(Crash), opened(path, disk) as witness:
+        disk.watch = partial(client.look, witness)
         client.ask(witness, GENUINE, 7)
+    if not rename_survives:
+        disk.lose_power()
     for history, size in [(FORK, 7), (FORK, 9), (GENUINE, 7), (GENUINE, 8), (FORK, SIZE)]:
         with opened(path) as witness, suppress(RefusedError):
+            client.look(witness)
             client.ask(witness, history, size)
         client.assert_one_history()
     assert len(client.seen) >= 2
@@ -124,10 +154,71 @@ def test_a_crash_at_any_step_leaves_a_witness_of_one_history(
         assert witness.last(ORIGIN) == client.seen[-1]
 
 
+@pytest.mark.parametrize("power_is_lost", [True, False])
+@pytest.mark.parametrize("then", [GENUINE, FORK])
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("first", [None, 2, 5])
+def test_a_disk_that_fails_at_any_step_leaves_a_witness_of_one_history(
+    path: Path, point: str, then: History, power_is_lost: bool, first: int | None
+) -> None:
+    client = Client(path)
+    disk = FaultyDisk("", OSError(5, "Input/output error"))
+    with opened(path, disk) as witness:
+        disk.watch = partial(client.look, witness)
+        if first is not None:
+            client.ask(witness, GENUINE, first)
+        for history, size in [(GENUINE, 7), (then, 7), (then, 8)]:
+            disk.point = point
+            with suppress(RefusedError), pytest.raises(WitnessStoreError, match="nothing is cosigned"):
+                client.ask(witness, history, size)
+        if not power_is_lost:
+            disk.point = ""
+            with suppress(RefusedError):
+                client.ask(witness, then, 9)
+        client.look(witness)
+    disk.lose_power()
+    for history, size in [(FORK, 7), (FORK, 9), (GENUINE, 7), (GENUINE, 9), (FORK, SIZE)]:
+        with opened(path) as witness, suppress(RefusedError):
+            client.look(witness)
+            client.ask(witness, history, size)
+    client.assert_one_history()
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_nothing_is_cosigned_before_it_is_on_the_disk(path: Path, point: str) -> None:
-    with pytest.raises(Crash), opened(path, CrashingDisk(point)) as witness:
+    with pytest.raises(Crash), opened(path, FaultyDisk(point, Crash())) as witness:
         witness.add_checkpoint(GENUINE.request(0, 7))
+
+
+def test_a_monitor_is_shown_what_was_cosigned_before_until_the_new_one_is_on_the_disk(path: Path) -> None:
+    shown: list[bytes | None] = []
+    disk = FaultyDisk("", Crash())
+    with opened(path, disk) as witness:
+        witness.add_checkpoint(GENUINE.request(0, 7))
+        before = witness.cosigned_note(origin_hash(ORIGIN))
+        disk.watch = lambda: shown.append(witness.cosigned_note(origin_hash(ORIGIN)))
+        witness.add_checkpoint(GENUINE.request(7, 9))
+        after = witness.cosigned_note(origin_hash(ORIGIN))
+    assert shown == [before] * (len(POINTS) - 1) + [shown[-1]]
+    assert shown[-1] in {before, after}
+    assert after is not None
+    assert open_note(after, [LOG.verifier_key]).text == GENUINE.text(9)
+
+
+def test_what_a_killed_witness_has_left_is_forced_to_the_disk_before_it_is_shown(path: Path) -> None:
+    with suppress(Crash), opened(path, FaultyDisk("after rename", Crash())) as witness:
+        witness.add_checkpoint(GENUINE.request(0, 7))
+    disk = FaultyDisk("", Crash())
+    with opened(path, disk) as witness:
+        assert disk.synced == [path / "logs"]
+        assert witness.cosigned_note(origin_hash(ORIGIN)) is not None
+
+    class DeadDisk(RealDisk):
+        def sync_directory(self, path: Path) -> None:
+            raise OSError(5, "Input/output error", str(path))
+
+    with pytest.raises(WitnessStoreError, match="Input/output error"), opened(path, DeadDisk()):
+        pass
 
 
 class FullDisk(RealDisk):

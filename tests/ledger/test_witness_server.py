@@ -12,7 +12,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from ledger.note import Ed25519Signer, open_note, sign_note
+from ledger.note import SIGNATURES_MAX, Ed25519Signer, open_note, parse_note, sign_note
 from ledger.witness.cosignature import open_cosignatures, parse_cosignatures
 from ledger.witness.request import REQUEST_SIZE_BYTES_MAX
 from ledger.witness.server import witness_app
@@ -60,6 +60,17 @@ async def test_409_must_have_the_content_type_of_a_size_and_the_size_in_decimal_
         assert (answer.status_code, answer.headers["content-type"]) == (409, "text/x.tlog.size")
         assert answer.content == f"{size}\n".encode()
         await post(server, GENUINE.request(0, 8))
+
+
+async def test_a_line_that_is_repeated_as_often_as_a_note_may_have_lines_is_kept_once(server: Server) -> None:
+    body = GENUINE.request(0, 8)
+    line = body[body.rindex("— ".encode()) :]
+    answer = await post(server, body + line * (SIGNATURES_MAX - 1))
+    assert answer.status_code == 200
+    served = await server[1].get(f"/{origin_hash(ORIGIN)}/checkpoint")
+    assert served.content == GENUINE.note(8) + answer.content
+    bad = parse_note(GENUINE.note(9))[1][0].format().encode()
+    assert (await post(server, GENUINE.request(8, 12) + bad)).status_code == 403
 
 
 async def test_every_refusal_has_its_status_and_changes_nothing(server: Server) -> None:

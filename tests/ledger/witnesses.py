@@ -9,8 +9,8 @@ from typing import Final
 
 from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.merkle import leaf_hash, prove_consistency, root_of
-from ledger.note import Ed25519Signer, sign_note
-from ledger.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE
+from ledger.note import Ed25519Signer, Signature, sign_note
+from ledger.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE, signed_message
 from ledger.witness.cosignature import COSIGNATURE_TYPES, Cosigner
 from ledger.witness.keys import KEY_FILES, create_witness
 from ledger.witness.request import AddCheckpoint, format_request
@@ -71,6 +71,13 @@ def cosigners(name: str = NAME, seed: bytes = b"w" * 32) -> tuple[Cosigner, Cosi
     """Return a witness's two keys, Ed25519 and ML-DSA-44."""
     ed25519, ml_dsa_44 = (Cosigner.from_seed(kind, name=name, seed=seed) for kind in COSIGNATURE_TYPES)
     return ed25519, ml_dsa_44
+
+
+def timeless(cosigner: Cosigner, text: str) -> Signature:
+    """Return a line with the time zero, as an ML-DSA-44 cosigner may write it (tlog-cosignature, "timestamp")."""
+    key = cosigner.verifier_key
+    message = signed_message(key.algorithm, name=key.name, text=text.encode(), time_s=0)
+    return Signature(name=key.name, key_id=key.key_id, signature=bytes(8) + cosigner._key.sign(message))
 
 
 def make_witness(

@@ -24,8 +24,15 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def serve(app: Starlette) -> AsyncIterator[str]:
     """Yield the URL under which `app` is served; whoever connects before it is ready waits in the socket's queue."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5)
+    async with serve_config(config) as url:
+        yield url
+
+
+@asynccontextmanager
+async def serve_config(config: uvicorn.Config) -> AsyncIterator[str]:
+    """Yield the URL under which an application is served as `config` says."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
     server = _Server(config)
     serving = asyncio.create_task(server.serve([listener]))
     try:
