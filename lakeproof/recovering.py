@@ -12,18 +12,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from uuid import UUID
 
+from psycopg import AsyncConnection
+
 from gateway.catalogs.builtin import GUARDS as CATALOG_GUARDS
 from gateway.guard_replay import REPLAY_GUARDS, gateway_guards, subject_of
 from gateway.identity.key_rows import KEY_GUARDS
+from lakeproof.erasures_first import erasures_first, forgets
 from lakeproof.foundation import Foundation
 from lakeproof.provision import create_tenant_log
-from lakeproof.sealing import open_subject_keys, sealer
+from lakeproof.sealing import open_checked_keys, sealer
 from lakeproof.services import now, open_services
 from ledger.append import CORE_GUARDS, Appender
 from ledger.guards import GuardRegistry
 from ledger.read import Connection, Log, find_log
 from ledger.recovery_desk import RecoveryDesk
 from ledger.replay import Replay, core_guards
+from ledger.rerun import Rerun, rerun_erasures
 from ledger.sequence import Appended, Group, Stale
 from ledger.signing.signer import Signer
 from spark_detect.guard_replay import scan_guards
@@ -56,11 +60,16 @@ async def open_recovery_desk(foundation: Foundation, auditor: Connection) -> Asy
 
     Raises:
         KeyDirectoryError: if no `lakeproof up` has made a key yet, or it cannot be used.
+        SubjectKeysError: if the keys of sealed parts are not those of this database, or cannot be used.
     """
     installation, settings = foundation.installation, foundation.settings
     keys = foundation.open_keys()
-    signer = Signer(installation.as_role(installation.roles.signer), keys)
+    signer_dsn = installation.as_role(installation.roles.signer)
+    signer = Signer(signer_dsn, keys, before_confirming=erasures_first(foundation))
     appender_dsn = installation.as_role(installation.roles.appender)
+    eraser_dsn = installation.as_role(installation.roles.eraser)
+    async with await AsyncConnection.connect(eraser_dsn, autocommit=True) as eraser:
+        subject_keys = await open_checked_keys(foundation, eraser)
 
     async def make_log(origin: str, tenant: UUID) -> Log:
         await asyncio.to_thread(create_tenant_log, foundation.admin_dsn, installation, tenant, origin=origin)
@@ -71,6 +80,10 @@ async def open_recovery_desk(foundation: Foundation, auditor: Connection) -> Asy
         async with Appender(appender_dsn, GuardRegistry(CORE_GUARDS)) as appender:
             return await appender.append(log_id, group, timeout_s=settings.append_deadline_s)
 
+    async def rerun() -> Rerun:
+        async with await AsyncConnection.connect(eraser_dsn, autocommit=True) as eraser:
+            return await rerun_erasures(eraser, subject_keys, forgets(foundation))
+
     async def found(log: Log, successor: Log, identity: str) -> str:
         return await _found(foundation, log, successor, identity)
 
@@ -79,9 +92,10 @@ async def open_recovery_desk(foundation: Foundation, auditor: Connection) -> Asy
         appender_dsn=appender_dsn,
         keys=keys,
         signer=signer,
-        replay=open_replay(sealer(foundation, open_subject_keys(foundation)).seal),
+        replay=open_replay(sealer(foundation, subject_keys).seal),
         make_log=make_log,
         append=append,
+        rerun=rerun,
         found=found,
         clock=now,
     )

@@ -2,11 +2,12 @@
 Writes a log as a directory that anyone can verify without us (`directory.py` says what lies where).
 
 Guarantee: the directory holds what is stored, up to the newest checkpoint, and nothing is repaired: if the log is
-broken, so is its export, and the verifier says where. Each file appears whole or not at all, `checkpoint` last, so a
-directory with one is complete. An export that was cut off, or whose log has grown, is gone on with: complete bundles
-and tiles never change, so those that are there are kept; incomplete ones that are outgrown are removed.
+broken, so is its export, and the verifier says where. An export that was cut off, or whose log has grown, is gone on
+with: complete bundles and tiles never change, so those that are there are kept (`export_files.py`); incomplete ones
+that are outgrown are removed.
 
-Files are not forced to the disk one by one: an export is a copy, can be made again, and is verified where it arrives.
+Payload parts that an earlier export has disclosed are removed: from the log alone nobody can tell which of them are
+erased by now. `export_parts` writes those that still exist, each time anew.
 """
 
 from __future__ import annotations
@@ -19,38 +20,34 @@ from typing import Final
 
 from psycopg.sql import SQL, Identifier
 
-from ledger.anchoring.published import read_cosigned_note, read_published_checkpoint, read_to_publish
-from ledger.checkpoint import Checkpoint, parse_checkpoint
-from ledger.directory import (
-    CHECKPOINT_FILE,
-    KEY_FILE,
-    STAMP_FILE,
-    TEMPORARY_SUFFIX,
-    LogDirectory,
-    UnreadableError,
-    bundle_places,
-    format_parts,
-    is_log_file,
-    log_files,
-    parse_parts_path,
-    parts_path,
-    tile_places,
+from ledger.anchoring.published import (
+    read_cosigned_note,
+    read_published_checkpoint,
+    read_to_publish,
+    signing_key,
 )
-from ledger.errors import BrokenError, Fault, FormatError, LedgerError
-from ledger.merkle import HASH_SIZE_BYTES
-from ledger.note import VerifierKey, parse_note
+from ledger.checkpoint import Checkpoint
+from ledger.directory import bundle_places, format_parts, parts_path, tile_places
+from ledger.errors import BrokenError, Fault, LedgerError
+from ledger.export_files import ExportEnd, ExportFiles, ExportRefusedError, disclosed_in
+from ledger.note import VerifierKey
 from ledger.read import Connection, Log, read_entries, read_parts, read_tile
 from ledger.sealing import PLAIN, Opener
 from ledger.stored_tree import NoCheckpointError
-from ledger.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
+from ledger.tiles import TILE_WIDTH, bundle_path, format_bundle, tile_path
 from ledger.verify.rules import Progress, read_checkpoint
+from ledger.verify.trusted import Trusted
 from ledger.witness.policy import Policy
 
 _PARTS_READ: Final = 256
 
 
-class ExportRefusedError(LedgerError):
-    """The directory cannot take this export: it holds something else, or cannot be written."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """Up to where a log was exported, and the key that has signed that: with it, the export is verified."""
+
+    checkpoint: Checkpoint
+    key: VerifierKey
 
 
 async def export_log(
@@ -58,24 +55,26 @@ async def export_log(
     log: Log,
     path: Path,
     *,
-    key: VerifierKey,
+    keys: Trusted,
     policy: Policy | None,
     progress: Progress = lambda _done, _of: None,
-) -> Checkpoint:
+) -> Exported:
     """
     Write the log, up to its newest checkpoint, into the directory `path`, and return that checkpoint.
 
-    `connection` reads as the auditor. `key` is the log's verifier key: what it has not signed is not exported. With a
-    `policy`, nor is of the system log what too few witnesses have cosigned.
+    No payload parts are there afterwards, whatever an earlier export has disclosed.
+
+    `connection` reads as the auditor. `keys` are all that have ever signed the log: what none of them has signed is not
+    exported. With a `policy`, nor is of the system log what too few witnesses have cosigned.
 
     Raises:
         NoCheckpointError: if nothing of the log has been signed yet.
         ExportRefusedError: if `path` holds anything but an earlier export of this log, or cannot be written.
-        BrokenError: if the checkpoint is not signed by `key`, or an entry or a tile is missing.
+        BrokenError: if the checkpoint is not signed by one of `keys`, or an entry or a tile is missing.
     """
-    note, checkpoint = await read_to_publish(connection, log, key=key, policy=policy)
-    end = _End(note=note, checkpoint=checkpoint)
-    return await _export(connection, log, _Writer(path), end, key=key, progress=progress)
+    note, checkpoint = await read_to_publish(connection, log, keys=keys, policy=policy)
+    end = ExportEnd(note=note, checkpoint=checkpoint, key=signing_key(note, checkpoint, keys=keys))
+    return await _export(connection, log, ExportFiles(path), end, progress=progress)
 
 
 async def export_stamped_log(
@@ -83,10 +82,10 @@ async def export_stamped_log(
     log: Log,
     path: Path,
     *,
-    key: VerifierKey,
+    keys: Trusted,
     policy: Policy | None,
     progress: Progress = lambda _done, _of: None,
-) -> Checkpoint:
+) -> Exported:
     """
     Write the log, up to its newest time-stamped checkpoint, with the stamp (RFC 3161) beside that, and return it.
 
@@ -94,7 +93,7 @@ async def export_stamped_log(
         NoCheckpointError: if none of its checkpoints that may be published has been stamped yet.
         ExportRefusedError, BrokenError: as `export_log`.
     """
-    published = await read_published_checkpoint(connection, log, keys=[key], policy=policy)
+    published = await read_published_checkpoint(connection, log, keys=keys, policy=policy)
     if published is None or published.stamped is None:
         raise NoCheckpointError(
             f"log {log.origin} has no time-stamped checkpoint: only `system` is stamped, and only if "
@@ -102,24 +101,16 @@ async def export_stamped_log(
         )
     stamped = published.stamped
     note = await read_cosigned_note(connection, log, size=stamped.size, note=stamped.note)
-    checkpoint = read_checkpoint(note, [key], where="ledger.checkpoints", origin=log.origin)
-    end = _End(note=note, checkpoint=checkpoint, token=stamped.token)
-    return await _export(connection, log, _Writer(path), end, key=key, progress=progress)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _End:
-    """Up to where a log is exported: a checkpoint, the note that signs it, and a time stamp over that, if asked for."""
-
-    note: bytes
-    checkpoint: Checkpoint
-    token: bytes | None = None
+    checkpoint = read_checkpoint(note, keys, where="ledger.checkpoints", origin=log.origin)
+    key = signing_key(note, checkpoint, keys=keys)
+    end = ExportEnd(note=note, checkpoint=checkpoint, key=key, token=stamped.token)
+    return await _export(connection, log, ExportFiles(path), end, progress=progress)
 
 
 async def _export(
-    connection: Connection, log: Log, writer: _Writer, end: _End, *, key: VerifierKey, progress: Progress
-) -> Checkpoint:
-    writer.begin(key, end.checkpoint)
+    connection: Connection, log: Log, writer: ExportFiles, end: ExportEnd, *, progress: Progress
+) -> Exported:
+    writer.begin(end)
     size = end.checkpoint.size
     for index, width in bundle_places(size):
         if not (width == TILE_WIDTH and writer.has_bundle(index)):
@@ -137,7 +128,7 @@ async def _export(
             tile = await read_tile(connection, log.log_id, level=level, index=index, width=width)
             writer.write(tile_path(level, index, width), tile.pack())
     writer.finish(end)
-    return end.checkpoint
+    return Exported(checkpoint=end.checkpoint, key=end.key)
 
 
 async def export_parts(
@@ -158,11 +149,11 @@ async def export_parts(
         SubjectKeysError: if one is sealed and cannot be opened for want of keys.
         ExportRefusedError: if `path` is not an export of this log, or cannot be written.
     """
-    writer = _Writer(path)
+    writer = ExportFiles(path)
     exported = writer.exported()
     if exported is None or exported.origin != log.origin:
         raise ExportRefusedError(f"{path} is not an export of {log.origin}: export the log first")
-    kept = {file for file in writer.directory.files() if parse_parts_path(file) is not None}
+    before = disclosed_in(writer.directory.files())
     written: set[str] = set()
     for first in range(0, exported.size, _PARTS_READ):
         end = min(first + _PARTS_READ, exported.size)
@@ -171,7 +162,7 @@ async def export_parts(
             writer.write(parts_path(index), format_parts(index, parts.values()))
             written.add(parts_path(index))
         progress(end, exported.size)
-    writer.remove(kept - written)  # parts that were erased since must not outlive that in a copy
+    writer.remove(before - written)  # parts that were erased since must not outlive that in a copy
     return len(written)
 
 
@@ -189,95 +180,3 @@ async def as_reader(connection: Connection, log: Log) -> AsyncIterator[None]:
     async with connection.transaction():
         await connection.execute(SQL("SET LOCAL ROLE {}").format(Identifier(log.reader)))
         yield
-
-
-class _Writer:
-    """Writes the files of one export. Owned by one call."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.directory = LogDirectory(path)
-
-    def exported(self) -> Checkpoint | None:
-        """Return the checkpoint that lies in the directory, believed, or None."""
-        try:
-            text, _ = parse_note(self.directory.read_checkpoint())
-            return parse_checkpoint(text)
-        except (BrokenError, FormatError, UnreadableError):
-            return None
-
-    def begin(self, key: VerifierKey, checkpoint: Checkpoint) -> None:
-        """Check that the directory is empty or holds an earlier export of this log, and mark it as one."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            occupied = any(file.suffix != TEMPORARY_SUFFIX for file in self.path.iterdir())
-            if occupied and self._origin() != key.name:
-                raise ExportRefusedError(
-                    f"{self.path} is not empty and holds no export of {checkpoint.origin}: name an empty directory"
-                )
-        except OSError as error:
-            raise _refused(self.path, error) from error
-        earlier = self.exported()
-        if earlier is not None and earlier.size > checkpoint.size:
-            raise ExportRefusedError(
-                f"{self.path} holds an export of {earlier.size} entries, the database has a checkpoint of "
-                f"{checkpoint.size}, as after restoring a backup: name an empty directory to export it anyway"
-            )
-        self.write(KEY_FILE, (key.format() + "\n").encode())
-
-    def has_bundle(self, index: int) -> bool:
-        """Tell whether a complete bundle is there, so that it need not be read again."""
-        try:
-            return len(parse_bundle((self.path / bundle_path(index)).read_bytes())) == TILE_WIDTH
-        except (OSError, FormatError):
-            return False
-
-    def has_tile(self, level: int, index: int) -> bool:
-        """Tell whether a complete tile is there, so that it need not be read again."""
-        try:
-            return (self.path / tile_path(level, index)).stat().st_size == TILE_WIDTH * HASH_SIZE_BYTES
-        except OSError:
-            return False
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file, whole or not at all."""
-        file = self.path / name
-        unfinished = file.with_name(file.name + TEMPORARY_SUFFIX)
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_bytes(data)
-            unfinished.replace(file)
-        except OSError as error:
-            raise _refused(file, error) from error
-
-    def remove(self, names: set[str]) -> None:
-        """Remove files that are not to be there any more."""
-        for name in names:
-            try:
-                (self.path / name).unlink()
-            except OSError as error:
-                raise _refused(self.path / name, error) from error
-
-    def finish(self, end: _End) -> None:
-        """Write the checkpoint and its stamp, then remove what an earlier export needed and this one does not."""
-        files = self.directory.files()
-        if end.token is not None:
-            self.write(STAMP_FILE, end.token)
-        elif STAMP_FILE in files:
-            self.remove({STAMP_FILE})  # over another checkpoint
-        self.write(CHECKPOINT_FILE, end.note)
-        outgrown = files.difference(log_files(end.checkpoint.size))
-        self.remove({name for name in outgrown if is_log_file(name)})
-
-    def _origin(self) -> str | None:
-        """Return whose export lies there, by the key beside it; the key itself may have been rotated since."""
-        try:
-            return VerifierKey.parse(self.directory.read_key()).name
-        except (BrokenError, FormatError, UnreadableError):
-            return None
-
-
-def _refused(path: Path, error: OSError) -> ExportRefusedError:
-    return ExportRefusedError(
-        f"{path} cannot be written ({error.strerror or error}): make room, or name another directory"
-    )

@@ -8,10 +8,12 @@ The steps, in order; nothing is changed before the last two:
 3. the export's checkpoint becomes the signer's last note, if it is newer: from here on the signer refuses the log, and
    so nothing is appended to it, until all of it is back;
 4. what is missing is replayed, entries to the byte, with payload parts, tiles, head and guarded rows, a few whole
-   groups in one transaction, each under the head lock and only if the head is where the one before has left it.
+   groups in one transaction, each under the head lock and only if the head is where the one before has left it. Parts
+   that by an entry of the export are erased stay away, though an older copy of them may still lie in it.
 
-A recovery that was cut off is gone on with by the same command. Afterwards the signer puts its note back and confirms
-the log by itself. What is not in the log does not come back: secrets of API keys made since, names behind actors.
+Then whoever recovers erases what the backup has of it, too (`rerun_erasures`), and the signer puts its note back and
+confirms the log by itself. A recovery that was cut off is gone on with by the same command. What is not in the log does
+not come back: secrets of API keys made since, names behind actors.
 """
 
 from __future__ import annotations
@@ -24,14 +26,16 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from ledger.checkpoint import Checkpoint
-from ledger.directory import LogDirectory, bundle_places
-from ledger.edge import edge_places, frontier_of
+from ledger.directory import LogDirectory
+from ledger.edge import frontier_of
+from ledger.erased_parts import ErasedParts
 from ledger.note import VerifierKey
-from ledger.read import QUERIES, Connection, Log, read_head, read_leaves
+from ledger.read import QUERIES, Connection, Log, read_head
 from ledger.replay import RecoveryError, Replay, Replayer, batches, read_groups
+from ledger.rerun import exported_erasures
 from ledger.sequence import Head
+from ledger.shared_history import exported_edge, first_difference
 from ledger.signing.key_directory import KeyDirectory, SignedNote
-from ledger.tiles import TILE_WIDTH, Pending, pending_widths, tile_width
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory
 from ledger.verify.rules import Progress, read_checkpoint
@@ -75,9 +79,11 @@ async def recover_log(
     noted = keys.read_notes().get(log.origin)
     exported = await _verified(auditor, log, directory, noted, trusted, progress)  # 1
     head = await _check_beginning(auditor, log, directory, exported.checkpoint, trusted, progress)  # 2
+    erased = ErasedParts(exported_erasures(path, size=exported.checkpoint.size))
     _keep(keys, exported, noted)  # 3
     start, size = head.size, exported.checkpoint.size
-    replayer = Replayer(appender, log, replay, edge=_exported_edge(directory, size=start, of=size))
+    edge = exported_edge(directory, size=start, of=size)
+    replayer = Replayer(appender, log, replay, edge=edge, erased=erased)
     for batch in batches(read_groups(directory, start, size)):
         head = await replayer.add(batch, head)  # 4
         progress(head.size - start, size - start)
@@ -126,33 +132,13 @@ async def _check_beginning(
             f"log {log.origin} holds {head.size} entries, the export {exported.size}: nothing is missing that it has"
         )
     await verify_database(auditor, log, trusted, progress=progress)
-    if frontier_of(_exported_edge(directory, size=head.size, of=exported.size)) != head.frontier:
-        index = await _first_difference(auditor, log, directory, size=head.size, of=exported.size)
+    if frontier_of(exported_edge(directory, size=head.size, of=exported.size)) != head.frontier:
+        index = await first_difference(auditor, log, directory, size=head.size, of=exported.size)
         raise RecoveryError(
             f"log {log.origin} and the export differ from index {index} on: the database went another way after the "
             "backup, and its entries cannot be kept; go on under another origin (--new-origin)"
         )
     return head
-
-
-def _exported_edge(directory: LogDirectory, *, size: int, of: int) -> Pending:
-    """Return the edge that the exported tree had at `size`: each tile of it is the beginning of one that is there."""
-    edge: list[tuple[bytes, ...]] = [()] * len(pending_widths(size))
-    for level, index, width in edge_places(size):
-        tile = directory.read_tile(level, index, tile_width(level=level, index=index, size=of))
-        edge[level] = tile.hashes[:width]
-    return tuple(edge)
-
-
-async def _first_difference(auditor: Connection, log: Log, directory: LogDirectory, *, size: int, of: int) -> int:
-    for index, width in bundle_places(size):
-        first = index * TILE_WIDTH
-        exported = directory.read_tile(0, index, tile_width(level=0, index=index, size=of)).hashes
-        stored = await read_leaves(auditor, log.log_id, from_index=first, to_index=first + width)
-        for position, leaf in enumerate(stored):
-            if leaf != exported[position]:
-                return first + position
-    return size
 
 
 def _keep(keys: KeyDirectory, exported: SignedNote, noted: SignedNote | None) -> None:

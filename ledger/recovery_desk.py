@@ -11,6 +11,7 @@ from datetime import datetime
 from ledger.continuing import Append, MakeLog
 from ledger.read import Connection, Log
 from ledger.replay import Replay
+from ledger.rerun import Rerun
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.signer import Signer
 
@@ -20,8 +21,9 @@ class RecoveryDesk:
     """
     An installation whose logs are put right.
 
-    `auditor` is a connection of that role in autocommit mode; `found` makes, of the old log and the new one, a tenant
-    of the same name, whose first API key is for an identity, and returns the text of that key.
+    `auditor` is a connection of that role in autocommit mode; `rerun` erases again what the logs know to be erased;
+    `found` makes, of the old log and the new one, a tenant of the same name, whose first API key is for an identity,
+    and returns the text of that key.
     """
 
     auditor: Connection
@@ -31,5 +33,6 @@ class RecoveryDesk:
     replay: Replay
     make_log: MakeLog
     append: Append
+    rerun: Callable[[], Awaitable[Rerun]]
     found: Callable[[Log, Log, str], Awaitable[str]]
     clock: Callable[[], datetime]

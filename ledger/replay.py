@@ -2,8 +2,9 @@
 Replays groups into a log that has lost them: entries to the byte, payload parts, tiles, head and guarded rows.
 
 Guarantee: each transaction adds whole groups behind the head that it has locked, and makes of the rows beside the log
-what their guards made of them before; nothing is added behind any other head. A room tells which guards its groups ran
-(`Guarded`), and the guards themselves run again: what does not fit the rows that are there stops the replay.
+what their guards made of them before; nothing is added behind any other head, and no part that is erased. A room tells
+which guards its groups ran (`Guarded`), and the guards themselves run again: what does not fit the rows that are there
+stops the replay.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from psycopg import AsyncConnection
 from ledger import canonical
 from ledger.directory import LogDirectory, bundle_places, parse_parts_path
 from ledger.entry import Branch, Entry, parse_entry
+from ledger.erased_parts import ErasedParts
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.event import Part, PreparedEvent, is_control
 from ledger.events import PayloadErased, from_data
@@ -85,7 +87,7 @@ def core_guards(group: Sequence[Told]) -> Iterator[GuardCall]:
     Tell which rows of the log's own a group has made: versions of what people edit, and people who were erased.
     """
     for told in group:
-        if told.entry.type == PayloadErased.TYPE:
+        if (told.entry.type, told.entry.version) == (PayloadErased.TYPE, PayloadErased.VERSION):
             erased = from_data(PayloadErased, told.entry.data)
             if erased.subject is not None:
                 yield GuardCall("subject.erase", {"subject": erased.subject})
@@ -139,10 +141,17 @@ def batches(groups: Iterable[list[Told]]) -> Iterator[list[list[Told]]]:
 
 
 class Replayer:
-    """Adds groups to one log, over a connection of the appender's role in autocommit mode; `edge` is its tree's."""
+    """
+    Adds groups to one log, over a connection of the appender's role in autocommit mode; `edge` is its tree's.
 
-    def __init__(self, connection: AsyncConnection[Any], log: Log, replay: Replay, *, edge: Pending) -> None:
+    Rows are made of all parts that the export has, but those that are `erased` are not written.
+    """
+
+    def __init__(
+        self, connection: AsyncConnection[Any], log: Log, replay: Replay, *, edge: Pending, erased: ErasedParts
+    ) -> None:
         self.parts = 0
+        self._erased = erased
         self._connection = connection
         self._log = log
         self._replay = replay
@@ -246,7 +255,7 @@ class Replayer:
         ]
 
     def _prepared(self, told: Told) -> PreparedEvent:
-        entry, subject_of = told.entry, self._replay.subject_of
+        entry = told.entry
         return PreparedEvent(
             type=entry.type,
             version=entry.version,
@@ -254,9 +263,17 @@ class Replayer:
             actor=entry.actor,
             data=canonical.encode(entry.data),
             event=b"",  # it stands in the entry already, which is written as it is
-            parts=tuple(replace(part, subject=subject_of(entry, part.name)) for part in told.parts),
+            parts=tuple(self._kept(told)),
             is_control=is_control(entry.type),
         )
+
+    def _kept(self, told: Told) -> Iterator[Part]:
+        """Yield the parts of an entry that are not erased, with whom each is about."""
+        entry = told.entry
+        for part in told.parts:
+            subject = self._replay.subject_of(entry, part.name)
+            if not self._erased.names(index=entry.index, type=entry.type, part=part.name, subject=subject):
+                yield replace(part, subject=subject)
 
     async def _make_guarded_rows(self, group: Sequence[Told]) -> None:
         if group[0].entry.branch is not Branch.THEN:

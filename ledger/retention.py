@@ -2,16 +2,28 @@
 Retention: payload parts are kept as long as they may be, and then erased as everything else is: said in the log first.
 
 Only parts go; entries, and with them every proof, stay. What is erased is "all parts below this index", so that anyone
-can tell from the log alone which ones those were.
+can tell from the log alone which ones those were. Messages that never became entries lie elsewhere (`KeptMessages`),
+are in no proof, and are just deleted at that age.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Protocol
 
 from ledger.entry import parse_entry
 from ledger.errors import BrokenError, Fault
 from ledger.read import Connection, Log, read_entries, read_head
+
+
+class KeptMessages(Protocol):
+    """Messages of tenants that could not be handled, kept as they came: what they hold, and about whom, is unknown."""
+
+    async def delete_before(self, log: Log, before: datetime, /) -> int:
+        """Delete those of a log that are kept since before then; return how many."""
+
+    async def reclaim(self) -> None:
+        """Let the database's files forget what was deleted of them."""
 
 
 async def first_index_since(connection: Connection, log: Log, since: datetime) -> int:

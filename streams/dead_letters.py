@@ -21,7 +21,10 @@ from streams.handler import DeadLetter
 from streams.outbox import Outgoing
 
 READ_MAX: Final = 500
+REMOVED_MAX: Final = 1_000
+"""Deleted in one transaction: each may be as large as a message can be, and nobody waits for the rest."""
 REASON_LENGTH_MAX: Final = 2_000
+TABLE: Final = "streams.dead_letters"
 
 _QUERIES: Final = load_queries("streams", "dead_letters.sql")
 
@@ -142,6 +145,20 @@ async def remove(connection: Connection, letter: StoredLetter) -> bool:
     Remove a dead letter; return False if it is gone already. The row stays locked until the open transaction ends.
     """
     return await (await connection.execute(_QUERIES["remove"], _which(letter))).fetchone() is not None
+
+
+async def delete_older(connection: Connection, log: Log, before: datetime) -> int:
+    """
+    Delete the messages of a log that were kept since before then, page by page; return how many those were.
+
+    Dead letters of entries stay: they hold nothing of them. `connection` is in autocommit mode.
+    """
+    deleted, page = 0, REMOVED_MAX
+    which = {"log_id": log.log_id, "before": before, "limit": REMOVED_MAX}
+    while page == REMOVED_MAX:
+        page = (await connection.execute(_QUERIES["delete_older"], which)).rowcount
+        deleted += page
+    return deleted
 
 
 async def note_death(connection: Connection, letter: StoredLetter, reason: str) -> None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from ledger.commands.console import failure, progress
-from ledger.commands.options import LogKey, LogName, parsed_key
+from ledger.commands.options import LogKeys, LogName, parsed_keys
+from ledger.event import PART_NAME_FORM
 from ledger.events import ErasureReason
 
 if TYPE_CHECKING:  # at run time these would load the database driver
@@ -23,7 +24,7 @@ if TYPE_CHECKING:  # at run time these would load the database driver
 
 DAYS_MAX: Final = 36_500
 
-_PART: Final = re.compile(r"([0-9]{1,18})/([a-z][a-z0-9_]{0,62})")
+_PART: Final = re.compile(rf"([0-9]{{1,18}})/({PART_NAME_FORM.pattern})")
 _AGE: Final = re.compile(r"([0-9]{1,6})([dh])")
 
 Reclaim = Annotated[
@@ -57,7 +58,7 @@ def add_erasing(app: typer.Typer, open_room: OpenRoom) -> None:
         reason: Annotated[ErasureReason, typer.Option("--reason", help="What the log says why.")] = (
             ErasureReason.REQUEST
         ),
-        key: LogKey = None,
+        key: LogKeys = None,
         reclaim: Reclaim = False,
     ) -> None:
         """Erase payload parts for ever, and every sealed copy of them; all proofs stay valid."""
@@ -75,7 +76,7 @@ def add_erasing(app: typer.Typer, open_room: OpenRoom) -> None:
                 )
             else:
                 assert replay is not None  # noqa: S101  (for the type checker: one of the three was given)
-                done = erase_as_exported(open_room, log, replay, key=parsed_key(key), reclaim=reclaim, progress=told)
+                done = erase_as_exported(open_room, log, replay, keys=parsed_keys(key), reclaim=reclaim, progress=told)
                 text = asyncio.run(done)
             typer.echo(text)
 
@@ -95,7 +96,7 @@ def add_erasing(app: typer.Typer, open_room: OpenRoom) -> None:
         ] = None,
         reclaim: Reclaim = False,
     ) -> None:
-        """Erase payload parts that were kept for so long; entries and proofs stay."""
+        """Erase payload parts that were kept for so long, and dead letters; entries and proofs stay."""
         from ledger.commands.erasing_room import Retained, erase_older
 
         retained = Retained(older_than=_parse_age(older_than), name=name, type=type_)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ledger.commands.room import LogRoom, OpenRoom
+from ledger.directory import CHECKPOINT_FILE, LogDirectory
 from ledger.erase import Asked, Erasure, NoSuchSubjectError
 from ledger.erasing_desk import ErasingDesk
 from ledger.errors import LedgerError
@@ -19,11 +20,12 @@ from ledger.events import ErasureReason, PayloadErased
 from ledger.export import as_reader
 from ledger.note import VerifierKey
 from ledger.queries import load_queries
-from ledger.read import Log, read_head
+from ledger.read import Log
 from ledger.rerun import exported_erasures
 from ledger.retention import first_index_since
+from ledger.shared_history import count_shared
 from ledger.verify.directory import verify_directory
-from ledger.verify.rules import Progress
+from ledger.verify.rules import Progress, read_checkpoint
 
 _QUERIES: Final = load_queries("ledger", "look.sql")
 _SUBJECT: Final = re.compile(r"[0-9a-f]{32}")
@@ -44,6 +46,11 @@ class Retained:
     older_than: timedelta
     name: str | None
     type: str | None
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether all that is as old is meant."""
+        return self.name is None and self.type is None
 
 
 async def erase_person(open_room: OpenRoom, name: str, subject: str, *, reason: ErasureReason, reclaim: bool) -> str:
@@ -80,24 +87,33 @@ async def erase_older(open_room: OpenRoom, name: str, retained: Retained, *, rec
     """
     Erase the payload parts that were kept as long as they may be, and say what that did.
 
+    Where all of them are meant, messages of that age that could not be handled are deleted, too.
+
     Raises:
         LedgerError: if it cannot be done.
     """
     async with open_room() as room, room.erasing_desk() as desk:
         log = await room.find_log(name)
-        asked = _asked(desk, ErasureReason.RETENTION)
-        before = await first_index_since(desk.connection, log, desk.clock() - retained.older_than)
-        if before == 0:
-            return "nothing was erased: no entry is as old as that"
-        erased = await desk.eraser.erase_before(log, before, asked, name=retained.name, type=retained.type)
-        return await _finish(desk, log, [erased], reclaim=reclaim)
+        asked, since = _asked(desk, ErasureReason.RETENTION), desk.clock() - retained.older_than
+        told = []
+        if before := await first_index_since(desk.connection, log, since):
+            erased = await desk.eraser.erase_before(log, before, asked, name=retained.name, type=retained.type)
+            told.append(await _finish(desk, log, [erased], reclaim=reclaim))
+        if retained.is_everything and (deleted := await room.kept_messages.delete_before(log, since)):
+            told.append(f"{deleted:,} dead letters deleted: messages that could not be handled, as they came")
+            if reclaim:
+                await room.kept_messages.reclaim()
+        return "\n".join(told) or "nothing was erased: nothing is as old as that"
 
 
 async def erase_as_exported(
-    open_room: OpenRoom, name: str, directory: Path, *, key: VerifierKey | None, reclaim: bool, progress: Progress
+    open_room: OpenRoom, name: str, directory: Path, *, keys: list[VerifierKey], reclaim: bool, progress: Progress
 ) -> str:
     """
     Erase what an export of the log knows to be erased and the log itself, set back to a backup, does not.
+
+    The log may have gone on another way since (with this very erasure, say): what an erasure names by its place is
+    erased only among the entries that it shares with the export.
 
     Raises:
         BrokenError: if the export does not verify.
@@ -105,30 +121,47 @@ async def erase_as_exported(
     """
     async with open_room() as room, room.erasing_desk() as desk:
         log = await room.find_log(name)
-        report = verify_directory(directory, [key or room.verifier_key(log.origin)], progress=progress)
-        size = (await read_head(desk.connection, log.log_id)).size
-        known = [
-            await _erase_again(desk, log, each, size=size) for each in exported_erasures(directory, size=report.size)
-        ]
-        return await _finish(desk, log, [each for each in known if each is not None], reclaim=reclaim)
+        report = verify_directory(directory, keys or _signing_keys(room, log, directory), progress=progress)
+        files = LogDirectory(directory)
+        shared = await count_shared(room.connection, log, files, origin=report.origin, size=report.size)
+        erasures = list(exported_erasures(directory, size=report.size))
+        known = [await _erase_again(desk, log, each, shared=shared) for each in erasures]
+        told = await _finish(desk, log, [each for each in known if each is not None], reclaim=reclaim)
+        elsewhere = sum(each.index is not None and each.index >= shared for each in erasures)
+        if elsewhere:
+            told += f"\n{elsewhere:,} more name entries that only the export has: both share those below {shared:,}"
+        return told
 
 
-async def _erase_again(desk: ErasingDesk, log: Log, erased: PayloadErased, *, size: int) -> Erasure | None:
-    """Erase what is there of it; None if this log has never come to know it."""
+def _signing_keys(room: LogRoom, log: Log, directory: Path) -> Sequence[VerifierKey]:
+    """Return the keys that may have signed an export as large as this one: it may be from before a rotation."""
+    history, note = room.key_history(), LogDirectory(directory).read_checkpoint()
+    exported = read_checkpoint(note, history, where=CHECKPOINT_FILE, origin=log.origin)
+    return history.keys_for(log.origin, exported.size)
+
+
+async def _erase_again(desk: ErasingDesk, log: Log, erased: PayloadErased, *, shared: int) -> Erasure | None:
+    """
+    Erase what is there of it; None if this log has never come to know it.
+
+    Entries from `shared` on are others than the exported ones, even those that are appended only now. A person is the
+    same in both: nobody else is ever given those 128 random bits.
+    """
     asked = _asked(desk, erased.reason)
     try:
         if erased.subject is not None:
             return await desk.eraser.erase_subject(log, erased.subject, asked)
-        if erased.index is not None:
+        if erased.index is not None and erased.index < shared:
             return await desk.eraser.erase_part(log, erased.index, erased.name or "", asked)
     except NoSuchSubjectError:
         return None
-    before = min(erased.before or 0, size)
+    if not (before := min(erased.before or 0, shared)):
+        return None
     return await desk.eraser.erase_before(log, before, asked, name=erased.name, type=erased.type)
 
 
 async def _finish(desk: ErasingDesk, log: Log, erased: Sequence[Erasure], *, reclaim: bool) -> str:
-    lines = [f"{each.parts:,} payload parts deleted; entry {each.index} of {log.origin} says so" for each in erased]
+    lines = [f"{each.parts:,} payload parts deleted; entry {each.index} of {each.origin} says so" for each in erased]
     if not erased:
         return f"nothing was erased: {log.origin} knows nothing of it"
     if reclaim:

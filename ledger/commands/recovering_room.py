@@ -15,6 +15,7 @@ from ledger.errors import LedgerError, NoSuchLogError
 from ledger.read import Log
 from ledger.recover import recover_log
 from ledger.recovery_desk import RecoveryDesk
+from ledger.rerun import Rerun
 from ledger.signing.adoption import Adoptable, adopt, read_adoptable
 from ledger.signing.signer import Signer, Standing
 from ledger.verify.rules import Progress
@@ -50,10 +51,12 @@ async def recover_from_export(open_room: OpenRoom, name: str, directory: Path, *
             recovered = await recover_log(
                 desk.auditor, appender, log, directory, keys=desk.keys, replay=desk.replay, progress=progress
             )
+        again = await desk.rerun()
         await desk.signer.sign_once()
         return (
             f"{recovered.to_index - recovered.from_index:,} entries replayed, {recovered.from_index:,} to "
             f"{recovered.to_index - 1:,} of {log.origin}, with {recovered.parts:,} payload parts\n"
+            f"{_erased(again, log)}\n"
             f"{_standing(desk.signer, log.origin)}\n"
             "not in a log, and so not brought back: names behind actors, and the secrets of API keys made since (make "
             "those anew)"
@@ -105,6 +108,13 @@ def _shown(origin: str, adoptable: Adoptable) -> str:
         "The key directory is older than this database. If the database was restored, too, more may have been signed "
         "than either knows: ask a witness or an auditor for the newest checkpoint they have seen."
     )
+
+
+def _erased(again: Rerun, log: Log) -> str:
+    failed = again.failed.get(log.log_id)
+    if failed is not None:
+        return f"what the log says is erased is not all erased again, and so the log is not confirmed: {failed}"
+    return f"{again.erasures:,} erasures carried out again, with {again.parts:,} payload parts"
 
 
 def _standing(signer: Signer, origin: str) -> str:

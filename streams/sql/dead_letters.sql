@@ -22,6 +22,16 @@ LIMIT %(limit)s
 DELETE FROM streams.dead_letters WHERE log_id = %(log_id)s AND source = %(source)s AND id = %(id)s
 RETURNING id
 
+-- name: delete_older
+-- Some messages of a log that were kept for long, the bytes that came with them; of entries nothing is kept here.
+DELETE FROM streams.dead_letters AS d
+USING (
+    SELECT log_id, source, id FROM streams.dead_letters
+    WHERE log_id = %(log_id)s AND died_at < %(before)s AND payload IS NOT NULL
+    LIMIT %(limit)s
+) AS old
+WHERE d.log_id = old.log_id AND d.source = old.source AND d.id = old.id
+
 -- name: died_again
 -- It was tried once more, in vain.
 UPDATE streams.dead_letters SET reason = %(reason)s, attempts = attempts + 1

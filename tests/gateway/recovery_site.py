@@ -19,7 +19,17 @@ from ledger.commands.app import ledger_app
 from ledger.export import as_reader, export_log, export_parts
 from ledger.read import find_log
 
-LOG_TABLES: Final = ("heads", "entries", "parts", "tiles", "checkpoints", "subjects", "aggregates", "erased_subjects")
+LOG_TABLES: Final = (
+    "heads",
+    "entries",
+    "parts",
+    "tiles",
+    "checkpoints",
+    "subjects",
+    "aggregates",
+    "erased_subjects",
+    "erasures_done",
+)
 GUARDED: Final[dict[str, tuple[str, ...]]] = {
     "ledger.aggregates": (),
     "ledger.erased_subjects": (),
@@ -86,7 +96,7 @@ async def export(services: Services, origin: str, path: Path, *, refused: Collec
     dsn = installation.as_role(installation.roles.auditor)
     async with await AsyncConnection.connect(dsn, autocommit=True) as auditor:
         log = await find_log(auditor, origin)
-        await export_log(auditor, log, path, key=signer.verifier_key(origin), policy=None)
+        await export_log(auditor, log, path, keys=[signer.verifier_key(origin)], policy=None)
         if log.reader is not None:
             async with as_reader(auditor, log):
                 await export_parts(auditor, log, path, opener=services.opener)

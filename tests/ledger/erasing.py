@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -18,6 +19,7 @@ from ledger.event import Event, Part, PreparedEvent, prepare
 from ledger.events import ErasureReason
 from ledger.guards import GuardRegistry
 from ledger.key_encryption import open_key_encryption
+from ledger.key_files import LOCK_FILE
 from ledger.read import Connection, Log, read_logs, read_parts
 from ledger.sealing import KeyOpener, Sealer
 from ledger.sequence import Group
@@ -31,6 +33,17 @@ ASKED = Asked(reason=ErasureReason.REQUEST, at=NOON)
 def key_folder(directory: Path, kek: str = "kek") -> KeyFolder:
     """Return the keys in a directory, as another process would open them."""
     return open_key_folder(directory / "subjects", open_key_encryption(directory / kek))
+
+
+@contextmanager
+def held(keys: KeyFolder) -> Iterator[None]:
+    """Hold the folder of keys as a process does that stands still where it writes."""
+    descriptor = os.open(keys.path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def about(subject: str | None, payloads: Mapping[str, bytes], *, kind: str = "commit.decided") -> PreparedEvent:

@@ -13,10 +13,13 @@ import pytest
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
+from ledger.anchoring.published import store_stamp
+from ledger.anchoring.timestamp import Stamp
 from ledger.checkpoint import Checkpoint
 from ledger.directory import TEMPORARY_SUFFIX, LogDirectory, log_files, parts_path
 from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.export import ExportRefusedError, as_reader, export_log, export_parts
+from ledger.export import as_reader, export_log, export_parts, export_stamped_log
+from ledger.export_files import ExportRefusedError
 from ledger.note import VerifierKey
 from ledger.proof import check_proof, format_proof, parse_proof
 from ledger.prove import prove
@@ -27,6 +30,8 @@ from ledger.signing.signer import Signer
 from ledger.stored_tree import NoCheckpointError
 from ledger.verify.directory import verify_directory
 from ledger.verify.rules import read_proven
+from tests.ledger.appending import NOON
+from tests.ledger.cut_off import cut_off
 from tests.ledger.logs import TENANT, append, change, groups, plain_rows, put, rows_of, write_directory
 
 SIZE = 700
@@ -55,11 +60,18 @@ class Desk:
         async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
             assert await Signer(dsn, self.keys).sign_due(connection)
 
+    async def stamp(self, log: Log, size: int) -> None:
+        """Store a stamp over the checkpoint of a log at that size, which says so."""
+        stamp = Stamp(gen_time=NOON, not_later_than=NOON, policy="1.2", serial=1, authority="CN=tsa", nonce=1)
+        dsn = self.installation.as_role(self.installation.roles.signer)
+        async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+            await store_stamp(connection, log.log_id, size=size, token=b"over %d" % size, stamp=stamp)
+
     async def export(self, path: Path) -> Checkpoint:
-        return await export_log(self.connection, self.log, path, key=self.key, policy=None)
+        return (await export_log(self.connection, self.log, path, keys=[self.key], policy=None)).checkpoint
 
     async def prove(self, index: int) -> bytes:
-        return await prove(self.connection, self.log, index, key=self.key, policy=None)
+        return await prove(self.connection, self.log, index, keys=[self.key], policy=None)
 
 
 @pytest.fixture
@@ -91,11 +103,11 @@ async def test_a_log_that_the_appender_has_written_is_exported_and_verified(desk
     await append(desk.installation, desk.log.log_id, list(groups(3_000)))
     await desk.sign()
     told: list[tuple[int, int]] = []
-    checkpoint = await export_log(
-        desk.connection, desk.log, out, key=desk.key, policy=None, progress=lambda done, of: told.append((done, of))
+    exported = await export_log(
+        desk.connection, desk.log, out, keys=[desk.key], policy=None, progress=lambda done, of: told.append((done, of))
     )
     assert [done for done, of in told if of == 3_000] == [*range(256, 3_000, 256), 3_000]
-    assert verify_directory(out, [desk.key]).root == checkpoint.root
+    assert verify_directory(out, [exported.key]).root == exported.checkpoint.root
     assert LogDirectory(out).files() == {*log_files(3_000), "checkpoint", "vkey"}
     assert VerifierKey.parse(LogDirectory(out).read_key()) == desk.key
 
@@ -174,6 +186,40 @@ async def test_an_export_that_was_cut_off_is_gone_on_with(
     assert {name: (out / name).stat().st_ino for name in before} == before
 
 
+async def test_a_stamp_never_lies_beside_a_checkpoint_that_it_is_not_over(
+    desk: Desk, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = await find_log(desk.connection, desk.installation.system_origin)
+    keys = desk.keys.verifier_keys(system.origin)
+    rows = rows_of(SIZE, log=system.origin)
+
+    def pair() -> tuple[int, int] | None:
+        """Return the sizes of the checkpoint that lies there and of the one that the stamp is over, if both are."""
+        there = contents(out)
+        if not {"checkpoint", "stamp"} <= there.keys():
+            return None
+        return int(there["checkpoint"].split()[1]), int(there["stamp"].split()[-1])
+
+    async def export() -> None:
+        await export_stamped_log(desk.connection, system, out, keys=keys, policy=None)
+
+    for size in (3, 300):
+        await put(desk.database, system.log_id, rows[:size])
+        await desk.sign()
+        await desk.stamp(system, size)
+        for cut in range(40):
+            with monkeypatch.context() as patch:
+                cut_off(patch, at=cut)
+                try:
+                    await export()
+                    break
+                except KeyboardInterrupt:
+                    assert (found := pair()) is None or found[0] == found[1], cut
+        assert pair() == (size, size)
+    await export_log(desk.connection, system, out, keys=keys, policy=None)
+    assert pair() is None
+
+
 async def test_nothing_but_an_earlier_export_of_the_same_log_is_written_over(desk: Desk, tmp_path: Path) -> None:
     await desk.grow(5)
     await put(desk.database, 1, rows_of(5, log=desk.installation.system_origin))
@@ -187,7 +233,7 @@ async def test_nothing_but_an_earlier_export_of_the_same_log_is_written_over(des
         await desk.export(occupied / "thesis")
     system = await find_log(desk.connection, desk.installation.system_origin)
     await export_log(
-        desk.connection, system, tmp_path / "system", key=desk.keys.verifier_key(system.origin), policy=None
+        desk.connection, system, tmp_path / "system", keys=[desk.keys.verifier_key(system.origin)], policy=None
     )
     with pytest.raises(ExportRefusedError, match=f"holds no export of {desk.log.origin}"):
         await desk.export(tmp_path / "system")
@@ -234,8 +280,8 @@ async def test_a_checkpoint_of_another_key_is_not_exported(desk: Desk, out: Path
     await desk.sign()
     stranger = create_key_directory(tmp_path / "stranger").verifier_key(desk.log.origin)
     for refused in (
-        export_log(desk.connection, desk.log, out, key=stranger, policy=None),
-        prove(desk.connection, desk.log, 1, key=stranger, policy=None),
+        export_log(desk.connection, desk.log, out, keys=[stranger], policy=None),
+        prove(desk.connection, desk.log, 1, keys=[stranger], policy=None),
     ):
         with pytest.raises(BrokenError) as caught:
             await refused

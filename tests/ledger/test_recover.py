@@ -112,7 +112,7 @@ async def lost(site: Site, tmp_path: Path, replay: Replay) -> Lost:
     dsn = site.installation.as_role(site.installation.roles.auditor)
     async with await AsyncConnection.connect(dsn, autocommit=True) as auditor:
         log = await find_log(auditor, site.origin)
-        await export_log(auditor, log, export, key=site.keys.verifier_key(site.origin), policy=None)
+        await export_log(auditor, log, export, keys=[site.keys.verifier_key(site.origin)], policy=None)
         async with as_reader(auditor, log):
             await export_parts(auditor, log, export)
     return Lost(site=site, log=log, rows=rows, export=export, replay=plain)
