@@ -65,10 +65,11 @@ _TREE: Final[Stages] = (
     _tests("verify_database", "verify_database_ways"),
 )
 _DATABASE: Final[Stages] = (_tests("verify_database"), _tests("verify_database_ways"), _tests("tampering"))
+_FORMS: Final = _tests("two_verifiers")
 MODULES: Final[dict[str, Stages]] = {
     "ledger/merkle.py": (_tests("merkle"), _tests("proof", "needed_checks"), _VERIFY),
     "ledger/edge.py": (_tests("tiles"), *_TREE),
-    "ledger/envelope.py": (_VERIFY, _tests("verify_fast")),
+    "ledger/envelope.py": (_VERIFY, _FORMS, _tests("verify_fast")),
     "ledger/checkpoint.py": (_tests("checkpoint", "needed_checks"), _VERIFY),
     "ledger/checkpoint_text.py": (_tests("checkpoint"), _VERIFY),
     "ledger/proof.py": (_tests("proof", "c2sp_sentences"), _tests("ledger_cli")),
@@ -83,15 +84,16 @@ MODULES: Final[dict[str, Stages]] = {
     "ledger/verify/database_rows.py": _DATABASE,
     "ledger/verify/indexes.py": (_tests("tampering"),),
     "ledger/verify/parts.py": (_tests("verify_database", "erase"), _tests("tampering")),
-    "ledger/verify/kernel.py": (_tests("verify_fast"), _tests("tampering"), _VERIFY),
+    "ledger/verify/kernel.py": (_tests("verify_fast"), _FORMS, _tests("tampering"), _VERIFY),
     "ledger/verify/fast.py": (_tests("verify_fast"), _tests("page_hashes"), _tests("tampering"), _VERIFY),
     "ledger/verify/hashing.py": (_tests("page_hashes"), _tests("verify_fast")),
     "ledger/verify/group_ids.py": (_tests("verify_ways"), _VERIFY, _tests("verify_database_ways")),
     "ledger/verify/resuming.py": (_tests("verify_ways"), _tests("verify_database_ways")),
+    "ledger/verify/cosigned.py": (_tests("ml_dsa_checkpoints"),),
     "ledger/verify/anchored.py": (_tests("verify_anchored"), _tests("verify_ways")),
     "ledger/verify/continued.py": (_tests("verify_continued"), _tests("continuation"), _tests("verify_database_ways")),
     "ledger/verify/signer_keys.py": (_tests("signer_keys"), _tests("verify_keys", "verify_anchored")),
-    "ledger/verify/trusted.py": (_tests("verify_stamped"), _tests("verify_ways"), _tests("verify_database_ways")),
+    "ledger/verify/trusted.py": (_tests("signer_keys", "verify_keys"), _tests("verify_stamped", "verify_ways")),
 }
 """The modules that say whether a log is broken, and the tests of each, the fastest first."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
@@ -32,7 +32,7 @@ class Foundation:
 
     settings: Settings
     installation: Installation
-    admin_dsn: str
+    admin_dsn: str = field(repr=False)
 
     @property
     def keys(self) -> Path:

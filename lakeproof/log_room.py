@@ -8,7 +8,7 @@ room from being opened is raised as the ledger's own error, since `verify` must 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,9 +30,11 @@ from ledger.guards import GuardRegistry
 from ledger.note import VerifierKey
 from ledger.read import Connection, Log, read_logs
 from ledger.recovery_desk import RecoveryDesk
+from ledger.retention import KeptMessages
 from ledger.sealing import KeyOpener, Opener
 from ledger.sequence import Appended, Group, Stale
 from ledger.signing.desk import KeyDesk
+from ledger.signing.key_directory import NOTES_FILE
 from ledger.signing.key_history import KeyHistory
 from ledger.signing.rotation import KeyKeeper
 from ledger.signing.signer import Signer
@@ -58,7 +60,8 @@ class InstalledLogs:
             NoSuchLogError: if there is none.
         """
         logs = await read_logs(self.connection)
-        system = next((log for log in logs if log.tenant is None), None)
+        # By its name, not as the log of no tenant: that column can be changed.
+        system = next((log for log in logs if log.origin == self.foundation.installation.system_origin), None)
         if system is not None and name == SYSTEM:
             return system
         named = {log.origin: log for log in logs} | {log.tenant.hex: log for log in logs if log.tenant is not None}
@@ -87,6 +90,15 @@ class InstalledLogs:
         """
         return self.foundation.open_keys().verifier_keys(origin)
 
+    def ml_dsa_verifier_keys(self, origin: str, /) -> Sequence[VerifierKey]:
+        """
+        Return the ML-DSA-44 keys that sign a log beside Ed25519, the newest first, perhaps none.
+
+        Raises:
+            KeyDirectoryError: if no `lakeproof up` has made a key yet, or it cannot be used.
+        """
+        return self.foundation.open_keys().ml_dsa_verifier_keys(origin)
+
     def key_history(self) -> KeyHistory:
         """
         Return which of the signer's keys may have signed what, as its key directory has it.
@@ -95,6 +107,19 @@ class InstalledLogs:
             KeyDirectoryError: if no `lakeproof up` has made one yet, or it cannot be used.
         """
         return self.foundation.open_keys().keys.history
+
+    def signed_notes(self) -> Mapping[str, bytes]:
+        """
+        Return the last signed note of each log, by origin, as the signer keeps them outside the database.
+
+        There are none where nothing was ever signed: the signer may work on another machine.
+
+        Raises:
+            KeyDirectoryError: if there are some that cannot be used.
+        """
+        if not (self.foundation.keys / NOTES_FILE).exists():
+            return {}
+        return {origin: signed.note for origin, signed in self.foundation.open_keys().read_notes().items()}
 
     def witness_policy(self) -> Policy | None:
         """
@@ -131,10 +156,31 @@ class InstalledLogs:
 
     @property
     def opener(self) -> Opener:
-        """What opens sealed payload parts: the keys in the home."""
+        """What opens sealed payload parts: the keys in the home, whatever they are."""
         from lakeproof.sealing import open_subject_keys  # only what reads payload parts needs them
 
         return KeyOpener(open_subject_keys(self.foundation))
+
+    async def checked_opener(self) -> Opener:
+        """
+        Return what opens sealed payload parts: the keys in the home, which the database's parts were sealed with.
+
+        Raises:
+            SubjectKeysError: if they are others, which open nothing, as if all had been erased.
+        """
+        from lakeproof.sealing import open_checked_keys  # only what discloses payload parts needs them
+
+        installation = self.foundation.installation
+        eraser_dsn = installation.as_role(installation.roles.eraser)
+        async with await AsyncConnection.connect(eraser_dsn, autocommit=True) as eraser:
+            return KeyOpener(await open_checked_keys(self.foundation, eraser))
+
+    @property
+    def kept_messages(self) -> KeptMessages:
+        """Messages that could not be handled."""
+        from lakeproof.retaining import KeptDeadLetters  # streams: only one command needs them
+
+        return KeptDeadLetters(foundation=self.foundation)
 
     @asynccontextmanager
     async def erasing_desk(self) -> AsyncIterator[ErasingDesk]:
@@ -158,6 +204,8 @@ class InstalledLogs:
             KeyDirectoryError: if no `lakeproof up` has made one yet, or it cannot be used.
             KeyUnavailableError: if an agent holds a key, and the settings name none.
         """
+        from lakeproof.erasures_first import erasures_first  # the whole system: only what confirms logs needs it
+
         installation, settings = self.foundation.installation, self.foundation.settings
         system = await self.find_log(SYSTEM)
         keys = self.foundation.open_keys()
@@ -171,7 +219,11 @@ class InstalledLogs:
                 origin=system.origin,
                 directory=keys,
                 keeper=KeyKeeper(keys, origin=system.origin, append=append, clock=lambda: datetime.now(UTC)),
-                signer=Signer(installation.as_role(installation.roles.signer), keys),
+                signer=Signer(
+                    installation.as_role(installation.roles.signer),
+                    keys,
+                    before_confirming=erasures_first(self.foundation),
+                ),
             )
 
     @asynccontextmanager

@@ -58,6 +58,26 @@ def predecessor_origin(origin: str) -> str | None:
     return found["first"] if number == 1 else f"{found['first']}/{number}"
 
 
+def system_origin_beside(origin: str) -> str:
+    """
+    Return the origin of the system log of the installation that has a log of `origin`: the name alone says it.
+    """
+    return f"{_first(origin).rpartition('/')[0]}/system"
+
+
+def is_or_succeeds(origin: str, *, first: str) -> bool:
+    """
+    Tell whether `origin` is that of the log `first`, or of one that goes on from it.
+    """
+    return _first(origin) == first
+
+
+def _first(origin: str) -> str:
+    """Return the origin of the first of the logs that go on from each other."""
+    found = _CONTINUED.fullmatch(origin)
+    return origin if found is None else found["first"]
+
+
 def check_continuation(first_entry: bytes, keys: Sequence[VerifierKey]) -> Continuation | None:
     """
     Check what the first entry of a log says of the log before it; None if its origin says that there was none.

@@ -97,13 +97,28 @@ async def read_entries(connection: Connection, log_id: int, *, from_index: int, 
     Return the entries from_index … to_index - 1 that exist, in order.
 
     Raises:
-        BrokenError: if an entry is missing between two others.
+        BrokenError: if an entry is missing between two others, or NULL stands in its place.
     """
     rows = await (await ask_entries(connection, log_id, from_index=from_index, to_index=to_index)).fetchall()
-    for expected, (index, _) in enumerate(rows, start=from_index):
+    for expected, (index, entry) in enumerate(rows, start=from_index):
         if index != expected:
             raise BrokenError(Fault.INDEX, where="ledger.entries", expected=expected, found=index, index=expected)
+        if entry is None:  # whoever owns a database can drop NOT NULL
+            raise BrokenError(Fault.ENTRY, where="ledger.entries", expected="an entry", found="NULL", index=index)
     return [bytes(entry) for _, entry in rows]
+
+
+async def read_entry(connection: Connection, log_id: int, index: int) -> bytes:
+    """
+    Return the entry at `index`, which is below the log's size.
+
+    Raises:
+        BrokenError: if it is missing, or NULL stands in its place.
+    """
+    entries = await read_entries(connection, log_id, from_index=index, to_index=index + 1)
+    if not entries:
+        raise BrokenError(Fault.INDEX, where="ledger.entries", expected=f"entry {index}", found="none", index=index)
+    return entries[0]
 
 
 async def ask_entries(

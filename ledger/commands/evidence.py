@@ -7,6 +7,7 @@ The commands for what a third party holds in hand: `bundle` writes evidence, `ch
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ from uuid import UUID
 
 import typer
 
+from ledger.anchoring import Pinned
 from ledger.canonical import format_time
 from ledger.commands.console import failure, show_json, verdict
 from ledger.commands.evidence_text import evidence_json, evidence_page
@@ -116,13 +118,22 @@ def add_evidence(app: typer.Typer, open_room: OpenRoom) -> None:
     ) -> None:
         """Check evidence and say what it proves. Exit code 0: proven, 1: broken, 2: could not tell."""
         with verdict(as_json=as_json):
-            keys, pinned = pinned_keys(key), pinned_anchors(policy, tsa_root)
-            data = read_bounded(file, size_bytes_max=BUNDLE_SIZE_BYTES_MAX)
-            evidence = check_evidence(data, keys, pinned=pinned)
-            if as_json:
-                show_json(evidence_json(evidence))
-            else:
-                typer.echo(evidence_page(evidence))
+            show_evidence(file, pinned_keys(key), pinned_anchors(policy, tsa_root), as_json=as_json)
+
+
+def show_evidence(file: Path, keys: Sequence[VerifierKey], pinned: Pinned, *, as_json: bool) -> None:
+    """
+    Check the evidence in a file, and print what it proves.
+
+    Raises:
+        BrokenError: if it does not prove what it says.
+        LedgerError: if it cannot be read.
+    """
+    evidence = check_evidence(read_bounded(file, size_bytes_max=BUNDLE_SIZE_BYTES_MAX), keys, pinned=pinned)
+    if as_json:
+        show_json(evidence_json(evidence))
+    else:
+        typer.echo(evidence_page(evidence))
 
 
 def _wanted(decision: str | None, table: str | None, period: Period | None, rules: Rules) -> Wanted:

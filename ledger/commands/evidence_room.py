@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ledger.anchoring.published import signing_key
 from ledger.commands.evidence import write_bundle
 from ledger.commands.room import LogRoom, OpenRoom
 from ledger.errors import LedgerError
+from ledger.evidence.bundle import Bundle, parse_bundle
 from ledger.evidence.from_database import open_source
 from ledger.evidence.gather import NO_PARTS, PartNames, Wanted, gather
 from ledger.note import VerifierKey
-from ledger.read import Log
+from ledger.verify.rules import read_checkpoint
 
 
 async def gather_from_log(
@@ -31,14 +33,22 @@ async def gather_from_log(
         if parts != NO_PARTS and log.reader is None:
             raise LedgerError(f"log {log.origin} belongs to no tenant, its payload parts are not given out: name none")
         system = await room.find_log("system")
-        trusted = keys or _keys(room, log, system)
+        trusted = keys or [
+            key for origin in dict.fromkeys((log.origin, system.origin)) for key in room.verifier_keys(origin)
+        ]
         wanted_anchor = system if any(key.name == system.origin for key in trusted) else None
+        opener = room.opener if parts == NO_PARTS else await room.checked_opener()
         source = await open_source(
-            room.connection, log, wanted_anchor, keys=trusted, policy=room.witness_policy(), opener=room.opener
+            room.connection, log, wanted_anchor, keys=trusted, policy=room.witness_policy(), opener=opener
         )
         data = await gather(source, wanted, keys=trusted, parts=parts)
-    return write_bundle(out, data, trusted)
+        signed = keys or _signing_keys(room, parse_bundle(data))
+    return write_bundle(out, data, signed)
 
 
-def _keys(room: LogRoom, log: Log, system: Log) -> list[VerifierKey]:
-    return [room.verifier_key(origin) for origin in dict.fromkeys((log.origin, system.origin))]
+def _signing_keys(room: LogRoom, bundle: Bundle) -> list[VerifierKey]:
+    """Return the keys that have signed the bundle's checkpoints, and might: a retired one nothing beyond its end."""
+    history = room.key_history()
+    notes = [bundle.section.checkpoint, *([bundle.anchor.checkpoint] if bundle.anchor else [])]
+    opened = [(note, read_checkpoint(note, history, where="evidence")) for note in notes]
+    return [signing_key(note, checkpoint, keys=history) for note, checkpoint in opened]

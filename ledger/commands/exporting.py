@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ledger.commands.console import failure, progress
-from ledger.commands.options import LogKey, LogName, parsed_key
+from ledger.commands.options import LogKeys, LogName, parsed_keys
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     from ledger.commands.room import OpenRoom
@@ -27,7 +27,7 @@ def add_exporting(app: typer.Typer, open_room: OpenRoom) -> None:
         log: LogName,
         directory: Annotated[Path, typer.Argument(help="Empty, or an earlier export.", show_default=False)],
         *,
-        key: LogKey = None,
+        key: LogKeys = None,
         parts: Annotated[bool, typer.Option("--parts", help="Disclose the payload parts, too.")] = False,
         stamped: Annotated[bool, typer.Option("--stamped", help="Up to the newest time stamp, with it.")] = False,
     ) -> None:
@@ -40,7 +40,7 @@ def add_exporting(app: typer.Typer, open_room: OpenRoom) -> None:
             )
         run = export_log_and_parts if parts else export_only_stamped_log if stamped else export_only_log
         with failure(), progress("entries exported") as told:
-            typer.echo(asyncio.run(run(open_room, log, directory, key=parsed_key(key), progress=told)))
+            typer.echo(asyncio.run(run(open_room, log, directory, keys=parsed_keys(key), progress=told)))
 
     @app.command()
     def prove(
@@ -48,18 +48,20 @@ def add_exporting(app: typer.Typer, open_room: OpenRoom) -> None:
         index: Annotated[int, typer.Argument(help="The entry's index, from 0.", min=0, show_default=False)],
         *,
         out: Annotated[Path, typer.Option("--out", help="The file to write.", show_default=False)],
-        key: LogKey = None,
+        key: LogKeys = None,
     ) -> None:
         """Write the proof of one entry, the entry included, as one file for `check-proof`."""
-        from ledger.commands.room import prove_entry
+        from ledger.commands.room import write_proof
 
         with failure():
-            typer.echo(asyncio.run(prove_entry(open_room, log, index, out, key=parsed_key(key))))
+            typer.echo(asyncio.run(write_proof(open_room, log, index, out, keys=parsed_keys(key))))
 
     @app.command("key")
-    def show_key(log: LogName) -> None:
+    def show_key(
+        log: LogName, *, ml_dsa: Annotated[bool, typer.Option("--ml-dsa", help="Its ML-DSA-44 keys instead.")] = False
+    ) -> None:
         """Show the verifier key of a log, to be handed to those who verify it."""
-        from ledger.commands.room import find_key
+        from ledger.commands.room import find_key, find_ml_dsa_keys
 
         with failure():
-            typer.echo(asyncio.run(find_key(open_room, log)))
+            typer.echo(asyncio.run((find_ml_dsa_keys if ml_dsa else find_key)(open_room, log)))

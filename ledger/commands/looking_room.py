@@ -7,7 +7,6 @@ as the log's tenant, since the auditor may see neither.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,13 +14,12 @@ from datetime import datetime
 from ledger.commands.looking_text import entry_page
 from ledger.commands.room import OpenRoom
 from ledger.errors import LedgerError
+from ledger.event import ACTOR_FORM
 from ledger.export import as_reader
 from ledger.looking.find import QUERIES, Found, Wanted, find_newest, follow
 from ledger.looking.statistics import Statistics, read_statistics, with_parts
-from ledger.read import Connection, Log, read_entries, read_head
+from ledger.read import Connection, Log, read_entry, read_head
 from ledger.verify.rules import Progress
-
-_ACTOR = re.compile(r"[0-9a-f]{32}|system")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +74,14 @@ async def show_entry(open_room: OpenRoom, name: str, index: int) -> str:
     Return everything about one entry.
 
     Raises:
-        LedgerError: if there is no such log or entry.
+        LedgerError: if there is no such log or entry; a BrokenError if the log should have it.
     """
     async with open_room() as room:
         log = await room.find_log(name)
         size = (await read_head(room.connection, log.log_id)).size
         if index >= size:
             raise LedgerError(f"log {log.origin}: expected an index from 0 to below its size {size}, found {index}")
-        (entry,) = await read_entries(room.connection, log.log_id, from_index=index, to_index=index + 1)
+        entry = await read_entry(room.connection, log.log_id, index)
         held: list[str] | None = None
         if log.reader is not None:
             async with as_reader(room.connection, log):
@@ -110,7 +108,7 @@ async def find_statistics(open_room: OpenRoom, name: str) -> Statistics:
 
 
 async def _actor(connection: Connection, log: Log, name: str) -> str:
-    if _ACTOR.fullmatch(name):
+    if ACTOR_FORM.fullmatch(name):
         return name
     if log.reader is None:
         raise LedgerError(f"actor {name!r:.100}: expected 32 hex digits or 'system' in a log without a tenant")

@@ -27,10 +27,13 @@ NOT_PINNED: Final = (
 TIMES: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ")
 
 LogName = Annotated[str, typer.Argument(help="Origin, tenant's name or id, or 'system'.", show_default=False)]
-LogKey = Annotated[
-    str | None,
+LogKeys = Annotated[
+    list[str] | None,
     typer.Option(
-        "--key", metavar="VKEY", help="The log's verifier key, if not this installation's.", show_default=False
+        "--key",
+        metavar="VKEY",
+        help="A verifier key of the log, if not this installation's. May be repeated.",
+        show_default=False,
     ),
 ]
 TrustedKeys = Annotated[
@@ -40,16 +43,9 @@ TrustedKeys = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
-def parsed_key(key: str | None) -> VerifierKey | None:
-    """
-    Return the key that `LogKey` names, if it names one. Raises FormatError if it is none.
-    """
-    return None if key is None else VerifierKey.parse(key)
-
-
 def parsed_keys(keys: Sequence[str] | None) -> list[VerifierKey]:
     """
-    Return the keys that `TrustedKeys` names, perhaps none. Raises FormatError if one is no key.
+    Return the keys that `TrustedKeys` or `LogKeys` names, perhaps none. Raises FormatError if one is no key.
     """
     return [VerifierKey.parse(text) for text in keys or ()]
 

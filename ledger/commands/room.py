@@ -6,24 +6,26 @@ A room is opened for one command and closed with it. What a command prints is wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from ledger.checkpoint import Checkpoint
+from ledger.anchoring.published import signing_key
 from ledger.directory import STAMP_FILE
 from ledger.erasing_desk import ErasingDesk
 from ledger.errors import LedgerError
-from ledger.export import as_reader, export_log, export_parts, export_stamped_log
+from ledger.export import Exported, as_reader, export_log, export_parts, export_stamped_log
 from ledger.note import VerifierKey
-from ledger.prove import prove
+from ledger.prove import prove_entry
 from ledger.read import Connection, Log
 from ledger.recovery_desk import RecoveryDesk
+from ledger.retention import KeptMessages
 from ledger.sealing import Opener
 from ledger.signing.desk import KeyDesk
 from ledger.signing.key_history import KeyHistory
 from ledger.verify.rules import Progress
+from ledger.verify.trusted import Trusted
 from ledger.witness.policy import Policy
 
 
@@ -43,8 +45,14 @@ class LogRoom(Protocol):
     def verifier_keys(self, origin: str, /) -> Sequence[VerifierKey]:
         """Return all keys that have ever signed a log, the newest first."""
 
+    def ml_dsa_verifier_keys(self, origin: str, /) -> Sequence[VerifierKey]:
+        """Return the ML-DSA-44 keys that sign a log beside Ed25519, the newest first, perhaps none."""
+
     def key_history(self) -> KeyHistory:
         """Return which of the signer's keys may have signed what, as its key directory has it."""
+
+    def signed_notes(self) -> Mapping[str, bytes]:
+        """Return the last signed note of each log, by origin, as the signer keeps them outside the database."""
 
     def witness_policy(self) -> Policy | None:
         """Return the policy by which checkpoints of the system log are published, if one is configured."""
@@ -60,6 +68,13 @@ class LogRoom(Protocol):
     def opener(self) -> Opener:
         """What opens sealed payload parts: the keys of this installation."""
 
+    async def checked_opener(self) -> Opener:
+        """Return it with keys that were checked to be the ones that the database's parts were sealed with."""
+
+    @property
+    def kept_messages(self) -> KeptMessages:
+        """What is kept beside the logs, and for no longer than their payload parts."""
+
     def erasing_desk(self) -> AbstractAsyncContextManager[ErasingDesk]:
         """Open what erases payload parts."""
 
@@ -74,22 +89,23 @@ OpenRoom: TypeAlias = Callable[[], AbstractAsyncContextManager[LogRoom]]
 
 
 async def export_only_log(
-    open_room: OpenRoom, name: str, directory: Path, *, key: VerifierKey | None, progress: Progress
+    open_room: OpenRoom, name: str, directory: Path, *, keys: list[VerifierKey], progress: Progress
 ) -> str:
     """
     Export a log and say what to do with the export.
+
+    Without `keys`, what this installation's have signed is exported.
 
     Raises:
         LedgerError: if there is no such log, nothing of it is signed, or the directory cannot take it.
     """
     async with open_room() as room:
-        log, key = await _find(room, name, key)
-        checkpoint = await _export(room, log, directory, key, progress)
-        return _exported(checkpoint, directory, key)
+        log = await room.find_log(name)
+        return _told(await _export(room, log, directory, keys, progress), directory)
 
 
 async def export_only_stamped_log(
-    open_room: OpenRoom, name: str, directory: Path, *, key: VerifierKey | None, progress: Progress
+    open_room: OpenRoom, name: str, directory: Path, *, keys: list[VerifierKey], progress: Progress
 ) -> str:
     """
     Export a log up to its newest time-stamped checkpoint, with the stamp, and say what to do with the export.
@@ -98,36 +114,36 @@ async def export_only_stamped_log(
         LedgerError: as `export_only_log`, or if the log was never stamped.
     """
     async with open_room() as room:
-        log, key = await _find(room, name, key)
-        policy = room.witness_policy()
-        checkpoint = await export_stamped_log(
-            room.connection, log, directory, key=key, policy=policy, progress=progress
+        log, policy = await room.find_log(name), room.witness_policy()
+        exported = await export_stamped_log(
+            room.connection, log, directory, keys=_trusted(room, keys), policy=policy, progress=progress
         )
-        return f"{_exported(checkpoint, directory, key)} --stamp {directory / STAMP_FILE} --tsa-root <PEM>"
+        return f"{_told(exported, directory)} --stamp {directory / STAMP_FILE} --tsa-root <PEM>"
 
 
 async def export_log_and_parts(
-    open_room: OpenRoom, name: str, directory: Path, *, key: VerifierKey | None, progress: Progress
+    open_room: OpenRoom, name: str, directory: Path, *, keys: list[VerifierKey], progress: Progress
 ) -> str:
     """
     Export a log with the payload parts that still exist, and say what to do with the export.
 
     Raises:
-        LedgerError: as `export_only_log`, or if the log belongs to no tenant.
+        LedgerError: as `export_only_log`, or if the log belongs to no tenant, or its parts cannot be opened.
     """
     async with open_room() as room:
-        log, key = await _find(room, name, key)
+        log = await room.find_log(name)
         if log.reader is None:
             raise LedgerError(
                 f"log {log.origin} belongs to no tenant, its payload parts are not given out: omit --parts"
             )
-        checkpoint = await _export(room, log, directory, key, progress)
+        opener = await room.checked_opener()  # with others all parts would be taken for erased, and removed there
+        exported = await _export(room, log, directory, keys, progress)
         async with as_reader(room.connection, log):
-            disclosed = await export_parts(room.connection, log, directory, opener=room.opener, progress=progress)
-        return f"{_exported(checkpoint, directory, key)}\ndisclosed: payload parts of {disclosed:,} entries"
+            disclosed = await export_parts(room.connection, log, directory, opener=opener, progress=progress)
+        return f"{_told(exported, directory)}\ndisclosed: payload parts of {disclosed:,} entries"
 
 
-async def prove_entry(open_room: OpenRoom, name: str, index: int, out: Path, *, key: VerifierKey | None) -> str:
+async def write_proof(open_room: OpenRoom, name: str, index: int, out: Path, *, keys: list[VerifierKey]) -> str:
     """
     Write the proof of one entry to the file `out`, and say what to do with it.
 
@@ -135,9 +151,10 @@ async def prove_entry(open_room: OpenRoom, name: str, index: int, out: Path, *, 
         LedgerError: if there is no such log or entry, it is not signed yet, or the file cannot be written.
     """
     async with open_room() as room:
-        log, key = await _find(room, name, key)
-        proof = await prove(room.connection, log, index, key=key, policy=room.witness_policy())
-    _write(out, proof)
+        log, trusted = await room.find_log(name), _trusted(room, keys)
+        proven = await prove_entry(room.connection, log, index, keys=trusted, policy=room.witness_policy())
+    key = signing_key(proven.note, proven.checkpoint, keys=trusted)
+    _write(out, proven.format())
     return f"proof of entry {index} of {log.origin} in {out}\nlakeproof ledger check-proof {out} --key {key.format()}"
 
 
@@ -152,15 +169,28 @@ async def find_key(open_room: OpenRoom, name: str) -> str:
         return room.verifier_key((await room.find_log(name)).origin).format()
 
 
-async def _find(room: LogRoom, name: str, key: VerifierKey | None) -> tuple[Log, VerifierKey]:
-    """Return a log, and the key that its checkpoints are read with: this installation's, if no other is named."""
-    log = await room.find_log(name)
-    return log, key or room.verifier_key(log.origin)
+async def find_ml_dsa_keys(open_room: OpenRoom, name: str) -> str:
+    """
+    Return the text of a log's ML-DSA-44 verifier keys, one a line, the newest first.
+
+    Raises:
+        LedgerError: if there is no such log, or no such key.
+    """
+    async with open_room() as room:
+        keys = room.ml_dsa_verifier_keys((await room.find_log(name)).origin)
+    if not keys:
+        raise LedgerError("no ML-DSA-44 key signs the logs: lakeproof ledger keys add-ml-dsa makes one")
+    return "\n".join(key.format() for key in keys)
 
 
-async def _export(room: LogRoom, log: Log, directory: Path, key: VerifierKey, progress: Progress) -> Checkpoint:
-    policy = room.witness_policy()
-    return await export_log(room.connection, log, directory, key=key, policy=policy, progress=progress)
+def _trusted(room: LogRoom, keys: list[VerifierKey]) -> Trusted:
+    """Return the keys that checkpoints are read with: this installation's, old ones too, if no other is named."""
+    return keys or room.key_history()
+
+
+async def _export(room: LogRoom, log: Log, directory: Path, keys: list[VerifierKey], progress: Progress) -> Exported:
+    trusted, policy = _trusted(room, keys), room.witness_policy()
+    return await export_log(room.connection, log, directory, keys=trusted, policy=policy, progress=progress)
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -170,8 +200,8 @@ def _write(path: Path, data: bytes) -> None:
         raise LedgerError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _exported(checkpoint: Checkpoint, directory: Path, key: VerifierKey) -> str:
+def _told(exported: Exported, directory: Path) -> str:
     return (
-        f"{checkpoint.size:,} entries of {checkpoint.origin} in {directory}\n"
-        f"lakeproof ledger verify {directory} --key {key.format()}"
+        f"{exported.checkpoint.size:,} entries of {exported.checkpoint.origin} in {directory}\n"
+        f"lakeproof ledger verify {directory} --key {exported.key.format()}"
     )

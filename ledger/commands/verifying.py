@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from ledger.commands.console import one_line, progress, show_json, verdict
+from ledger.commands.evidence import show_evidence
 from ledger.commands.options import (
     NOT_PINNED,
     AsJson,
@@ -28,10 +29,12 @@ from ledger.commands.options import (
     read_note,
 )
 from ledger.commands.verifying_text import NOT_ANCHORED, show_report
+from ledger.directory import LogDirectory
 from ledger.errors import LedgerError
 from ledger.note import VerifierKey
 from ledger.proof import check_proof
 from ledger.verify.anchored import judge_directory
+from ledger.verify.cosigned import with_ml_dsa
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
 from ledger.verify.resuming import NoProgressFile, ProgressFile
@@ -98,7 +101,9 @@ def add_verifying(app: typer.Typer, open_room: OpenRoom) -> None:
 
     @app.command()
     def verify(
-        directory: Annotated[Path | None, typer.Argument(help="An exported log.", show_default=False)] = None,
+        path: Annotated[
+            Path | None, typer.Argument(help="An exported log, or a bundle of evidence.", show_default=False)
+        ] = None,
         *,
         log: Annotated[
             str | None, typer.Option("--log", help="Instead: a log in the database.", show_default=False)
@@ -116,7 +121,7 @@ def add_verifying(app: typer.Typer, open_room: OpenRoom) -> None:
         deep: Deep = False,
         as_json: AsJson = False,
     ) -> None:
-        """Verify chain, tree and checkpoints of a log. Exit code 0: verified, 1: broken, 2: could not tell."""
+        """Verify chain, tree and checkpoints of a log, or a bundle. Exit code 0: verified, 1: broken, 2: unknown."""
         with verdict(as_json=as_json):
             wanted = Wanted(
                 keys=parsed_keys(key),
@@ -130,14 +135,18 @@ def add_verifying(app: typer.Typer, open_room: OpenRoom) -> None:
                 from ledger.verify import second_opinion as other  # an extra: it may not be there
 
                 wanted = replace(wanted, opinion=other.second_opinion)
-            if log is not None and directory is None and anchored_in is None and stamp is None:
+            beside = (checkpoint, since, resume, processes, anchored_in, stamp)
+            if path is not None and path.is_file() and not (log or deep or second_opinion or any(beside)):
+                show_evidence(path, pinned_keys(key), wanted.pinned, as_json=as_json)
+                return
+            if log is not None and path is None and anchored_in is None and stamp is None:
                 report = _verify_in_room(open_room, log, wanted, deep=deep)
-            elif directory is not None and log is None and not deep:
-                report = _verify_offline(directory, wanted, anchored_in, read_note(stamp) if stamp else None)
+            elif path is not None and log is None and not deep:
+                report = _verify_offline(path, wanted, anchored_in, read_note(stamp) if stamp else None)
             else:
                 raise LedgerError(
-                    "name either the directory of an exported log, perhaps with --anchored-in and --stamp, or --log "
-                    "and a log in the database, perhaps with --deep"
+                    "name either the directory of an exported log, perhaps with --anchored-in and --stamp, or the file "
+                    "of a bundle, or --log and a log in the database, perhaps with --deep"
                 )
             show_report(report, as_json=as_json)
 
@@ -182,6 +191,9 @@ def _verify_offline(directory: Path, wanted: Wanted, system: Path | None, token:
     if wanted.opinion is not None:
         said = wanted.opinion(read_tile_leaves(directory, report.size), {report.size: report.root})
         report = replace(report, checked=(*report.checked, said))
+    for path in (directory, system):
+        if path is not None:
+            report = with_ml_dsa(report, LogDirectory(path).read_checkpoint(), wanted.keys)
     return judge_directory(directory, report, trusted=trusted, pinned=wanted.pinned, system=vouching, token=token)
 
 

@@ -3,30 +3,40 @@
 
 Whom it trusts: without a pinned key, the history of keys in the signer's own directory, which is outside the database.
 With one, what the system log tells of the keys that this one vouches for; then the system log is always verified too.
+
+Which log is the system log, and whose a log is, its own name tells, never a column beside it. The notes that the signer
+keeps outside the database are held against both logs: nobody who has the database alone can set one back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from ledger.anchoring import Anchor, Pinned, anchors_of, check_all_present, check_anchors, judge_anchoring
 from ledger.anchoring.published import read_published_checkpoint
 from ledger.commands.room import LogRoom, OpenRoom
+from ledger.continuation import system_origin_beside
+from ledger.continuing import tenant_of
+from ledger.errors import BrokenError, Fault
 from ledger.export import as_reader
-from ledger.read import Connection, Log, iterate_entries, read_head, read_leaves, read_logs
+from ledger.read import Connection, Log, iterate_entries, read_leaves, read_logs
 from ledger.signing.key_history import KeyHistory
 from ledger.stored_tree import read_frontier
 from ledger.verify.anchored import with_anchoring
+from ledger.verify.cosigned import with_ml_dsa
 from ledger.verify.database import verify_database
+from ledger.verify.database_bounds import read_sound_head
+from ledger.verify.database_rows import QUERIES
 from ledger.verify.indexes import check_indexes
 from ledger.verify.parts import verify_parts
 from ledger.verify.rules import Progress, Report
 from ledger.verify.trusted import Trusted, every_key, follow_told, tells_of_keys
 from ledger.verify.wanted import Wanted
 
-SYSTEM: Final = "system"
+LOGS: Final = "ledger.logs"
 _PAGE: Final = 65_536
 
 
@@ -59,39 +69,77 @@ async def verify_log_deeply(open_room: OpenRoom, name: str, wanted: Wanted, *, p
 
 
 async def _verify(room: LogRoom, log: Log, wanted: Wanted, progress: Progress) -> Report:
+    system = await _system_beside(room.connection, log)
+    notes = room.signed_notes()  # before any log is read: one that grows meanwhile still goes on from its note
     report = await verify_database(
         room.connection,
         log,
-        await _trusted(room, wanted),
-        held=wanted.held,
+        await _trusted(room, system, wanted),
+        held=[*wanted.held, *_note_of(log, notes)],
         since=wanted.since,
         keeper=wanted.keeper,
         effort=wanted.effort,
         workers_dsn=room.auditor_dsn if wanted.effort.processes > 1 else None,
         progress=progress,
     )
+    report = await _with_ml_dsa(room, log, report, wanted)
+    if log.origin in notes:
+        report = replace(report, checked=(*report.checked, "the note that the signer keeps outside the database"))
+    else:
+        unknown = "what the signer has signed of it last: no note of this log is kept here, outside the database"
+        report = replace(report, unchecked=(*report.unchecked, unknown))
+    report = replace(report, is_pinned=bool(wanted.keys))
     if report.since is None:
         compared = await check_indexes(room.connection, log, size=report.size)
         report = replace(report, checked=(*report.checked, compared))
     if log.reader is None:
-        report = replace(report, unchecked=("payload parts of a log that belongs to no tenant",))
+        unread = "payload parts of a log that belongs to no tenant"
+        report = replace(report, unchecked=(*report.unchecked, unread))
     else:
         async with as_reader(room.connection, log):
-            parts = await verify_parts(room.connection, log, opener=room.opener, first=report.first)
+            # Of work that is taken up again only entries are done: parts are read behind the last of them.
+            first = report.first if report.since is not None else 0
+            parts = await verify_parts(room.connection, log, opener=room.opener, first=first)
         sealed = (f"{parts.sealed:,} sealed payload parts whose keys are not here",) if parts.sealed else ()
-        report = replace(report, parts=parts.entries, unchecked=sealed)
+        report = replace(report, parts=parts.entries, unchecked=(*report.unchecked, *sealed))
     if wanted.opinion is not None:
         leaves = await _leaves(room.connection, log, report.size)
         said = wanted.opinion(leaves, {report.size: report.root})
         report = replace(report, checked=(*report.checked, said))
     if report.since is not None:
         if wanted.keys:  # the system log told whom to trust with the new entries: all of it must be sound
-            await _verify_system(room, await room.find_log(SYSTEM), wanted)
+            await _verify_system(room, system, wanted, notes)
         return replace(report, unchecked=(*report.unchecked, "anchors in the system log"))
-    return await _with_anchors(room, log, report, wanted)
+    return await _with_anchors(room, log, system, report, wanted, notes)
 
 
-async def _trusted(room: LogRoom, wanted: Wanted) -> Trusted:
+async def _system_beside(connection: Connection, log: Log) -> Log:
+    """
+    Return the system log of the installation that has this log, by its name.
+
+    Raises:
+        BrokenError: if it is not there, if two logs have one name, or if a log is not its tenant's.
+    """
+    logs = await read_logs(connection)
+    named = {one.origin: one for one in logs}
+    if len(named) != len(logs):
+        twice = next(origin for origin, count in Counter(one.origin for one in logs).items() if count > 1)
+        raise BrokenError(Fault.DERIVED, where=LOGS, expected=f"one log of origin {twice}", found="several")
+    tenant = tenant_of(log.origin)
+    if log.tenant != tenant:
+        expected, found = f"tenant {tenant} of {log.origin}", f"tenant {log.tenant}"
+        raise BrokenError(Fault.DERIVED, where=LOGS, expected=expected, found=found)
+    origin = system_origin_beside(log.origin)
+    if origin not in named:
+        raise BrokenError(Fault.ANCHOR, where=LOGS, expected=f"the system log {origin}", found="no such log")
+    return named[origin]
+
+
+def _note_of(log: Log, notes: Mapping[str, bytes]) -> Sequence[bytes]:
+    return [notes[log.origin]] if log.origin in notes else []
+
+
+async def _trusted(room: LogRoom, system: Log, wanted: Wanted) -> Trusted:
     """
     Return whom to trust with a log that is read next: keys may change while a log is verified, so it is asked again.
 
@@ -99,20 +147,29 @@ async def _trusted(room: LogRoom, wanted: Wanted) -> Trusted:
     """
     if not wanted.keys:
         return room.key_history()
-    system = await room.find_log(SYSTEM)
     told: list[bytes] = []
-    size = (await read_head(room.connection, system.log_id)).size
+    size = (await read_sound_head(room.connection, system.log_id)).head.size
     async for entries in iterate_entries(room.connection, system.log_id, from_index=0, to_index=size):
         told += filter(tells_of_keys, entries)
     return follow_told(told, wanted.keys, origin=system.origin)
 
 
-async def _verify_system(room: LogRoom, system: Log, wanted: Wanted) -> tuple[int, Trusted]:
+async def _verify_system(room: LogRoom, system: Log, wanted: Wanted, notes: Mapping[str, bytes]) -> tuple[int, Trusted]:
     """Verify the system log; return its size, and whom it was verified with."""
-    trusted = await _trusted(room, wanted)
+    trusted = await _trusted(room, system, wanted)
     if not isinstance(trusted, KeyHistory):  # it tells of no keys, and those that are pinned may be of another log
         trusted = [*room.verifier_keys(system.origin), *trusted]
-    return (await verify_database(room.connection, system, trusted, effort=wanted.effort)).size, trusted
+    held = _note_of(system, notes)
+    return (await verify_database(room.connection, system, trusted, held=held, effort=wanted.effort)).size, trusted
+
+
+async def _with_ml_dsa(room: LogRoom, log: Log, report: Report, wanted: Wanted) -> Report:
+    """Say which ML-DSA-44 keys have signed the newest checkpoint: of those that are pinned, or else of this room's."""
+    query, bounds = QUERIES["latest_checkpoint_within"], {"log_id": log.log_id, "size": report.signed_size}
+    row = await (await room.connection.execute(query, bounds)).fetchone()
+    if row is None:
+        return report
+    return with_ml_dsa(report, bytes(row[1]), wanted.keys or room.ml_dsa_verifier_keys(log.origin))
 
 
 async def _leaves(connection: Connection, log: Log, size: int) -> bytes:
@@ -123,17 +180,18 @@ async def _leaves(connection: Connection, log: Log, size: int) -> bytes:
     return bytes(leaves)
 
 
-async def _with_anchors(room: LogRoom, log: Log, report: Report, wanted: Wanted) -> Report:
+async def _with_anchors(
+    room: LogRoom, log: Log, system: Log, report: Report, wanted: Wanted, notes: Mapping[str, bytes]
+) -> Report:
     """Check what the system log says of this one, and judge who vouches for it."""
     connection = room.connection
     pinned = wanted.pinned
     if pinned.policy is None and not pinned.stamp_roots:
         pinned = Pinned(policy=room.witness_policy())
-    system = await room.find_log(SYSTEM)
     if log == system:
-        size, trusted = report.size, await _trusted(room, wanted)
+        size, trusted = report.size, await _trusted(room, system, wanted)
     else:
-        size, trusted = await _verify_system(room, system, wanted)
+        size, trusted = await _verify_system(room, system, wanted, notes)
     anchors: list[Anchor] = []
     if log != system:
         async for entries in iterate_entries(connection, system.log_id, from_index=0, to_index=size):

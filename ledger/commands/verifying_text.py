@@ -1,5 +1,7 @@
 """
 How the report of `verify` reads, as text and as JSON. What was not looked at stands in capitals.
+
+A log of which nothing is signed is whatever the database says it is: that is "could not tell".
 """
 
 from __future__ import annotations
@@ -8,17 +10,30 @@ from typing import Final
 
 import typer
 
-from ledger.commands.console import one_line, show_json
+from ledger.commands.console import UNKNOWN, one_line, show_json
 from ledger.verify.rules import Report
 
 NOT_ANCHORED: Final = "NOT ANCHORED: the log alone vouches for this root, no witness and no time stamp"
+NOT_SIGNED: Final = "NOT SIGNED: the log's own signer has not vouched for any of these entries yet"
+OWN_KEYS: Final = "KEY NOT PINNED: trusted were the keys of this installation; name one that you hold with --key"
 
 
 def show_report(report: Report, *, as_json: bool) -> None:
-    """Print what was verified."""
+    """
+    Print what was verified.
+
+    Raises:
+        typer.Exit: with 2, if nothing of the log is signed.
+    """
     if as_json:
         show_json(_as_json(report))
-        return
+    else:
+        _show_text(report)
+    if not report.is_signed:
+        raise typer.Exit(UNKNOWN)
+
+
+def _show_text(report: Report) -> None:
     typer.echo(f"log        {one_line(report.origin)}")
     typer.echo(f"size       {report.size:,} entries, {report.signed_size:,} of them signed")
     typer.echo(f"root       {report.root.hex()}")
@@ -35,8 +50,10 @@ def show_report(report: Report, *, as_json: bool) -> None:
         typer.echo(f"RESUMED at entry {report.resumed_at:,}: that those before it were verified, your own file says")
     for name in report.unchecked:
         typer.echo(f"NOT CHECKED: {one_line(name)}")
+    if not report.is_pinned:
+        typer.echo(OWN_KEYS)
     typer.echo(_anchoring(report))
-    typer.echo("OK")
+    typer.echo("OK" if report.is_signed else NOT_SIGNED)
 
 
 def _anchoring(report: Report) -> str:
@@ -51,7 +68,7 @@ def _anchoring(report: Report) -> str:
 
 def _as_json(report: Report) -> dict[str, object]:
     return {
-        "status": "verified",
+        "status": "verified" if report.is_signed else "unknown",
         "origin": report.origin,
         "size": report.size,
         "root": report.root.hex(),
@@ -62,10 +79,11 @@ def _as_json(report: Report) -> dict[str, object]:
         "entries_per_s": round(report.entries_per_s),
         "first": report.first,
         "since": report.since,
-        "prefix_reread": report.since is None,
+        "prefix_reread": report.since is None and not report.resumed_at,
         "resumed_at": report.resumed_at,
         "checked": list(report.checked),
         "unchecked": list(report.unchecked),
+        "key_pinned": report.is_pinned,
         "anchored": report.anchored,
         "anchored_size": report.anchored_size,
         "anchored_by": list(report.anchored_by),

@@ -13,6 +13,7 @@ from pathlib import Path
 from ledger.anchoring import Anchoring, Pinned, anchors_of, check_anchors, judge_anchoring
 from ledger.directory import LogDirectory
 from ledger.edge import edge_places, frontier_of
+from ledger.errors import LedgerError
 from ledger.tiles import pending_widths, tile_width
 from ledger.verify.rules import Report
 from ledger.verify.signer_keys import SystemExport, entries_of
@@ -38,6 +39,7 @@ def judge_directory(
         BrokenError: if what the system log says of this log is not so, or a line or stamp is bad.
         FormatError: if a note or the token is not of its form.
         UnreadableError: if a directory cannot be read.
+        LedgerError: if the log is the system log itself.
     """
     if system is None:
         note = LogDirectory(path).read_checkpoint()
@@ -45,6 +47,11 @@ def judge_directory(
         judged = judge_anchoring(note, origin=report.origin, anchors=(), keys=keys, pinned=pinned, token=token)
         return with_anchoring(report, judged)
     verified = system.report
+    if report.origin == verified.origin:
+        raise LedgerError(
+            f"{path} is itself an export of the system log {verified.origin}: name the export of the log that it "
+            "vouches for"
+        )
     anchors = anchors_of(entries_of(system.path, verified.size)).get(report.origin, ())
     check_anchors(
         anchors, origin=report.origin, size=report.size, root_at=lambda size: _root_at(path, size, of=report.size)

@@ -53,7 +53,8 @@ class Report:
     `checked` what was looked at beyond the rules.
 
     Others than the log itself vouch for its first `anchored_size` entries, and `anchored_by` says who. For those behind
-    them, or for all if it is 0, a log that shows different histories to different readers is not excluded.
+    them, or for all if it is 0, a log that shows different histories to different readers is not excluded. `is_pinned`
+    tells whether the caller named the keys that were trusted.
     """
 
     origin: str
@@ -70,6 +71,12 @@ class Report:
     checked: tuple[str, ...] = ()
     anchored_size: int = 0
     anchored_by: tuple[str, ...] = ()
+    is_pinned: bool = True
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether anything was signed, if there is anything at all."""
+        return self.signed_size > 0 or self.size == 0
 
     @property
     def anchored(self) -> bool:

@@ -66,6 +66,7 @@ MEMBERS = {
     ("signer.rotated", 1): "note previous vkey",
     ("signer.retired", 1): "note page pages successor trees vkey",
     ("payload.erased", 1): "before index name reason subject type",
+    ("payload.erased", 2): "before index name origin reason subject type",
     ("migration.applied", 1): "name number package sha256",
     ("log.continued", 1): "note origin root size",
     ("logs.anchored", 1): "origin root size",

@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
+from uuid import UUID
 
 import pytest
 from psycopg import AsyncConnection
@@ -291,6 +292,32 @@ def test_a_log_in_the_database_is_verified_with_the_key_of_the_installation_or_a
     done = house.run("verify", "--log", house.system)
     assert done.exit_code == 0
     assert "NOT CHECKED: payload parts of a log that belongs to no tenant" in done.stdout
+
+
+def test_whose_keys_were_trusted_is_said(house: House) -> None:
+    own, pinned = (house.run("verify", "--log", house.log.origin, *more) for more in ([], ["--key", house.vkey]))
+    assert "KEY NOT PINNED: trusted were the keys of this installation" in own.stdout
+    assert "KEY NOT PINNED" not in pinned.stdout
+    for more in ([], ["--key", house.vkey]):
+        done = house.run("verify", "--log", house.log.origin, *more, "--json")
+        assert json.loads(done.stdout)["key_pinned"] == bool(more)
+
+
+def test_a_log_of_which_nothing_is_signed_is_not_called_verified(house: House) -> None:
+    tenant = UUID(int=9)
+    create_tenant_log(house.database, house.rooms.foundation.installation, tenant)
+    assert house.run("verify", "--log", tenant.hex).exit_code == 0, "there is nothing to sign yet"
+    origin = house.rooms.foundation.installation.origin(tenant)
+
+    async def grow() -> None:
+        async with await AsyncConnection.connect(house.database, autocommit=True) as connection:
+            await put(house.database, (await find_log(connection, origin)).log_id, rows_of(3, log=origin))
+
+    asyncio.run(grow())
+    done = house.run("verify", "--log", origin)
+    assert (done.exit_code, done.stdout.splitlines()[-1][:11]) == (2, "NOT SIGNED:")
+    done = house.run("verify", "--log", origin, "--json")
+    assert (done.exit_code, json.loads(done.stdout)["status"]) == (2, "unknown")
 
 
 def test_a_changed_row_or_part_is_named_and_fails(house: House) -> None:

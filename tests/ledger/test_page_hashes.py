@@ -73,6 +73,16 @@ def test_entries_that_do_not_lie_in_their_page_are_not_hashed(place: tuple[int, 
         FASTEST.leaves(array(b"12345678"), np.array([(0, 8), place], dtype=np.int64))
 
 
+def test_where_openssl_can_be_called_it_is_what_hashes() -> None:
+    try:
+        import _hashlib
+
+        OpenSslHashes(_hashlib.__file__)
+    except (ImportError, AttributeError, OSError):
+        pytest.skip("this Python has no OpenSSL that can be called")
+    assert isinstance(FASTEST, OpenSslHashes), "it answers as hashlib does, so nothing slower is taken"
+
+
 class OneBitWrong:
     """Hashes pages, and the largest tree with a bit that is wrong."""
 

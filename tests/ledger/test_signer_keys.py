@@ -17,6 +17,7 @@ from ledger.note import sign_note
 from ledger.sequence import Row
 from ledger.verify.directory import verify_directory
 from ledger.verify.signer_keys import verify_system_directory
+from ledger.verify.trusted import follow_told
 from tests.ledger.logs import head_of, rows_of, write_directory
 from tests.ledger.signer_lives import ORIGIN, SYSTEM, created, pin, retired, rotated, rows, signer
 
@@ -127,3 +128,11 @@ def test_the_command_tells_broken_from_unknown(tmp_path: Path, system: Path) -> 
     assert (stranger.exit_code, stranger.stdout.splitlines()[-1]) == (1, "BROKEN")
     log = export(tmp_path / "log", ENTRIES, ORIGIN, 1)
     assert follow(system, log, "--key", pin(1).format()).exit_code == 1
+
+
+def test_without_entries_about_keys_those_that_are_pinned_are_trusted_and_an_entry_that_is_none_is_broken() -> None:
+    others = [row.entry for row in ENTRIES[:5]]
+    assert follow_told(others, [pin(1)], origin=SYSTEM) == [pin(1)]
+    with pytest.raises(BrokenError) as caught:
+        follow_told([*others, b'{"event":{"type":"signer.created"'], [pin(1)], origin=SYSTEM)
+    assert caught.value.fault is Fault.ENTRY

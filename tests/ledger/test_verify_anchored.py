@@ -139,6 +139,14 @@ def test_the_command_says_how_far_a_log_is_anchored(log: Path, tmp_path: Path) -
         assert (json.loads(done.stdout)["anchored"], json.loads(done.stdout)["anchored_size"]) == (size == 700, size)
 
 
+def test_the_system_log_in_the_place_of_the_log_that_it_vouches_for_is_refused(tmp_path: Path) -> None:
+    system = system_log(tmp_path / "system", [anchor(700)])
+    keys = ["--key", KEY.format(), "--key", SYSTEM.verifier_key.format()]
+    done = CliRunner().invoke(ledger_app(None), ["verify", str(system), *keys, "--anchored-in", str(system)])  # type: ignore[arg-type]
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "is itself an export of the system log logs.example/system" in done.stderr
+
+
 def test_the_command_verifies_from_a_checkpoint_on_and_says_what_it_has_not_read(log: Path, tmp_path: Path) -> None:
     rows: list[Row] = ROWS[: next(row.index for row in ROWS[600:] if row.group_id is not None)]
     older = write_directory(tmp_path / "older", rows) / CHECKPOINT_FILE

@@ -22,6 +22,7 @@ from ledger.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, t
 from ledger.verify import resuming
 from ledger.verify.anchored import judge_directory, with_anchoring
 from ledger.verify.directory import verify_directory
+from ledger.verify.directory_pages import DirectoryJob, check_segment
 from ledger.verify.effort import Checked, Effort, Segment, segments_checked
 from ledger.verify.group_ids import GroupIds
 from ledger.verify.resuming import ProgressFile
@@ -81,6 +82,19 @@ def test_several_processes_find_a_clean_log_clean_and_say_the_same(clean: Path) 
     report = verify_directory(clean, [KEY], effort=SEGMENTS, progress=lambda done, _: told.append(done))
     assert replace(report, elapsed_s=0.0) == replace(verify_directory(clean, [KEY]), elapsed_s=0.0)
     assert told == [*range(256, SIZE, 256), SIZE]
+
+
+def test_a_worker_comes_from_the_state_before_a_segment_to_the_one_behind_it(clean: Path, rows: list[Row]) -> None:
+    head = head_of(rows)
+    job = DirectoryJob(clean, [Checkpoint(origin=ORIGIN, size=SIZE, root=head.frontier.root())], set())
+    states = [ChainState()]
+    for first in range(0, SIZE, 512):
+        checked = check_segment(job, Segment(first, min(first + 512, SIZE)))
+        assert checked.before == states[-1]
+        assert checked.after.size == min(first + 512, SIZE)
+        leaves = [leaf for page in checked.pages for leaf in page.split()]
+        assert leaves == [row.leaf for row in rows[first : first + 512]]
+        states.append(checked.after)
 
 
 @pytest.mark.parametrize(("processes", "is_fast"), [(2, False), (2, True), (4, True)])
