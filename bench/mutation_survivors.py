@@ -104,6 +104,13 @@ EXPLANATIONS: Final = (
         reason="what was split has at least one line",
     ),
     Explanation(
+        files="ledger/verify/directory_pages.py",
+        operators="_GtE_Eq$",
+        lines=r"^if same >= min\(width, found\)",
+        reason="no more entries agree than both have",
+    ),
+    Explanation(lines=r"\.load_fast_path\(", reason="how fast, not what"),
+    Explanation(
         files="ledger/verify/group_ids.py",
         lines=r"^if len\(self\) <= _FEW|^twice = ordered",
         became=r"len\(self\) > _FEW|ordered\[1:\] (<=|is not) ordered",

@@ -310,6 +310,14 @@ def test_tampering_with_entries_is_found(copy: Path, tampering: Tampering) -> No
     assert (error.fault, error.index) == (tampering.fault, tampering.at)
 
 
+def test_the_only_entry_of_the_last_bundle_is_named_with_its_bundle(tmp_path: Path) -> None:
+    rows = plain_rows(257)
+    path = write_directory(tmp_path, rows)
+    file = path / bundle_path(1, 1)
+    file.write_bytes(format_bundle([rows[256].entry.replace(b'"number"', b'"numbeR"')]))
+    assert (broken(path).index, broken(path).where) == (256, bundle_path(1, 1))
+
+
 def test_a_bundle_that_is_cut_off_names_the_entry_that_is_torn(copy: Path, rows: list[Row]) -> None:
     bundle = copy / bundle_of(0)
     whole, end = bundle.read_bytes(), sum(2 + len(row.entry) for row in rows[:100])

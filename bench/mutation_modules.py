@@ -1,0 +1,63 @@
+"""
+The modules that say whether a log is broken, and the tests of each, the fastest first.
+
+A mutant that survives one stage of tests meets the next. Where a module has many tests, those that take most of the
+time stand in a later stage.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+Stages = tuple[tuple[str, ...], ...]
+
+
+def _tests(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/ledger/test_{name}.py" for name in names)
+
+
+_SLOW: Final = (
+    "every_flipped_bit_of_a_small_log_is_found_where_it_is",
+    "any_log_verifies_and_any_changed_byte_is_found",
+    "a_log_over_two_levels_of_tiles_verifies",
+    "a_flipped_bit_in_a_tile_of_any_level_names_that_tile",
+)
+"""Tests of `test_verify.py` that take most of its time: only what survives the others meets them."""
+_VERIFY: Final = (*_tests("verify"), "-k", " and ".join(f"not {name}" for name in _SLOW))
+_TREE: Final[Stages] = (
+    _VERIFY,
+    _tests("verify_ways"),
+    (*_tests("verify"), "-k", " or ".join(_SLOW)),
+    _tests("verify_database", "verify_database_ways"),
+)
+_DATABASE: Final[Stages] = (_tests("verify_database"), _tests("verify_database_ways"), _tests("tampering"))
+_FORMS: Final = _tests("two_verifiers")
+MODULES: Final[dict[str, Stages]] = {
+    "ledger/merkle.py": (_tests("merkle"), _tests("proof", "needed_checks"), _VERIFY),
+    "ledger/edge.py": (_tests("tiles"), *_TREE),
+    "ledger/envelope.py": (_VERIFY, _FORMS, _tests("verify_fast")),
+    "ledger/checkpoint.py": (_tests("checkpoint", "needed_checks"), _VERIFY),
+    "ledger/checkpoint_text.py": (_tests("checkpoint"), _VERIFY),
+    "ledger/proof.py": (_tests("proof", "c2sp_sentences"), _tests("ledger_cli")),
+    "ledger/verify/rules.py": (*_TREE, _tests("tampering")),
+    "ledger/verify/tree.py": _TREE,
+    "ledger/verify/starting.py": (_tests("verify_ways"), _tests("verify_database_ways")),
+    "ledger/verify/directory.py": (*_TREE[:3], _tests("tampering")),
+    "ledger/verify/directory_pages.py": (*_TREE[:3], _tests("tampering")),
+    "ledger/verify/database.py": _DATABASE,
+    "ledger/verify/database_bounds.py": (_tests("tampering"),),
+    "ledger/verify/database_pages.py": _DATABASE,
+    "ledger/verify/database_rows.py": _DATABASE,
+    "ledger/verify/indexes.py": (_tests("tampering"),),
+    "ledger/verify/parts.py": (_tests("verify_database", "erase"), _tests("tampering")),
+    "ledger/verify/kernel.py": (_tests("verify_fast"), _FORMS, _tests("tampering"), _VERIFY),
+    "ledger/verify/fast.py": (_tests("verify_fast"), _tests("page_hashes"), _tests("tampering"), _VERIFY),
+    "ledger/verify/hashing.py": (_tests("page_hashes"), _tests("verify_fast")),
+    "ledger/verify/group_ids.py": (_tests("verify_ways"), _VERIFY, _tests("verify_database_ways")),
+    "ledger/verify/resuming.py": (_tests("verify_ways"), _tests("verify_database_ways")),
+    "ledger/verify/cosigned.py": (_tests("ml_dsa_checkpoints"),),
+    "ledger/verify/anchored.py": (_tests("verify_anchored"), _tests("verify_ways")),
+    "ledger/verify/continued.py": (_tests("verify_continued"), _tests("continuation"), _tests("verify_database_ways")),
+    "ledger/verify/signer_keys.py": (_tests("signer_keys"), _tests("verify_keys", "verify_anchored")),
+    "ledger/verify/trusted.py": (_tests("signer_keys", "verify_keys"), _tests("verify_stamped", "verify_ways")),
+}
