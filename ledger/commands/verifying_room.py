@@ -154,13 +154,15 @@ async def _trusted(room: LogRoom, system: Log, wanted: Wanted) -> Trusted:
     return follow_told(told, wanted.keys, origin=system.origin)
 
 
-async def _verify_system(room: LogRoom, system: Log, wanted: Wanted, notes: Mapping[str, bytes]) -> tuple[int, Trusted]:
-    """Verify the system log; return its size, and whom it was verified with."""
+async def _verify_system(
+    room: LogRoom, system: Log, wanted: Wanted, notes: Mapping[str, bytes]
+) -> tuple[Report, Trusted]:
+    """Verify the system log, and return with the report whom it was verified with."""
     trusted = await _trusted(room, system, wanted)
     if not isinstance(trusted, KeyHistory):  # it tells of no keys, and those that are pinned may be of another log
         trusted = [*room.verifier_keys(system.origin), *trusted]
     held = _note_of(system, notes)
-    return (await verify_database(room.connection, system, trusted, held=held, effort=wanted.effort)).size, trusted
+    return await verify_database(room.connection, system, trusted, held=held, effort=wanted.effort), trusted
 
 
 async def _with_ml_dsa(room: LogRoom, log: Log, report: Report, wanted: Wanted) -> Report:
@@ -191,7 +193,11 @@ async def _with_anchors(
     if log == system:
         size, trusted = report.size, await _trusted(room, system, wanted)
     else:
-        size, trusted = await _verify_system(room, system, wanted, notes)
+        verified, trusted = await _verify_system(room, system, wanted, notes)
+        size = verified.size
+        if not verified.is_signed:
+            unsigned = f"who wrote {system.origin}, whose anchors were compared: nothing of it is signed"
+            report = replace(report, unchecked=(*report.unchecked, unsigned))
     anchors: list[Anchor] = []
     if log != system:
         async for entries in iterate_entries(connection, system.log_id, from_index=0, to_index=size):

@@ -112,6 +112,15 @@ async def test_an_emptied_system_log_is_found_when_any_log_is_verified(world: Wo
     assert (error.fault, error.index) == (Fault.INDEX, 0)
 
 
+async def test_a_system_log_of_which_nothing_is_signed_is_said_to_be_one(
+    database: str, installation: Installation, tmp_path: Path
+) -> None:
+    async with open_world(database, installation, tmp_path) as world:  # where the signer's notes are not at hand
+        await world.execute("DELETE FROM ledger.checkpoints WHERE log_id = %s", world.logs["system"].log_id)
+        report = await verify(world, Wanted())
+    assert any("nothing of it is signed" in unchecked for unchecked in report.unchecked)
+
+
 async def test_a_system_log_that_is_gone_is_found_when_any_log_is_verified(world: World) -> None:
     await world.execute("UPDATE ledger.logs SET origin = 'x/system' WHERE tenant IS NULL")
     assert (await broken(world)).fault is Fault.ANCHOR
