@@ -150,7 +150,10 @@ class Signer:
         """
         try:
             async with await self._connect() as connection:
-                return await self.sign_due(connection)
+                signed = await self.sign_due(connection)
+                # The session ends in its own time after it is closed, and whoever signs next would find it signing.
+                await connection.execute(_QUERIES["release_signer_lock"])
+                return signed
         except UNAVAILABLE as error:
             self._wait_out(error)
             return []

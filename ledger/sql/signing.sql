@@ -10,6 +10,10 @@ SELECT CASE
     ELSE pg_try_advisory_lock(%(lock)s)
 END
 
+-- name: release_signer_lock
+-- Whoever signs next need not wait for the end of this session.
+SELECT pg_advisory_unlock_all()
+
 -- name: signing_states
 -- The end and the newest signed checkpoint of every log, and whether it is confirmed here, for this start of the server.
 SELECT l.log_id, l.origin, h.size, h.frontier, c.note, f.log_id IS NOT NULL
