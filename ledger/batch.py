@@ -45,7 +45,7 @@ from ledger.stored_groups import read_stored_groups
 from ledger.tiles import Tile
 from ledger.wire import Answer, Statement, Wire, rows, tag
 
-EARLY_ROWS: Final = 64
+EARLY_ROWS: Final = 24
 """Entries that are sent at a time, while the next ones are made."""
 
 Groups = Mapping[int, Sequence[Group]]
