@@ -3,8 +3,8 @@ How many entries a second are verified, against what cannot be avoided, and agai
 
 Claim: on one core at least 700,000 entries a second of about 500 bytes from a directory, and 250,000 from PostgreSQL
 (where the server works on a second core); from a checkpoint on, 10,000 new entries of a log of 10 million in under 200
-ms, without the kernel, as by default for so few, and in a quarter of that where it is loaded. Everything is verified: bytes, chain, groups, times, leaf hashes, tiles, the signed root, and in PostgreSQL the columns beside the
-entries.
+ms, without the kernel, as by default for so few, and in a third of that where it is loaded. Everything is verified:
+bytes, chain, groups, times, leaf hashes, tiles, the signed root, and in PostgreSQL the columns beside the entries.
 
 Baselines: *hash* is hashlib's SHA-256 over the same entries and nothing else, which no verifier can do without; *exact*
 is our own path that looks at every entry by itself and names what is wrong, without the compiled kernel.
