@@ -42,8 +42,8 @@ def append(found: Found) -> Iterator[str]:
         )
     many = found["many_logs"]
     yield f"`append_many`: {found['append_many_per_second']:,} a second. {many['logs']} logs with an event each:"
-    yield f"{many['flushes']} flushes. Idempotent ids cost {found['idempotency'][0]['cost_percent']} % at"
-    yield f"{found['idempotency'][0]['callers']} callers (below zero: less than the noise)."
+    costs = ", ".join(f"{one['cost_percent']} % at {one['callers']} callers" for one in found["idempotency"])
+    yield f"{many['flushes']} flushes. Idempotent ids cost {costs} (below zero: less than the noise)."
 
 
 def idempotency(found: Found) -> Iterator[str]:
