@@ -17,9 +17,9 @@ from types import FrameType
 
 from bench.append_sides import Turn, new_groups
 from ledger.batch import Transaction
+from ledger.erasing.sealing import PLAIN
 from ledger.event import PreparedEvent
 from ledger.guards import GuardRegistry
-from ledger.sealing import PLAIN
 from ledger.sequence import Group, Head, Row, sequence
 from ledger.session import connect
 from ledger.statements import insert_entries

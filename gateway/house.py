@@ -26,11 +26,11 @@ from gateway.metadata_files import MetadataFiles
 from gateway.policy.engine import PolicyEngine
 from gateway.refusals import Refusals
 from gateway.request_keys import RequestKeys
+from ledger.erasing.sealing import PLAIN, Opener
 from ledger.event import random_group_id
 from ledger.events import Decided
 from ledger.receipts import Receipts
 from ledger.roles import Roles
-from ledger.sealing import PLAIN, Opener
 from ledger.sequence import Appended, Group, Stale
 
 

@@ -16,10 +16,10 @@ from psycopg import AsyncConnection
 from gateway.open_decisions import OpenDecision
 from gateway.outcome_proof import Claim
 from ledger.entry import Entry, parse_entry
+from ledger.erasing.sealing import PLAIN, Opener, StoredPart
 from ledger.errors import BrokenError, Fault
 from ledger.events import CommitDecided, CommitSettled, Settled, from_data
 from ledger.queries import load_queries
-from ledger.sealing import PLAIN, Opener, StoredPart
 
 MARGIN_ENTRIES: Final = 1_000
 """

@@ -30,15 +30,15 @@ from lakeproof.projecting import PROJECTIONS
 from lakeproof.sealing import open_checked_keys
 from lakeproof.services import Services, new_group_id, now
 from ledger.append import CORE_GUARDS, Appender
-from ledger.carrying_out import reclaim
-from ledger.erase import Asked, Eraser
-from ledger.erasing_desk import ErasingDesk
+from ledger.erasing.carrying_out import reclaim
+from ledger.erasing.desk import ErasingDesk
+from ledger.erasing.erase import Asked, Eraser
+from ledger.erasing.rerun import read_taking, read_unsaid, rerun_erasures
+from ledger.erasing.sealing import KeyOpener, SubjectKeys
 from ledger.errors import LedgerError
 from ledger.events import ErasureReason
 from ledger.guards import GuardRegistry
 from ledger.read import Connection, Log, read_head
-from ledger.rerun import read_taking, read_unsaid, rerun_erasures
-from ledger.sealing import KeyOpener, SubjectKeys
 from projections.personal import personal_tables
 from projections.runner import Runner
 

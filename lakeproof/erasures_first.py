@@ -14,11 +14,11 @@ from psycopg import sql
 from lakeproof.foundation import Foundation
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.sealing import open_checked_keys
-from ledger.carrying_out import Forget
+from ledger.erasing.carrying_out import Forget
+from ledger.erasing.rerun import erase_before_confirming
 from ledger.errors import LedgerError
 from ledger.events import PayloadErased
 from ledger.read import Connection, Log
-from ledger.rerun import erase_before_confirming
 from ledger.signing.confirming import BeforeConfirming
 from projections.closed import forget
 from projections.errors import ProjectionError

@@ -24,14 +24,14 @@ from lakeproof.foundation import Foundation, open_foundation
 from lakeproof.settings import load_settings
 from lakeproof.vouching import load_policy
 from ledger.append import CORE_GUARDS, Appender
-from ledger.erasing_desk import ErasingDesk
+from ledger.erasing.desk import ErasingDesk
+from ledger.erasing.retention import KeptMessages
+from ledger.erasing.sealing import KeyOpener, Opener
 from ledger.errors import LogUnavailableError, NoSuchLogError
 from ledger.guards import GuardRegistry
 from ledger.note import VerifierKey
 from ledger.read import Connection, Log, read_logs
-from ledger.recovery_desk import RecoveryDesk
-from ledger.retention import KeptMessages
-from ledger.sealing import KeyOpener, Opener
+from ledger.recovering.desk import RecoveryDesk
 from ledger.sequence import Appended, Group, Stale
 from ledger.signing.desk import KeyDesk
 from ledger.signing.key_directory import NOTES_FILE

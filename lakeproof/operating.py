@@ -25,9 +25,9 @@ from lakeproof.projecting import PROJECTIONS, attest
 from lakeproof.services import Services, open_services
 from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, find_tenant, found_tenant
+from ledger.erasing.sealing import Opener
 from ledger.events import ProjectionAttested
 from ledger.read import Log
-from ledger.sealing import Opener
 from projections.projection import Projection
 
 

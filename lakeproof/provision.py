@@ -122,7 +122,7 @@ def create_tenant_log(admin_dsn: str, installation: Installation, tenant: UUID, 
     """
     Make the log and the reader role of `tenant` if they are not there; return its log_id.
 
-    `origin` is the log's if it goes on from another (`ledger.continuation`); else it is named after the tenant.
+    `origin` is the log's if it goes on from another (`recovering.continuation`); else it is named after the tenant.
     """
     reader = installation.roles.tenant(tenant)
     with psycopg.connect(admin_dsn, autocommit=True) as connection, _locked(connection):

@@ -23,11 +23,11 @@ from lakeproof.provision import create_tenant_log
 from lakeproof.sealing import open_checked_keys, sealer
 from lakeproof.services import now, open_services
 from ledger.append import CORE_GUARDS, Appender
+from ledger.erasing.rerun import Rerun, rerun_erasures
 from ledger.guards import GuardRegistry
 from ledger.read import Connection, Log, find_log
-from ledger.recovery_desk import RecoveryDesk
-from ledger.replay import Replay, core_guards
-from ledger.rerun import Rerun, rerun_erasures
+from ledger.recovering.desk import RecoveryDesk
+from ledger.recovering.replay import Replay, core_guards
 from ledger.sequence import Appended, Group, Stale
 from ledger.signing.signer import Signer
 from spark_detect.guard_replay import scan_guards

@@ -20,7 +20,7 @@ from streams.dead_letters import TABLE, delete_older
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptDeadLetters:
-    """The dead letters of an installation (implements `ledger.retention.KeptMessages`)."""
+    """The dead letters of an installation (implements `ledger.erasing.retention.KeptMessages`)."""
 
     foundation: Foundation
 

@@ -12,8 +12,8 @@ C2SP, each format beside its parser: `merkle.py`, `tiles.py`, `note.py`, `checkp
 - `evidence/bundle.py` is one decision, proven in one file; `looking/find.py` searches the log
 - `commands/app.py` lists the commands of all this
 
-`sealing.py` and `erase.py` make what is personal erasable, `receipts.py` gives a writer the proof of its entry, and
-`recover.py` and `continuing.py` put right what a restored backup has lost.
+`erasing/` makes what is personal erasable, `receipts.py` gives a writer the proof of its entry, and `recovering/` puts
+right what a restored backup has lost.
 
 Only pure names are re-exported here: importing them loads no database driver.
 """

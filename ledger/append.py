@@ -22,11 +22,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Self
 
+from ledger.erasing.sealing import PLAIN, Seals
 from ledger.errors import LedgerError, LimitExceededError, LogUnavailableError, QueueFullError
 from ledger.guards import Guard, GuardRegistry
 from ledger.intake import Intake, Submission
 from ledger.queries import load_queries
-from ledger.sealing import PLAIN, Seals
 from ledger.sequence import Appended, Group, Outcome, Refused, Stale
 from ledger.writing import Writer
 

@@ -20,12 +20,12 @@ import psycopg
 from psycopg import AsyncConnection
 
 from ledger.binary import parse_int
+from ledger.erasing.sealing import Opener
 from ledger.errors import GuardError
 from ledger.guards import GuardRegistry
 from ledger.locked import parse_locked, present
 from ledger.pending_tiles import Edge, PendingTiles
 from ledger.read import QUERIES
-from ledger.sealing import Opener
 from ledger.sequence import Group, GuardAnswer, Head, Outcome, Row, Sequenced, StoredGroup, sequence
 from ledger.session import check_fsync, in_brief, is_refusal
 from ledger.statements import (

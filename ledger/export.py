@@ -28,11 +28,11 @@ from ledger.anchoring.published import (
 )
 from ledger.checkpoint import Checkpoint
 from ledger.directory import bundle_places, format_parts, parts_path, tile_places
+from ledger.erasing.sealing import PLAIN, Opener
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.export_files import ExportEnd, ExportFiles, ExportRefusedError, disclosed_in
 from ledger.note import VerifierKey
 from ledger.read import Connection, Log, read_entries, read_parts, read_tile
-from ledger.sealing import PLAIN, Opener
 from ledger.stored_tree import NoCheckpointError
 from ledger.tiles import TILE_WIDTH, bundle_path, format_bundle, tile_path
 from ledger.verify.rules import Progress, read_checkpoint

@@ -14,11 +14,11 @@ from uuid import UUID
 
 from psycopg import AsyncConnection, AsyncCursor
 
+from ledger.erasing.sealing import PLAIN, Opener, StoredPart
 from ledger.errors import BrokenError, Fault, NoSuchLogError
 from ledger.event import Part
 from ledger.merkle import HASH_SIZE_BYTES, Frontier, root_of, split_hashes
 from ledger.queries import load_queries
-from ledger.sealing import PLAIN, Opener, StoredPart
 from ledger.sequence import Head
 from ledger.tiles import TILE_WIDTH, Tile
 

@@ -26,8 +26,8 @@ from ledger.binary import (
     timestamptz_array,
     uuid_array,
 )
+from ledger.erasing.sealing import key_id_of, stored_bytes
 from ledger.read import QUERIES
-from ledger.sealing import key_id_of, stored_bytes
 from ledger.sequence import Group, Head, Row
 from ledger.tiles import Tile
 from ledger.wire import Query, Statement

@@ -13,9 +13,9 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from ledger.entry import parse_entry
+from ledger.erasing.sealing import Opener, StoredPart
 from ledger.errors import BrokenError, Fault
 from ledger.read import QUERIES
-from ledger.sealing import Opener, StoredPart
 from ledger.sequence import StoredGroup
 
 

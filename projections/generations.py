@@ -25,9 +25,9 @@ from typing import Any, Final, Protocol
 
 from psycopg import AsyncConnection
 
+from ledger.erasing.sealing import PLAIN, Opener
 from ledger.events import ProjectionAttested
 from ledger.read import Log, read_head
-from ledger.sealing import PLAIN, Opener
 from projections import cursors
 from projections.cursors import Live
 from projections.errors import (

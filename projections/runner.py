@@ -21,8 +21,8 @@ from typing import Any, Final, Protocol
 import psycopg
 from psycopg import AsyncConnection
 
+from ledger.erasing.sealing import PLAIN, Opener
 from ledger.read import Log
-from ledger.sealing import PLAIN, Opener
 from ledger.waiting import Bell, back_off_s, first_of
 from projections import cursors
 from projections.cursors import FIRST_GENERATION, Progress

@@ -13,7 +13,7 @@ from datetime import datetime
 from gateway.control import ControlPlane
 from gateway.identity.key_rows import revoke_guard
 from ledger.changes import key_of
-from ledger.erase import Revocation, Revocations, Revoke
+from ledger.erasing.erase import Revocation, Revocations, Revoke
 from ledger.event import SYSTEM_ACTOR, Event, prepare
 from ledger.events import to_data
 from ledger.guards import GuardCall

@@ -13,17 +13,17 @@ from typing import Final
 
 from ledger.commands.room import LogRoom, OpenRoom
 from ledger.directory import CHECKPOINT_FILE, LogDirectory
-from ledger.erase import Asked, Erasure, NoSuchSubjectError
-from ledger.erasing_desk import ErasingDesk
+from ledger.erasing.desk import ErasingDesk
+from ledger.erasing.erase import Asked, Erasure, NoSuchSubjectError
+from ledger.erasing.rerun import exported_erasures
+from ledger.erasing.retention import first_index_since
 from ledger.errors import LedgerError
 from ledger.events import ErasureReason, PayloadErased
 from ledger.export import as_reader
 from ledger.note import VerifierKey
 from ledger.queries import load_queries
 from ledger.read import Log
-from ledger.rerun import exported_erasures
-from ledger.retention import first_index_since
-from ledger.shared_history import count_shared
+from ledger.recovering.shared_history import count_shared
 from ledger.verify.directory import verify_directory
 from ledger.verify.rules import Progress, read_checkpoint
 

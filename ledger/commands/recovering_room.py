@@ -10,12 +10,12 @@ from pathlib import Path
 from psycopg import AsyncConnection
 
 from ledger.commands.room import LogRoom, OpenRoom
-from ledger.continuing import continue_log, tenant_of
+from ledger.erasing.rerun import Rerun
 from ledger.errors import LedgerError, NoSuchLogError
 from ledger.read import Log
-from ledger.recover import recover_log
-from ledger.recovery_desk import RecoveryDesk
-from ledger.rerun import Rerun
+from ledger.recovering.continuing import continue_log, tenant_of
+from ledger.recovering.desk import RecoveryDesk
+from ledger.recovering.recover import recover_log
 from ledger.signing.adoption import Adoptable, adopt, read_adoptable
 from ledger.signing.signer import Signer, Standing
 from ledger.verify.rules import Progress

@@ -13,15 +13,15 @@ from typing import Protocol, TypeAlias
 
 from ledger.anchoring.published import signing_key
 from ledger.directory import STAMP_FILE
-from ledger.erasing_desk import ErasingDesk
+from ledger.erasing.desk import ErasingDesk
+from ledger.erasing.retention import KeptMessages
+from ledger.erasing.sealing import Opener
 from ledger.errors import LedgerError
 from ledger.export import Exported, as_reader, export_log, export_parts, export_stamped_log
 from ledger.note import VerifierKey
 from ledger.prove import prove_entry
 from ledger.read import Connection, Log
-from ledger.recovery_desk import RecoveryDesk
-from ledger.retention import KeptMessages
-from ledger.sealing import Opener
+from ledger.recovering.desk import RecoveryDesk
 from ledger.signing.desk import KeyDesk
 from ledger.signing.key_history import KeyHistory
 from ledger.verify.rules import Progress

@@ -18,11 +18,11 @@ from typing import Final
 from ledger.anchoring import Anchor, Pinned, anchors_of, check_all_present, check_anchors, judge_anchoring
 from ledger.anchoring.published import read_published_checkpoint
 from ledger.commands.room import LogRoom, OpenRoom
-from ledger.continuation import system_origin_beside
-from ledger.continuing import tenant_of
 from ledger.errors import BrokenError, Fault
 from ledger.export import as_reader
 from ledger.read import Connection, Log, iterate_entries, read_leaves, read_logs
+from ledger.recovering.continuation import system_origin_beside
+from ledger.recovering.continuing import tenant_of
 from ledger.signing.key_history import KeyHistory
 from ledger.stored_tree import read_frontier
 from ledger.verify.anchored import with_anchoring

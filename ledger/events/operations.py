@@ -96,7 +96,7 @@ class LogContinued:
     This log goes on from the closed log `origin`, whose database was set back behind what had been signed.
 
     `note` is the last note that the closed log's signer had kept, whole; `size` and `root` (hex) are of what the
-    database still held. The first entry of its log, and of no other (`ledger.continuation`).
+    database still held. The first entry of its log, and of no other (`ledger.recovering.continuation`).
     """
 
     TYPE: ClassVar[str] = "log.continued"

@@ -26,7 +26,6 @@ from ledger.anchoring.anchors import Anchor, parse_anchor
 from ledger.anchoring.judging import NOT_ANCHORED, Anchoring, AnchoringKind, Pinned, judge_anchoring, stamped_note
 from ledger.anchoring.timestamp import check_stamp
 from ledger.checkpoint import Checkpoint
-from ledger.continuation import is_or_succeeds, system_origin_beside
 from ledger.entry import Entry, parse_entry
 from ledger.errors import BrokenError, Fault, FormatError, LimitExceededError
 from ledger.event import Part, commitment
@@ -35,6 +34,7 @@ from ledger.evidence.multiproof import root_from
 from ledger.evidence.scope import Coverage, Scope, check_scope
 from ledger.merkle import leaf_hash
 from ledger.note import VerifierKey, parse_note
+from ledger.recovering.continuation import is_or_succeeds, system_origin_beside
 from ledger.verify.rules import read_checkpoint
 
 NOBODY: Final = Pinned()

@@ -14,6 +14,7 @@ from uuid import UUID
 from ledger.anchoring.anchors import anchor_key, parse_anchor
 from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.entry import parse_entry
+from ledger.erasing.sealing import PLAIN, Opener
 from ledger.event import Part
 from ledger.evidence.bundle import BundledEntry, Section
 from ledger.evidence.gather import Signed
@@ -23,7 +24,6 @@ from ledger.note import VerifierKey
 from ledger.queries import load_queries
 from ledger.read import QUERIES as LOG_QUERIES
 from ledger.read import Connection, Log, read_entries, read_parts
-from ledger.sealing import PLAIN, Opener
 from ledger.stored_tree import NoCheckpointError, on_tiles
 from ledger.tiles import tile_hash_reader
 from ledger.verify.rules import read_checkpoint

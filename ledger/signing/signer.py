@@ -29,13 +29,13 @@ from typing import Final
 import psycopg
 
 from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.continuation import successor_origin
 from ledger.doorbell import ASKED, SIGNED
 from ledger.errors import LedgerError
 from ledger.note import VerifierKey, sign_note
 from ledger.outage import Outage, connect_service, is_misuse
 from ledger.queries import load_queries
 from ledger.read import Connection
+from ledger.recovering.continuation import successor_origin
 from ledger.signing.comparing import CLOSED, Compared, Comparer, LogState, SignerRefusedError, read_states
 from ledger.signing.confirming import BeforeConfirming, confirm, nothing_before, withdraw
 from ledger.signing.errors import KeyUnavailableError

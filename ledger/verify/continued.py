@@ -6,8 +6,8 @@ Looked at last, behind all other rules: what the first entry says counts once it
 
 from __future__ import annotations
 
-from ledger.continuation import check_continuation, predecessor_origin
 from ledger.errors import BrokenError, Fault, FormatError
+from ledger.recovering.continuation import check_continuation, predecessor_origin
 from ledger.signing.key_history import KeyHistory
 from ledger.verify.trusted import Trusted, every_key
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from ledger.entry import parse_entry
+from ledger.erasing.sealing import PLAIN, Opener, StoredPart
 from ledger.errors import BrokenError, Fault
 from ledger.event import commitment
 from ledger.queries import load_queries
 from ledger.read import Connection, Log
-from ledger.sealing import PLAIN, Opener, StoredPart
 from ledger.verify.database_bounds import read_sound_head
 from ledger.verify.rules import Progress
 

@@ -16,8 +16,8 @@ from gateway.identity.revoking import revoke_keys
 from lakeproof.erasing import erase_again, open_erasing_desk
 from lakeproof.projecting import PROJECTIONS, attest
 from lakeproof.services import now
-from ledger.erase import Asked, Eraser, Revocations
-from ledger.erasing_desk import ErasingDesk
+from ledger.erasing.desk import ErasingDesk
+from ledger.erasing.erase import Asked, Eraser, Revocations
 from ledger.event import SYSTEM_ACTOR, Event, Part, prepare
 from ledger.events import ErasureReason, KeyRevoked, PayloadErased
 from ledger.read import Connection, Log, find_log, read_head

@@ -11,8 +11,8 @@ import pytest
 
 from gateway.admin.application import OPERATOR
 from lakeproof.signing import open_signer
-from ledger.continuation import check_continuation
 from ledger.events import Settled
+from ledger.recovering.continuation import check_continuation
 from ledger.sequence import Group
 from ledger.signing.key_directory import NOTES_FILE
 from ledger.tiles import parse_bundle

@@ -14,7 +14,7 @@ from lakeproof.signing import open_signer
 from ledger.commands import erasing_room
 from ledger.event import SYSTEM_ACTOR
 from ledger.events import PayloadErased
-from ledger.shared_history import count_shared
+from ledger.recovering.shared_history import count_shared
 from tests.gateway.recovery_site import run, save, set_back
 from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
 from tests.gateway.story import tell

@@ -14,16 +14,16 @@ from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.append import CORE_GUARDS, Appender
-from ledger.erase import Asked, Eraser
+from ledger.erasing.erase import Asked, Eraser
+from ledger.erasing.key_encryption import open_key_encryption
+from ledger.erasing.key_files import LOCK_FILE
+from ledger.erasing.sealing import KeyOpener, Sealer
+from ledger.erasing.subject_keys import KeyFolder, open_key_folder
 from ledger.event import Event, Part, PreparedEvent, prepare
 from ledger.events import ErasureReason
 from ledger.guards import GuardRegistry
-from ledger.key_encryption import open_key_encryption
-from ledger.key_files import LOCK_FILE
 from ledger.read import Connection, Log, read_logs, read_parts
-from ledger.sealing import KeyOpener, Sealer
 from ledger.sequence import Group
-from ledger.subject_keys import KeyFolder, open_key_folder
 from tests.ledger.appending import NOON, appended, new_id
 
 ADA, EVE = "ad" * 16, "e0" * 16

@@ -18,11 +18,11 @@ from psycopg.sql import SQL, Identifier
 from lakeproof.provision import Installation
 from ledger.append import CORE_GUARDS, Appender
 from ledger.entry import Entry, parse_entry
+from ledger.erasing.sealing import KeyOpener, Sealer, SubjectKeys
 from ledger.guards import GuardRegistry
 from ledger.note import VerifierKey
 from ledger.read import Connection, Log, read_entries, read_head
 from ledger.roles import Roles
-from ledger.sealing import KeyOpener, Sealer, SubjectKeys
 from ledger.verify.database import verify_database
 from ledger.verify.parts import PartsReport, verify_parts
 from tests.ledger.cutting_proxy import CuttingProxy

@@ -16,12 +16,12 @@ from typing import Protocol
 from uuid import UUID
 
 from ledger.entry import Branch, Entry
+from ledger.erasing.key_encryption import FileKeyEncryption
+from ledger.erasing.sealing import SubjectKeys
+from ledger.erasing.subject_keys import KeyFolder, open_key_folder
 from ledger.errors import GroupMismatchError, GuardError, LedgerError, LogUnavailableError, OutcomeUnknownError
-from ledger.key_encryption import FileKeyEncryption
 from ledger.read import Log, read_head
-from ledger.sealing import SubjectKeys
 from ledger.sequence import Appended, Group, Stale
-from ledger.subject_keys import KeyFolder, open_key_folder
 from tests.ledger.appending import places
 from tests.ledger.fault_batches import Batch, draw_batch
 from tests.ledger.fault_site import Reach, Site

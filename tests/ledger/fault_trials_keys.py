@@ -13,14 +13,14 @@ import psycopg
 from psycopg import AsyncConnection
 
 from ledger.entry import parse_entry
-from ledger.erase import Asked, Eraser, Erasure
+from ledger.erasing.erase import Asked, Eraser, Erasure
+from ledger.erasing.rerun import rerun_erasures
+from ledger.erasing.sealing import KeyOpener, Sealer, SubjectKeysError
 from ledger.errors import LedgerError, OutcomeUnknownError
 from ledger.event import Event, Part, PreparedEvent, prepare, random_group_id
 from ledger.events import ErasureReason
 from ledger.log_store import Appends
 from ledger.read import Log, read_entries, read_head, read_parts
-from ledger.rerun import rerun_erasures
-from ledger.sealing import KeyOpener, Sealer, SubjectKeysError
 from ledger.sequence import Appended, Group, Stale
 from ledger.signing.key_directory import create_key_directory, open_key_directory
 from ledger.signing.signer import Signed, Signer, Standing

@@ -24,11 +24,11 @@ from lakeproof.provision import Installation, create_tenant_log
 from lakeproof.sealing import open_subject_keys
 from ledger.anchoring.anchor_log import anchor_logs
 from ledger.append import CORE_GUARDS, Appender
+from ledger.erasing.sealing import KeyOpener, Opener, Sealer
 from ledger.event import Event, Part, PreparedEvent, prepare, random_group_id
 from ledger.guards import GuardRegistry
 from ledger.note import VerifierKey
 from ledger.read import Connection, Log, read_logs
-from ledger.sealing import KeyOpener, Opener, Sealer
 from ledger.sequence import Appended, Group, Row, Stale
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.signer import Signer

@@ -12,9 +12,9 @@ from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.append import Appender
+from ledger.erasing.sealing import Sealer, SubjectKeysError
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.guards import GuardRegistry
-from ledger.sealing import Sealer, SubjectKeysError
 from ledger.sequence import Appended, Group, Outcome, Refused
 from tests.ledger.appending import appender_dsn, group, new_id, places, read_log
 from tests.ledger.erasing import ADA, about, key_folder

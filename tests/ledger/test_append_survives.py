@@ -18,10 +18,10 @@ from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import Installation, create_tenant_log
 from lakeproof.server_files import SOCKET_NAME
 from ledger.append import CORE_GUARDS, Appender
+from ledger.erasing.sealing import KEY_WAIT_S, Sealer, StoredPart, SubjectKeysError
 from ledger.errors import GuardError, LedgerError, LogUnavailableError
 from ledger.event import Part
 from ledger.guards import Guard, GuardCall, GuardRegistry
-from ledger.sealing import KEY_WAIT_S, Sealer, StoredPart, SubjectKeysError
 from ledger.sequence import Appended, Group
 from tests.ledger.appending import appended, appender, appender_dsn, event, group, new_id, read_log
 from tests.ledger.cutting_proxy import Cut, CuttingProxy, Plan

@@ -7,18 +7,18 @@ from dataclasses import replace
 import pytest
 
 from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.continuation import (
+from ledger.entry import check_origin
+from ledger.errors import BrokenError, Fault, FormatError
+from ledger.event import Event, prepare
+from ledger.events import LogContinued, to_data
+from ledger.note import Ed25519Signer, sign_note
+from ledger.recovering.continuation import (
     Continuation,
     check_closed_by,
     check_continuation,
     predecessor_origin,
     successor_origin,
 )
-from ledger.entry import check_origin
-from ledger.errors import BrokenError, Fault, FormatError
-from ledger.event import Event, prepare
-from ledger.events import LogContinued, to_data
-from ledger.note import Ed25519Signer, sign_note
 from ledger.sequence import Group
 from tests.ledger.logs import KEY, ORIGIN, SIGNER, START, noise, rows_of, sequenced
 

@@ -11,19 +11,19 @@ from psycopg import AsyncConnection
 from psycopg.errors import InsufficientPrivilege
 
 from lakeproof.provision import Installation
-from ledger.carrying_out import Erasing, Recorded, carry_out, parse_erasure
 from ledger.entry import parse_entry
-from ledger.erase import Eraser, NoSuchSubjectError
+from ledger.erasing.carrying_out import Erasing, Recorded, carry_out, parse_erasure
+from ledger.erasing.erase import Eraser, NoSuchSubjectError
+from ledger.erasing.key_encryption import open_key_encryption
+from ledger.erasing.rerun import check_key_folder, rerun_erasures
+from ledger.erasing.retention import first_index_since
+from ledger.erasing.sealing import KeyOpener, SubjectKeysError
+from ledger.erasing.subject_keys import KeyFolder
 from ledger.errors import BrokenError, Fault, FormatError
 from ledger.events import ErasureReason, PayloadErased, check_erased
 from ledger.export import as_reader
-from ledger.key_encryption import open_key_encryption
 from ledger.read import read_entries, read_head
-from ledger.rerun import check_key_folder, rerun_erasures
-from ledger.retention import first_index_since
-from ledger.sealing import KeyOpener, SubjectKeysError
 from ledger.sequence import Appended, Group
-from ledger.subject_keys import KeyFolder
 from ledger.verify.parts import PartsReport, verify_parts
 from tests.ledger.appending import new_id, verify
 from tests.ledger.erasing import ADA, ASKED, EVE, Site, about, key_folder, open_site

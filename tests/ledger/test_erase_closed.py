@@ -11,14 +11,14 @@ import pytest
 from psycopg import sql
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.carrying_out import Recorded, parse_erasure
-from ledger.continuing import continue_log
 from ledger.entry import parse_entry
-from ledger.erase import Eraser, NoSuchSubjectError
+from ledger.erasing.carrying_out import Recorded, parse_erasure
+from ledger.erasing.erase import Eraser, NoSuchSubjectError
+from ledger.erasing.rerun import erase_before_confirming, read_taking, read_unsaid, rerun_erasures
 from ledger.errors import FormatError
 from ledger.events import PayloadErased, PayloadErasedElsewhere
 from ledger.read import Log, find_log, read_entries, read_head
-from ledger.rerun import erase_before_confirming, read_taking, read_unsaid, rerun_erasures
+from ledger.recovering.continuing import continue_log
 from ledger.signing.key_directory import create_key_directory
 from ledger.signing.signer import Signer
 from tests.ledger.appending import appender, new_id

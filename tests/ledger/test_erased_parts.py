@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from ledger.erased_parts import ErasedParts
+from ledger.erasing.erased_parts import ErasedParts
 from ledger.events import ErasureReason, PayloadErased
 
 ADA, EVE = "ad" * 16, "e0" * 16

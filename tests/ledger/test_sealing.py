@@ -7,10 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from ledger.errors import BrokenError, Fault, FormatError
-from ledger.event import Part
-from ledger.key_encryption import open_key_encryption
-from ledger.sealing import (
+from ledger.erasing.key_encryption import open_key_encryption
+from ledger.erasing.sealing import (
     PLAIN,
     KeyOpener,
     SealedPart,
@@ -20,9 +18,11 @@ from ledger.sealing import (
     key_id_of,
     stored_bytes,
 )
+from ledger.erasing.subject_keys import KeyFolder, open_key_folder
+from ledger.errors import BrokenError, Fault, FormatError
+from ledger.event import Part
 from ledger.sequence import Group
 from ledger.signing.errors import KeyDirectoryError
-from ledger.subject_keys import KeyFolder, open_key_folder
 from tests.ledger.appending import group, new_id
 from tests.ledger.erasing import ADA, EVE, about, key_folder
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from psycopg import AsyncConnection
 
+from ledger.erasing.rerun import rerun_erasures
 from ledger.events import ErasureReason, PayloadErased
 from ledger.read import Log
-from ledger.rerun import rerun_erasures
 from projections.entries import PrincipalsErased, principals_erased
 from projections.errors import DigestMismatchError
 from projections.generations import rebuild

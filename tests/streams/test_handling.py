@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from ledger.erasing.sealing import SubjectKeysError
 from ledger.errors import (
     BrokenError,
     Fault,
@@ -20,7 +21,6 @@ from ledger.errors import (
     UnsafeServerError,
 )
 from ledger.read import Log
-from ledger.sealing import SubjectKeysError
 from ledger.sequence import Appended, Group, Stale
 from streams.connections import Connection
 from streams.errors import TransientError

@@ -14,12 +14,12 @@ from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
 
-from ledger.continuation import Continuation, check_continuation, predecessor_origin, successor_origin
 from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
 from ledger.events import LogContinued, to_data
 from ledger.keys import format_key
 from ledger.read import Connection, Log, read_entries, read_head
-from ledger.replay import RecoveryError
+from ledger.recovering.continuation import Continuation, check_continuation, predecessor_origin, successor_origin
+from ledger.recovering.replay import RecoveryError
 from ledger.sequence import Appended, Group, Head, Stale
 from ledger.signing.key_directory import KeyDirectory, SignedNote
 from ledger.stored_tree import read_frontier

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ledger.entry import parse_entry
+from ledger.erasing.sealing import SubjectKeys
 from ledger.errors import NoSuchLogError
 from ledger.events import PayloadErased, PayloadErasedElsewhere, check_erased, from_data
 from ledger.queries import load_queries
 from ledger.read import Connection, Log, find_log
-from ledger.sealing import SubjectKeys
 
 PAGE_PARTS: Final = 10_000
 """Parts deleted in one transaction: well under a second, and nobody waits for the rest."""

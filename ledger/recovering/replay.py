@@ -19,7 +19,8 @@ from psycopg import AsyncConnection
 from ledger import canonical
 from ledger.directory import LogDirectory, bundle_places, parse_parts_path
 from ledger.entry import Branch, Entry, parse_entry
-from ledger.erased_parts import ErasedParts
+from ledger.erasing.erased_parts import ErasedParts
+from ledger.erasing.sealing import key_id_of, stored_bytes
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.event import Part, PreparedEvent, is_control
 from ledger.events import PayloadErased, from_data
@@ -27,7 +28,6 @@ from ledger.guards import GuardCall, GuardRegistry
 from ledger.merkle import leaf_hash
 from ledger.queries import load_queries
 from ledger.read import Log, parse_head
-from ledger.sealing import key_id_of, stored_bytes
 from ledger.sequence import Group, Head, Row
 from ledger.tiles import TILE_WIDTH, Pending, Tile, complete_tiles
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
+from ledger.erasing.key_lines import KeyLines, format_key_lines, parse_key_lines
+from ledger.erasing.sealing import SubjectKeysError
 from ledger.errors import FormatError
-from ledger.key_lines import KeyLines, format_key_lines, parse_key_lines
-from ledger.sealing import SubjectKeysError
 from ledger.signing.private_files import destroy, write_private
 
 LOCK_FILE: Final = "lock"

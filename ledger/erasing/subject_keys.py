@@ -31,10 +31,10 @@ from threading import Lock
 from typing import Final
 from uuid import UUID
 
+from ledger.erasing.key_files import LOCK_WAIT_S, NO_FILE, KeyFiles, Seen
+from ledger.erasing.key_lines import KeyLines, WrappedKey
+from ledger.erasing.sealing import DATA_KEY_SIZE_BYTES, DataKey, KeyEncryption, Random, SubjectKeysError
 from ledger.errors import FormatError, LedgerError
-from ledger.key_files import LOCK_WAIT_S, NO_FILE, KeyFiles, Seen
-from ledger.key_lines import KeyLines, WrappedKey
-from ledger.sealing import DATA_KEY_SIZE_BYTES, DataKey, KeyEncryption, Random, SubjectKeysError
 from ledger.signing.private_files import check_private, create_private
 
 ID_FILE: Final = "id"

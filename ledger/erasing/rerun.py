@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ledger.carrying_out import (
+from ledger.directory import LogDirectory, bundle_places
+from ledger.entry import parse_entry
+from ledger.erasing.carrying_out import (
     Erasing,
     Forget,
     Recorded,
@@ -23,13 +25,11 @@ from ledger.carrying_out import (
     nothing_to_forget,
     parse_erasure,
 )
-from ledger.directory import LogDirectory, bundle_places
-from ledger.entry import parse_entry
+from ledger.erasing.sealing import SubjectKeys, SubjectKeysError
 from ledger.errors import LedgerError
 from ledger.events import PayloadErased
 from ledger.queries import load_queries
 from ledger.read import Connection
-from ledger.sealing import SubjectKeys, SubjectKeysError
 
 _QUERIES: Final = load_queries("ledger", "erasure.sql")
 

@@ -28,9 +28,9 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from ledger.carrying_out import Erasing, Forget, Recorded, carry_out, nothing_to_forget
-from ledger.continuation import successor_origin
 from ledger.entry import Branch, parse_entry
+from ledger.erasing.carrying_out import Erasing, Forget, Recorded, carry_out, nothing_to_forget
+from ledger.erasing.sealing import SubjectKeys
 from ledger.errors import LedgerError, NoSuchLogError
 from ledger.event import SYSTEM_ACTOR, Event, PreparedEvent, derived_group_id, prepare
 from ledger.events import (
@@ -46,7 +46,7 @@ from ledger.keys import format_key
 from ledger.log_store import Appends
 from ledger.queries import load_queries
 from ledger.read import Connection, Log, find_log
-from ledger.sealing import SubjectKeys
+from ledger.recovering.continuation import successor_origin
 from ledger.sequence import Group, Stale
 
 ATTEMPTS: Final = 5

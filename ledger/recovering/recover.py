@@ -28,13 +28,13 @@ from psycopg import AsyncConnection
 from ledger.checkpoint import Checkpoint
 from ledger.directory import LogDirectory
 from ledger.edge import frontier_of
-from ledger.erased_parts import ErasedParts
+from ledger.erasing.erased_parts import ErasedParts
+from ledger.erasing.rerun import exported_erasures
 from ledger.note import VerifierKey
 from ledger.read import QUERIES, Connection, Log, read_head
-from ledger.replay import RecoveryError, Replay, Replayer, batches, read_groups
-from ledger.rerun import exported_erasures
+from ledger.recovering.replay import RecoveryError, Replay, Replayer, batches, read_groups
+from ledger.recovering.shared_history import exported_edge, first_difference
 from ledger.sequence import Head
-from ledger.shared_history import exported_edge, first_difference
 from ledger.signing.key_directory import KeyDirectory, SignedNote
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ledger.continuing import Append, MakeLog
+from ledger.erasing.rerun import Rerun
 from ledger.read import Connection, Log
-from ledger.replay import Replay
-from ledger.rerun import Rerun
+from ledger.recovering.continuing import Append, MakeLog
+from ledger.recovering.replay import Replay
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.signer import Signer
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from ledger.erase import Eraser
+from ledger.erasing.erase import Eraser
 from ledger.read import Connection, Log
 
 

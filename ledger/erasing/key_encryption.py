@@ -2,7 +2,8 @@
 The default key-encryption key: a file. It wraps the data keys that `subject_keys.py` keeps, and opens them again.
 
 Who has the folder of data keys without this key has nothing, so keep the two apart where that counts: name another
-place with LAKEPROOF_KEY_ENCRYPTION_KEY, or implement `ledger.sealing.KeyEncryption` over a key management service.
+place with LAKEPROOF_KEY_ENCRYPTION_KEY, or implement `ledger.erasing.sealing.KeyEncryption` over a service that manages
+keys.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path
 from uuid import UUID
 
 from ledger.encoding import format_base64, parse_base64
+from ledger.erasing.sealing import DATA_KEY_SIZE_BYTES, NONCE_SIZE_BYTES, DataKey, Random, SubjectKeysError
 from ledger.errors import FormatError
-from ledger.sealing import DATA_KEY_SIZE_BYTES, NONCE_SIZE_BYTES, DataKey, Random, SubjectKeysError
 from ledger.signing.private_files import check_private, create_private
 
 
