@@ -16,13 +16,13 @@ from pathlib import Path
 from types import FrameType
 
 from bench.append_sides import Turn, new_groups
-from ledger.batch import Transaction
+from ledger.appending.batch import Transaction
+from ledger.appending.statements import insert_entries
 from ledger.erasing.sealing import PLAIN
 from ledger.event import PreparedEvent
 from ledger.guards import GuardRegistry
 from ledger.sequence import Group, Head, Row, sequence
 from ledger.session import connect
-from ledger.statements import insert_entries
 
 INTERVAL_S = 0.001
 BATCHES = 100
@@ -33,15 +33,17 @@ _PLACES = {
     "ledger/entry": "sequencing and hashing",
     "ledger/merkle": "sequencing and hashing",
     "ledger/tiles": "sequencing and hashing",
-    "ledger/pending_tiles": "sequencing and hashing",
-    "ledger/statements": "building statements",
+    "ledger/appending/pending_tiles": "sequencing and hashing",
+    "ledger/appending/statements": "building statements",
     "ledger/binary": "building statements",
-    "ledger/wire": "sending and receiving",
-    "ledger/batch": "batches and answers",
-    "ledger/writing": "batches and answers",
-    "ledger/intake": "batches and answers",
-    "ledger/contention": "batches and answers",
-    "ledger/append": "callers",
+    "ledger/appending/locked": "batches and answers",
+    "ledger/appending/stored_groups": "batches and answers",
+    "ledger/appending/wire": "sending and receiving",
+    "ledger/appending/batch": "batches and answers",
+    "ledger/appending/writing": "batches and answers",
+    "ledger/appending/intake": "batches and answers",
+    "ledger/appending/contention": "batches and answers",
+    "ledger/append.py": "callers",
     "bench/append_sides": "callers",
 }
 """Modules, and what is done in them; the innermost one that is listed counts. All else is the event loop's."""

@@ -20,9 +20,9 @@ from bench.servers import new_database
 from bench.waiting import wait_for
 from lakeproof.provision import create_tenant_log, provision
 from ledger.append import CORE_GUARDS, Appender
+from ledger.appending.wire import Query, Statement
 from ledger.guards import GuardRegistry
 from ledger.sequence import Group
-from ledger.wire import Query, Statement
 
 LOGS = 100
 ROUNDS = 20
@@ -114,5 +114,5 @@ def _no_look_up() -> Iterator[None]:
     def find_nothing(_: Mapping[int, Sequence[Group]]) -> Statement:
         return NOTHING, {}
 
-    with patch("ledger.batch.find_groups", find_nothing):
+    with patch("ledger.appending.batch.find_groups", find_nothing):
         yield

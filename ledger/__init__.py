@@ -2,9 +2,9 @@
 The log: append, read, sign, prove, verify, export, erase.
 
 Read `sequence.py` first: the rules of an append, pure, in one file. Then the same on PostgreSQL: `append.py` (callers
-and retries), `batch.py` (one transaction), `writing.py` and `wire.py` (how rows reach the server). The bytes are
-`canonical.py`, `event.py` and `entry.py`, the vocabulary `events/`; aggregates live in `recorder.py`. RFC 6962 and
-C2SP, each format beside its parser: `merkle.py`, `tiles.py`, `note.py`, `checkpoint.py`, `proof.py`. Then:
+and retries), then `appending/` (transactions, and how rows reach the server). The bytes are `canonical.py`, `event.py`
+and `entry.py`, the vocabulary `events/`; aggregates live in `recorder.py`. RFC 6962 and C2SP, each format beside its
+parser: `merkle.py`, `tiles.py`, `note.py`, `checkpoint.py`, `proof.py`. Then:
 
 - `signing/signer.py` signs checkpoints; `signing/key_history.py` says which of its keys may have signed what
 - `verify/rules.py` is what "verified" means; files beside it fetch from a directory or a database

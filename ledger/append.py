@@ -2,8 +2,8 @@
 The Appender: group commit of concurrent callers into the log. I/O only; the rules are in `sequence.py`.
 
 One transaction a batch, over many logs: lock the heads, look the group ids up, run guards, insert, move the heads,
-COMMIT (`batch.py`; which batch is next, and what becomes of a failed one: `writing.py`). The locked head row is the
-sequencer, so any number of Appenders in any number of processes may write one log.
+COMMIT (`appending/batch.py`; which batch is next, and what becomes of a failed one: `appending/writing.py`). The locked
+head row is the sequencer, so any number of Appenders in any number of processes may write one log.
 
 Guarantee: an answer is true. `Appended` is durable; an error other than `OutcomeUnknownError` means that this call
 appended nothing of that group and will not. If the answer to a COMMIT is lost, the same groups are submitted again:
@@ -22,13 +22,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Self
 
+from ledger.appending.intake import Intake, Submission
+from ledger.appending.writing import Writer
 from ledger.erasing.sealing import PLAIN, Seals
 from ledger.errors import LedgerError, LimitExceededError, LogUnavailableError, QueueFullError
 from ledger.guards import Guard, GuardRegistry
-from ledger.intake import Intake, Submission
 from ledger.queries import load_queries
 from ledger.sequence import Appended, Group, Outcome, Refused, Stale
-from ledger.writing import Writer
 
 APPEND_QUEUE_MAX: Final = 10_000
 APPEND_QUEUE_BYTES_MAX: Final = 128 * 1024 * 1024

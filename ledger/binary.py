@@ -1,9 +1,9 @@
 """
 Values as PostgreSQL reads and writes them in binary, for the few types that an append needs. Pure.
 
-Only the bytes that `wire.py` carries are made here. Source: PostgreSQL's `…send` and `…recv` functions (array_recv,
-timestamptz_recv); integers are big-endian, a time is microseconds since 2000-01-01 UTC, an array is a head and its
-elements, each with its length before it.
+Only the bytes that `appending/wire.py` carries are made here. Source: PostgreSQL's `…send` and `…recv` functions
+(array_recv, timestamptz_recv); integers are big-endian, a time is microseconds since 2000-01-01 UTC, an array is a head
+and its elements, each with its length before it.
 """
 
 from __future__ import annotations

@@ -12,12 +12,12 @@ from typing import Any, Final
 import psycopg
 from psycopg import AsyncConnection
 
-from ledger.contention import LOCK_WAIT_MS
+from ledger.appending.contention import LOCK_WAIT_MS
 from ledger.errors import UnsafeServerError
 
 CONNECTION: Final[dict[str, Any]] = {
     "connect_timeout": 5,
-    # What is prepared, `wire.py` prepares: the driver would forget its own, and ours with them, after a ROLLBACK.
+    # `appending/wire.py` prepares by itself: the driver would forget its own, and ours with them, after a ROLLBACK.
     "prepare_threshold": None,
     # How this side notices a server that is gone without a word …
     "keepalives": 1,

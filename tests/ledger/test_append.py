@@ -15,6 +15,7 @@ from psycopg.types.json import Jsonb
 
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.append import Appender
+from ledger.appending.intake import GUARDED_GROUPS_MAX
 from ledger.entry import Branch
 from ledger.errors import (
     FormatError,
@@ -27,7 +28,6 @@ from ledger.errors import (
 )
 from ledger.event import GROUP_EVENTS_MAX
 from ledger.guards import Guard, GuardCall, GuardRegistry
-from ledger.intake import GUARDED_GROUPS_MAX
 from ledger.read import read_head, read_parts
 from ledger.sequence import Appended, Group, Stale
 from tests.ledger.appending import (

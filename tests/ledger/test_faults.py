@@ -21,11 +21,11 @@ from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import Installation, provision
 from lakeproof.server_files import SOCKET_NAME
 from ledger.append import CORE_GUARDS, Appender
+from ledger.appending.wire import PREPARE_AFTER
 from ledger.entry import Branch
 from ledger.errors import BrokenError, LogUnavailableError, QueueFullError
 from ledger.guards import GuardRegistry
 from ledger.sequence import Appended
-from ledger.wire import PREPARE_AFTER
 from tests.conftest import LOGIN_PASSWORD
 from tests.ledger.appending import NOON, appender_dsn, group, read_log
 from tests.ledger.cutting_proxy import Cut, Plan

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.append import APPEND_QUEUE_BYTES_MAX, APPEND_QUEUE_MAX
+from ledger.appending.intake import BATCH_SIZE_BYTES_MAX, GUARDED_GROUPS_MAX, Batch, Intake, Submission
 from ledger.errors import QueueFullError
 from ledger.event import Event, Part, prepare
 from ledger.guards import GuardCall
-from ledger.intake import BATCH_SIZE_BYTES_MAX, GUARDED_GROUPS_MAX, Batch, Intake, Submission
 from ledger.sequence import Group
 
 

@@ -19,16 +19,9 @@ from uuid import UUID
 import psycopg
 from psycopg import AsyncConnection
 
-from ledger.binary import parse_int
-from ledger.erasing.sealing import Opener
-from ledger.errors import GuardError
-from ledger.guards import GuardRegistry
-from ledger.locked import parse_locked, present
-from ledger.pending_tiles import Edge, PendingTiles
-from ledger.read import QUERIES
-from ledger.sequence import Group, GuardAnswer, Head, Outcome, Row, Sequenced, StoredGroup, sequence
-from ledger.session import check_fsync, in_brief, is_refusal
-from ledger.statements import (
+from ledger.appending.locked import parse_locked, present
+from ledger.appending.pending_tiles import Edge, PendingTiles
+from ledger.appending.statements import (
     BEGIN,
     COMMIT,
     RELEASE,
@@ -41,9 +34,16 @@ from ledger.statements import (
     lock_heads,
     update_heads,
 )
-from ledger.stored_groups import read_stored_groups
+from ledger.appending.stored_groups import read_stored_groups
+from ledger.appending.wire import Answer, Statement, Wire, rows, tag
+from ledger.binary import parse_int
+from ledger.erasing.sealing import Opener
+from ledger.errors import GuardError
+from ledger.guards import GuardRegistry
+from ledger.read import QUERIES
+from ledger.sequence import Group, GuardAnswer, Head, Outcome, Row, Sequenced, StoredGroup, sequence
+from ledger.session import check_fsync, in_brief, is_refusal
 from ledger.tiles import Tile
-from ledger.wire import Answer, Statement, Wire, rows, tag
 
 EARLY_ROWS: Final = 24
 """Entries that are sent at a time, while the next ones are made."""

@@ -12,6 +12,7 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Final
 
+from ledger.appending.wire import Query, Statement
 from ledger.binary import (
     bool_array,
     bytea_array,
@@ -30,7 +31,6 @@ from ledger.erasing.sealing import key_id_of, stored_bytes
 from ledger.read import QUERIES
 from ledger.sequence import Group, Head, Row
 from ledger.tiles import Tile
-from ledger.wire import Query, Statement
 
 BEGIN: Final[Statement] = (Query("BEGIN"), {})
 COMMIT: Final[Statement] = (Query("COMMIT"), {})

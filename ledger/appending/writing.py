@@ -21,13 +21,13 @@ from typing import Any, Final
 
 import psycopg
 
-from ledger.batch import Transaction
-from ledger.contention import Contention
+from ledger.appending.batch import Transaction
+from ledger.appending.contention import Contention
+from ledger.appending.failures import as_ours, is_foreseen, is_of_a_group
+from ledger.appending.intake import Batch, Intake, Submission, groups_of, submissions_of
 from ledger.erasing.sealing import Opener
 from ledger.errors import NoSuchLogError, UnsafeServerError
-from ledger.failures import as_ours, is_foreseen, is_of_a_group
 from ledger.guards import GuardRegistry
-from ledger.intake import Batch, Intake, Submission, groups_of, submissions_of
 from ledger.sequence import Outcome
 from ledger.session import connect, is_refusal
 
