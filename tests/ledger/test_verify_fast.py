@@ -197,6 +197,17 @@ def test_the_fast_path_at_the_edges_of_the_format(old: bytes, new: bytes, accept
     assert is_accepted(format_bundle([entry.replace(old, new)]), 1) is accepted
 
 
+def test_a_character_is_escaped_only_where_it_must_be_and_has_no_shorter_form() -> None:
+    entry = rows_of(1)[0].entry
+    for code in range(0x100):
+        changed = entry.replace(b'"plain"', f'"\\u{code:04x}"'.encode())
+        assert is_accepted(format_bundle([changed]), 1) == (code < 0x20 and chr(code) not in "\b\t\n\f\r")
+    for short in b'"\\bfnrt':
+        assert is_accepted(format_bundle([entry.replace(b'"plain"', b'"\\' + bytes([short]) + b'"')]), 1)
+    for none in b"/0aeuvx'":
+        assert not is_accepted(format_bundle([entry.replace(b'"plain"', b'"\\' + bytes([none]) + b'"')]), 1)
+
+
 @pytest.mark.parametrize(
     ("origin", "accepted"),
     [
