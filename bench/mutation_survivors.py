@@ -128,6 +128,7 @@ EXPLANATIONS: Final = (
         became=r"^return np\.int64\(-1\), ",
         reason="the first number says that there is none; nobody reads the other then",
     ),
+    Explanation(files="ledger/verify/fast.py", lines=r"^_FAMILY_BYTES", became=r"= [2-9] \+ ", reason="room to spare"),
     Explanation(files="ledger/verify/fast.py", lines=r"= np\.zeros\(16 \* \(TILE_WIDTH \+ 1\)", reason="room to spare"),
     Explanation(lines=r"^_STATE_BYTES_MAX", reason="a bound far above what is ever written"),
     Explanation(

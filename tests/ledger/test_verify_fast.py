@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.entry import parse_entry
+from ledger.entry import FIRST_PREVIOUS, Branch, format_entry, parse_entry
 from ledger.event import KEY_LENGTH_MAX, Event, Part, prepare
 from ledger.events import EVENTS
 from ledger.keys import format_key
@@ -24,7 +24,7 @@ from ledger.verify.fast import FastPage, FastPath
 from ledger.verify.rules import EntryRules
 from tests.ledger.evidence_logs import story_rows
 from tests.ledger.example_log import example_rows
-from tests.ledger.logs import KEY, ORIGIN, START, groups, plain_rows, rows_of, sequenced, write_directory
+from tests.ledger.logs import KEY, ORIGIN, START, event, groups, plain_rows, rows_of, sequenced, write_directory
 
 FAST = FastPath()
 
@@ -66,6 +66,26 @@ def test_plain_entries_are_accepted(width: int) -> None:
     entries = [row.entry for row in rows_of(width + 9)]
     assert is_accepted(format_bundle(entries[:width]), width)
     assert is_accepted(format_bundle(entries[9:]), width, behind=entries[:9])
+
+
+@pytest.mark.parametrize("branch", Branch)
+def test_a_group_of_either_branch_goes_on_over_the_end_of_a_page(branch: Branch) -> None:
+    entries: list[bytes] = []
+    for position in range(3):
+        entry = format_entry(
+            event(1).event,
+            log=ORIGIN,
+            index=position,
+            previous=leaf_hash(entries[-1]) if entries else FIRST_PREVIOUS,
+            recorded_at="2026-03-01T12:00:00.000000Z",
+            group_id=UUID(int=1),
+            branch=branch,
+            of=3,
+            position=position,
+        )
+        entries.append(entry)
+    assert is_accepted(format_bundle(entries[:2]), 2)
+    assert is_accepted(format_bundle(entries[2:]), 1, behind=entries[:2])
 
 
 def test_every_change_of_a_byte_that_the_fast_path_accepts_is_one_that_the_rules_accept() -> None:
