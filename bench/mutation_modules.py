@@ -39,7 +39,7 @@ MODULES: Final[dict[str, Stages]] = {
     "ledger/checkpoint.py": (_tests("checkpoint", "needed_checks"), _VERIFY),
     "ledger/checkpoint_text.py": (_tests("checkpoint"), _VERIFY),
     "ledger/proof.py": (_tests("proof", "c2sp_sentences"), _tests("ledger_cli")),
-    "ledger/verify/rules.py": (*_TREE, _tests("tampering")),
+    "ledger/verify/rules.py": (*_TREE, _tests("needed_checks", "ledger_cli"), _tests("tampering")),
     "ledger/verify/tree.py": _TREE,
     "ledger/verify/starting.py": (_tests("verify_ways"), _tests("verify_database_ways")),
     "ledger/verify/directory.py": (*_TREE[:3], _tests("tampering")),

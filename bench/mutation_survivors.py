@@ -41,6 +41,17 @@ EXPLANATIONS: Final = (
         operators="Binary|Number|Replace(Or|And)|AddNot",
         reason="only the text of an error: tests hold the class of the fault and the index, not its words",
     ),
+    Explanation(
+        lines=r"^(expected|found) = .* if .* else ",
+        operators="Comparison",
+        reason="only the text of an error: tests hold the class of the fault and the index, not its words",
+    ),
+    Explanation(
+        operators="_(Eq_Is|NotEq_IsNot)$",
+        lines=r"[!=]= NO_CONTROL\b",
+        became=r"is (not )?NO_CONTROL",
+        reason="CPython has one object for each integer from -5 to 256",
+    ),
     Explanation(lines=r"reversed\(sorted|_TOLD_ENTRIES|_CHECKPOINTS_AHEAD|_PAGE\b", reason="how often, not what"),
     Explanation(
         files="ledger/merkle.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -22,7 +23,7 @@ from ledger.verify.database import verify_database
 from ledger.verify.effort import Effort
 from ledger.verify.resuming import ProgressFile, ProgressKeeper
 from ledger.verify.rules import Report
-from tests.ledger.logs import TENANT, change, head_of, noise, put, rows_of
+from tests.ledger.logs import TENANT, change, head_of, noise, plain_rows, put, rows_of
 
 SIZE = 2_300
 SIGNED = (0, 1, 300, 1_000, 2_048, 2_100)
@@ -209,3 +210,44 @@ async def test_what_was_verified_before_must_still_be_there(
     with pytest.raises(BrokenError) as caught:
         await stored.verify(keeper=ProgressFile(file))
     assert (caught.value.fault, caught.value.index) == (Fault.INDEX, end)
+
+
+# Needed by one fault alone
+
+
+@pytest.mark.parametrize("effort", EFFORTS, ids=["exact", "fast", "segments"])
+async def test_tiles_whose_roots_were_never_kept_verify(stored: Stored, effort: Effort) -> None:
+    change(stored.database, "UPDATE ledger.tiles SET root = NULL")
+    assert (await stored.verify(effort=effort)).size == SIZE
+
+
+@pytest.mark.parametrize("effort", EFFORTS, ids=["exact", "fast", "segments"])
+async def test_a_tile_of_too_many_hashes_is_named(stored: Stored, effort: Effort) -> None:
+    with psycopg.connect(stored.database) as owner:
+        owner.execute("ALTER TABLE ledger.tiles DROP CONSTRAINT tiles_hashes_check")
+        owner.execute("UPDATE ledger.tiles SET hashes = hashes || sha256('') WHERE tile = 6")
+    assert (await stored.broken(effort=effort))[0] is Fault.TILE
+
+
+async def test_two_heads_of_one_log_are_named(stored: Stored) -> None:
+    with psycopg.connect(stored.database) as owner:
+        owner.execute("ALTER TABLE ledger.heads DROP CONSTRAINT heads_pkey CASCADE")
+        owner.execute("INSERT INTO ledger.heads SELECT * FROM ledger.heads WHERE size = 2300")
+    assert (await stored.broken())[0] is Fault.HEAD
+
+
+@pytest.mark.parametrize("index", [256, 257, 599])
+async def test_a_head_that_names_another_last_control_entry_is_found_if_that_was_read(
+    stored: Stored, installation: Installation, index: int
+) -> None:
+    tenant = UUID(int=5)
+    log_id = create_tenant_log(stored.database, installation, tenant)
+    rows = plain_rows(600, log=installation.origin(tenant))
+    assert not any(row.is_control for row in rows)
+    await put(stored.database, log_id, rows)
+    log = await find_log(stored.connection, installation.origin(tenant))
+    other = replace(stored, log=log, rows=rows)
+    since = other.note(300)
+    assert (await other.verify(since=since)).first == 256
+    change(stored.database, f"UPDATE ledger.heads SET control_index = {index} WHERE size = 600")  # noqa: S608
+    assert (await other.broken(since=since))[0] is Fault.HEAD

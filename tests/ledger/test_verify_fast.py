@@ -209,6 +209,7 @@ def test_any_data_is_read_as_the_canonical_form_has_it(value: object, data: st.D
         (b'"nested":{', b'"nested":' + b"[" * 40 + b"]" * 40 + b',"nesteds":{', False),
         (b"[null,true,", b"[false,-1,{},[],", True),
         (b'"plain"', '"ü𝄞漢\u007f\\"\\\\\\b\\u0001"'.encode(), True),
+        (b'"plain"', '"\U0010ffff\U000fffff\ud7ff\ue000"'.encode(), True),
     ],
 )
 def test_the_fast_path_at_the_edges_of_the_format(old: bytes, new: bytes, accepted: bool) -> None:
