@@ -120,6 +120,12 @@ EXPLANATIONS: Final = (
         lines=r"^if same >= min\(width, found\)",
         reason="no more entries agree than both have",
     ),
+    Explanation(
+        files="ledger/verify/database_pages.py",
+        lines=r"^is_rooted = end - first < TILE_WIDTH",
+        became=r"^is_rooted = end \| first < TILE_WIDTH",
+        reason="a tile that is not complete is not stored, and so has no root beside it",
+    ),
     Explanation(lines=r"\.load_fast_path\(", reason="how fast, not what"),
     Explanation(
         files="ledger/verify/group_ids.py",
