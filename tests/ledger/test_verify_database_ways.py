@@ -20,9 +20,11 @@ from ledger.sequence import Row
 from ledger.tiles import TILE_WIDTH
 from ledger.verify import resuming
 from ledger.verify.database import verify_database
-from ledger.verify.effort import Effort
+from ledger.verify.database_bounds import read_sound_head
+from ledger.verify.database_pages import Job, _check_on
+from ledger.verify.effort import Effort, Segment
 from ledger.verify.resuming import ProgressFile, ProgressKeeper
-from ledger.verify.rules import Report
+from ledger.verify.rules import ChainState, Report
 from tests.ledger.logs import TENANT, change, head_of, noise, plain_rows, put, rows_of
 
 SIZE = 2_300
@@ -213,6 +215,19 @@ async def test_what_was_verified_before_must_still_be_there(
 
 
 # Needed by one fault alone
+
+
+async def test_a_worker_comes_from_the_state_before_a_segment_to_the_one_behind_it(stored: Stored) -> None:
+    head = (await read_sound_head(stored.connection, stored.log.log_id)).head
+    job = Job(stored.dsn, "", stored.log, head, None)
+    before = ChainState()
+    async with stored.connection.transaction():
+        for first in range(0, SIZE, 512):
+            end = min(first + 512, SIZE)
+            checked = await _check_on(stored.connection, job, Segment(first, end))
+            assert (checked.before, checked.after.size) == (before, end)
+            assert [leaf for page in checked.pages for leaf in page.split()] == [r.leaf for r in stored.rows[first:end]]
+            before = checked.after
 
 
 @pytest.mark.parametrize("effort", EFFORTS, ids=["exact", "fast", "segments"])
