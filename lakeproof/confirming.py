@@ -6,7 +6,7 @@ Confirms the logs before a command appends to them: a server that has just start
 
 from __future__ import annotations
 
-from lakeproof.erasures_first import erasures_first
+from lakeproof.erasures_first import signer_of
 from lakeproof.errors import ServerError
 from lakeproof.foundation import Foundation
 from lakeproof.postgres import Say
@@ -41,13 +41,8 @@ async def confirm_known_logs(foundation: Foundation, say: Say) -> None:
     """
     if not holds_keys(foundation.keys):
         return
-    installation = foundation.installation
     try:
-        signer = Signer(
-            installation.as_role(installation.roles.signer),
-            foundation.open_keys(),
-            before_confirming=erasures_first(foundation),
-        )
+        signer = signer_of(foundation, foundation.open_keys())
         await signer.sign_once()
     except (KeyDirectoryError, KeyUnavailableError) as error:
         say(f"the logs cannot be confirmed: {error}")

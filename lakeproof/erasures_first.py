@@ -20,8 +20,19 @@ from ledger.errors import LedgerError
 from ledger.events import PayloadErased
 from ledger.read import Connection, Log
 from ledger.signing.confirming import BeforeConfirming
+from ledger.signing.key_directory import KeyDirectory
+from ledger.signing.signer import Signer
 from projections.closed import forget
 from projections.errors import ProjectionError
+
+
+def signer_of(foundation: Foundation, keys: KeyDirectory) -> Signer:
+    """
+    Return a signer of this installation with the keys of its directory: none other is to be made.
+    """
+    installation = foundation.installation
+    dsn = installation.as_role(installation.roles.signer)
+    return Signer(dsn, keys, before_confirming=erasures_first(foundation))
 
 
 def erasures_first(foundation: Foundation) -> BeforeConfirming:

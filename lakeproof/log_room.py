@@ -37,7 +37,6 @@ from ledger.signing.desk import KeyDesk
 from ledger.signing.key_directory import NOTES_FILE
 from ledger.signing.key_history import KeyHistory
 from ledger.signing.rotation import KeyKeeper
-from ledger.signing.signer import Signer
 from ledger.witness.policy import Policy
 
 SYSTEM = "system"
@@ -204,7 +203,7 @@ class InstalledLogs:
             KeyDirectoryError: if no `lakeproof up` has made one yet, or it cannot be used.
             KeyUnavailableError: if an agent holds a key, and the settings name none.
         """
-        from lakeproof.erasures_first import erasures_first  # the whole system: only what confirms logs needs it
+        from lakeproof.erasures_first import signer_of  # the whole system: only what confirms logs needs it
 
         installation, settings = self.foundation.installation, self.foundation.settings
         system = await self.find_log(SYSTEM)
@@ -219,11 +218,7 @@ class InstalledLogs:
                 origin=system.origin,
                 directory=keys,
                 keeper=KeyKeeper(keys, origin=system.origin, append=append, clock=lambda: datetime.now(UTC)),
-                signer=Signer(
-                    installation.as_role(installation.roles.signer),
-                    keys,
-                    before_confirming=erasures_first(self.foundation),
-                ),
+                signer=signer_of(self.foundation, keys),
             )
 
     @asynccontextmanager

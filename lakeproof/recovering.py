@@ -17,7 +17,7 @@ from psycopg import AsyncConnection
 from gateway.catalogs.builtin import GUARDS as CATALOG_GUARDS
 from gateway.guard_replay import REPLAY_GUARDS, gateway_guards, subject_of
 from gateway.identity.key_rows import KEY_GUARDS
-from lakeproof.erasures_first import erasures_first, forgets
+from lakeproof.erasures_first import forgets, signer_of
 from lakeproof.foundation import Foundation
 from lakeproof.provision import create_tenant_log
 from lakeproof.sealing import open_checked_keys, sealer
@@ -29,7 +29,6 @@ from ledger.read import Connection, Log, find_log
 from ledger.recovering.desk import RecoveryDesk
 from ledger.recovering.replay import Replay, core_guards
 from ledger.sequence import Appended, Group, Stale
-from ledger.signing.signer import Signer
 from spark_detect.guard_replay import scan_guards
 from spark_detect.marks import GUARDS as SCAN_GUARDS
 
@@ -64,8 +63,7 @@ async def open_recovery_desk(foundation: Foundation, auditor: Connection) -> Asy
     """
     installation, settings = foundation.installation, foundation.settings
     keys = foundation.open_keys()
-    signer_dsn = installation.as_role(installation.roles.signer)
-    signer = Signer(signer_dsn, keys, before_confirming=erasures_first(foundation))
+    signer = signer_of(foundation, keys)
     appender_dsn = installation.as_role(installation.roles.appender)
     eraser_dsn = installation.as_role(installation.roles.eraser)
     async with await AsyncConnection.connect(eraser_dsn, autocommit=True) as eraser:

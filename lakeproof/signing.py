@@ -7,7 +7,7 @@ beside a home without a key is refused: signing on with another key would look, 
 
 from __future__ import annotations
 
-from lakeproof.erasures_first import erasures_first
+from lakeproof.erasures_first import signer_of
 from lakeproof.errors import ServerError
 from lakeproof.foundation import Foundation
 from lakeproof.services import Services
@@ -41,8 +41,7 @@ async def open_signer(services: Services) -> Signer:
         _make_first_key(foundation)
     keys = foundation.open_keys()
     _check_named(keys, foundation.settings.signer_agent_key)
-    dsn = foundation.installation.as_role(roles.signer)
-    return Signer(dsn, keys, before_confirming=erasures_first(foundation))
+    return signer_of(foundation, keys)
 
 
 def _make_first_key(foundation: Foundation) -> None:

@@ -30,10 +30,11 @@ from ledger.directory import LogDirectory
 from ledger.edge import frontier_of
 from ledger.erasing.erased_parts import ErasedParts
 from ledger.erasing.rerun import exported_erasures
+from ledger.exported_tree import exported_edge
 from ledger.note import VerifierKey
 from ledger.read import QUERIES, Connection, Log, read_head
 from ledger.recovering.replay import RecoveryError, Replay, Replayer, batches, read_groups
-from ledger.recovering.shared_history import exported_edge, first_difference
+from ledger.recovering.shared_history import first_difference
 from ledger.sequence import Head
 from ledger.signing.key_directory import KeyDirectory, SignedNote
 from ledger.verify.database import verify_database

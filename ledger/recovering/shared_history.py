@@ -8,11 +8,12 @@ was kept, and from there on an index means one entry here and another there.
 from __future__ import annotations
 
 from ledger.directory import LogDirectory, bundle_places
-from ledger.edge import edge_places, frontier_of
+from ledger.edge import frontier_of
 from ledger.errors import LedgerError
+from ledger.exported_tree import exported_edge
 from ledger.read import Connection, Log, read_head, read_leaves
 from ledger.stored_tree import read_frontier
-from ledger.tiles import TILE_WIDTH, Pending, pending_widths, tile_width
+from ledger.tiles import TILE_WIDTH, tile_width
 
 
 async def count_shared(auditor: Connection, log: Log, directory: LogDirectory, *, origin: str, size: int) -> int:
@@ -31,20 +32,6 @@ async def count_shared(auditor: Connection, log: Log, directory: LogDirectory, *
     if await read_frontier(auditor, log.log_id, common) == frontier_of(exported_edge(directory, size=common, of=size)):
         return common
     return await first_difference(auditor, log, directory, size=common, of=size)
-
-
-def exported_edge(directory: LogDirectory, *, size: int, of: int) -> Pending:
-    """
-    Return the edge that an exported tree had at `size`: each tile of it is the beginning of one that is there.
-
-    Raises:
-        UnreadableError, BrokenError: as `LogDirectory.read_tile`.
-    """
-    edge: list[tuple[bytes, ...]] = [()] * len(pending_widths(size))
-    for level, index, width in edge_places(size):
-        tile = directory.read_tile(level, index, tile_width(level=level, index=index, size=of))
-        edge[level] = tile.hashes[:width]
-    return tuple(edge)
 
 
 async def first_difference(auditor: Connection, log: Log, directory: LogDirectory, *, size: int, of: int) -> int:

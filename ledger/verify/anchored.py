@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ledger.anchoring import Anchoring, Pinned, anchors_of, check_anchors, judge_anchoring
 from ledger.directory import LogDirectory
-from ledger.edge import edge_places, frontier_of
+from ledger.edge import frontier_of
 from ledger.errors import LedgerError
-from ledger.tiles import pending_widths, tile_width
+from ledger.exported_tree import exported_edge
 from ledger.verify.rules import Report
 from ledger.verify.signer_keys import SystemExport, entries_of
 from ledger.verify.trusted import Trusted, every_key
@@ -53,9 +53,12 @@ def judge_directory(
             "vouches for"
         )
     anchors = anchors_of(entries_of(system.path, verified.size)).get(report.origin, ())
-    check_anchors(
-        anchors, origin=report.origin, size=report.size, root_at=lambda size: _root_at(path, size, of=report.size)
-    )
+    directory = LogDirectory(path)
+
+    def root_at(size: int) -> bytes:
+        return frontier_of(exported_edge(directory, size=size, of=report.size)).root()
+
+    check_anchors(anchors, origin=report.origin, size=report.size, root_at=root_at)
     note = LogDirectory(system.path).read_checkpoint()
     keys = every_key(system.trusted, verified.origin)
     judged = judge_anchoring(note, origin=report.origin, anchors=anchors, keys=keys, pinned=pinned, token=token)
@@ -67,13 +70,3 @@ def with_anchoring(report: Report, judged: Anchoring) -> Report:
     """Return a report that says what was judged."""
     by = (f"{judged.kind}, {judged.time:%Y-%m-%d %H:%M:%S} UTC", *judged.by) if judged.time else ()
     return replace(report, anchored_size=min(judged.size, report.size), anchored_by=by)
-
-
-def _root_at(path: Path, size: int, *, of: int) -> bytes:
-    """Return the root that the verified log of the size `of` had at `size`."""
-    directory = LogDirectory(path)
-    edge: list[tuple[bytes, ...]] = [()] * len(pending_widths(size))
-    for level, index, width in edge_places(size):
-        stored = directory.read_tile(level, index, tile_width(level=level, index=index, size=of))
-        edge[level] = stored.hashes[:width]
-    return frontier_of(tuple(edge)).root()
