@@ -25,6 +25,12 @@ CREATE: dict[str, Any] = {"name": "orders", "schema": SCHEMA}
 Append = Callable[[int, Group], Awaitable[Appended | Stale]]
 
 
+async def create_orders(http: httpx.AsyncClient) -> None:
+    """Make the namespace and the table."""
+    assert (await http.post(NAMESPACES, json={"namespace": ["sales"]})).status_code == 200
+    assert (await http.post(TABLES, json=CREATE)).status_code == 200
+
+
 def properties(requirements: Sequence[Mapping[str, Any]] = (), /, **texts: str) -> dict[str, Any]:
     """A commit that sets properties of a table."""
     return {"requirements": list(requirements), "updates": [{"action": "set-properties", "updates": texts}]}

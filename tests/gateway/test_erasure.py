@@ -25,7 +25,7 @@ from ledger.sequence import Group
 from projections.generations import rebuild
 from projections.runner import Runner
 from tests.gateway.copies import found, make_copies
-from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
+from tests.gateway.sales import ORDERS, TABLES, create_orders, properties
 from tests.gateway.story import tell
 from tests.servers.gateways import Gateway
 
@@ -37,8 +37,7 @@ OF_NOBODY = "a-word-that-nobody-erased"
 @pytest.fixture
 async def busy(gateway: Gateway) -> Gateway:
     """Ada has made a table, and written something into its properties."""
-    assert (await gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})).status_code == 200
-    assert (await gateway.http.post(TABLES, json=CREATE)).status_code == 200
+    await create_orders(gateway.http)
     assert (await gateway.http.post(ORDERS, json=properties(note=SECRET))).status_code == 200
     await project(gateway)
     return gateway

@@ -23,7 +23,7 @@ from projections.generations import rebuild
 from projections.projection import read_log_entries
 from projections.runner import Runner
 from tests.gateway.recovery_site import run, save, set_back
-from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
+from tests.gateway.sales import ORDERS, create_orders, properties
 from tests.servers.gateways import Gateway
 
 IDENTITY = "ada@acme.example"
@@ -32,8 +32,7 @@ IDENTITY = "ada@acme.example"
 @pytest.fixture
 async def busy(gateway: Gateway) -> Gateway:
     """Ada has made a table, and what the log says of it is signed."""
-    assert (await gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})).status_code == 200
-    assert (await gateway.http.post(TABLES, json=CREATE)).status_code == 200
+    await create_orders(gateway.http)
     await (await open_signer(gateway.services)).sign_once()
     return gateway
 

@@ -17,7 +17,7 @@ from ledger.erasing.sealing import Sealer
 from ledger.read import find_log
 from ledger.recovering.recover import Recovered, recover_log
 from tests.gateway.recovery_site import export, run, save, set_back
-from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
+from tests.gateway.sales import ORDERS, create_orders, properties
 from tests.gateway.story import tell
 from tests.servers.gateways import Gateway
 
@@ -40,8 +40,7 @@ async def erased_since(gateway: Gateway, directory: Path, *erasures: str) -> Pat
     Returns an export of the log as it was then, in which the parts lie that an older one had disclosed.
     """
     services = gateway.services
-    assert (await gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})).status_code == 200
-    assert (await gateway.http.post(TABLES, json=CREATE)).status_code == 200
+    await create_orders(gateway.http)
     save(services.foundation.admin_dsn)
     assert (await gateway.http.post(ORDERS, json=properties(note="a"))).status_code == 200
     path = await export(services, gateway.acme.origin, directory / "export")

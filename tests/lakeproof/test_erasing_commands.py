@@ -15,7 +15,7 @@ from lakeproof.log_room import InstalledLogs
 from lakeproof.signing import open_signer
 from ledger.commands.app import ledger_app
 from ledger.event import SYSTEM_ACTOR
-from tests.gateway.sales import CREATE, NAMESPACES, TABLES
+from tests.gateway.sales import create_orders
 from tests.gateway.story import tell
 from tests.servers.gateways import Gateway
 
@@ -25,8 +25,7 @@ IDENTITY = "ada@acme.example"
 @pytest.fixture
 async def busy(gateway: Gateway) -> Gateway:
     """Ada has made a table, and what the log says of it is signed."""
-    assert (await gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})).status_code == 200
-    assert (await gateway.http.post(TABLES, json=CREATE)).status_code == 200
+    await create_orders(gateway.http)
     await (await open_signer(gateway.services)).sign_once()
     return gateway
 

@@ -16,7 +16,7 @@ from ledger.event import SYSTEM_ACTOR
 from ledger.events import PayloadErased
 from ledger.recovering.shared_history import count_shared
 from tests.gateway.recovery_site import run, save, set_back
-from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
+from tests.gateway.sales import ORDERS, TABLES, create_orders, properties
 from tests.gateway.story import tell
 from tests.servers.gateways import Gateway
 
@@ -26,8 +26,7 @@ IDENTITY = "ada@acme.example"
 @pytest.fixture
 async def busy(gateway: Gateway, tmp_path: Path) -> Gateway:
     """Ada has made a table; then all of it was backed up: the database, the signer's notes and the keys of people."""
-    assert (await gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})).status_code == 200
-    assert (await gateway.http.post(TABLES, json=CREATE)).status_code == 200
+    await create_orders(gateway.http)
     await sign(gateway)
     save(gateway.services.foundation.admin_dsn)
     await asyncio.to_thread(shutil.copytree, gateway.services.foundation.keys, tmp_path / "keys")

@@ -9,15 +9,14 @@ import psycopg
 import pytest
 
 from tests.gateway.recovery_site import export, guarded_rows, run, save, set_back
-from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
+from tests.gateway.sales import ORDERS, create_orders, properties
 from tests.servers.gateways import Gateway
 
 
 @pytest.fixture
 async def exported(gateway: Gateway, tmp_path: Path) -> Path:
     """An export with the parts of what was done before and after a backup of the database."""
-    assert (await gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})).status_code == 200
-    assert (await gateway.http.post(TABLES, json=CREATE)).status_code == 200
+    await create_orders(gateway.http)
     save(gateway.services.foundation.admin_dsn)
     assert (await gateway.http.post(ORDERS, json=properties(note="a"))).status_code == 200
     return await export(gateway.services, gateway.acme.origin, tmp_path / "export")

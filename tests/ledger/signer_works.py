@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation
-from ledger.append import Appender
+from lakeproof.provision import Installation, create_tenant_log
+from ledger.append import CORE_GUARDS, Appender
+from ledger.guards import GuardRegistry
 from ledger.note import VerifierKey, open_note
 from ledger.read import read_entries, read_head
 from ledger.sequence import Appended, Group, Stale
 from ledger.signing.key_directory import KeyDirectory, open_key_directory
 from ledger.signing.key_history import KeyHistory, follow_keys
 from ledger.signing.key_ring import KeyLife
+from ledger.signing.keys import FileKey, read_seed
 from ledger.signing.rotation import KeyKeeper
 from ledger.signing.signer import Signed, Signer
-from tests.ledger.appending import NOON, group
+from tests.ledger.appending import NOON, appender_dsn, group
 from tests.ledger.logs import TENANT
+from tests.ledger.rooms import Rooms, make_rooms
 
 
 class Works:
@@ -63,6 +69,35 @@ class Works:
 
     def lives(self) -> list[KeyLife]:
         return [record.life for record in self.open().keys.ring.records]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorksSite:
+    """A signer at work, and the rooms in which its logs are exported, proven and verified."""
+
+    works: Works
+    rooms: Rooms
+    directory: Path
+    database: str
+
+    def first_key(self) -> FileKey:
+        """Return the key that the directory was made with."""
+        return FileKey.from_seed(read_seed(self.works.path / "signing-key"))
+
+
+AnySite = TypeVar("AnySite", bound=WorksSite)
+
+
+@asynccontextmanager
+async def open_site(
+    kind: type[AnySite], database: str, installation: Installation, directory: Path
+) -> AsyncIterator[AnySite]:
+    """Yield a site of that kind, with a tenant's log beside the system log."""
+    log_id = create_tenant_log(database, installation, TENANT)
+    rooms = make_rooms(database, installation, directory)
+    async with Appender(appender_dsn(installation), GuardRegistry(CORE_GUARDS)) as appender:
+        works = Works(installation, appender, log_id, rooms.foundation.keys)
+        yield kind(works=works, rooms=rooms, directory=directory, database=database)
 
 
 def signed_by(note: bytes, keys: KeyDirectory, origin: str) -> list[str]:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import Installation, create_tenant_log
-from lakeproof.server_files import SOCKET_NAME
 from ledger.append import APPEND_MANY_MAX, Appender
 from ledger.errors import GroupMismatchError, LimitExceededError, LogUnavailableError, OutcomeUnknownError
 from ledger.guards import GuardRegistry
@@ -32,15 +27,6 @@ STEPS = (b"BEGIN", b"SKIP LOCKED", b"group_id = ANY", b"INSERT INTO ledger.entri
 @pytest.fixture
 def log_id(database: str, installation: Installation) -> int:
     return create_tenant_log(database, installation, uuid4())
-
-
-@pytest.fixture
-async def proxy(
-    postgres_server: EmbeddedServer, short_directory: Callable[[], AbstractContextManager[Path]]
-) -> AsyncIterator[CuttingProxy]:
-    with short_directory() as directory:
-        async with CuttingProxy(directory, postgres_server.files.run / SOCKET_NAME) as proxy:
-            yield proxy
 
 
 def in_small_batches(installation: Installation, proxy: CuttingProxy | None = None) -> Appender:

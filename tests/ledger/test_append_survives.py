@@ -6,17 +6,13 @@ append any more. And what a stalled server or a stalled process keeps from nobod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
 import pytest
 
-from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import Installation, create_tenant_log
-from lakeproof.server_files import SOCKET_NAME
 from ledger.append import CORE_GUARDS, Appender
 from ledger.erasing.sealing import KEY_WAIT_S, Sealer, StoredPart, SubjectKeysError
 from ledger.errors import GuardError, LedgerError, LogUnavailableError
@@ -33,15 +29,6 @@ BATCH = 4
 @pytest.fixture
 def log_id(database: str, installation: Installation) -> int:
     return create_tenant_log(database, installation, uuid4())
-
-
-@pytest.fixture
-async def proxy(
-    postgres_server: EmbeddedServer, short_directory: Callable[[], AbstractContextManager[Path]]
-) -> AsyncIterator[CuttingProxy]:
-    with short_directory() as directory:
-        async with CuttingProxy(directory, postgres_server.files.run / SOCKET_NAME) as proxy:
-            yield proxy
 
 
 # One group that breaks what handles it

@@ -34,7 +34,7 @@ from ledger.read import read_head
 from ledger.sequence import Appended, Group, Stale
 from ledger.signing.key_directory import create_key_directory
 from ledger.signing.signer import Signer
-from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
+from tests.gateway.sales import ORDERS, create_orders, properties
 from tests.ledger.evidence_logs import TABLE, evidence, story_directory
 from tests.ledger.logs import KEY, noise
 from tests.ledger.rooms import Rooms
@@ -186,8 +186,7 @@ async def opened(gateway: Gateway) -> AsyncIterator[LogRoom]:
 
 async def committed(gateway: Gateway) -> int:
     """Let a real client create a table and commit to it; return the index of the last decision."""
-    assert (await gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})).status_code == 200
-    assert (await gateway.http.post(TABLES, json=CREATE)).status_code == 200
+    await create_orders(gateway.http)
     assert (await gateway.http.post(ORDERS, json=properties(owner="ada"))).status_code == 200
     async with gateway.services.house.database.as_role(gateway.services.foundation.installation.roles.auditor) as c:
         return (await read_head(c, gateway.acme.log_id)).size - 2

@@ -13,11 +13,9 @@ import pytest
 import pytest_asyncio
 from typer.testing import Result
 
-from lakeproof.provision import Installation, create_tenant_log
-from ledger.append import CORE_GUARDS, Appender
+from lakeproof.provision import Installation
 from ledger.checkpoint import open_checkpoint
 from ledger.errors import BrokenError
-from ledger.guards import GuardRegistry
 from ledger.note import Signature, VerifierKey, format_note, open_note, parse_note
 from ledger.signature import cosigned_at
 from ledger.signing.key_directory import NOTES_FILE, KeyDirectoryError
@@ -27,10 +25,8 @@ from ledger.signing.rotation import new_file_key
 from ledger.signing.signer import Signer
 from ledger.witness.request import AddCheckpoint, format_request
 from ledger.witness.store import RealDisk, WitnessStore
-from tests.ledger.appending import appender_dsn
-from tests.ledger.logs import TENANT, change
-from tests.ledger.rooms import Rooms, make_rooms
-from tests.ledger.signer_works import Works
+from tests.ledger.logs import change
+from tests.ledger.signer_works import WorksSite, open_site
 from tests.ledger.standalone import standalone
 from tests.ledger.witnesses import make_witness, opened
 from tests.servers.c2sp_program import run_c2sp
@@ -41,13 +37,8 @@ NOTE_SIZE_BYTES_MAX = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class Site(WorksSite):
     """A signer at work, and the rooms in which its logs are verified."""
-
-    works: Works
-    rooms: Rooms
-    directory: Path
-    database: str
 
     @property
     def ed25519(self) -> VerifierKey:
@@ -89,11 +80,8 @@ class Site:
 
 @pytest_asyncio.fixture
 async def site(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Site]:
-    log_id = create_tenant_log(database, installation, TENANT)
-    rooms = make_rooms(database, installation, tmp_path)
-    async with Appender(appender_dsn(installation), GuardRegistry(CORE_GUARDS)) as appender:
-        works = Works(installation, appender, log_id, rooms.foundation.keys)
-        yield Site(works=works, rooms=rooms, directory=tmp_path, database=database)
+    async with open_site(Site, database, installation, tmp_path) as site:
+        yield site
 
 
 def without(note: bytes, key: VerifierKey) -> bytes:

@@ -11,44 +11,37 @@ import pytest
 import pytest_asyncio
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Installation
 from ledger.anchoring.anchor_log import anchor_logs
 from ledger.anchoring.published import store_cosignatures, store_stamp
 from ledger.anchoring.timestamp import Stamp
-from ledger.append import CORE_GUARDS, Appender
 from ledger.checkpoint import Checkpoint, format_checkpoint, open_checkpoint
 from ledger.directory import LogDirectory, log_files
 from ledger.errors import BrokenError, Fault
-from ledger.guards import GuardRegistry
 from ledger.note import VerifierKey, format_note, parse_note, sign_note
 from ledger.proof import check_proof
 from ledger.read import read_head
 from ledger.receipts import Receipts
 from ledger.sequence import Appended, Group, Stale
 from ledger.signature import ED25519_COSIGNATURE
-from ledger.signing.keys import FileKey, NoteSigner, read_seed
+from ledger.signing.keys import NoteSigner
 from ledger.signing.rotation import new_file_key
 from ledger.signing.signer import Signed
 from ledger.witness.cosignature import Cosigner
 from ledger.witness.policy import Policy
-from tests.ledger.appending import NOON, appender_dsn, group
+from tests.ledger.appending import NOON, group
 from tests.ledger.cut_off import cut_off
-from tests.ledger.logs import TENANT, change
-from tests.ledger.rooms import Rooms, make_rooms
-from tests.ledger.signer_works import Works
+from tests.ledger.logs import change
+from tests.ledger.rooms import Rooms
+from tests.ledger.signer_works import WorksSite, open_site
 
 WITNESS = Cosigner.from_seed(ED25519_COSIGNATURE, name="w.example", seed=b"1" * 32)
 STAGES = ("before", "overlapping", "retired")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class Site(WorksSite):
     """A signer at work, the rooms of those who export and prove, and a policy that asks for one witness."""
-
-    works: Works
-    rooms: Rooms
-    directory: Path
-    database: str
 
     @property
     def policy(self) -> Path:
@@ -102,17 +95,10 @@ class Site:
         await self.sign_system()
         yield STAGES[2]
 
-    def first_key(self) -> FileKey:
-        return FileKey.from_seed(read_seed(self.works.path / "signing-key"))
-
 
 @pytest_asyncio.fixture
 async def site(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Site]:
-    log_id = create_tenant_log(database, installation, TENANT)
-    rooms = make_rooms(database, installation, tmp_path)
-    async with Appender(appender_dsn(installation), GuardRegistry(CORE_GUARDS)) as appender:
-        works = Works(installation, appender, log_id, rooms.foundation.keys)
-        site = Site(works=works, rooms=rooms, directory=tmp_path, database=database)
+    async with open_site(Site, database, installation, tmp_path) as site:
         site.policy.write_text(f"witness w {WITNESS.verifier_key.format()}\nquorum w\n")
         yield site
 

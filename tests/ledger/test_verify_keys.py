@@ -10,28 +10,20 @@ from pathlib import Path
 
 import pytest_asyncio
 
-from lakeproof.provision import Installation, create_tenant_log
-from ledger.append import CORE_GUARDS, Appender
+from lakeproof.provision import Installation
 from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.guards import GuardRegistry
 from ledger.note import VerifierKey, sign_note
 from ledger.read import read_head
-from ledger.signing.keys import FileKey, NoteSigner, read_seed
+from ledger.signing.keys import FileKey, NoteSigner
 from ledger.signing.rotation import new_file_key
-from tests.ledger.appending import appender_dsn, group
-from tests.ledger.logs import TENANT, change, head_of, put, rows_of
-from tests.ledger.rooms import Rooms, make_rooms
-from tests.ledger.signer_works import Works
+from tests.ledger.appending import group
+from tests.ledger.logs import change, head_of, put, rows_of
+from tests.ledger.signer_works import WorksSite, open_site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class Site(WorksSite):
     """A signer at work, and the rooms in which its logs are verified."""
-
-    works: Works
-    rooms: Rooms
-    directory: Path
-    database: str
 
     async def run(self, *arguments: object) -> int:
         """Run `lakeproof ledger` with these arguments, and return its exit code; what it says is JSON."""
@@ -69,15 +61,8 @@ class Site:
 
 @pytest_asyncio.fixture
 async def site(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Site]:
-    log_id = create_tenant_log(database, installation, TENANT)
-    rooms = make_rooms(database, installation, tmp_path)
-    async with Appender(appender_dsn(installation), GuardRegistry(CORE_GUARDS)) as appender:
-        works = Works(installation, appender, log_id, rooms.foundation.keys)
-        yield Site(works=works, rooms=rooms, directory=tmp_path, database=database)
-
-
-def first_key(site: Site) -> FileKey:
-    return FileKey.from_seed(read_seed(site.works.path / "signing-key"))
+    async with open_site(Site, database, installation, tmp_path) as site:
+        yield site
 
 
 async def test_honest_checkpoints_verify_before_during_and_after_a_change_of_keys(site: Site) -> None:
@@ -111,7 +96,7 @@ async def test_honest_checkpoints_verify_before_during_and_after_a_change_of_key
 
 async def test_a_newer_checkpoint_that_the_retired_key_has_signed_is_refused(site: Site) -> None:
     works = site.works
-    stolen = first_key(site)
+    stolen = site.first_key()
     pinned = ["--key", works.open().first_verifier_key(works.origin).format()]
     await works.grow()
     await works.keeper().rotate(new_file_key)
@@ -133,7 +118,7 @@ async def test_a_newer_checkpoint_that_the_retired_key_has_signed_is_refused(sit
 
 async def test_a_log_that_the_retired_key_has_signed_anew_up_to_its_end_is_refused(site: Site) -> None:
     works = site.works
-    stolen = first_key(site)
+    stolen = site.first_key()
     pinned = ["--key", works.open().first_verifier_key(works.origin).format()]
     await works.grow()
     await works.keeper().rotate(new_file_key)
