@@ -109,7 +109,11 @@ class Stale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Nothing was appended: the id is taken by other content, or a guard is unknown or failed."""
+    """
+    Nothing was appended, because of `error`: other content under the id, a guard that failed, a deadline, a stop.
+
+    Only if `error` is an `OutcomeUnknownError` is that not known: no answer to COMMIT arrived.
+    """
 
     error: LedgerError
 
