@@ -1,10 +1,11 @@
 -- name: ensure_leases
--- Every handler has a lease for every tenant's log; the system log is of no tenant.
+-- Every handler has a lease for every tenant's log; the system log is of no tenant. What is missing is looked for here and
+-- below apart: a log that is made between the two statements has a cursor at first, and its lease the next time.
 INSERT INTO streams.leases (duty, log_id)
 SELECT 'handler:' || h.handler, g.log_id
 FROM unnest(%(handlers)s::text[]) AS h (handler) CROSS JOIN ledger.logs AS g
 WHERE g.tenant IS NOT NULL
-    AND NOT EXISTS (SELECT FROM streams.cursors AS c WHERE c.handler = h.handler AND c.log_id = g.log_id)
+    AND NOT EXISTS (SELECT FROM streams.leases AS l WHERE l.duty = 'handler:' || h.handler AND l.log_id = g.log_id)
 ON CONFLICT DO NOTHING
 
 -- name: ensure_cursors

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import AsyncConnection
 
 from ledger.errors import BrokenError, Fault, FormatError
 from streams.connections import Connection
@@ -70,6 +71,22 @@ async def test_a_running_runner_looks_for_itself_when_no_doorbell_rings(world: W
         await until(lambda: world.has_row("SELECT FROM streams.cursors WHERE handled = 3"))
         # What nobody is to handle is passed over, too: the last answer is no question.
         await until(lambda: world.has_row("SELECT FROM streams.cursors WHERE next_index = 9"))
+    await check_answers(world, log)
+
+
+async def test_a_log_that_is_made_while_cursors_are_entered_is_handled(world: World) -> None:
+    await world.new_log()
+    runner = world.runner(Answering(), poll_s=0.02)
+    async with await AsyncConnection.connect(world.database) as holding:
+        await holding.execute("LOCK TABLE streams.cursors IN SHARE MODE")
+        async with running(runner):
+            # It has entered the leases of the logs that it saw, and waits before it looks for cursors.
+            waiting = "SELECT FROM pg_locks WHERE NOT granted AND relation = 'streams.cursors'::regclass"
+            await until(lambda: world.has_row(waiting))
+            log = await world.new_log()
+            await world.ask(log, 1)
+            await holding.rollback()
+            await until(lambda: world.has_row("SELECT FROM streams.cursors WHERE handled = 1"))
     await check_answers(world, log)
 
 
