@@ -1,9 +1,11 @@
 """
 The verifier's own code is needed: a change to it makes a test fail.
 
-Claim: of all mutants that cosmic-ray's operators make of the verifier (annotations aside, which nothing runs, and the
-`*` of signatures, which the operators take for a product), the tests kill 95 % or more, and of each that survives it is
-said why (`mutation_survivors.py`).
+Claim: of the mutants that cosmic-ray's operators make of the verifier (annotations aside, which nothing runs, and the
+`*` of signatures, which the operators take for a product), the tests kill 95 % or more of those that are not equivalent
+to the original: that is a mutation score (Jia and Harman, "An Analysis and Survey of the Development of Mutation
+Testing", 2011, section 2). Of each that survives it is said why, and whether it is equivalent
+(`mutation_survivors.py`); the percentage of all, equivalent ones included, stands beside it.
 
 Mutants are made and tested in copies of the tree, in a temporary folder; two at once. A mutant that survives the fast
 tests of its module meets the slower ones. What is done is kept in `--progress` by the content of the module, so that a
@@ -36,7 +38,7 @@ from warnings import catch_warnings
 
 from bench.measuring import PROJECT, circumstances, options, publish
 from bench.mutation_modules import MODULES, Stages
-from bench.mutation_survivors import explain
+from bench.mutation_survivors import Explanation, explain
 from bench.mutation_worker import KILLED, SURVIVED, TIMEOUT
 
 COPIED: Final = (
@@ -186,11 +188,12 @@ def campaign(
         every = list(mutants_of(path))
         chosen = every if sample is None else Random(path).sample(every, min(sample, len(every)))  # noqa: S311
         source = (PROJECT / path).read_text(encoding="utf-8")
-        # Those that survived are tried again: the tests may have been changed since.
+        # Those that survived are tried again, since the tests may have been changed, unless it is said why they do.
         left = [
             (mutant, text)
             for mutant, text in chosen
-            if done.get(mutant.key(source), {}).get("outcome", SURVIVED) == SURVIVED
+            if (before := done.get(mutant.key(source))) is None
+            or (before["outcome"] == SURVIVED and _explain(before) is None)
         ]
         if left:
             bench = benches.get()
@@ -229,23 +232,26 @@ def summary(modules: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         by_module[path] = {
             "mutants": len(results),
             **counts,
-            "score_percent": _percent(counts[KILLED] + counts[TIMEOUT], len(results)),
+            "killed_percent": _percent(counts[KILLED] + counts[TIMEOUT], len(results)),
         }
         for one in results:
             if one["outcome"] == SURVIVED:
-                reason = explain(path=path, operator=one["operator"], line=one["before"], after=one["after"])
-                place = f"{path}:{one['line']}"
+                why = _explain(one)
                 survivors.append(
-                    {"at": place, "operator": one["operator"], "before": one["before"], "after": one["after"],
-                     "explanation": reason}
+                    {"at": f"{path}:{one['line']}", "operator": one["operator"], "before": one["before"],
+                     "after": one["after"], "is_equivalent": why is not None and why.is_equivalent,
+                     "explanation": why and why.reason}
                 )  # fmt: skip
     mutants = sum(one["mutants"] for one in by_module.values())
     killed = mutants - len(survivors)
+    equivalent = sum(one["is_equivalent"] for one in survivors)
     unexplained = [one for one in survivors if one["explanation"] is None]
     return {
         "mutants": mutants,
         "killed": killed,
-        "score_percent": _percent(killed, mutants),
+        "killed_percent_of_all": _percent(killed, mutants),
+        "equivalent": equivalent,
+        "score_percent": _percent(killed, mutants - equivalent),
         "survivors_explained": len(survivors) - len(unexplained),
         "survivors_unexplained": len(unexplained),
         "modules": by_module,
@@ -253,12 +259,16 @@ def summary(modules: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     }
 
 
+def _explain(result: dict[str, Any]) -> Explanation | None:
+    return explain(path=result["path"], operator=result["operator"], line=result["before"], after=result["after"])
+
+
 def _percent(part: int, whole: int) -> float:
     return round(100 * part / whole, 2) if whole else 100.0
 
 
 def main() -> None:
-    """Run the campaign; ends with 1 if less than 95 % of the mutants are killed, or a survivor is not explained."""
+    """Run the campaign; ends with 1 if the score is below 95 %, or a survivor is not explained."""
     parser = options("mutation", __doc__)
     parser.add_argument("--module", nargs="+", choices=tuple(MODULES), default=tuple(MODULES), metavar="PATH")
     parser.add_argument("--sample", type=int, help="so many random mutants of each module, not all")

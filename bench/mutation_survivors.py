@@ -1,5 +1,5 @@
 """
-Why a mutant that no test has killed is none that a test could kill, or one that says nothing about the verifier.
+Why a mutant that no test has killed is equivalent, so that no test could kill it, or says nothing about the verifier.
 
 Each explanation is of lines that match, in files that match: it is read again whenever such a mutant survives.
 """
@@ -13,13 +13,18 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why mutants by these operators, of lines like these that became lines like those, survive."""
+    """
+    Why mutants by these operators, of lines like these that became lines like those, survive.
+
+    `is_equivalent`: whatever is given to the module, the mutant and the original say the same.
+    """
 
     files: str = ".*"
     operators: str = ".*"
     lines: str
     became: str = ""
     reason: str
+    is_equivalent: bool = True
 
     def fits(self, *, path: str, operator: str, line: str, after: str) -> bool:
         """Tell whether this is the explanation of a mutant: `line` is the line as it was, `after` as it is."""
@@ -40,11 +45,13 @@ EXPLANATIONS: Final = (
         lines=r"^(?!if |elif |while |return |assert ).*\b((expected|found|where)\s*=|raise \w+Error\()",
         operators="Binary|Number|Replace(Or|And)|AddNot",
         reason="only the text of an error: tests hold the class of the fault and the index, not its words",
+        is_equivalent=False,
     ),
     Explanation(
         lines=r"^(expected|found) = .* if .* else ",
         operators="Comparison",
         reason="only the text of an error: tests hold the class of the fault and the index, not its words",
+        is_equivalent=False,
     ),
     Explanation(
         operators="_(Eq_Is|NotEq_IsNot)$",
@@ -52,7 +59,11 @@ EXPLANATIONS: Final = (
         became=r"is (not )?NO_CONTROL",
         reason="CPython has one object for each integer from -5 to 256",
     ),
-    Explanation(lines=r"reversed\(sorted|_TOLD_ENTRIES|_CHECKPOINTS_AHEAD|_PAGE\b", reason="how often, not what"),
+    Explanation(
+        lines=r"reversed\(sorted|_TOLD_ENTRIES|_CHECKPOINTS_AHEAD|_PAGE\b",
+        reason="how often, not what",
+        is_equivalent=False,
+    ),
     Explanation(
         files="ledger/merkle.py",
         operators="(_Eq_LtE|_NotEq_Gt|_Gt_NotEq|_LtE_Eq)$",
@@ -126,7 +137,7 @@ EXPLANATIONS: Final = (
         became=r"^is_rooted = end \| first < TILE_WIDTH",
         reason="a tile that is not complete is not stored, and so has no root beside it",
     ),
-    Explanation(lines=r"\.load_fast_path\(", reason="how fast, not what"),
+    Explanation(lines=r"\.load_fast_path\(", reason="how fast, not what", is_equivalent=False),
     Explanation(
         files="ledger/verify/group_ids.py",
         lines=r"^if len\(self\) <= _FEW|^twice = ordered",
@@ -138,6 +149,7 @@ EXPLANATIONS: Final = (
         lines=r"^_SAMPLE_PLACES",
         became=r"^_SAMPLE_PLACES.*\(6, 506\)\]$",
         reason="which lengths are tried before OpenSSL is relied on: others near the ends of blocks would do as well",
+        is_equivalent=False,
     ),
     Explanation(
         files="ledger/verify/kernel.py",
@@ -147,7 +159,7 @@ EXPLANATIONS: Final = (
     ),
     Explanation(files="ledger/verify/fast.py", lines=r"^_FAMILY_BYTES", became=r"= [2-9] \+ ", reason="room to spare"),
     Explanation(files="ledger/verify/fast.py", lines=r"= np\.zeros\(16 \* \(TILE_WIDTH \+ 1\)", reason="room to spare"),
-    Explanation(lines=r"^_STATE_BYTES_MAX", reason="a bound far above what is ever written"),
+    Explanation(lines=r"^_STATE_BYTES_MAX", reason="a bound far above what is ever written", is_equivalent=False),
     Explanation(
         lines=r"ENTRY_SIZE_BYTES_MAX|PROOF_SIZE_BYTES_MAX|HASHES_MAX \+ 3",
         reason="a limit checked once more behind a parser that holds it too",
@@ -156,9 +168,7 @@ EXPLANATIONS: Final = (
 """In order; the first that fits counts."""
 
 
-def explain(*, path: str, operator: str, line: str, after: str) -> str | None:
+def explain(*, path: str, operator: str, line: str, after: str) -> Explanation | None:
     """Return why such a mutant survives, or None if nobody has said so."""
-    return next(
-        (one.reason for one in EXPLANATIONS if one.fits(path=path, operator=operator, line=line, after=after)),
-        None,
-    )
+    fitting = (one for one in EXPLANATIONS if one.fits(path=path, operator=operator, line=line, after=after))
+    return next(fitting, None)

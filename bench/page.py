@@ -115,7 +115,8 @@ def mutation(found: Found) -> Iterator[str]:
     sample = found["sample_of_each_module"]
     of = f" (a random sample of {sample} of each of {len(found['modules'])} modules)" if sample else ""
     yield f"{found['killed']:,} of {found['mutants']:,} mutants of the verifier{of} are killed by the tests,"
-    yield f"{found['score_percent']} %; of the others {found['survivors_explained']} are explained,"
+    yield f"{found['killed_percent_of_all']} %. {found['equivalent']} are equivalent to the original; of those that are"
+    yield f"not, {found['score_percent']} % are killed. Of the survivors {found['survivors_explained']} are explained,"
     yield f"{found['survivors_unexplained']} are not."
 
 

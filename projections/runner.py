@@ -22,6 +22,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from ledger.erasing.sealing import PLAIN, Opener
+from ledger.outage import Outage, is_misuse
 from ledger.read import Log
 from ledger.waiting import Bell, back_off_s, first_of
 from projections import cursors
@@ -69,10 +70,15 @@ class Runner:
         """
         Keep all projections up to date until `stop` is set; a batch that has begun is finished.
 
+        What the database refuses for want of a right, a table or a primary server is said, and asked for again
+        (`ledger.outage`).
+
         Raises:
             FormatError, BrokenError: if a log is corrupt.
+            psycopg.Error: if a statement is wrong in itself.
         """
         failures = 0
+        outage = Outage("projections", _log)
         while not stop.is_set():
             try:
                 async with connect(self._dsn) as connection:
@@ -81,10 +87,14 @@ class Runner:
                             wake.clear()  # before looking: what is appended from here on rings again
                         applied = await self._round(connection, stop)
                         failures = 0
+                        outage.is_over()
                         if not applied:
                             await first_of(stop, wake, timeout_s=self._poll_s)
-            except psycopg.OperationalError:
+            except psycopg.Error as error:
+                if is_misuse(error):
+                    raise
                 # The transaction is undone as a whole: the next connection begins where the cursor stands.
+                outage.goes_on(error)
                 await first_of(stop, None, timeout_s=back_off_s(failures))
                 failures += 1
 

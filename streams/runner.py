@@ -21,6 +21,7 @@ from typing import Final
 
 import psycopg
 
+from ledger.outage import Outage, is_misuse
 from ledger.waiting import Bell, back_off_s, first_of
 from streams import cursors, dead_letters, leases, outbox
 from streams.connections import (
@@ -89,6 +90,7 @@ class Runner:
         self._handle_timeout_s = handle_timeout_s
         self._on_turn = on_turn
         self._on_outbox = on_outbox
+        self._outage = Outage("streams", _log)
 
     @property
     def handlers(self) -> Sequence[Handler]:
@@ -99,8 +101,12 @@ class Runner:
         """
         Handle what comes until `stop` is set; batches that have begun are finished.
 
+        What the database refuses for want of a right, a table or a primary server is said, and asked for again
+        (`ledger.outage`).
+
         Raises:
             FormatError, BrokenError: if a log is corrupt.
+            psycopg.Error: if a statement is wrong in itself.
         """
         bells = [asyncio.Event() for _ in range(self._workers)]
         async with asyncio.TaskGroup() as tasks:
@@ -145,11 +151,13 @@ class Runner:
             try:
                 async with self._session() as session:
                     await self._take_turns(session, stop, wake)
-            except psycopg.OperationalError as error:
+            except psycopg.Error as error:
+                if is_misuse(error):
+                    raise
                 # What was begun is undone as a whole; its lease runs out, or is taken back by its next holder.
-                _log.info("the streams have lost the database and try again: %s", error)
+                failures = failures + 1 if self._outage.trouble else 0
+                self._outage.goes_on(error)
                 await first_of(stop, None, timeout_s=back_off_s(failures))
-                failures += 1
 
     async def _take_turns(self, session: _Session, stop: asyncio.Event, wake: asyncio.Event) -> None:
         clock = asyncio.get_running_loop().time
@@ -159,6 +167,7 @@ class Runner:
             if clock() >= tended_s + self._poll_s:
                 await cursors.tend(session.storing, self.handlers)
                 tended_s = clock()
+                self._outage.is_over()
             if await self._turn(session):
                 continue
             await first_of(stop, None, timeout_s=min(PAUSE_S, self._poll_s))

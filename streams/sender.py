@@ -17,6 +17,7 @@ from typing import Final, Protocol
 import psycopg
 
 from ledger.errors import GroupMismatchError, LedgerError
+from ledger.outage import Outage, is_misuse
 from ledger.sequence import Group
 from ledger.waiting import Bell, back_off_s, first_of
 from streams import dead_letters, leases, outbox
@@ -75,10 +76,11 @@ class Sender:
 
     async def run(self, stop: asyncio.Event, wake: Bell | None = None) -> None:
         """
-        Send what comes until `stop` is set; messages that are on their way are waited for.
+        Send what comes until `stop` is set; messages that are on their way are waited for, and so is the database.
 
         Raises:
             BrokenError: if a log is corrupt.
+            psycopg.Error: if a statement is wrong in itself.
         """
         bells = [asyncio.Event() for _ in self._sinks]
         async with asyncio.TaskGroup() as tasks:
@@ -104,19 +106,24 @@ class Sender:
 
     async def _work(self, sink: Sink, stop: asyncio.Event, wake: asyncio.Event) -> None:
         failures = 0
+        outage = Outage(f"outbox to {sink.name}", _log)
         while not stop.is_set():
             try:
                 async with connect_storing(self._dsn) as connection:
                     while not stop.is_set():
                         wake.clear()  # before looking: what is put there from here on rings again
-                        if await self._turn(connection, sink):
+                        is_busy = await self._turn(connection, sink)
+                        outage.is_over()
+                        if is_busy:
                             continue
                         await first_of(stop, None, timeout_s=min(PAUSE_S, self._poll_s))
                         await first_of(stop, wake, timeout_s=self._poll_s)
-            except psycopg.OperationalError as error:
-                _log.info("the sender has lost the database and tries again: %s", error)
+            except psycopg.Error as error:
+                if is_misuse(error):
+                    raise
+                failures = failures + 1 if outage.trouble else 0
+                outage.goes_on(error)
                 await first_of(stop, None, timeout_s=back_off_s(failures))
-                failures += 1
 
     async def _turn(self, connection: Connection, sink: Sink) -> bool:
         """Send some messages of the log that has waited longest; return False if none was due."""
