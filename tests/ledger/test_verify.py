@@ -492,6 +492,13 @@ def test_a_signed_break_of_the_chain_is_found(tmp_path: Path, rows: list[Row]) -
     assert (error.fault, error.index) == (Fault.CHAIN, at)
 
 
+def test_a_signed_break_at_the_only_entry_of_the_last_bundle_is_named_with_its_bundle(tmp_path: Path) -> None:
+    *before, last = plain_rows(257)
+    entry = last.entry.replace(before[-1].leaf.hex().encode(), b"1" * 64)
+    error = resigned(tmp_path, [*(row.entry for row in before), entry])
+    assert (error.fault, error.index, error.where) == (Fault.CHAIN, 256, bundle_path(1, 1))
+
+
 def test_a_signed_fall_of_time_is_found(tmp_path: Path, rows: list[Row]) -> None:
     at = boundary(rows, 30)
     past = replace(head_of(rows[:at]), recorded_at=START - timedelta(days=1))

@@ -279,6 +279,18 @@ def rewritten(rows: Sequence[Row], at: int, log: Log) -> list[Row]:
 
 
 @pytest.mark.usefixtures("grown")
+async def test_a_second_row_of_one_index_is_found_there(
+    connection: Connection, database: str, log: Log, keys: KeyDirectory, rows: list[Row]
+) -> None:
+    with psycopg.connect(database) as owner:
+        owner.execute("ALTER TABLE ledger.entries DROP CONSTRAINT entries_pkey CASCADE")
+    for index in (next(row.index for row in rows[at:] if row.group_id is None) for at in (1_290, 300)):
+        change(database, "INSERT INTO ledger.entries SELECT * FROM ledger.entries WHERE index = %s", index)
+        error = await broken(connection, log, keys)
+        assert (error.fault, error.where, error.index) == (Fault.INDEX, "ledger.entries", index)
+
+
+@pytest.mark.usefixtures("grown")
 async def test_a_rewritten_suffix_is_found_as_far_as_it_is_signed(
     connection: Connection, database: str, log: Log, keys: KeyDirectory, rows: list[Row]
 ) -> None:
@@ -355,7 +367,8 @@ async def test_a_changed_part_is_found_and_a_missing_one_is_not_missed(
     index = next(row.index for row in rows[500:] if row.parts)
     async with await AsyncConnection.connect(database, autocommit=True) as owner:
         known = sum(len(row.parts) for row in rows)
-        assert (await verify_parts(owner, log)).checked == known
+        report = await verify_parts(owner, log)
+        assert (report.checked, report.entries) == (known, sum(bool(row.parts) for row in rows))
         change(database, "DELETE FROM ledger.parts WHERE index = %s", index)
         known -= len(rows[index].parts)
         assert (await verify_parts(owner, log)).checked == known

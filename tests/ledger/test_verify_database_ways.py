@@ -18,10 +18,11 @@ from ledger.note import Ed25519Signer, sign_note
 from ledger.read import Connection, Log, find_log
 from ledger.sequence import Row
 from ledger.tiles import TILE_WIDTH
-from ledger.verify import resuming
+from ledger.verify import database_pages, resuming
 from ledger.verify.database import verify_database
 from ledger.verify.database_bounds import read_sound_head
 from ledger.verify.database_pages import Job, _check_on
+from ledger.verify.database_rows import EntryRow, read_rows
 from ledger.verify.effort import Effort, Segment
 from ledger.verify.resuming import ProgressFile, ProgressKeeper
 from ledger.verify.rules import ChainState, Report
@@ -152,6 +153,22 @@ async def test_from_a_checkpoint_on_only_what_is_new_is_read(stored: Stored, siz
         report = await stored.verify(effort=effort, since=stored.note(size))
         assert (report.since, report.first, report.size) == (size, size - size % TILE_WIDTH, SIZE)
         assert report.root == head_of(stored.rows).frontier.root()
+
+
+async def test_from_a_checkpoint_on_the_kernel_reads_what_is_new(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_by_one: list[int] = []
+
+    async def reading(connection: Connection, log_id: int, *, first: int, end: int) -> list[EntryRow]:
+        one_by_one.append(first)
+        return await read_rows(connection, log_id, first=first, end=end)
+
+    monkeypatch.setattr(database_pages, "read_rows", reading)
+    await stored.verify(effort=Effort(kernel_entries_min=0), since=stored.note(1_000))
+    assert not one_by_one
+    await stored.verify(effort=Effort(kernel_entries_min=2**62), since=stored.note(1_000))
+    assert one_by_one == list(range(768, SIZE, TILE_WIDTH))
 
 
 async def test_from_a_checkpoint_on_faults_behind_it_are_found_and_those_before_are_not(stored: Stored) -> None:
