@@ -13,12 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from cryptography.x509 import Certificate
 
+from bench import fuzz_files
+from bench.fuzz_files import SEEDS
 from ledger import canonical
 from ledger.anchoring.timestamp import check_stamp, parse_roots
 from ledger.checkpoint import Checkpoint, format_checkpoint, open_checkpoint, parse_checkpoint
@@ -31,7 +32,7 @@ from ledger.evidence.bundle import format_bundle as format_evidence
 from ledger.evidence.bundle import parse_bundle as parse_evidence
 from ledger.evidence.check import check_evidence
 from ledger.evidence.multiproof import prove_entries
-from ledger.evidence.scope import TableScope
+from ledger.evidence.scope import TableScope, format_scope, parse_scope
 from ledger.merkle import leaf_hash, prove_inclusion, root_of
 from ledger.note import Ed25519Signer, VerifierKey, format_note, open_note, parse_note, sign_note
 from ledger.proof import Proof, check_proof, format_proof, parse_proof
@@ -87,9 +88,6 @@ def text_of(data: bytes) -> str:
 def bytes_of(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
-
-SEEDS: Final = Path(__file__).parent / "fuzz_seeds"
-"""A time stamp over `SIGNED` by an authority of `openssl ts`, and its root."""
 
 ORIGIN: Final = "example.com/log"
 LOG: Final = Ed25519Signer.from_seed(name=ORIGIN, seed=b"l" * 32)
@@ -151,6 +149,7 @@ def _evidence(*parts: Part) -> bytes:
 EVIDENCE: Final = _evidence()
 DISCLOSING: Final = _evidence(Part(name="inputs", payload=b"p", salt=b"s" * 32))
 """Of the right form; the part is not the one that the entry commits to."""
+SCOPE: Final = b"table table:lake/sales/orders 2026-01-01T00:00:00.000000Z 2026-02-01T00:00:00.000000Z"
 REQUEST: Final = format_request(AddCheckpoint(old_size=3, proof=HASHES, note=SIGNED))
 
 
@@ -271,6 +270,16 @@ def targets() -> dict[str, Target]:
         "canonical": _again(canonical.decode, canonical.encode, [EVENT, ENTRIES[0]]),
         "entry": _again(_entry_again, lambda data: data, ENTRIES),
         "envelope": Target(run=_envelope, accepts=read_envelope, seeds=tuple(ENTRIES)),
+        "scope": _again(
+            lambda data: parse_scope(text_of(data)),
+            lambda scope: bytes_of(format_scope(scope)),
+            [SCOPE, SCOPE.partition(b" 2026")[0], b"decision " + str(UUID(int=1)).encode()],
+        ),
+        **{name: _again(*parser) for name, parser in fuzz_files.WRITTEN_AGAIN.items()},
+        **{
+            name: Target(run=fuzz_files.refuses(parse), accepts=parse, seeds=seeds)
+            for name, (parse, seeds) in fuzz_files.parsers(SIGNED, KEYS, _roots).items()
+        },
     }
 
 

@@ -1,0 +1,117 @@
+"""
+What is fuzzed besides the log's own formats: files that lie beside it, and what an authority answers.
+
+As in `fuzz_targets.py`, which joins both: a parser may return, or raise its own errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from cryptography.x509 import Certificate
+
+from ledger import canonical
+from ledger.anchoring.der import SEQUENCE, der, der_integer, parse_der
+from ledger.anchoring.stamping import Authority, NoStampError, open_response
+from ledger.checkpoint import open_checkpoint
+from ledger.directory import format_parts, parse_parts
+from ledger.entry import FIRST_PREVIOUS, Branch, format_entry
+from ledger.erasing.carrying_out import parse_erasure
+from ledger.erasing.key_lines import WrappedKey, format_key_lines, parse_key_lines
+from ledger.errors import BrokenError, FormatError, LimitExceededError
+from ledger.event import Part
+from ledger.note import VerifierKey
+from ledger.signing.key_ring import KeyLife, KeyRecord, KeyRing, KeySource
+from ledger.signing.keys import FileKey
+from ledger.signing.last_notes import SignedNote, format_notes, parse_notes
+from ledger.signing.ring_note import open_ring, sign_ring
+
+Run = Callable[[bytes], object]
+
+SEEDS: Final = Path(__file__).parent / "fuzz_seeds"
+"""A time stamp over `SIGNED` of `fuzz_targets.py` by an authority of `openssl ts`, and its root."""
+_NONCE: Final = 0x80000000000000000000000000000005
+_STAMPED_AT: Final = datetime(2026, 11, 22, 5, 51, 6, tzinfo=UTC)
+
+PARTS: Final = format_parts(67, [Part(name="inputs", payload=b"p" * 5, salt=b"s" * 32)])
+KEY: Final = FileKey.from_seed(b"k" * 32)
+RING: Final = sign_ring(
+    KeyRing(records=(KeyRecord(public=KEY.public_key, life=KeyLife.ACTIVE, source=KeySource.FILE),)), KEY
+)
+SUBJECT_KEYS: Final = format_key_lines(
+    {"a" * 32: WrappedKey(id=UUID(int=1, version=4), kek="file", wrapped=b"w" * 60), "b" * 32: None}
+)
+ERASURE: Final = format_entry(
+    canonical.encode(
+        {
+            "actor": "system",
+            "data": {"before": 7, "index": None, "name": None, "reason": "retention", "subject": None, "type": None},
+            "key": "log:self",
+            "occurred_at": "2026-01-02T03:04:05.000006Z",
+            "parts": [],
+            "type": "payload.erased",
+            "version": 1,
+        }
+    ),
+    log="example.com/log",
+    index=9,
+    previous=FIRST_PREVIOUS,
+    recorded_at="2026-01-02T03:04:06.000000Z",
+    group_id=UUID(int=9, version=4),
+    branch=Branch.THEN,
+    of=1,
+    position=0,
+)
+
+
+def stamp_response() -> bytes:
+    """Return what an authority answers that grants the time stamp among the seeds."""
+    granted = der(SEQUENCE, [der_integer(0)])
+    return der(SEQUENCE, [granted, parse_der((SEEDS / "stamp.der").read_bytes(), "time stamp")]).encoded
+
+
+def last_notes(signed: bytes, keys: list[VerifierKey]) -> bytes:
+    """Return the file of the last note of one log."""
+    checkpoint = open_checkpoint(signed, keys)
+    return format_notes({checkpoint.origin: SignedNote(checkpoint=checkpoint, note=signed)})
+
+
+def parsers(
+    signed: bytes, keys: list[VerifierKey], roots: Callable[[], tuple[Certificate, ...]]
+) -> Mapping[str, tuple[Run, tuple[bytes, ...]]]:
+    """Return parsers whose answer is not written again, with their seeds, by name."""
+
+    def open_notes(data: bytes) -> object:
+        return parse_notes(data, lambda note, origin: open_checkpoint(note, keys, origin=origin))
+
+    def response(data: bytes) -> object:
+        authority = Authority(url="https://tsa.example", roots=roots())
+        return open_response(data, signed, authority, nonce=_NONCE, now=_STAMPED_AT)
+
+    return {
+        "key_ring": (open_ring, (RING,)),
+        "last_notes": (open_notes, (last_notes(signed, keys),)),
+        "erasure": (parse_erasure, (ERASURE,)),
+        "stamp_response": (response, (stamp_response(),)),
+    }
+
+
+def refuses(parse: Run) -> Callable[[bytes], None]:
+    """Return the run of such a parser: its own errors are the answer no."""
+
+    def run(data: bytes) -> None:
+        with suppress(FormatError, BrokenError, LimitExceededError, NoStampError):
+            parse(data)
+
+    return run
+
+
+WRITTEN_AGAIN: Final = {
+    "parts_file": (parse_parts, lambda file: format_parts(*file), (PARTS,)),
+    "subject_keys": (parse_key_lines, format_key_lines, (SUBJECT_KEYS,)),
+}
