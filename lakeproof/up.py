@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 
 import uvicorn
@@ -64,8 +64,17 @@ async def serving(
         SettingsError: if the witness policy or the roots of the time-stamping authority cannot be used.
         LedgerError, ProjectionError: if a task met corruption, or the appender has ended.
     """
+    settings = services.foundation.settings
+    with closing(listen(settings.host, settings.port)) as listener:
+        async with _serving_on(listener, services, say, measures or Measures()) as served:
+            yield served
+
+
+@asynccontextmanager
+async def _serving_on(
+    listener: socket.socket, services: Services, say: Say, measures: Measures
+) -> AsyncIterator[Serving]:
     settings, installation = services.foundation.settings, services.foundation.installation
-    listener = listen(settings.host, settings.port)
     projector = installation.as_role(installation.roles.projector)
     decided = asyncio.Event()  # rings when lineage was projected: then cycles may be there to be told
     runner = Runner(
@@ -86,7 +95,7 @@ async def serving(
     await tell_system_log(services, signer.keys)
     app = create_app(
         services.house,
-        measures=measures or Measures(),
+        measures=measures,
         metrics=lambda: history(services),
         metrics_token=settings.metrics_token,
     )
@@ -137,7 +146,6 @@ async def serving(
     finally:
         for bell in bells:
             services.doorbell.unsubscribe(bell)
-        listener.close()
 
 
 def _url(listener: socket.socket) -> str:

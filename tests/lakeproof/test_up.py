@@ -10,8 +10,9 @@ import pytest
 
 from lakeproof.appending import ends_with_the_appender
 from lakeproof.provision import Installation
-from lakeproof.up import serving
+from lakeproof.up import listen, serving
 from ledger.errors import LogUnavailableError
+from ledger.signing.errors import KeyDirectoryError
 from tests.servers.gateways import start_services
 
 NOTHING_ELSE = {"port": "0", "streams": "0", "detect": "0"}
@@ -37,6 +38,22 @@ async def test_up_ends_when_the_appender_does(database: str, installation: Insta
 
     with pytest.raises(LogUnavailableError, match="nothing is appended any more"):
         await serve()
+
+
+async def test_a_start_that_fails_gives_its_port_back(
+    database: str, installation: Installation, tmp_path: Path
+) -> None:
+    with listen("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    settings = {**NOTHING_ELSE, "port": str(port)}
+    async with start_services(database, installation, tmp_path, **settings) as services:
+        async with serving(services):
+            pass
+        services.foundation.keys.chmod(0o755)
+        with pytest.raises(KeyDirectoryError):
+            async with serving(services):
+                raise AssertionError("it has not failed")
+        listen("127.0.0.1", port).close()
 
 
 async def test_what_is_done_beside_an_appender_ends_with_it_and_not_before(
