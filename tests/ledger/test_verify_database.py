@@ -14,6 +14,7 @@ from psycopg import AsyncConnection
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.errors import BrokenError, Fault, NoSuchLogError
+from ledger.merkle import Frontier
 from ledger.note import sign_note
 from ledger.read import Connection, Log, find_log, read_logs
 from ledger.sequence import Row
@@ -322,6 +323,40 @@ async def test_rewritten_entries_over_old_tiles_are_found_at_the_first_of_them(
             )
             error = await broken(connection, log, keys)
             assert (error.fault, error.index) == (Fault.ENTRY, first)
+
+
+@pytest.mark.usefixtures("grown")
+async def test_an_entry_rewritten_where_its_tile_is_signed_in_part_is_found_by_the_head(
+    connection: Connection, database: str, log: Log, keys: KeyDirectory
+) -> None:
+    """The last entry of the tile: nothing in it tells of the next."""
+    with psycopg.connect(database) as owner:
+        owner.execute(HELPERS.encode())
+        owner.execute("UPDATE ledger.entries SET entry = retold(entry) WHERE index = 767")
+        owner.execute("UPDATE ledger.entries SET leaf = sha256('\\x00'::bytea || entry) WHERE index = 767")
+    error = await broken(connection, log, keys)
+    assert (error.fault, error.where, error.index) == (Fault.ENTRY, "ledger.entries", 767)
+
+
+async def test_a_tile_forged_together_with_the_head_is_found_by_the_checkpoint_that_ends_with_it(
+    connection: Connection, database: str, installation: Installation, log: Log, keys: KeyDirectory, rows: list[Row]
+) -> None:
+    dsn = installation.as_role(installation.roles.signer)
+    await put(database, log.log_id, rows[:512])
+    async with await AsyncConnection.connect(dsn, autocommit=True) as signing:
+        assert len(await Signer(dsn, keys).sign_due(signing)) == 1
+    await put(database, log.log_id, rows[:SIGNED])
+    leaves = [row.leaf for row in rows[:SIGNED]]
+    leaves[300] = leaves[299]
+    change(database, "UPDATE ledger.tiles SET hashes = %s WHERE tile = 1", b"".join(leaves[256:512]))
+    change(
+        database,
+        "UPDATE ledger.heads SET frontier = %s WHERE log_id = %s",
+        Frontier.empty().extended(leaves).pack(),
+        log.log_id,
+    )
+    error = await broken(connection, log, keys)
+    assert (error.fault, error.where, error.index) == (Fault.TILE, tile_path(0, 1), None)
 
 
 @pytest.mark.usefixtures("grown")

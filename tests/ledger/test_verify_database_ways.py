@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.ledger.logs import TENANT, change, head_of, noise, plain_rows, put, r
 
 SIZE = 2_300
 SIGNED = (0, 1, 300, 1_000, 2_048, 2_100)
+TIMEOUT_S = 30
 SEGMENTS = Effort(processes=2, processes_entries_min=0, kernel_entries_min=2**62, segment_pages=2)
 EFFORTS = (Effort(), Effort(kernel_entries_min=0), SEGMENTS)
 
@@ -155,16 +157,33 @@ async def test_from_a_checkpoint_on_only_what_is_new_is_read(stored: Stored, siz
         assert report.root == head_of(stored.rows).frontier.root()
 
 
-async def test_from_a_checkpoint_on_the_kernel_reads_what_is_new(
-    stored: Stored, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one_by_one: list[int] = []
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Where the pages begin whose entries are looked at one by one, not by the kernel."""
+    pages: list[int] = []
 
     async def reading(connection: Connection, log_id: int, *, first: int, end: int) -> list[EntryRow]:
-        one_by_one.append(first)
+        pages.append(first)
         return await read_rows(connection, log_id, first=first, end=end)
 
     monkeypatch.setattr(database_pages, "read_rows", reading)
+    return pages
+
+
+@pytest.mark.parametrize(
+    "size", [257, 17 * TILE_WIDTH + 1], ids=["an entry behind a page", "more than streamed at once"]
+)
+async def test_the_kernel_reads_every_page(stored: Stored, one_by_one: list[int], size: int) -> None:
+    rows = plain_rows(size, log=stored.log.origin)
+    change(stored.database, "DELETE FROM ledger.checkpoints")
+    await put(stored.database, stored.log.log_id, rows)
+    async with asyncio.timeout(TIMEOUT_S):
+        report = await stored.verify(effort=Effort(kernel_entries_min=0), stop_at=size + 1)
+    assert (report.size, report.root) == (size, head_of(rows).frontier.root())
+    assert not one_by_one
+
+
+async def test_from_a_checkpoint_on_the_kernel_reads_what_is_new(stored: Stored, one_by_one: list[int]) -> None:
     await stored.verify(effort=Effort(kernel_entries_min=0), since=stored.note(1_000))
     assert not one_by_one
     await stored.verify(effort=Effort(kernel_entries_min=2**62), since=stored.note(1_000))
