@@ -99,6 +99,13 @@ EXPLANATIONS: Final = (
         reason="the pattern has matched all of it; only whether there is such a day is asked here",
     ),
     Explanation(
+        files="ledger/verify/cosigned.py",
+        operators="ReplaceComparisonOperator_Eq_(Is|GtE)$",
+        lines=r"key\.algorithm == ML_DSA_44_COSIGNATURE",
+        became=r"key\.algorithm (is|>=) ML_DSA_44_COSIGNATURE",
+        reason="CPython has one object for each integer from -5 to 256, and no algorithm has a higher number",
+    ),
+    Explanation(
         operators="ReplaceComparisonOperator_(Eq_Is|NotEq_IsNot)$",
         lines=r"[!=]= TILE_WIDTH",
         reason="CPython has one object for each integer up to 256, and no tile is wider",

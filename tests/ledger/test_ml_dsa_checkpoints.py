@@ -14,15 +14,18 @@ import pytest_asyncio
 from typer.testing import Result
 
 from lakeproof.provision import Installation
-from ledger.checkpoint import open_checkpoint
+from ledger.checkpoint import Checkpoint, format_checkpoint, open_checkpoint
 from ledger.errors import BrokenError
-from ledger.note import Signature, VerifierKey, format_note, open_note, parse_note
-from ledger.signature import cosigned_at
+from ledger.note import Ed25519Signer, Signature, VerifierKey, format_note, open_note, parse_note, sign_note
+from ledger.signature import ML_DSA_44_COSIGNATURE, cosigned_at
 from ledger.signing.key_directory import NOTES_FILE, KeyDirectoryError
 from ledger.signing.ml_dsa_life import add_ml_dsa_key, retire_ml_dsa_key
 from ledger.signing.private_files import write_private
 from ledger.signing.rotation import new_file_key
 from ledger.signing.signer import Signer
+from ledger.verify.cosigned import with_ml_dsa
+from ledger.verify.rules import Report
+from ledger.witness.cosignature import Cosigner
 from ledger.witness.request import AddCheckpoint, format_request
 from ledger.witness.store import RealDisk, WitnessStore
 from tests.ledger.logs import change
@@ -109,6 +112,20 @@ def stored(site: Site, note: bytes) -> None:
         note,
         site.works.log_id,
     )
+
+
+def test_only_the_keys_of_the_log_itself_are_expected_on_its_checkpoint() -> None:
+    keys = {
+        name: Cosigner.from_seed(ML_DSA_44_COSIGNATURE, name=f"logs.example/{name}", seed=bytes(32)).verifier_key
+        for name in "abc"
+    }
+    log = Ed25519Signer.from_seed(name="logs.example/b", seed=bytes(32))
+    checkpoint = Checkpoint(origin=log.name, size=0, root=bytes(32))
+    note = sign_note(format_checkpoint(checkpoint), [log])
+    report = Report(origin=log.name, size=0, root=checkpoint.root, signed_size=0, checkpoints=1, parts=0, elapsed_s=0.0)
+    told = with_ml_dsa(report, note, [log.verifier_key, *keys.values()])
+    assert told.checked == ()
+    assert [f"logs.example/b+{keys['b'].key_id.hex()}" in missing for missing in told.unchecked] == [True]
 
 
 # The signer

@@ -93,6 +93,16 @@ def test_what_no_quorum_has_seen_or_nobody_has_anchored_is_not_anchored(log: Pat
     assert judged_size(cosign(log, [WITNESS]), system=None) == (True, 700)
 
 
+def test_a_log_of_any_name_is_not_taken_for_the_system_log(tmp_path: Path) -> None:
+    system = verify_system_export(system_log(tmp_path / "system", []), KEYS)
+    for name in ("logs.example/a", "logs.example/z"):
+        signer = Ed25519Signer.from_seed(name=name, seed=b"z" * 32)
+        log = write_directory(tmp_path / name, rows_of(3, log=name), signer)
+        keys = [signer.verifier_key, SYSTEM.verifier_key]
+        judged = judge_directory(log, verify_directory(log, keys), trusted=keys, pinned=Pinned(), system=system)
+        assert judged.anchored_size == 0
+
+
 @pytest.mark.parametrize(
     "anchors",
     [[anchor(300, root=noise("another"))], [anchor(300), anchor(200, number=2)], [anchor(700, root=noise("x"))]],

@@ -402,7 +402,9 @@ async def test_a_changed_part_is_found_and_a_missing_one_is_not_missed(
     index = next(row.index for row in rows[500:] if row.parts)
     async with await AsyncConnection.connect(database, autocommit=True) as owner:
         known = sum(len(row.parts) for row in rows)
-        report = await verify_parts(owner, log)
+        told: list[tuple[int, int]] = []
+        report = await verify_parts(owner, log, progress=lambda done, of: told.append((done, of)))
+        assert told == [(done, SIZE) for done in (256, 512, 768, 1024, 1280, SIZE)]
         assert (report.checked, report.entries) == (known, sum(bool(row.parts) for row in rows))
         change(database, "DELETE FROM ledger.parts WHERE index = %s", index)
         known -= len(rows[index].parts)
