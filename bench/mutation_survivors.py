@@ -42,7 +42,7 @@ EXPLANATIONS: Final = (
         reason="frozen, slots and kw_only forbid what no code does: nothing assigns to a field or names it by position",
     ),
     Explanation(
-        lines=r"^(?!if |elif |while |return |assert ).*\b((expected|found|where)\s*=|raise \w+Error\()",
+        lines=r"^(?!if |elif |while |return |assert )(?!.*\bindex=).*\b((expected|found|where)\s*=\s*f?\"|raise \w+Error\()",
         operators="Binary|Number|Replace(Or|And)|AddNot",
         reason="only the text of an error: tests hold the class of the fault and the index, not its words",
         is_equivalent=False,
@@ -60,7 +60,7 @@ EXPLANATIONS: Final = (
         reason="CPython has one object for each integer from -5 to 256",
     ),
     Explanation(
-        lines=r"reversed\(sorted|_TOLD_ENTRIES|_CHECKPOINTS_AHEAD|_PAGE\b",
+        lines=r"reversed\(sorted|_TOLD_ENTRIES|_CHECKPOINTS_AHEAD|^_PAGE: Final",
         reason="how often, not what",
         is_equivalent=False,
     ),

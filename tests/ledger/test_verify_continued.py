@@ -83,6 +83,12 @@ def test_an_export_goes_on_from_the_log_that_its_origin_says(tmp_path: Path) -> 
         assert verify_directory(path, trusted).origin == f"{ORIGIN}/2"
 
 
+def test_an_export_that_goes_on_from_none_verifies_with_keys_and_with_their_history(tmp_path: Path) -> None:
+    path = write_directory(tmp_path, rows_after(None, log=ORIGIN), key(ORIGIN))
+    for trusted in ([key(ORIGIN).verifier_key], history()):
+        assert verify_directory(path, trusted).origin == ORIGIN
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_export_that_goes_on_from_nothing_is_broken_at_its_first_entry(tmp_path: Path, name: str) -> None:
     first, fault = links(ORIGIN)[name]
