@@ -42,7 +42,8 @@ EXPLANATIONS: Final = (
         reason="frozen, slots and kw_only forbid what no code does: nothing assigns to a field or names it by position",
     ),
     Explanation(
-        lines=r"^(?!if |elif |while |return |assert )(?!.*\bindex=).*\b((expected|found|where)\s*=\s*f?\"|raise \w+Error\()",
+        lines=r"^(?!if |elif |while |return |assert )(?!.*\bindex=)"
+        r".*\b((expected|found|where)\s*=\s*f?\"|raise \w+Error\()",
         operators="Binary|Number|Replace(Or|And)|AddNot",
         reason="only the text of an error: tests hold the class of the fault and the index, not its words",
         is_equivalent=False,
