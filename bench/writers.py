@@ -37,7 +37,7 @@ from ledger.verify.database import verify_database
 from tests.ledger.appending import read_log
 from tests.ledger.cutting_proxy import CuttingProxy
 from tests.ledger.guard_replay import AGGREGATES
-from tests.ledger.stress import Workers, check_answers, make_trouble
+from tests.ledger.stress import Workers, check_answers, make_trouble, until_nothing_is_under_way
 from tests.ledger.tailing import Tail
 
 LOGS = 4
@@ -70,6 +70,7 @@ async def run(server: EmbeddedServer, seconds: float, processes: int, seed: int)
                     await workers.start()
                 trouble = await make_trouble(workers, proxy, database, seconds, {"stop of the server": stop})
                 await workers.stop()
+                await until_nothing_is_under_way(database)
             finally:
                 await workers.kill_all()
                 ended.set()

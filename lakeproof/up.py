@@ -13,6 +13,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 
@@ -135,17 +136,23 @@ async def _serving_on(
                 yield Serving(url=_url(listener), stop=stop, services=services, runner=runner)
             finally:
                 stop.set()
-                upgrading.cancel()
+                _end(upgrading)
                 server.should_exit = True
                 await asyncio.wait([gateway])
-                doorbell.cancel()
-                watching.cancel()
+                _end(doorbell)
+                _end(watching)
     except ExceptionGroup as group:
         # One task met what stops the process; the others were only told to end.
         raise first_of_group(group) from group
     finally:
         for bell in bells:
             services.doorbell.unsubscribe(bell)
+
+
+def _end(task: asyncio.Task[Any]) -> None:
+    """Cancel a task, unless its group has: a second time would cut off what it does to end, and leak connections."""
+    if not task.cancelling():
+        task.cancel()
 
 
 def _url(listener: socket.socket) -> str:

@@ -141,6 +141,16 @@ async def make_trouble(
     return done
 
 
+async def until_nothing_is_under_way(database: str) -> None:
+    """Return when the server has no session of an appender: a COMMIT may arrive after whoever sent it is gone."""
+    query = (
+        "SELECT FROM pg_stat_activity WHERE application_name = 'lakeproof appender' AND datname = current_database()"
+    )
+    async with await AsyncConnection.connect(database, autocommit=True) as owner, asyncio.timeout(10):
+        while await (await owner.execute(query)).fetchone() is not None:  # noqa: ASYNC110 - no event tells of sessions
+            await asyncio.sleep(0.02)
+
+
 def check_answers(entries: list[list[Entry]], logs: list[int], reports: Path) -> Counter[str]:
     """Hold every line of every report against what the logs hold; returns how often who was told what."""
     found: dict[tuple[int, UUID], list[Entry]] = {}

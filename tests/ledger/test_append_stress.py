@@ -24,7 +24,7 @@ from ledger.entry import parse_entry
 from tests.ledger.appending import appender_dsn, read_log, verify
 from tests.ledger.cutting_proxy import CuttingProxy
 from tests.ledger.guard_replay import AGGREGATES
-from tests.ledger.stress import Workers, check_answers, make_trouble
+from tests.ledger.stress import Workers, check_answers, make_trouble, until_nothing_is_under_way
 from tests.ledger.tailing import Tail
 
 _log = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ async def test_every_answer_is_true_whatever_was_killed_or_cut(
                     await workers.start()
                 done = await make_trouble(workers, proxy, database, SECONDS)
                 await workers.stop()
+                await until_nothing_is_under_way(database)
             finally:
                 await workers.kill_all()
                 ended.set()
