@@ -13,7 +13,6 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import uvicorn
 
@@ -132,27 +131,24 @@ async def _serving_on(
             if settings.detect:
                 tasks.create_task(keep_detecting(services, stop, say), name="detection")
             gateway = tasks.create_task(server.serve([listener]), name="gateway")
+            endless = [upgrading, doorbell, watching]
             try:
                 yield Serving(url=_url(listener), stop=stop, services=services, runner=runner)
+            except BaseException:
+                endless.clear()  # the group cancels them: a second time would cut off what they do to end
+                raise
             finally:
                 stop.set()
-                _end(upgrading)
                 server.should_exit = True
                 await asyncio.wait([gateway])
-                _end(doorbell)
-                _end(watching)
+                for task in endless:
+                    task.cancel()
     except ExceptionGroup as group:
         # One task met what stops the process; the others were only told to end.
         raise first_of_group(group) from group
     finally:
         for bell in bells:
             services.doorbell.unsubscribe(bell)
-
-
-def _end(task: asyncio.Task[Any]) -> None:
-    """Cancel a task, unless its group has: a second time would cut off what it does to end, and leak connections."""
-    if not task.cancelling():
-        task.cancel()
 
 
 def _url(listener: socket.socket) -> str:

@@ -65,13 +65,23 @@ class Doorbell:
                 async with (
                     await AsyncConnection.connect(self._dsn, autocommit=True, connect_timeout=5) as outgoing,
                     await AsyncConnection.connect(self._dsn, autocommit=True, connect_timeout=5) as incoming,
-                    asyncio.TaskGroup() as tasks,
                 ):
-                    tasks.create_task(self._send(outgoing))
-                    tasks.create_task(self._receive(incoming))
-            except* (psycopg.Error, OSError) as group:
-                _log.info("the doorbell is silent, readers poll: %s", group.exceptions[0])
+                    await self._carry(outgoing, incoming)
+            except (psycopg.Error, OSError) as error:
+                _log.info("the doorbell is silent, readers poll: %s", error)
             await asyncio.sleep(RETRY_S)
+
+    async def _carry(self, outgoing: AsyncConnection, incoming: AsyncConnection) -> None:
+        """Send and receive until one of the two fails. No task group: what fails in one hides that it is cancelled."""
+        carrying = [asyncio.create_task(self._send(outgoing)), asyncio.create_task(self._receive(incoming))]
+        try:
+            done, _ = await asyncio.wait(carrying, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in carrying:
+                task.cancel()
+            await asyncio.gather(*carrying, return_exceptions=True)
+        for task in done:
+            task.result()
 
     async def _send(self, connection: AsyncConnection) -> None:
         notify = sql.SQL("NOTIFY {}").format(sql.Identifier(CHANNEL))
