@@ -38,6 +38,7 @@ SEEDS: Final = Path(__file__).parent / "fuzz_seeds"
 _NONCE: Final = 0x80000000000000000000000000000005
 _STAMPED_AT: Final = datetime(2026, 11, 22, 5, 51, 6, tzinfo=UTC)
 
+ORIGIN: Final = "example.com/log"
 PARTS: Final = format_parts(67, [Part(name="inputs", payload=b"p" * 5, salt=b"s" * 32)])
 KEY: Final = FileKey.from_seed(b"k" * 32)
 RING: Final = sign_ring(
@@ -46,7 +47,24 @@ RING: Final = sign_ring(
 SUBJECT_KEYS: Final = format_key_lines(
     {"a" * 32: WrappedKey(id=UUID(int=1, version=4), kek="file", wrapped=b"w" * 60), "b" * 32: None}
 )
-ERASURE: Final = format_entry(
+
+
+def entry_of(event: bytes, *, index: int) -> bytes:
+    """Return an entry of the log `ORIGIN` with this prepared event, half of a group of two."""
+    return format_entry(
+        event,
+        log=ORIGIN,
+        index=index,
+        previous=FIRST_PREVIOUS,
+        recorded_at=canonical.format_time(datetime(2026, 1, 2, 3, 4, 5, index, tzinfo=UTC)),
+        group_id=UUID(int=index),
+        branch=Branch.THEN,
+        of=2,
+        position=index % 2,
+    )
+
+
+ERASURE: Final = entry_of(
     canonical.encode(
         {
             "actor": "system",
@@ -58,14 +76,7 @@ ERASURE: Final = format_entry(
             "version": 1,
         }
     ),
-    log="example.com/log",
     index=9,
-    previous=FIRST_PREVIOUS,
-    recorded_at="2026-01-02T03:04:06.000000Z",
-    group_id=UUID(int=9, version=4),
-    branch=Branch.THEN,
-    of=1,
-    position=0,
 )
 
 

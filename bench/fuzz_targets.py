@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, TypeAlias
 from uuid import UUID
@@ -19,11 +18,11 @@ from uuid import UUID
 from cryptography.x509 import Certificate
 
 from bench import fuzz_files
-from bench.fuzz_files import SEEDS
+from bench.fuzz_files import ORIGIN, SEEDS, entry_of
 from ledger import canonical
 from ledger.anchoring.timestamp import check_stamp, parse_roots
 from ledger.checkpoint import Checkpoint, format_checkpoint, open_checkpoint, parse_checkpoint
-from ledger.entry import FIRST_PREVIOUS, Branch, format_entry, parse_entry
+from ledger.entry import parse_entry
 from ledger.envelope import commitments, read_envelope
 from ledger.errors import BrokenError, FormatError, LimitExceededError
 from ledger.event import Part
@@ -89,7 +88,6 @@ def bytes_of(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-ORIGIN: Final = "example.com/log"
 LOG: Final = Ed25519Signer.from_seed(name=ORIGIN, seed=b"l" * 32)
 COSIGNERS: Final = [Cosigner.from_seed(kind, name="witness.example/w", seed=b"w" * 32) for kind in COSIGNATURE_TYPES]
 KEYS: Final = [LOG.verifier_key, *(cosigner.verifier_key for cosigner in COSIGNERS)]
@@ -106,21 +104,7 @@ EVENT: Final = canonical.encode(
 )
 
 
-def _entry(index: int) -> bytes:
-    return format_entry(
-        EVENT,
-        log=ORIGIN,
-        index=index,
-        previous=FIRST_PREVIOUS,
-        recorded_at=canonical.format_time(datetime(2026, 1, 2, 3, 4, 5, index, tzinfo=UTC)),
-        group_id=UUID(int=index),
-        branch=Branch.THEN,
-        of=2,
-        position=index % 2,
-    )
-
-
-ENTRIES: Final = [_entry(index) for index in range(5)]
+ENTRIES: Final = [entry_of(EVENT, index=index) for index in range(5)]
 LEAVES: Final = [leaf_hash(entry) for entry in ENTRIES]
 TEXT: Final = format_checkpoint(Checkpoint(origin=ORIGIN, size=len(LEAVES), root=root_of(LEAVES)))
 SIGNED: Final = sign_note(TEXT, [LOG])

@@ -41,18 +41,23 @@ EXPLANATIONS: Final = (
         lines=r"@dataclass\(|^class |field\(",
         reason="frozen, slots and kw_only forbid what no code does: nothing assigns to a field or names it by position",
     ),
-    Explanation(
-        lines=r"^(?!if |elif |while |return |assert )(?!.*\bindex=)"
-        r".*\b((expected|found|where)\s*=\s*f?\"|raise \w+Error\()",
-        operators="Binary|Number|Replace(Or|And)|AddNot",
-        reason="only the text of an error: tests hold the class of the fault and the index, not its words",
-        is_equivalent=False,
-    ),
-    Explanation(
-        lines=r"^(expected|found) = .* if .* else ",
-        operators="Comparison",
-        reason="only the text of an error: tests hold the class of the fault and the index, not its words",
-        is_equivalent=False,
+    *(
+        Explanation(
+            lines=lines,
+            operators=operators,
+            reason="only the text of an error: tests hold the class of the fault and the index, not its words",
+            is_equivalent=False,
+        )
+        for lines, operators in (
+            (
+                (
+                    r"^(?!if |elif |while |return |assert )(?!.*\bindex=)"
+                    r".*\b((expected|found|where)\s*=\s*f?\"|raise \w+Error\()"
+                ),
+                "Binary|Number|Replace(Or|And)|AddNot",
+            ),
+            (r"^(expected|found) = .* if .* else ", "Comparison"),
+        )
     ),
     Explanation(
         operators="_(Eq_Is|NotEq_IsNot)$",

@@ -131,18 +131,15 @@ async def _serving_on(
             if settings.detect:
                 tasks.create_task(keep_detecting(services, stop, say), name="detection")
             gateway = tasks.create_task(server.serve([listener]), name="gateway")
-            endless = [upgrading, doorbell, watching]
             try:
                 yield Serving(url=_url(listener), stop=stop, services=services, runner=runner)
-            except BaseException:
-                endless.clear()  # the group cancels them: a second time would cut off what they do to end
-                raise
             finally:
                 stop.set()
                 server.should_exit = True
                 await asyncio.wait([gateway])
-                for task in endless:
-                    task.cancel()
+            # Not behind an error: then the group cancels them, and a second time would cut off what they do to end.
+            for endless in (upgrading, doorbell, watching):
+                endless.cancel()
     except ExceptionGroup as group:
         # One task met what stops the process; the others were only told to end.
         raise first_of_group(group) from group

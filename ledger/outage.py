@@ -18,6 +18,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from ledger.session import CONNECTION, in_brief, is_lasting
+from ledger.waiting import back_off_s
 
 _WATCHED: Final = {name: value for name, value in CONNECTION.items() if name != "prepare_threshold"}
 """As the Appender's: a server that is gone without a word is noticed within seconds."""
@@ -73,11 +74,22 @@ class Outage:
 
     def __init__(self, service: str, log: logging.Logger) -> None:
         self.trouble = ""
+        self._attempts = 0
         self._service = service
         self._log = log
 
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before the next attempt, longer after each in a row."""
+        return back_off_s(max(self._attempts - 1, 0))
+
     def goes_on(self, error: Exception) -> None:
-        """Say what is wrong now."""
+        """
+        Say what is wrong now, after an attempt that has raised `error`; that is raised again if it is no outage.
+        """
+        if is_misuse(error):
+            raise error
+        self._attempts += 1
         trouble = " ".join(in_brief(error).split()) or type(error).__name__
         if trouble != self.trouble:
             level = logging.ERROR if is_lasting(error) else logging.WARNING
@@ -89,3 +101,4 @@ class Outage:
         if self.trouble:
             self._log.info("%s: works again", self._service)
         self.trouble = ""
+        self._attempts = 0

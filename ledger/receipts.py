@@ -27,7 +27,7 @@ from ledger.checkpoint import Checkpoint
 from ledger.doorbell import ASKED, SIGNED
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.merkle import leaf_hash
-from ledger.outage import Outage, connect_service, is_misuse
+from ledger.outage import Outage, connect_service
 from ledger.proof import Proof, format_proof
 from ledger.prove import prove
 from ledger.queries import load_queries
@@ -157,8 +157,6 @@ class Receipts:
                         await connection.execute(f"LISTEN {SIGNED}")
                         await self._serve(connection)
                 except (psycopg.Error, OSError) as error:
-                    if is_misuse(error):
-                        raise
                     self._outage.goes_on(error)
                     await asyncio.sleep(RETRY_S)
         finally:

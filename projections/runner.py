@@ -22,9 +22,9 @@ import psycopg
 from psycopg import AsyncConnection
 
 from ledger.erasing.sealing import PLAIN, Opener
-from ledger.outage import Outage, is_misuse
+from ledger.outage import Outage
 from ledger.read import Log
-from ledger.waiting import Bell, back_off_s, first_of
+from ledger.waiting import Bell, first_of
 from projections import cursors
 from projections.cursors import FIRST_GENERATION, Progress
 from projections.errors import ProjectionError, StaleGenerationError, UnknownControlError
@@ -77,7 +77,6 @@ class Runner:
             FormatError, BrokenError: if a log is corrupt.
             psycopg.Error: if a statement is wrong in itself.
         """
-        failures = 0
         outage = Outage("projections", _log)
         while not stop.is_set():
             try:
@@ -86,17 +85,13 @@ class Runner:
                         if wake is not None:
                             wake.clear()  # before looking: what is appended from here on rings again
                         applied = await self._round(connection, stop)
-                        failures = 0
                         outage.is_over()
                         if not applied:
                             await first_of(stop, wake, timeout_s=self._poll_s)
             except psycopg.Error as error:
-                if is_misuse(error):
-                    raise
                 # The transaction is undone as a whole: the next connection begins where the cursor stands.
                 outage.goes_on(error)
-                await first_of(stop, None, timeout_s=back_off_s(failures))
-                failures += 1
+                await first_of(stop, None, timeout_s=outage.pause_s)
 
     async def catch_up(self, log_id: int, to_index: int) -> None:
         """

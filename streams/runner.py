@@ -21,8 +21,8 @@ from typing import Final
 
 import psycopg
 
-from ledger.outage import Outage, is_misuse
-from ledger.waiting import Bell, back_off_s, first_of
+from ledger.outage import Outage
+from ledger.waiting import Bell, first_of
 from streams import cursors, dead_letters, leases, outbox
 from streams.connections import (
     PAUSE_S,
@@ -146,18 +146,14 @@ class Runner:
 
     async def _work(self, stop: asyncio.Event, wake: asyncio.Event) -> None:
         """Take turns until `stop` is set, over as many connections as it takes."""
-        failures = 0
         while not stop.is_set():
             try:
                 async with self._session() as session:
                     await self._take_turns(session, stop, wake)
             except psycopg.Error as error:
-                if is_misuse(error):
-                    raise
                 # What was begun is undone as a whole; its lease runs out, or is taken back by its next holder.
-                failures = failures + 1 if self._outage.trouble else 0
                 self._outage.goes_on(error)
-                await first_of(stop, None, timeout_s=back_off_s(failures))
+                await first_of(stop, None, timeout_s=self._outage.pause_s)
 
     async def _take_turns(self, session: _Session, stop: asyncio.Event, wake: asyncio.Event) -> None:
         clock = asyncio.get_running_loop().time
@@ -167,8 +163,9 @@ class Runner:
             if clock() >= tended_s + self._poll_s:
                 await cursors.tend(session.storing, self.handlers)
                 tended_s = clock()
-                self._outage.is_over()
-            if await self._turn(session):
+            is_busy = await self._turn(session)
+            self._outage.is_over()
+            if is_busy:
                 continue
             await first_of(stop, None, timeout_s=min(PAUSE_S, self._poll_s))
             await first_of(stop, wake, timeout_s=self._poll_s)

@@ -17,9 +17,9 @@ from typing import Final, Protocol
 import psycopg
 
 from ledger.errors import GroupMismatchError, LedgerError
-from ledger.outage import Outage, is_misuse
+from ledger.outage import Outage
 from ledger.sequence import Group
-from ledger.waiting import Bell, back_off_s, first_of
+from ledger.waiting import Bell, first_of
 from streams import dead_letters, leases, outbox
 from streams.connections import PAUSE_S, POLL_S, Connection, connect_storing, pass_on
 from streams.errors import StreamError, TransientError
@@ -105,7 +105,6 @@ class Sender:
                     pass
 
     async def _work(self, sink: Sink, stop: asyncio.Event, wake: asyncio.Event) -> None:
-        failures = 0
         outage = Outage(f"outbox to {sink.name}", _log)
         while not stop.is_set():
             try:
@@ -119,11 +118,8 @@ class Sender:
                         await first_of(stop, None, timeout_s=min(PAUSE_S, self._poll_s))
                         await first_of(stop, wake, timeout_s=self._poll_s)
             except psycopg.Error as error:
-                if is_misuse(error):
-                    raise
-                failures = failures + 1 if outage.trouble else 0
                 outage.goes_on(error)
-                await first_of(stop, None, timeout_s=back_off_s(failures))
+                await first_of(stop, None, timeout_s=outage.pause_s)
 
     async def _turn(self, connection: Connection, sink: Sink) -> bool:
         """Send some messages of the log that has waited longest; return False if none was due."""

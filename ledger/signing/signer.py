@@ -32,7 +32,7 @@ from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.doorbell import ASKED, SIGNED
 from ledger.errors import LedgerError
 from ledger.note import VerifierKey, sign_note
-from ledger.outage import Outage, connect_service, is_misuse
+from ledger.outage import Outage, connect_service
 from ledger.queries import load_queries
 from ledger.read import Connection
 from ledger.recovering.continuation import successor_origin
@@ -248,8 +248,6 @@ class Signer:
         self.standing = standing
 
     def _wait_out(self, error: psycopg.Error | OSError | KeyUnavailableError) -> None:
-        if is_misuse(error):
-            raise error
         self._outage.goes_on(error)
         self.standing = Standing.UNAVAILABLE
 

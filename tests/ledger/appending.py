@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import psycopg
+import pytest
 from psycopg import AsyncConnection, sql
 from psycopg.conninfo import make_conninfo
 
@@ -26,6 +27,11 @@ from ledger.verify.rules import Report
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CONFIRM = load_queries("ledger", "signing.sql")["confirm"]
+
+
+def logged(caplog: pytest.LogCaptureFixture, name: str) -> list[tuple[int, str]]:
+    """Return what the logger of that name has said, with the levels."""
+    return [(record.levelno, record.message) for record in caplog.records if record.name == name]
 
 
 def new_id() -> UUID:

@@ -26,7 +26,7 @@ from ledger.receipts import NoReceiptError, Receipts
 from ledger.signing import signer as signing
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer, Standing
-from tests.ledger.appending import appended, appender, event, group
+from tests.ledger.appending import appended, appender, event, group, logged
 from tests.ledger.logs import TENANT
 
 QUICK_S = 0.01
@@ -103,10 +103,6 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-def told(caplog: pytest.LogCaptureFixture, name: str) -> list[tuple[int, str]]:
-    return [(record.levelno, record.message) for record in caplog.records if record.name == name]
-
-
 READ_ONLY = ("ALTER DATABASE {database} SET default_transaction_read_only = on", "ALTER DATABASE {database} RESET ALL")
 """As while a standby has taken over and is not promoted yet."""
 NO_TABLE = ("ALTER TABLE ledger.{0} RENAME TO away", "ALTER TABLE ledger.away RENAME TO {0}")
@@ -146,7 +142,7 @@ async def test_the_signer_waits_until_the_database_takes_its_checkpoints_again(
         await site.append()
         await until(lambda: signer.standing is Standing.SIGNING and site.signed_size() > 1)
     assert signer.trouble == ""
-    loud = [text for level, text in told(caplog, "ledger.signing.signer") if level >= logging.WARNING]
+    loud = [text for level, text in logged(caplog, "ledger.signing.signer") if level >= logging.WARNING]
     assert len([text for text in loud if message in text]) == 1, "once as long as it stays the same"
 
 
@@ -199,7 +195,7 @@ async def test_who_waits_for_a_receipt_is_given_it_when_the_database_is_back(
         site.change(ends)
         assert check_proof(await waiting, site.keys.verifier_keys(site.log.origin)).index == index
         await until(lambda: making.trouble == "")
-    said = told(caplog, "ledger.receipts")
+    said = logged(caplog, "ledger.receipts")
     assert [level for level, text in said if message in text] == [logging.ERROR], "once as long as it stays the same"
     assert said[-1][0] == logging.INFO
 

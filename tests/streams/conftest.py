@@ -24,6 +24,7 @@ from ledger.events import DetectionFound, DetectionKind
 from ledger.guards import GuardRegistry
 from ledger.read import Log, find_log, iterate_entries, read_head
 from ledger.sequence import Appended, Group, Stale
+from projections.runner import Runner as Projector
 from streams.handler import Append, Handler
 from streams.runner import Runner
 from streams.sender import Sender
@@ -122,8 +123,8 @@ async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
 
 
 @asynccontextmanager
-async def running(runner: Runner | Sender, wake: asyncio.Event | None = None) -> AsyncIterator[None]:
-    """Run a runner or a sender while the context is open."""
+async def running(runner: Runner | Sender | Projector, wake: asyncio.Event | None = None) -> AsyncIterator[None]:
+    """Run a runner, of the streams or of projections, or a sender while the context is open."""
     stop = asyncio.Event()
     task = asyncio.create_task(runner.run(stop, wake))
     try:

@@ -16,15 +16,12 @@ from projections.runner import Runner as Projector
 from streams.connections import Connection
 from streams.handler import Effects, Message
 from streams.sender import Sender
+from tests.ledger.appending import logged
 from tests.streams.answering import Answering
 from tests.streams.conftest import TIMEOUT_S, World, check_answers, running, until
 from tests.streams.test_outbox import Box, put
 
 QUICK_S = 0.02
-
-
-def told(caplog: pytest.LogCaptureFixture, name: str) -> list[tuple[int, str]]:
-    return [(record.levelno, record.message) for record in caplog.records if record.name == name]
 
 
 async def change(world: World, statement: str) -> None:
@@ -40,12 +37,12 @@ async def test_handlers_wait_for_a_right_that_is_missing(world: World, caplog: p
         await change(world, "REVOKE SELECT ON ledger.entries FROM {streams}")
         await world.ask(log, 3)
         missing = (logging.ERROR, "streams: waiting, and trying again: permission denied for table entries")
-        await until(lambda: missing in told(caplog, "streams.runner"))
+        await until(lambda: missing in logged(caplog, "streams.runner"))
         await change(world, "GRANT SELECT ON ledger.entries TO {streams}")
         await until(lambda: world.has_row("SELECT FROM streams.cursors WHERE handled = 3"))
     await check_answers(world, log)
-    assert [message for _, message in told(caplog, "streams.runner")].count(missing[1]) == 1
-    assert (logging.INFO, "streams: works again") in told(caplog, "streams.runner")
+    assert [message for _, message in logged(caplog, "streams.runner")].count(missing[1]) == 1
+    assert (logging.INFO, "streams: works again") in logged(caplog, "streams.runner")
 
 
 async def test_the_outbox_waits_for_a_table_that_is_missing(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -54,32 +51,29 @@ async def test_the_outbox_waits_for_a_table_that_is_missing(world: World, caplog
     async with running(Sender(world.dsn, [box], world.append, poll_s=QUICK_S)):
         await change(world, "ALTER TABLE streams.leases RENAME TO away")
         missing = 'outbox to test: waiting, and trying again: relation "streams.leases" does not exist'
-        await until(lambda: any(message.startswith(missing) for _, message in told(caplog, "streams.sender")))
+        await until(lambda: any(message.startswith(missing) for _, message in logged(caplog, "streams.sender")))
         await change(world, "ALTER TABLE streams.away RENAME TO leases")
         await put(world, log, "a-1")
         await until(lambda: box.taken == ["a-1"])
-    assert (logging.INFO, "outbox to test: works again") in told(caplog, "streams.sender")
+    assert (logging.INFO, "outbox to test: works again") in logged(caplog, "streams.sender")
 
 
 async def test_projections_wait_for_a_right_that_is_missing(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    log, stop = await world.new_log(), asyncio.Event()
-    dsn = world.installation.as_role(world.roles.projector)
-    projector = Projector(dsn, [CommitsProjection()], poll_s=QUICK_S)
-    await change(world, "REVOKE SELECT ON ledger.entries FROM {projector}")
-    await world.ask(log, 1)
-    running_ = asyncio.create_task(projector.run(stop))
-    missing = (logging.ERROR, "projections: waiting, and trying again: permission denied for table entries")
-    await until(lambda: missing in told(caplog, "projections.runner"))
-    await change(world, "GRANT SELECT ON ledger.entries TO {projector}")
+    log = await world.new_log()
+    projector = Projector(world.installation.as_role(world.roles.projector), [CommitsProjection()], poll_s=QUICK_S)
 
     async def has_caught_up() -> bool:
         return [each.lag_entries for each in await projector.progress()] == [0]
 
-    await until(has_caught_up)
-    stop.set()
-    await asyncio.wait_for(running_, TIMEOUT_S)
-    assert (logging.INFO, "projections: works again") in told(caplog, "projections.runner")
+    await change(world, "REVOKE SELECT ON ledger.entries FROM {projector}")
+    await world.ask(log, 1)
+    async with running(projector):
+        missing = (logging.ERROR, "projections: waiting, and trying again: permission denied for table entries")
+        await until(lambda: missing in logged(caplog, "projections.runner"))
+        await change(world, "GRANT SELECT ON ledger.entries TO {projector}")
+        await until(has_caught_up)
+    assert (logging.INFO, "projections: works again") in logged(caplog, "projections.runner")
 
 
 async def test_a_statement_that_is_wrong_in_itself_ends_the_streams(world: World) -> None:
