@@ -2,8 +2,8 @@
 How fast the Appender is, against what it replaces, and where its time goes. All in one run on one machine.
 
 Claim: under load the chained, tree-hashed, idempotent log takes more groups a second than plain INSERTs of the same
-bytes with a unique id do, because its callers share transactions: nearly three times as many with 64 callers, and four
-to five times with 256, on two cores. With one caller there is nothing to share, and the log costs two round trips where
+bytes with a unique id do, because its callers share transactions: three times as many with 64 callers, and five times
+with 256, on two cores. With one caller there is nothing to share, and the log costs two round trips where
 an INSERT costs one. eventsourcing's stock recorder is the third side.
 
 Every side is one process on one event loop (several, where that is said) on the same embedded server, in turns; what

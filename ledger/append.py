@@ -124,8 +124,9 @@ class Appender:
             LedgerError: if the database refused the group, or the log is broken where it had to be read.
         """
         deadline_s = asyncio.get_running_loop().time() + timeout_s
-        sealed = await self._sealed(group, timeout_s=timeout_s)  # before any lock
-        outcome = await self._submit(log_id, sealed, deadline_s)
+        if self._sealer is not None:
+            group = await self._sealer.seal(group, timeout_s=timeout_s)  # before any lock
+        outcome = await self._submit(log_id, group, deadline_s)
         if isinstance(outcome, Refused):
             raise outcome.error
         return outcome
@@ -154,11 +155,13 @@ class Appender:
         outcomes: list[Outcome] = []
         answers: list[asyncio.Future[Outcome]] = []
         for number, group in enumerate(groups):
-            try:
-                sealed = await self._sealed(group, timeout_s=max(0.0, deadline_s - loop.time()))
-            except LedgerError as error:
-                answers.append(_refused(error))
-                continue
+            sealed = group
+            if self._sealer is not None:
+                try:
+                    sealed = await self._sealer.seal(group, timeout_s=max(0.0, deadline_s - loop.time()))
+                except LedgerError as error:
+                    answers.append(_refused(error))
+                    continue
             while len(outcomes) < len(answers) and (
                 len(answers) - len(outcomes) >= 2 * self._batch_max or not self._intake.has_room_for(sealed)
             ):
@@ -191,9 +194,6 @@ class Appender:
         if (error := task.exception()) is not None:
             raise error
 
-    async def _sealed(self, group: Group, *, timeout_s: float) -> Group:
-        return group if self._sealer is None else await self._sealer.seal(group, timeout_s=timeout_s)
-
     def _submit(self, log_id: int, group: Group, deadline_s: float) -> asyncio.Future[Outcome]:
         """Put a group into the queue; the future has its outcome."""
         if self._task is None or self._task.done():
@@ -201,7 +201,7 @@ class Appender:
         loop = asyncio.get_running_loop()
         submission = Submission(log_id, group, loop.create_future(), deadline_s)
         self._intake.add(submission)
-        self._writer.wake()
+        self._writer.wake(log_id)
         if self._deadlines is None:
             self._deadlines = loop.call_later(DEADLINES_S, self._look_at_deadlines)
         return submission.answer

@@ -14,9 +14,9 @@ batch finds it there as it would find it in the log.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from ledger import canonical
@@ -89,9 +89,12 @@ class StoredGroup:
     salts: tuple[Mapping[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
-    """The group is in the log (or has nothing to be there: an empty else branch has an empty range of indices)."""
+class Appended(NamedTuple):
+    """
+    The group is in the log (or has nothing to be there: an empty else branch has an empty range of indices).
+
+    A tuple, since one is made for every group under the lock: a frozen class would cost twice as much.
+    """
 
     branch: Branch
     indices: range
@@ -165,12 +168,12 @@ def sequence(
     recorded_at = clock if head.recorded_at is None else max(clock, head.recorded_at)
     batch = _Batch(log=log, head=head, recorded_at=recorded_at)
     outcomes: list[Outcome] = []
-    placed: dict[UUID, tuple[Group, Appended]] = {}
+    placed: dict[int, tuple[Group, Appended]] = {}  # by the number an id is: that hashes at once
     for group in groups:
         outcome: Outcome
         if stored and (found := stored.get(group.id)) is not None:
             outcome = _stored_outcome(group, found)
-        elif (twin := placed.get(group.id)) is not None:
+        elif (twin := placed.get(group.id.int)) is not None:
             outcome = _twin_outcome(group, *twin)
         elif group.as_of is not None and batch.control_index > group.as_of:
             outcome = Stale(control_index=batch.control_index)
@@ -180,7 +183,7 @@ def sequence(
         else:
             outcome = batch.place(group, held=True)
         if isinstance(outcome, Appended) and outcome.indices:
-            placed[group.id] = (group, outcome)
+            placed[group.id.int] = (group, outcome)
         outcomes.append(outcome)
     return Sequenced(rows=batch.rows, head=batch.new_head(head), outcomes=outcomes)
 
@@ -260,7 +263,7 @@ def _twin_outcome(group: Group, first: Group, outcome: Appended) -> Outcome:
     """Answer a group whose id was placed earlier in the batch: the first one's outcome, if it is the same group."""
     if differs := difference(group.branch(outcome.branch), first.branch(outcome.branch)):
         return Refused(error=_mismatch(group.id, differs))
-    return replace(outcome, repeated=True)
+    return outcome._replace(repeated=True)
 
 
 def _stored_outcome(group: Group, found: StoredGroup) -> Outcome:

@@ -5,12 +5,17 @@ The order is the protocol. `open` and `begin`: BEGIN, lock the heads (SKIP LOCKE
 ids up, in a statement of its own: it sees what was committed before the lock was had. `sequence`: the pure rules, with
 guards one by one in between. `commit` and `committed`: insert, move the heads, COMMIT. What needs no answer in between
 shares a round trip, and the next transaction may be opened right behind a COMMIT whose answer is still to come.
+
+The head of one log can be asked for before it is known what is to be appended to it (`open_early`). Then its first
+entries are made while the ids are looked up, as if none were in the log; nothing is sent before that is known, and they
+are made again if it is not so.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -88,7 +93,13 @@ class Transaction:
         self._pending = PendingTiles(connection)
         self._origins: dict[int, str] = {}
         """Of the logs that were confirmed when they were last looked at, which is whenever their heads are locked."""
+        self._early: tuple[int, asyncio.Future[list[Answer]]] | None = None
+        """The log whose head was asked for early."""
         self._opened: asyncio.Future[list[Answer]] | None = None
+        self._looks_up_apart = False
+        """Whether `_opened` has nothing but the look-up."""
+        self._looking_up: asyncio.Future[list[Answer]] | None = None
+        """The look-up, while entries are made beside it."""
         self._committing: tuple[bool, asyncio.Future[list[Answer]]] | None = None
         self._batches: dict[int, _LogBatch] = {}
         self._unsent: dict[int, list[Row]] = {}
@@ -113,16 +124,46 @@ class Transaction:
         """Tell whether all of these logs are there and confirmed, as far as is known: `begin` looks again."""
         return all(log_id in self._origins for log_id in log_ids)
 
-    def open(self, groups: Groups, *, wait: bool) -> None:
-        """
-        Send BEGIN, the locking of the heads that are free, and the look-up of the groups; `begin` has the answers.
+    @property
+    def early(self) -> int | None:
+        """The log whose head was asked for early, if `open` or `drop_early` is still to come."""
+        return None if self._early is None else self._early[0]
 
-        With `wait`, wait up to 100 ms for the head of the one log asked for. Every log must be admitted.
+    def open_early(self, log_id: int) -> None:
+        """
+        Send BEGIN and the locking of a head, if it is free, ahead of `open` or `drop_early`. The log must be admitted.
 
         Raises:
             psycopg.Error: if the connection is lost.
         """
-        self._wire.send(BEGIN, lock_head(groups) if wait else lock_heads(groups), find_groups(groups))
+        self._wire.send(BEGIN, lock_heads([log_id]))
+        self._early = log_id, self._wire.sync()
+
+    async def drop_early(self) -> None:
+        """End the transaction that was opened early, if one was."""
+        early, self._early = self._early, None
+        if early is not None:
+            with suppress(psycopg.errors.LockNotAvailable):
+                await early[1]
+            await self.rollback()
+
+    def open(self, groups: Groups, *, wait: bool) -> None:
+        """
+        Send BEGIN, the locking of the heads that are free, and the look-up of the groups; `begin` has the answers.
+
+        With `wait`, wait up to 100 ms for the head of the one log asked for; not behind `open_early`. Every log must be
+        admitted.
+
+        Raises:
+            psycopg.Error: if the connection is lost.
+        """
+        statements: list[Statement] = []
+        if self._early is None:
+            statements = [BEGIN, lock_head(groups) if wait else lock_heads(groups)]
+        elif others := [log_id for log_id in groups if log_id != self._early[0]]:
+            statements = [lock_heads(others)]
+        self._looks_up_apart = not statements
+        self._wire.send(*statements, find_groups(groups))
         self._opened = self._wire.sync()
 
     async def begin(self) -> set[int]:
@@ -137,14 +178,21 @@ class Transaction:
         """
         if (opened := self._opened) is None:
             raise _out_of_order("begin")
-        self._opened = None
+        early, self._early, self._opened = self._early, None, None
         self._batches, self._unsent = {}, {}
         self._in_savepoint = False
+        found: Answer | None = None
         try:
-            _, heads, found = await opened
+            locking = [] if early is None else await early[1]
+            if self._looks_up_apart:
+                self._looking_up = opened
+            else:
+                *heads, found = await opened
+                locking += heads
         except psycopg.errors.LockNotAvailable:
+            await asyncio.wait([opened])
             return set()
-        for row in rows(heads):
+        for row in (row for answer in locking for row in rows(answer)):
             locked = parse_locked(row)
             check_fsync(locked.fsync)
             if locked.is_confirmed:
@@ -152,18 +200,28 @@ class Transaction:
                 self._batches[locked.log_id] = _LogBatch(head=head, clock=clock, stored={}, new_head=head)
             else:
                 self._origins.pop(locked.log_id, None)
-        if found.ntuples:
-            values = [[present(value) for value in row] for row in rows(found)]
-            firsts = [(parse_int(log_id), parse_int(index), entry) for log_id, index, entry in values]
-            if had := [first for first in firsts if first[0] in self._batches]:
-                for (log_id, group_id), group in (
-                    await read_stored_groups(self._connection, had, self._opener)
-                ).items():
-                    self._batches[log_id].stored[group_id] = group
+        if found is not None:
+            await self._keep_stored(found)
+        elif not self._batches:
+            await self._looked_up()
         return set(self._batches)
 
+    async def _looked_up(self) -> bool:
+        """Wait for the look-up that is on its way, if one is; tells whether it has found a group."""
+        looking_up, self._looking_up = self._looking_up, None
+        return looking_up is not None and await self._keep_stored((await looking_up)[-1])
+
+    async def _keep_stored(self, found: Answer) -> bool:
+        values = [[present(value) for value in row] for row in rows(found)]
+        firsts = [(parse_int(log_id), parse_int(index), entry) for log_id, index, entry in values]
+        had = [first for first in firsts if first[0] in self._batches]
+        if had:
+            for (log_id, group_id), group in (await read_stored_groups(self._connection, had, self._opener)).items():
+                self._batches[log_id].stored[group_id] = group
+        return bool(had)
+
     def stored(self, log_id: int) -> Mapping[UUID, StoredGroup]:
-        """Return the groups of this batch that the locked log holds already."""
+        """Return the groups of this batch that the locked log holds already, once they are given their places."""
         return self._batches[log_id].stored
 
     async def sequence(self, groups: Groups) -> dict[int, list[Outcome]]:
@@ -171,7 +229,7 @@ class Transaction:
         Give every group its place; returns the outcomes in order, true once `committed` has returned True.
 
         Without guards, entries go out as they are made, so that the server inserts the first of them while the last are
-        hashed.
+        hashed; and the first may be made before it is known which groups the log holds already.
 
         Raises:
             FormatError: if a text has no form in UTF-8.
@@ -180,9 +238,14 @@ class Transaction:
         """
         # Guards, and what is read, use the connection in the driver's way: nothing else may be on its way then.
         self._writes_early = not any(group.guard for line in groups.values() for group in line)
+        if not self._writes_early:
+            await self._looked_up()
         for log_id, line in groups.items():
+            size = self._batches[log_id].head.size
             count = sum(max(len(group.then), len(group.otherwise)) for group in line)
-            await self._pending.prepare(log_id, size=self._batches[log_id].head.size, count=count)
+            if self._pending.has_to_read(log_id, size=size, count=count):
+                await self._looked_up()
+                await self._pending.prepare(log_id, size=size, count=count)
         return {log_id: await self._sequence_log(log_id, groups[log_id]) for log_id in sorted(groups)}
 
     @property
@@ -246,6 +309,8 @@ class Transaction:
         head, leaves, outcomes = batch.head, list[bytes](), list[Outcome]()
         for piece in _pieces(groups) if self._writes_early else [groups]:
             sequenced = await self._drive(log_id, replace(batch, head=head), piece)
+            if await self._looked_up():
+                sequenced = await self._drive(log_id, replace(batch, head=head), piece)
             head = sequenced.head
             outcomes += sequenced.outcomes
             if sequenced.rows:
@@ -302,7 +367,7 @@ class Transaction:
 
 def _pieces(groups: Sequence[Group]) -> Sequence[Sequence[Group]]:
     """Return `groups` in pieces that are sequenced one by one, to the same effect: twins stay together."""
-    if len({group.id for group in groups}) < len(groups):
+    if len({group.id.int for group in groups}) < len(groups):
         return [groups]
     return [groups[at : at + EARLY_ROWS] for at in range(0, len(groups), EARLY_ROWS)]
 

@@ -46,14 +46,16 @@ class PendingTiles:
         self._connection = connection
         self._kept: dict[int, Edge] = {}
 
+    def has_to_read(self, log_id: int, *, size: int, count: int) -> bool:
+        """Tell whether `prepare` has to be called before at most `count` leaves are appended to the log of `size`."""
+        end = size + count
+        lacks = _lacks(self._kept.get(log_id), size, needs_all=_completes_all(size, end))
+        return size // TILE_WIDTH != end // TILE_WIDTH and lacks
+
     async def prepare(self, log_id: int, *, size: int, count: int) -> None:
         """Read what `complete` will need to append at most `count` leaves to the log of `size`, which is committed."""
-        end = size + count
-        needs_all = size // TILE_OF_TILES != end // TILE_OF_TILES
-        edge = self._kept.get(log_id)
-        if size // TILE_WIDTH == end // TILE_WIDTH or not _lacks(edge, size, needs_all=needs_all):
-            return
-        self.keep(log_id, await self._read_edge(log_id, size, edge, needs_all=needs_all))
+        needs_all = _completes_all(size, size + count)
+        self.keep(log_id, await self._read_edge(log_id, size, self._kept.get(log_id), needs_all=needs_all))
 
     async def complete(self, log_id: int, *, size: int, leaves: Sequence[bytes]) -> tuple[list[Tile], Edge | None]:
         """
@@ -63,7 +65,7 @@ class PendingTiles:
         Nothing is read if that much was prepared.
         """
         end = size + len(leaves)
-        needs_all = size // TILE_OF_TILES != end // TILE_OF_TILES
+        needs_all = _completes_all(size, end)
         edge = self._kept.get(log_id)
         if edge is None or _lacks(edge, size, needs_all=needs_all):
             if size // TILE_WIDTH == end // TILE_WIDTH:
@@ -123,6 +125,11 @@ class PendingTiles:
                 index=from_index,
             )
         return leaves
+
+
+def _completes_all(size: int, end: int) -> bool:
+    """Tell whether going from `size` to `end` completes a tile above level 0."""
+    return size // TILE_OF_TILES != end // TILE_OF_TILES
 
 
 def _lacks(edge: Edge | None, size: int, *, needs_all: bool) -> bool:

@@ -7,7 +7,7 @@ parameters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from typing import Final
@@ -49,18 +49,18 @@ _UPDATE_HEAD = Query(QUERIES["update_head"])
 _UPDATE_HEADS = Query(QUERIES["update_heads"])
 
 
-def lock_heads(groups: Mapping[int, Sequence[Group]]) -> Statement:
+def lock_heads(log_ids: Collection[int]) -> Statement:
     """
     Return the locking of those heads that are free; rows as for `locked.parse_locked`.
     """
-    return _LOCK_HEADS, {"log_ids": int4_array(list(groups))}
+    return _LOCK_HEADS, {"log_ids": int4_array(list(log_ids))}
 
 
-def lock_head(groups: Mapping[int, Sequence[Group]]) -> Statement:
+def lock_head(log_ids: Collection[int]) -> Statement:
     """
     Return the locking of the head of the one log asked for, which waits while another process holds it.
     """
-    (log_id,) = groups
+    (log_id,) = log_ids
     return _LOCK_HEAD, {"log_id": int4(log_id)}
 
 

@@ -6,7 +6,10 @@ and others bring is the next batch: its BEGIN, locks and look-up go out before t
 side waits for the other. Only hashing needs the locked head, and nothing is hashed ahead: an entry holds the time at
 which its head was locked.
 
-Everything here runs in that one task, so a batch is never written twice at once. What is answered is true: see
+Where all who ask were in the batch before, there is nothing to open behind its COMMIT. Then the head is asked for as
+soon as the first of them comes back (`wake`), while the others still come.
+
+Everything else here runs in that one task, so a batch is never written twice at once. What is answered is true: see
 `append.py`.
 """
 
@@ -81,9 +84,16 @@ class Writer:
         self._ask_again_s: dict[int, float] = {}
         """When to look again whether a log is confirmed."""
 
-    def wake(self) -> None:
-        """Tell that something was added to the intake."""
+    def wake(self, log_id: int) -> None:
+        """Tell that something for this log was added to the intake."""
+        if self._arrived.is_set():
+            return
         self._arrived.set()
+        # Nothing is being written: the head is asked for now, while those who were answered together with whoever
+        # called this bring the rest of the batch.
+        if self._transaction is not None and self._may_lock_at_once([log_id], self._transaction):
+            with suppress(psycopg.Error):  # a connection that is lost stays lost: the batch meets it, too
+                self._transaction.open_early(log_id)
 
     def stop(self) -> None:
         """Let `run` end; what is being written is cut off, since a server that hangs would not answer a cancelling."""
@@ -106,7 +116,7 @@ class Writer:
         pause_s = RECONNECT_PAUSE_S
         try:
             while not self._stopping.is_set():
-                if self._ahead is None and not len(self._intake):
+                if self._ahead is None and not len(self._intake) and not self._is_early():
                     self._arrived.clear()
                     await self._arrived.wait()
                     continue
@@ -175,10 +185,14 @@ class Writer:
             waiting = (waiting + 1) // 2
         batch = self._intake.take(min(self._batch_max, waiting))
         self._writing = submissions_of(batch)
+        if transaction.early not in batch or not self._may_lock_at_once(batch, transaction):
+            await transaction.drop_early()
         batch = await self._admitted(batch, transaction)
         if not batch:
             return batch
-        waited_for = self._contention.head_to_wait_for(batch.keys(), self._now_s())
+        waited_for = None
+        if transaction.early is None:
+            waited_for = self._contention.head_to_wait_for(batch.keys(), self._now_s())
         if waited_for is not None:
             batch = self._go_on_with(batch, {waited_for})
         self._waited_for = waited_for
@@ -230,13 +244,22 @@ class Writer:
         if self._aheads >= AHEAD_MAX or not (batch := self._intake.take(self._batch_max)):
             self._aheads = 0
             return
-        if not transaction.admits(batch) or self._contention.head_to_wait_for(batch.keys(), self._now_s()) is not None:
+        if not self._may_lock_at_once(batch, transaction):
             self._give_back(submissions_of(batch))
             self._aheads = 0
             return
         self._aheads += 1
         self._ahead = batch
         transaction.open(groups_of(batch), wait=False)
+
+    def _is_early(self) -> bool:
+        return self._transaction is not None and self._transaction.early is not None
+
+    def _may_lock_at_once(self, log_ids: Collection[int], transaction: Transaction) -> bool:
+        """Tell whether nothing is to be asked before these heads are locked, and none of them is to be waited for."""
+        if not transaction.admits(log_ids):
+            return False
+        return self._contention.head_to_wait_for(log_ids, self._now_s()) is None
 
     def _may_commit(self) -> bool:
         """Tell whether nobody in the batch was told that nothing was appended; from now on it may be in the log."""

@@ -94,7 +94,7 @@ async def test_the_same_group_is_appended_once(installation: Installation, log_i
     one = group(event(payloads={"inputs": b"a", "message": b"m"}), event({"n": 2}))
     first = appended(await running.append(log_id, one))
     twins = await asyncio.gather(*(running.append(log_id, one) for _ in range(20)))
-    assert {replace(appended(twin), repeated=False) for twin in twins} == {first}
+    assert {appended(twin)._replace(repeated=False) for twin in twins} == {first}
     assert all(appended(twin).repeated for twin in twins)
     assert (await verify(installation, log_id)).size == 2
 

@@ -123,8 +123,8 @@ async def test_an_answer_that_is_not_true_is_noticed(site: Site, tmp_path: Path)
     number = next(at for at, told in enumerate(trial.told) if isinstance(told, Appended) and told.indices)
     told = trial.told[number]
     assert isinstance(told, Appended)
-    moved = replace(told, indices=range(told.indices.start + 1, told.indices.stop + 1))
-    for untrue in (LogUnavailableError("no"), moved, replace(told, branch=Branch.ELSE)):
+    moved = told._replace(indices=range(told.indices.start + 1, told.indices.stop + 1))
+    for untrue in (LogUnavailableError("no"), moved, told._replace(branch=Branch.ELSE)):
         trial.told[number] = untrue
         with pytest.raises(AssertionError, match="told"):
             await trial.check(site)
