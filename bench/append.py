@@ -120,9 +120,7 @@ def measure(site: Site, *, callers: Sequence[int], seconds: float) -> dict[str, 
         together(site.dsn, shared, processes=number, callers=64, seconds=2 * seconds) for number in PROCESSES
     ]
     found["many_logs"] = hundred_logs(site.admin_dsn, site.dsn, [site.new_log() for _ in range(LOGS)])
-    found["idempotency"] = idempotency(
-        site.admin_dsn, callers=LOADED, seconds=seconds, rounds=ROUNDS_IDEMPOTENT
-    )
+    found["idempotency"] = idempotency(site.admin_dsn, callers=LOADED, seconds=seconds, rounds=ROUNDS_IDEMPOTENT)
     event = example_event()
     found["percent_of_the_process"] = {
         str(count): profile(log(site.dsn, site.new_log(), event), callers=count, seconds=seconds) for count in LOADED
