@@ -89,9 +89,11 @@ class Writer:
         if self._arrived.is_set():
             return
         self._arrived.set()
+        if self._transaction is None or self._contention.is_shared(self._now_s()):
+            return
         # Nothing is being written: the head is asked for now, while those who were answered together with whoever
         # called this bring the rest of the batch.
-        if self._transaction is not None and self._may_lock_at_once([log_id], self._transaction):
+        if self._may_lock_at_once([log_id], self._transaction):
             with suppress(psycopg.Error):  # a connection that is lost stays lost: the batch meets it, too
                 self._transaction.open_early(log_id)
 
@@ -232,7 +234,7 @@ class Writer:
         held = batch.keys() - locked
         batch = self._go_on_with(batch, locked)
         if waited_for is None:
-            self._contention.note_skipped(held, all_were=not locked)
+            self._contention.note_skipped(held, self._now_s(), all_were=not locked)
         else:
             self._contention.note_waited_in_vain(waited_for, self._now_s())
         if not locked and not self._contention.may_wait(self._now_s()):

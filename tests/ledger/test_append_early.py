@@ -84,6 +84,22 @@ async def test_another_log_goes_on_without_the_one_whose_caller_has_given_up(
     assert [len(await read_log(database, one)) for one in (log_id, other)] == [1, 2]
 
 
+async def test_no_head_is_asked_for_early_while_another_process_writes(
+    database: str, idle: Appender, log_id: int
+) -> None:
+    async with await AsyncConnection.connect(database) as holder:
+        await holder.execute("SELECT FROM ledger.heads WHERE log_id = %s FOR UPDATE", (log_id,))
+        waiting = asyncio.create_task(idle.append(log_id, group()))
+        await asyncio.wait([waiting], timeout=0.2)
+    await waiting
+    call = asyncio.create_task(idle.append(log_id, group()))
+    await asyncio.sleep(0)
+    transaction = idle._writer._transaction
+    assert transaction is not None
+    assert transaction.early is None
+    assert appended(await call).indices == range(2, 3)
+
+
 async def test_groups_of_many_logs_still_share_one_transaction(
     database: str, installation: Installation, idle: Appender
 ) -> None:
