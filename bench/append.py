@@ -43,7 +43,7 @@ STOCK_CALLERS_MAX = 256
 PROCESSES = (1, 2, 4)
 ROUNDS = 3
 ROUNDS_LOADED = 9
-"""With the numbers of callers that count, and for the price of idempotency, which is less than what a turn varies by."""
+"""With the callers that count, and for the price of idempotency: it is less than what a turn varies by."""
 PART_BYTES = 500
 BULK_GROUPS = 50_000
 WARM_SEGMENTS = 48
