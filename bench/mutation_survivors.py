@@ -36,28 +36,25 @@ class Explanation:
         )
 
 
+_ONLY_THE_TEXT: Final = "only the text of an error: tests hold the class of the fault and the index, not its words"
+
 EXPLANATIONS: Final = (
     Explanation(
         lines=r"@dataclass\(|^class |field\(",
         reason="frozen, slots and kw_only forbid what no code does: nothing assigns to a field or names it by position",
     ),
-    *(
-        Explanation(
-            lines=lines,
-            operators=operators,
-            reason="only the text of an error: tests hold the class of the fault and the index, not its words",
-            is_equivalent=False,
-        )
-        for lines, operators in (
-            (
-                (
-                    r"^(?!if |elif |while |return |assert )(?!.*\bindex=)"
-                    r".*\b((expected|found|where)\s*=\s*f?\"|raise \w+Error\()"
-                ),
-                "Binary|Number|Replace(Or|And)|AddNot",
-            ),
-            (r"^(expected|found) = .* if .* else ", "Comparison"),
-        )
+    Explanation(
+        lines=r"^(?!if |elif |while |return |assert )(?!.*\bindex=)"
+        r".*\b((expected|found|where)\s*=\s*f?\"|raise \w+Error\()",
+        operators="Binary|Number|Replace(Or|And)|AddNot",
+        reason=_ONLY_THE_TEXT,
+        is_equivalent=False,
+    ),
+    Explanation(
+        lines=r"^(expected|found) = .* if .* else ",
+        operators="Comparison",
+        reason=_ONLY_THE_TEXT,
+        is_equivalent=False,
     ),
     Explanation(
         operators="_(Eq_Is|NotEq_IsNot)$",

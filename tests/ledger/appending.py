@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Final
 from uuid import UUID
 
 import psycopg
@@ -27,6 +28,10 @@ from ledger.verify.rules import Report
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CONFIRM = load_queries("ledger", "signing.sql")["confirm"]
+SESSIONS: Final = (
+    "SELECT pid FROM pg_stat_activity WHERE application_name = 'lakeproof appender' AND datname = current_database()"
+)
+"""Asks for the process ids of the appenders' sessions in this database."""
 
 
 def logged(caplog: pytest.LogCaptureFixture, name: str) -> list[tuple[int, str]]:

@@ -20,6 +20,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from ledger.entry import Branch, Entry
+from tests.ledger.appending import SESSIONS
 from tests.ledger.cutting_proxy import Cut, CuttingProxy, Plan
 
 ROLLED_BACK = (b"INSERT INTO ledger.entries", b"UPDATE ledger.heads", b"COMMIT")
@@ -143,11 +144,8 @@ async def make_trouble(
 
 async def until_nothing_is_under_way(database: str) -> None:
     """Return when the server has no session of an appender: a COMMIT may arrive after whoever sent it is gone."""
-    query = (
-        "SELECT FROM pg_stat_activity WHERE application_name = 'lakeproof appender' AND datname = current_database()"
-    )
     async with await AsyncConnection.connect(database, autocommit=True) as owner, asyncio.timeout(10):
-        while await (await owner.execute(query)).fetchone() is not None:  # noqa: ASYNC110 - no event tells of sessions
+        while await (await owner.execute(SESSIONS)).fetchone() is not None:  # noqa: ASYNC110 - no event tells of sessions
             await asyncio.sleep(0.02)
 
 

@@ -15,7 +15,7 @@ from lakeproof.provision import Installation, create_tenant_log
 from ledger.append import Appender
 from ledger.errors import GroupMismatchError, LogUnavailableError, UnconfirmedLogError
 from ledger.sequence import Group
-from tests.ledger.appending import aggregate, appended, appender, event, group, places, read_log, verify
+from tests.ledger.appending import SESSIONS, aggregate, appended, appender, event, group, places, read_log, verify
 from tests.ledger.cutting_proxy import Cut, CuttingProxy, Plan
 
 STEPS = (b"BEGIN", b"SKIP LOCKED", b"group_id = ANY")
@@ -39,11 +39,7 @@ async def idle(database: str, installation: Installation, log_id: int) -> AsyncI
 def sessions(database: str) -> list[int]:
     """Return the process ids of the Appenders' sessions; one that keeps a head locked, and is silent, is ended."""
     with psycopg.connect(database) as owner:
-        query = (
-            "SELECT pid FROM pg_stat_activity "
-            "WHERE application_name = 'lakeproof appender' AND datname = current_database()"
-        )
-        return [pid for (pid,) in owner.execute(query)]
+        return [pid for (pid,) in owner.execute(SESSIONS)]
 
 
 async def given_up(running: Appender, log_id: int) -> None:
