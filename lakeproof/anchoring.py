@@ -34,8 +34,7 @@ from ledger.errors import BrokenError, LedgerError
 from ledger.merkle import prove_consistency
 from ledger.note import VerifierKey
 from ledger.signing.key_directory import KeyDirectory
-from ledger.stored_tree import on_tiles
-from ledger.tiles import tile_hash_reader
+from ledger.stored_tree import on_subtrees
 from ledger.witness.client import QuorumNotMetError, cosign
 from ledger.witness.policy import Policy
 
@@ -181,10 +180,11 @@ class AnchoringTasks:
     async def _prove(self, from_size: int, to_size: int) -> list[bytes]:
         """Return the consistency proof between two sizes of the system log."""
         async with self._services.house.database.as_role(self._roles.auditor) as connection:
-            return await on_tiles(
+            return await on_subtrees(
                 connection,
                 self._services.system.log_id,
-                lambda read: prove_consistency(size1=from_size, size2=to_size, read=tile_hash_reader(read, to_size)),
+                to_size,
+                lambda read: prove_consistency(size1=from_size, size2=to_size, read=read),
             )
 
     async def _newest(self, keys: Sequence[VerifierKey]) -> tuple[Checkpoint, bytes] | None:

@@ -55,6 +55,18 @@ def root_of(leaves: Sequence[bytes]) -> bytes:
     return level[0] if level else EMPTY_ROOT
 
 
+def perfect_subtrees(leaves: Sequence[bytes]) -> list[list[bytes]]:
+    """
+    Return the roots of all perfect subtrees over `leaves`, height by height: of one leaf each, of two, of four.
+
+    The last height is the largest of which there is one; there is none over no leaves.
+    """
+    heights = [list(leaves)] if leaves else []
+    while heights and len(heights[-1]) > 1:
+        heights.append(_pair(heights[-1]))
+    return heights
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frontier:
     """

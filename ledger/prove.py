@@ -9,14 +9,17 @@ what lies below them. Two round trips, whatever the size of the log.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from ledger.anchoring.published import read_to_publish
+from psycopg import AsyncCursor
+
+from ledger.anchoring.published import open_to_publish, read_newest
 from ledger.checkpoint import Checkpoint
-from ledger.errors import BrokenError, Fault, LedgerError
+from ledger.errors import LedgerError
 from ledger.merkle import check_consistency, check_inclusion, leaf_hash, prove_consistency, prove_inclusion
 from ledger.proof import Proof, format_proof
-from ledger.read import Connection, Log, ask_entries, read_head
-from ledger.stored_tree import NoCheckpointError, on_subtrees
+from ledger.read import Connection, Log, ask_entries, read_head, take_entry
+from ledger.stored_tree import AskedSubtrees, NoCheckpointError, ask_subtrees, on_subtrees
 from ledger.verify.trusted import Trusted
 from ledger.witness.policy import Policy
 
@@ -62,27 +65,46 @@ async def prove_entry(
         LedgerError: if the log has no such entry.
         BrokenError: if what is stored does not prove the entry, or the checkpoint is not signed by one of `keys`.
     """
-    note, checkpoint = await read_to_publish(connection, log, keys=keys, policy=policy)
-    if not 0 <= index < checkpoint.size:
-        size = (await read_head(connection, log.log_id)).size
-        if not 0 <= index < size:
-            raise LedgerError(f"log {log.origin}: expected an index from 0 to below its size {size}, found {index}")
+    newest = await read_newest(connection, log)
+    async with connection.pipeline():  # what is asked within is not waited for before it is left
+        # The server works on it while the signature is verified. Only what to ask for depends on what is not.
+        asked = None
+        if newest is not None and 0 <= index < newest.size:
+            asked = await _ask(connection, log, index, newest.size)
+        note, checkpoint = await open_to_publish(connection, log, newest, keys=keys, policy=policy)
+    size = checkpoint.size
+    if not 0 <= index < size:
+        log_size = (await read_head(connection, log.log_id)).size
+        if not 0 <= index < log_size:
+            raise LedgerError(f"log {log.origin}: expected an index from 0 to below its size {log_size}, found {index}")
         raise NoCheckpointError(
-            f"entry {index} of log {log.origin} is not signed yet, the newest checkpoint is of size {checkpoint.size}: "
+            f"entry {index} of log {log.origin} is not signed yet, the newest checkpoint is of size {size}: "
             "try again after the next one"
         )
-    size = checkpoint.size
-    async with connection.pipeline():  # what is asked within goes out together
-        asked = await ask_entries(connection, log.log_id, from_index=index, to_index=index + 1)
-        hashes = await on_subtrees(
-            connection, log.log_id, size, lambda read: prove_inclusion(index=index, size=size, read=read)
-        )
-        entries = await asked.fetchall()
-    if not entries:
-        raise BrokenError(Fault.INDEX, where="ledger.entries", expected=f"entry {index}", found="none", index=index)
-    entry = bytes(entries[0][1])
+    if asked is None or asked.size != size:  # the witnesses have seen an older one
+        asked = await _ask(connection, log, index, size)
+    entry = await take_entry(asked.entry, index)
+    hashes = await asked.path.take()
     check_inclusion(index=index, size=size, leaf=leaf_hash(entry), proof=hashes, root=checkpoint.root)
     return Inclusion(index=index, entry=entry, hashes=tuple(hashes), note=note, checkpoint=checkpoint)
+
+
+class _Asked(NamedTuple):
+    """What was asked for to prove an entry in the tree of a size."""
+
+    size: int
+    entry: AsyncCursor[tuple[int, Any]]
+    path: AskedSubtrees[list[bytes]]
+
+
+async def _ask(connection: Connection, log: Log, index: int, size: int) -> _Asked:
+    return _Asked(
+        size=size,
+        entry=await ask_entries(connection, log.log_id, from_index=index, to_index=index + 1),
+        path=await ask_subtrees(
+            connection, log.log_id, size, lambda read: prove_inclusion(index=index, size=size, read=read)
+        ),
+    )
 
 
 async def prove_growth(connection: Connection, log: Log, older: Checkpoint, newer: Checkpoint) -> list[bytes]:

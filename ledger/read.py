@@ -13,6 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from psycopg import AsyncConnection, AsyncCursor
+from psycopg.types.numeric import Int4, Int8
 
 from ledger.erasing.sealing import PLAIN, Opener, StoredPart
 from ledger.errors import BrokenError, Fault, NoSuchLogError
@@ -99,13 +100,8 @@ async def read_entries(connection: Connection, log_id: int, *, from_index: int, 
     Raises:
         BrokenError: if an entry is missing between two others, or NULL stands in its place.
     """
-    rows = await (await ask_entries(connection, log_id, from_index=from_index, to_index=to_index)).fetchall()
-    for expected, (index, entry) in enumerate(rows, start=from_index):
-        if index != expected:
-            raise BrokenError(Fault.INDEX, where="ledger.entries", expected=expected, found=index, index=expected)
-        if entry is None:  # whoever owns a database can drop NOT NULL
-            raise BrokenError(Fault.ENTRY, where="ledger.entries", expected="an entry", found="NULL", index=index)
-    return [bytes(entry) for _, entry in rows]
+    asked = await ask_entries(connection, log_id, from_index=from_index, to_index=to_index)
+    return await take_entries(asked, from_index)
 
 
 async def read_entry(connection: Connection, log_id: int, index: int) -> bytes:
@@ -115,20 +111,40 @@ async def read_entry(connection: Connection, log_id: int, index: int) -> bytes:
     Raises:
         BrokenError: if it is missing, or NULL stands in its place.
     """
-    entries = await read_entries(connection, log_id, from_index=index, to_index=index + 1)
-    if not entries:
-        raise BrokenError(Fault.INDEX, where="ledger.entries", expected=f"entry {index}", found="none", index=index)
-    return entries[0]
+    return await take_entry(await ask_entries(connection, log_id, from_index=index, to_index=index + 1), index)
 
 
 async def ask_entries(
     connection: Connection, log_id: int, *, from_index: int, to_index: int
-) -> AsyncCursor[tuple[int, bytes]]:
+) -> AsyncCursor[tuple[int, Any]]:
     """
     Ask for the entries from_index … to_index - 1 that exist; their indices and bytes come, in order, when fetched.
     """
-    bounds = {"log_id": log_id, "from_index": from_index, "to_index": to_index}
+    bounds = {"log_id": Int4(log_id), "from_index": Int8(from_index), "to_index": Int8(to_index)}
     return await connection.execute(QUERIES["entries_between"], bounds, binary=True)
+
+
+async def take_entries(asked: AsyncCursor[tuple[int, Any]], from_index: int) -> list[bytes]:
+    """
+    Return the entries that were asked for, as `read_entries` does.
+    """
+    rows = await asked.fetchall()
+    for expected, (index, entry) in enumerate(rows, start=from_index):
+        if index != expected:
+            raise BrokenError(Fault.INDEX, where="ledger.entries", expected=expected, found=index, index=expected)
+        if entry is None:  # whoever owns a database can drop NOT NULL
+            raise BrokenError(Fault.ENTRY, where="ledger.entries", expected="an entry", found="NULL", index=index)
+    return [bytes(entry) for _, entry in rows]
+
+
+async def take_entry(asked: AsyncCursor[tuple[int, Any]], index: int) -> bytes:
+    """
+    Return the one entry that was asked for, as `read_entry` does.
+    """
+    entries = await take_entries(asked, index)
+    if not entries:
+        raise BrokenError(Fault.INDEX, where="ledger.entries", expected=f"entry {index}", found="none", index=index)
+    return entries[0]
 
 
 async def iterate_entries(

@@ -6,12 +6,16 @@ Tiles and leaf hashes are given out as they are stored, for those who compare th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from psycopg import AsyncCursor
+from psycopg.types.numeric import Int2, Int4, Int8
 
 from ledger.edge import edge_places, frontier_of
-from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.merkle import HASH_SIZE_BYTES, Frontier, HashReader
+from ledger.errors import BrokenError, Fault, FormatError, LedgerError
+from ledger.merkle import HASH_SIZE_BYTES, Frontier, HashReader, split_hashes
 from ledger.read import TILE_QUERIES, Connection, parse_tile_root
 from ledger.tiles import (
     TILE_WIDTH,
@@ -80,6 +84,17 @@ async def on_subtrees(connection: Connection, log_id: int, size: int, compute: C
     Raises:
         BrokenError: (`Fault.TILE`) if a tile is missing.
     """
+    async with connection.pipeline():  # what is asked within comes back together when it is left
+        asked = await ask_subtrees(connection, log_id, size, compute)
+    return await asked.take()
+
+
+async def ask_subtrees(
+    connection: Connection, log_id: int, size: int, compute: Callable[[HashReader], R]
+) -> AskedSubtrees[R]:
+    """
+    Ask for what `compute` reads, as `on_subtrees`; in a pipeline it is not waited for.
+    """
     places: set[Place] = set()
 
     def note(level: int, index: int) -> bytes:
@@ -87,48 +102,112 @@ async def on_subtrees(connection: Connection, log_id: int, size: int, compute: C
         return bytes(HASH_SIZE_BYTES)
 
     compute(note)
-    tiles = await read_tiles(connection, log_id, places)
-    return compute(tile_hash_reader(lambda level, index, width: tiles[level, index, width], size))
+    return AskedSubtrees(tiles=await ask_tiles(connection, log_id, places), size=size, compute=compute)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedSubtrees(Generic[R]):
+    """What `ask_subtrees` has asked for."""
+
+    tiles: AskedTiles
+    size: int
+    compute: Callable[[HashReader], R]
+
+    async def take(self) -> R:
+        """
+        Return what `on_subtrees` returns, once the pipeline is left.
+
+        Raises:
+            BrokenError: as `on_subtrees`.
+        """
+        tiles = await self.tiles.take()
+        return self.compute(tile_hash_reader(lambda level, index, width: tiles[level, index, width], self.size))
 
 
 async def read_tiles(connection: Connection, log_id: int, places: Iterable[Place]) -> dict[Place, Tile]:
     """
-    Return the tiles of several places in one round trip; partial ones are computed from what lies below them.
+    Return the tiles of several places in one round trip; incomplete ones are computed from what lies below them.
 
     Raises:
-        BrokenError: (`Fault.TILE`) if one is not stored, or its hashes are not all there.
+        BrokenError: (`Fault.TILE`) if one is not stored, its hashes are not all there, or what is there is no tile.
     """
-    wanted = list(places)
-    complete = [place for place in wanted if place[2] == TILE_WIDTH]
-    leaves = [place for place in wanted if place[2] < TILE_WIDTH and place[0] == 0]
-    above = [place for place in wanted if place[2] < TILE_WIDTH and place[0] > 0]
-    asked = {
-        "log_id": log_id,
-        "tile_levels": [level for level, _, _ in complete],
-        "tiles": [index for _, index, _ in complete],
-        "leaf_firsts": [index * TILE_WIDTH for _, index, _ in leaves],
-        "leaf_ends": [index * TILE_WIDTH + width for _, index, width in leaves],
-        "root_levels": [level - 1 for level, _, _ in above],
-        "root_firsts": [index * TILE_WIDTH for _, index, _ in above],
-        "root_ends": [index * TILE_WIDTH + width for _, index, width in above],
-    }
-    cursor = await connection.execute(TILE_QUERIES["tiles_and_what_is_below"], asked, binary=True)
-    hashes: dict[tuple[int, int], bytes] = {}
-    tiles: dict[Place, Tile] = {}
-    for kind, level, index, stored in await cursor.fetchall():
-        if stored is None:  # as if it were not there: whoever owns a database can drop NOT NULL
-            continue
-        if kind == "tile":
-            tiles[level, index, TILE_WIDTH] = Tile.parse(bytes(stored), level=level, index=index)
-        else:
-            hashes[level, index] = bytes(stored) if kind == "leaf" else parse_tile_root(bytes(stored))
-    for level, index, width in (*leaves, *above):
-        first = index * TILE_WIDTH
-        if all((level, at) in hashes for at in range(first, first + width)):
-            own = tuple(hashes[level, at] for at in range(first, first + width))
-            tiles[level, index, width] = Tile(level=level, index=index, hashes=own)
+    async with connection.pipeline():
+        asked = await ask_tiles(connection, log_id, places)
+    return await asked.take()
+
+
+async def ask_tiles(connection: Connection, log_id: int, places: Iterable[Place]) -> AskedTiles:
+    """
+    Ask for the tiles of several places; in a pipeline they are not waited for.
+
+    It takes one statement for the complete tiles of each level, and one for each incomplete tile.
+    """
+    wanted = sorted(set(places))
+    complete: dict[int, list[int]] = {}
     for level, index, width in wanted:
-        if (level, index, width) not in tiles:
-            where = f"ledger.tiles level {level} tile {index}"
-            raise BrokenError(Fault.TILE, where=where, expected=f"{width} hashes", found="not all of them")
-    return tiles
+        if width == TILE_WIDTH:
+            complete.setdefault(level, []).append(index)
+    return AskedTiles(
+        wanted=wanted,
+        below={place: await _ask_below(connection, log_id, place) for place in wanted if place[2] < TILE_WIDTH},
+        whole={level: await _ask_complete(connection, log_id, level, tiles) for level, tiles in complete.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedTiles:
+    """What `ask_tiles` has asked for: what lies below each incomplete tile, and the complete ones of each level."""
+
+    wanted: Sequence[Place]
+    below: Mapping[Place, AsyncCursor[tuple[int, Any]]]
+    whole: Mapping[int, AsyncCursor[tuple[int, Any]]]
+
+    async def take(self) -> dict[Place, Tile]:
+        """
+        Return what `read_tiles` returns, once the pipeline is left.
+
+        Raises:
+            BrokenError: as `read_tiles`.
+        """
+        # NULL is as if nothing were there: whoever owns a database can drop NOT NULL.
+        tiles: dict[Place, Tile] = {}
+        for level, cursor in self.whole.items():
+            for index, packed in await cursor.fetchall():
+                if packed is not None:
+                    tiles[level, index, TILE_WIDTH] = _tile(level, index, split_hashes(bytes(packed)))
+        for (level, index, width), cursor in self.below.items():
+            found = {at: bytes(said) for at, said in await cursor.fetchall() if said is not None}
+            if len(found) == width:
+                own = (found[at] if level == 0 else parse_tile_root(found[at]) for at in sorted(found))
+                tiles[level, index, width] = _tile(level, index, own)
+        for level, index, width in self.wanted:
+            if (level, index, width) not in tiles:
+                raise _bad_tile(level, index, expected=f"{width} hashes", found="not all of them")
+        return tiles
+
+
+async def _ask_complete(
+    connection: Connection, log_id: int, level: int, tiles: list[int]
+) -> AsyncCursor[tuple[int, Any]]:
+    wanted = {"log_id": Int4(log_id), "level": Int2(level), "tiles": list(map(Int8, tiles))}
+    return await connection.execute(TILE_QUERIES["complete_tiles"], wanted, binary=True)
+
+
+async def _ask_below(connection: Connection, log_id: int, place: Place) -> AsyncCursor[tuple[int, Any]]:
+    """Ask for what an incomplete tile consists of: leaf hashes, or what stands for the roots of complete tiles."""
+    level, index, width = place
+    first = index * TILE_WIDTH
+    query = TILE_QUERIES["roots_of_tile" if level else "leaves_of_tile"]
+    bounds = {"log_id": Int4(log_id), "from_index": Int8(first), "to_index": Int8(first + width)}
+    return await connection.execute(query, {**bounds, "level": Int2(level - 1)}, binary=True)
+
+
+def _tile(level: int, index: int, hashes: Iterable[bytes]) -> Tile:
+    try:
+        return Tile(level=level, index=index, hashes=tuple(hashes))
+    except FormatError as error:  # whoever owns a database can drop a check of its lengths
+        raise _bad_tile(level, index, expected="a tile", found=error) from error
+
+
+def _bad_tile(level: int, index: int, *, expected: str, found: object) -> BrokenError:
+    return BrokenError(Fault.TILE, where=f"ledger.tiles level {level} tile {index}", expected=expected, found=found)

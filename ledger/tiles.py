@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError, LimitExceededError
-from ledger.merkle import HASH_SIZE_BYTES, HashReader, root_of, split_hashes
+from ledger.merkle import HASH_SIZE_BYTES, HashReader, perfect_subtrees, root_of, split_hashes
 
 TILE_HEIGHT = 8
 TILE_WIDTH = 1 << TILE_HEIGHT
@@ -48,7 +48,7 @@ class Tile:
 
     def __post_init__(self) -> None:
         _check_place(level=self.level, index=self.index, width=len(self.hashes))
-        if any(len(h) != HASH_SIZE_BYTES for h in self.hashes):
+        if set(map(len, self.hashes)) != {HASH_SIZE_BYTES}:
             raise FormatError("tile", expected="hashes of 32 bytes", found=[len(h) for h in self.hashes])
 
     @classmethod
@@ -242,13 +242,14 @@ def tile_hash_reader(read_tile: TileReader, size: int) -> HashReader:
         LedgerError: if the subtree does not lie within the tree.
         BrokenError: (`Fault.TILE`) if `read_tile` gives another tile, or one too narrow.
     """
-    tiles: dict[Place, Tile] = {}
+    subtrees: dict[Place, list[list[bytes]]] = {}
 
     def read(level: int, index: int) -> bytes:
         place, start, width = subtree_place(level=level, index=index, size=size)
-        if place not in tiles:
-            tiles[place] = _read_exactly(read_tile, level=place[0], index=place[1], width=place[2])
-        return root_of(tiles[place].hashes[start : start + width])
+        if place not in subtrees:  # one proof reads nearly all of a tile on its way, and many read the same ones
+            tile = _read_exactly(read_tile, level=place[0], index=place[1], width=place[2])
+            subtrees[place] = perfect_subtrees(tile.hashes)
+        return subtrees[place][level % TILE_HEIGHT][start // width]
 
     return read
 

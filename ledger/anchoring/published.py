@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from psycopg.types.numeric import Int4, Int8
+
 from ledger.anchoring.anchor_log import QUERIES
 from ledger.anchoring.judging import stamped_note
 from ledger.anchoring.timestamp import Stamp
@@ -32,6 +34,19 @@ from ledger.witness.policy import Policy, UnwitnessedError
 
 CHECKPOINTS_LOOKED_AT_MAX: Final = 100_000
 """Of those with too few cosignatures, newest first: a day of a checkpoint a second. Beyond, nothing is published."""
+
+
+class Newest(NamedTuple):
+    """A checkpoint as it is stored, and the lines that are kept of others; nothing of it is verified."""
+
+    size: int
+    note: bytes
+    lines: tuple[tuple[str, bytes, bytes], ...]
+    """Name, key id and signature."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted({name for name, _, _ in self.lines}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +89,8 @@ async def read_published_checkpoint(
     Raises:
         BrokenError: if what is stored is not signed by one of `keys`, or a cosignature of the policy's is bad.
     """
-    cosigned = await _read_to_publish(connection, log, keys=keys, policy=policy)
+    newest = await read_newest(connection, log)
+    cosigned = await _open_to_publish(connection, log, newest, keys=keys, policy=policy)
     if cosigned is None:
         return None
     stamped = await read_newest_stamp(connection, log.log_id, to_size=cosigned.checkpoint.size)
@@ -93,7 +109,33 @@ async def read_to_publish(
         NoCheckpointError: if there is none yet; with a policy, because too few witnesses have seen any.
         BrokenError: as `read_published_checkpoint`.
     """
-    cosigned = await _read_to_publish(connection, log, keys=keys, policy=policy)
+    newest = await read_newest(connection, log)
+    return await open_to_publish(connection, log, newest, keys=keys, policy=policy)
+
+
+async def read_newest(connection: Connection, log: Log, *, to_size: int = SIZE_MAX) -> Newest | None:
+    """
+    Return the newest signed checkpoint up to a size with what is kept under it, or None; nothing is verified.
+    """
+    parameters = {"log_id": Int4(log.log_id), "to_size": Int8(to_size)}
+    query = QUERIES["cosigned_checkpoint" if log.tenant is None else "checkpoint_alone"]
+    row = await (await connection.execute(query, parameters, binary=True)).fetchone()
+    if row is None:
+        return None
+    size, note, lines = row
+    return Newest(size=size, note=bytes(note), lines=tuple(lines or ()))
+
+
+async def open_to_publish(
+    connection: Connection, log: Log, newest: Newest | None, *, keys: Trusted, policy: Policy | None
+) -> tuple[bytes, Checkpoint]:
+    """
+    Return what `read_to_publish` returns, where `newest` has been read already; it is never of a larger size.
+
+    Raises:
+        NoCheckpointError, BrokenError: as `read_to_publish`.
+    """
+    cosigned = await _open_to_publish(connection, log, newest, keys=keys, policy=policy)
     if cosigned is None:
         missing = "" if policy is None or log.tenant is not None else " that enough witnesses have cosigned"
         raise NoCheckpointError(
@@ -192,7 +234,7 @@ async def read_cosigned_note(connection: Connection, log: Log, *, size: int, not
     Raises:
         BrokenError: (`Fault.CHECKPOINT`) if what is kept is no note with lines.
     """
-    found = await _read_cosigned(connection, log, to_size=size)
+    found = await read_newest(connection, log, to_size=size)
     if found is None or found.size != size:
         return note
     return _joined(log, found, note)
@@ -210,10 +252,9 @@ async def _newest_with_quorum(connection: Connection, log: Log, policy: Policy, 
     return None
 
 
-async def _read_to_publish(
-    connection: Connection, log: Log, *, keys: Trusted, policy: Policy | None
+async def _open_to_publish(
+    connection: Connection, log: Log, found: Newest | None, *, keys: Trusted, policy: Policy | None
 ) -> _Cosigned | None:
-    found = await _read_cosigned(connection, log)
     if found is None:
         return None
     newest = read_checkpoint(found.note, keys, where="ledger.checkpoints", origin=log.origin)
@@ -223,7 +264,7 @@ async def _read_to_publish(
     size = await _newest_with_quorum(connection, log, policy, to_size=newest.size)
     if size is None:
         return None
-    found = await _read_cosigned(connection, log, to_size=size)
+    found = await read_newest(connection, log, to_size=size)
     note = b"" if found is None or found.size != size else _joined(log, found, found.note)
     checkpoint = read_checkpoint(note, keys, where="ledger.checkpoints", origin=log.origin)
     try:
@@ -242,31 +283,7 @@ class _Cosigned(NamedTuple):
     cosigned_by: tuple[str, ...]
 
 
-class _Found(NamedTuple):
-    """A checkpoint as it is stored, and the lines that are kept of others."""
-
-    size: int
-    note: bytes
-    lines: tuple[tuple[str, bytes, bytes], ...]
-    """Name, key id and signature."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(sorted({name for name, _, _ in self.lines}))
-
-
-async def _read_cosigned(connection: Connection, log: Log, *, to_size: int = SIZE_MAX) -> _Found | None:
-    """Return the newest checkpoint up to a size with what is kept under it, or None; nothing is verified."""
-    parameters = {"log_id": log.log_id, "to_size": to_size}
-    row = await (await connection.execute(QUERIES["cosigned_checkpoint"], parameters, binary=True)).fetchone()
-    if row is None:
-        return None
-    size, note, *columns = row
-    lines = tuple(zip(*(column or () for column in columns), strict=True))
-    return _Found(size=size, note=bytes(note), lines=lines)
-
-
-def _joined(log: Log, found: _Found, note: bytes) -> bytes:
+def _joined(log: Log, found: Newest, note: bytes) -> bytes:
     """Return a note with the cosignatures under it as lines behind its own."""
     try:
         text, own = parse_note(note)

@@ -24,8 +24,7 @@ from ledger.note import VerifierKey
 from ledger.queries import load_queries
 from ledger.read import QUERIES as LOG_QUERIES
 from ledger.read import Connection, Log, read_entries, read_parts
-from ledger.stored_tree import NoCheckpointError, on_tiles
-from ledger.tiles import tile_hash_reader
+from ledger.stored_tree import NoCheckpointError, on_subtrees
 from ledger.verify.rules import read_checkpoint
 from ledger.witness.policy import Policy
 
@@ -153,8 +152,4 @@ def _vouched_for(published: Published) -> tuple[bytes, bytes | None]:
 
 
 async def _prove(connection: Connection, log: Log, indexes: Sequence[int], *, size: int) -> list[bytes]:
-    return await on_tiles(
-        connection,
-        log.log_id,
-        lambda read_tile: prove_entries(indexes, size=size, read=tile_hash_reader(read_tile, size)),
-    )
+    return await on_subtrees(connection, log.log_id, size, lambda read: prove_entries(indexes, size=size, read=read))

@@ -42,20 +42,23 @@ LIMIT %(limit)s
 -- name: cosigned_checkpoint
 -- The newest signed checkpoint up to a size, and the cosignatures under it, in an order that does not change. (NULL, which
 -- no schema of ours allows, is given out as nothing, which is no line of a note.)
-SELECT c.size, c.note, s.names, s.key_ids, s.signatures
-FROM (
-    SELECT log_id, size, note FROM ledger.checkpoints
-    WHERE log_id = %(log_id)s AND size <= %(to_size)s
-    ORDER BY size DESC
-    LIMIT 1
-) AS c
-CROSS JOIN LATERAL (
-    SELECT
-        array_agg(coalesce(name, '') ORDER BY name, key_id) AS names,
-        array_agg(coalesce(key_id, '') ORDER BY name, key_id) AS key_ids,
-        array_agg(coalesce(signature, '') ORDER BY name, key_id) AS signatures
-    FROM ledger.cosignatures WHERE log_id = c.log_id AND size = c.size
-) AS s
+SELECT c.size, c.note, ARRAY(
+    SELECT ROW(coalesce(name, ''), coalesce(key_id, ''), coalesce(signature, ''))
+    FROM ledger.cosignatures AS s
+    WHERE s.log_id = c.log_id AND s.size = c.size
+    ORDER BY s.name, s.key_id
+)
+FROM ledger.checkpoints AS c
+WHERE c.log_id = %(log_id)s AND c.size <= %(to_size)s
+ORDER BY c.size DESC
+LIMIT 1
+
+-- name: checkpoint_alone
+-- The same of a log that nobody cosigns: a tenant's, whose anchors the system log carries.
+SELECT size, note, NULL FROM ledger.checkpoints
+WHERE log_id = %(log_id)s AND size <= %(to_size)s
+ORDER BY size DESC
+LIMIT 1
 
 -- name: newest_stamp
 -- The newest time stamp on a checkpoint that is not larger than a size. (Its time is what the token says, which nobody

@@ -22,13 +22,16 @@ from ledger.anchoring.published import (
     store_cosignatures,
 )
 from ledger.append import Appender
-from ledger.errors import BrokenError, Fault, LogUnavailableError, OutcomeUnknownError
+from ledger.errors import BrokenError, Fault, LedgerError, LogUnavailableError, OutcomeUnknownError
 from ledger.merkle import Frontier
 from ledger.note import Signature, format_note, parse_note
+from ledger.proof import check_proof, parse_proof
+from ledger.prove import prove
 from ledger.read import Connection, Log, read_entries, read_head, read_leaves, read_logs
 from ledger.sequence import Appended, Group, Row, Stale
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
+from ledger.stored_tree import NoCheckpointError
 from ledger.verify.database import verify_database
 from ledger.witness.policy import Policy
 from tests.ledger.appending import appender
@@ -326,6 +329,35 @@ async def test_a_cosignature_without_a_time_is_not_kept_and_publishes_nothing(si
     assert await store(none, timed) == ("w",)
     assert (found := await published()) is not None
     assert found.note == format_note(text, [*lines, timed])
+
+
+async def test_the_system_log_is_proven_up_to_what_enough_witnesses_have_seen(site: Site) -> None:
+    keys, cosigner = site.keys.verifier_keys(site.system.origin), cosigners()[1]
+    policy = Policy.parse(f"witness w {cosigner.verifier_key.format()}\nquorum w\n".encode())
+
+    async def proven(index: int) -> int:
+        """Return the size of the checkpoint that the entry is proven against, with the witness's line under it."""
+        proof = await prove(site.auditor, site.system, index, keys=keys, policy=policy)
+        checkpoint = check_proof(proof, keys).checkpoint
+        policy.check(parse_proof(proof).checkpoint, logs=keys)
+        return checkpoint.size
+
+    for size in (4, 5):  # an anchor each, and the system log is signed with it
+        await site.grow(site.tenants[0], size)
+        await site.anchor()
+    await site.grow(site.tenants[1], 1)
+    with pytest.raises(NoCheckpointError, match="that enough witnesses have cosigned"):
+        await proven(0)
+    signed = "SELECT size, note FROM ledger.checkpoints WHERE log_id = %s ORDER BY size"
+    checkpoints = await (await site.auditor.execute(signed, (site.system.log_id,))).fetchall()
+    assert len(checkpoints) > 1, "an older one is to be cosigned"
+    for size, signed_note in checkpoints:
+        text, lines = parse_note(bytes(signed_note))
+        note = format_note(text, [*lines, cosigner.cosign(text, time_s=TIME_S)])
+        await store_cosignatures(site.signer, site.system.log_id, size=size, note=note, policy=policy)
+        assert [await proven(index) for index in range(size)] == [size] * size
+        with pytest.raises(NoCheckpointError if size < checkpoints[-1][0] else LedgerError):
+            await proven(size)
 
 
 async def test_only_the_signer_adds_what_others_say_and_nobody_changes_it(site: Site) -> None:

@@ -23,6 +23,7 @@ from ledger.merkle import (
     check_inclusion,
     leaf_hash,
     node_hash,
+    perfect_subtrees,
     prove_consistency,
     prove_inclusion,
     root_of,
@@ -133,6 +134,14 @@ def test_a_lone_right_node_is_promoted_and_not_doubled() -> None:
     a, b, c = LEAVES[:3]
     assert root_of([a, b, c]) == node_hash(node_hash(a, b), c)
     assert root_of([a, b, c]) != root_of([a, b, c, c])
+
+
+def test_every_perfect_subtree_is_made_once_and_none_over_leaves_that_are_not_there() -> None:
+    for size in range(SIZE_MAX + 1):
+        heights = perfect_subtrees(LEAVES[:size])
+        assert [len(roots) for roots in heights] == [size >> height for height in range(size.bit_length())]
+        for height, roots in enumerate(heights):
+            assert roots == [mth(at << height, (at + 1) << height) for at in range(len(roots))]
 
 
 def test_the_frontier_knows_the_root_of_every_size_whether_leaves_come_singly_or_at_once() -> None:

@@ -179,7 +179,7 @@ async def test_a_statement_of_ours_that_is_wrong_ends_the_signer(
     [
         (*both(NO_GRANT, "entries", "SELECT", "auditor"), "permission denied for table entries"),
         (*both(NO_GRANT, "checkpoints", "SELECT", "auditor"), "permission denied for table checkpoints"),
-        (*both(NO_TABLE, "tiles"), 'relation "ledger.tiles" does not exist'),
+        (*both(NO_TABLE, "checkpoints"), 'relation "ledger.checkpoints" does not exist'),
     ],
 )
 async def test_who_waits_for_a_receipt_is_given_it_when_the_database_is_back(

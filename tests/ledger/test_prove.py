@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -135,6 +138,85 @@ async def test_what_is_not_signed_or_not_there_is_said_apart(desk: Desk) -> None
     desk.sign(desk.checkpoint(300))
     with pytest.raises(NoCheckpointError, match="not signed yet"):
         await prove(desk.connection, desk.log, 300, keys=[key], policy=None)
-    for index in (-1, SMALL):
+    for index in (-1, SMALL, 2**63, 2**70):  # those that no column holds, too
         with pytest.raises(LedgerError, match="expected an index"):
             await prove(desk.connection, desk.log, index, keys=[key], policy=None)
+
+
+async def test_a_size_beside_a_note_that_is_not_the_notes_own_leads_nobody_astray(desk: Desk) -> None:
+    key = desk.signer.verifier_key
+    desk.sign(desk.checkpoint(300))
+    for said in (1, 299, 301, SMALL, 2**53, 2**63 - 2):
+        change(desk.database, "UPDATE ledger.checkpoints SET size = %s", said)
+        for index in (0, 299):
+            proven = check_proof(await prove(desk.connection, desk.log, index, keys=[key], policy=None), [key])
+            assert (proven.index, proven.checkpoint.size) == (index, 300)
+        with pytest.raises(NoCheckpointError, match="not signed yet"):
+            await prove(desk.connection, desk.log, 300, keys=[key], policy=None)
+
+
+FREE = "ALTER TABLE ledger.{0} ALTER {1} DROP NOT NULL, DROP CONSTRAINT IF EXISTS {0}_{1}_check"
+"""What whoever owns a database can do first."""
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "to", "where", "fault"),
+    [
+        ("entries", "entry", None, "index = 0", Fault.ENTRY),
+        ("entries", "entry", "gone", "index = 0", Fault.INDEX),
+        ("entries", "entry", b"another", "index = 0", Fault.PROOF),
+        ("entries", "leaf", None, "index = 799", Fault.TILE),
+        ("entries", "leaf", b"short", "index = 799", Fault.TILE),
+        ("entries", "leaf", bytes(8_192), "index = 799", Fault.TILE),
+        ("entries", "leaf", "gone", "index = 799", Fault.TILE),
+        ("tiles", "hashes", None, "tile = 0", Fault.TILE),
+        ("tiles", "hashes", b"short", "tile = 0", Fault.TILE),
+        ("tiles", "hashes", bytes(32 * 257), "tile = 0", Fault.TILE),
+        ("tiles", "root", b"", "tile = 2", Fault.PROOF),
+        ("tiles", "root", b"short", "tile = 2", Fault.TILE),
+    ],
+)
+async def test_what_is_not_of_its_form_is_said_to_be_broken_not_proven(
+    desk: Desk, table: str, column: str, to: object, where: str, fault: Fault
+) -> None:
+    desk.keep_roots()
+    desk.sign(desk.checkpoint(SMALL))
+    await prove(desk.connection, desk.log, 0, keys=[desk.signer.verifier_key], policy=None)
+    with psycopg.connect(desk.database, autocommit=True) as owner:
+        owner.execute(FREE.format(table, column))
+        row = "DELETE FROM ledger.{0} WHERE {2}" if to == "gone" else "UPDATE ledger.{0} SET {1} = %s WHERE {2}"
+        changed = owner.execute(row.format(table, column, where), None if to == "gone" else (to,))
+        assert changed.rowcount == 1
+    with pytest.raises(BrokenError) as caught:
+        await prove(desk.connection, desk.log, 0, keys=[desk.signer.verifier_key], policy=None)
+    assert caught.value.fault is fault
+
+
+async def test_a_proof_takes_two_round_trips_whatever_its_place(large: Desk, tmp_path: Path) -> None:
+    large.sign(large.checkpoint(SIZE))
+    for _ in range(10):  # until the driver has every statement prepared, which it sends apart
+        await prove(large.connection, large.log, 0, keys=[large.signer.verifier_key], policy=None)
+    for index in PLACES:
+        with (tmp_path / "wire").open("wb+") as wire:
+            large.connection.pgconn.trace(wire.fileno())
+            await prove(large.connection, large.log, index, keys=[large.signer.verifier_key], policy=None)
+            large.connection.pgconn.untrace()
+            wire.seek(0)
+            sent = re.findall(rb"\tF\t\d+\t(Bind|Sync|Flush|Query)", wire.read())
+        # Each Sync is waited for, and each Flush; but behind a Sync the driver sends one that has nothing to wait for.
+        waits = [b for a, b in pairwise([b"", *sent]) if b == b"Sync" or (b == b"Flush" and a != b"Sync")]
+        assert (waits, sent.count(b"Query")) == ([b"Sync", b"Sync"], 0)
+
+
+@pytest.mark.parametrize("table", ["checkpoints", "entries", "tiles"])
+async def test_a_table_that_cannot_be_read_is_said_in_the_servers_words_and_the_next_proof_is_made(
+    desk: Desk, table: str
+) -> None:
+    desk.sign(desk.checkpoint(SMALL))
+    keys = [desk.signer.verifier_key]
+    with psycopg.connect(desk.database, autocommit=True) as owner:
+        owner.execute(f"ALTER TABLE ledger.{table} RENAME TO away")
+        with pytest.raises(psycopg.errors.UndefinedTable, match=rf"ledger\.{table}"):
+            await prove(desk.connection, desk.log, 0, keys=keys, policy=None)
+        owner.execute(f"ALTER TABLE ledger.away RENAME TO {table}")
+    assert check_proof(await prove(desk.connection, desk.log, 0, keys=keys, policy=None), keys).index == 0
