@@ -19,8 +19,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-import psycopg
-
 from gateway.admin.aggregates import (
     CONTROL_EVENTS,
     AccessRule,
@@ -33,6 +31,7 @@ from gateway.admin.aggregates import (
     aggregate_key,
     evolve,
 )
+from gateway.database import outage_as_unavailable
 from gateway.errors import UnavailableError
 from ledger import canonical
 from ledger.canonical import Json
@@ -51,6 +50,7 @@ STATES_MAX: Final = 1_000
 READ_TIMEOUT_S: Final = 10.0
 
 _QUERIES: Final = load_queries("gateway", "control.sql")
+_UNREADABLE: Final = "what is in force cannot be read from the log: nothing can be judged"
 
 A = TypeVar("A", Policy, AccessRule, Catalog, ApiKey, Tenant)
 
@@ -151,10 +151,11 @@ class ControlPlane:
             LedgerError: if what is stored is corrupt.
         """
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await self._current(log_id)
-        except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError) as error:
-            raise UnavailableError("what is in force cannot be read from the log: nothing can be judged") from error
+            with outage_as_unavailable(_UNREADABLE):
+                async with asyncio.timeout(self._timeout_s):
+                    return await self._current(log_id)
+        except TimeoutError as error:
+            raise UnavailableError(_UNREADABLE) from error
 
     async def _current(self, log_id: int) -> ControlState:
         # Every caller looks at the head itself: an answer somebody else asked for earlier may miss what was durable

@@ -7,19 +7,24 @@ that nothing of one tenant is left on it for the next.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, Self
 
 import psycopg
 from psycopg import AsyncConnection, sql
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool
 
 from gateway.errors import UnavailableError
+from ledger.outage import is_misuse
+from ledger.session import in_brief, is_lasting
 
 CONNECTIONS_MAX: Final = 10
 WAIT_S: Final = 3.0
 STATEMENT_TIMEOUT_S: Final = 10
+
+_log = logging.getLogger(__name__)
 
 
 class Database:
@@ -53,14 +58,31 @@ class Database:
         Yield a connection that works as `role` in one transaction.
 
         Raises:
-            UnavailableError: if the database cannot be reached.
+            UnavailableError: if the database cannot be reached, or refuses for as long as it is not as it should be.
         """
-        try:
+        with outage_as_unavailable("the database cannot be reached: nothing was changed, try again"):
             async with self._pool.connection() as connection, connection.transaction():
                 await connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
                 yield connection
-        except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
-            raise UnavailableError("the database cannot be reached: nothing was changed, try again") from error
+
+
+@contextmanager
+def outage_as_unavailable(text: str) -> Iterator[None]:
+    """
+    Do what is within, and raise an outage of the database (`ledger.outage`) as `UnavailableError(text)`.
+
+    A right or a table that is missing is one: a failover, or a restored backup, looks like that for a while. What
+    somebody may have to mend is said to the operator. What would never pass, such as a wrong statement, is raised as
+    it is.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        if is_misuse(error):
+            raise
+        if is_lasting(error):
+            _log.error("the database refuses: %s", in_brief(error))
+        raise UnavailableError(text) from error
 
 
 async def _configure(connection: AsyncConnection[Any]) -> None:

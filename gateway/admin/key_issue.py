@@ -9,9 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-import psycopg
-
-from gateway.errors import UnavailableError
+from gateway.database import outage_as_unavailable
 from gateway.identity.api_keys import KeyHasher, mint_key
 from gateway.identity.key_rows import actor_of, create_guard
 from ledger.events import KeyCreated
@@ -54,11 +52,9 @@ class KeyIssue:
         Raises:
             UnavailableError: if the database cannot be reached.
         """
-        try:
+        with outage_as_unavailable("the database cannot be reached: nothing was changed, try again"):
             async with self._lend() as connection:
                 actor = await actor_of(connection, log_id, identity, random=self._random)
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            raise UnavailableError("the database cannot be reached: nothing was changed, try again") from error
         key = mint_key(self._random)
         key_id = f"key-{self._random(KEY_ID_SIZE_BYTES).hex()}"
         stored_hash = await asyncio.to_thread(self._hasher.hash, key)

@@ -20,9 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import psycopg
-
 from gateway.control import ControlState
+from gateway.database import outage_as_unavailable
 from gateway.errors import UnauthorizedError, UnavailableError
 from gateway.identity.api_keys import ApiKeyText, KeyHasher, mint_key, parse_key
 from gateway.identity.key_rows import KeyRow, find_key
@@ -127,11 +126,9 @@ class Authenticator:
         return row
 
     async def _find(self, prefix: str) -> KeyRow | None:
-        try:
+        with outage_as_unavailable("the database cannot be reached: credentials cannot be checked"):
             async with self._lend() as connection:
                 return await find_key(connection, prefix)
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            raise UnavailableError("the database cannot be reached: credentials cannot be checked") from error
 
     def _remembered(self, digest: bytes) -> KeyRow | None:
         checked = self._cache.get(digest)

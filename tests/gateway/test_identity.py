@@ -385,9 +385,10 @@ async def test_no_role_reads_or_writes_more_of_a_key_than_its_duty(
 ) -> None:
     roles = services.house.roles
     role = roles.tenant(acme.tenant) if duty == "tenant" else getattr(roles, duty)
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        async with services.house.database.as_role(role) as connection:
-            await connection.execute(statement)
+    async with services.house.database.as_role(role) as connection:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            async with connection.transaction():
+                await connection.execute(statement)
 
 
 async def test_credentials_cannot_be_checked_while_the_database_cannot_be_reached() -> None:
