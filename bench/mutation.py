@@ -41,6 +41,8 @@ from bench.mutation_modules import MODULES, Stages
 from bench.mutation_survivors import Explanation, explain
 from bench.mutation_worker import KILLED, SURVIVED, TIMEOUT
 
+LARGE: Final = 40
+"""One in so many is taken of a module where that is more than the sample, so that a large one is not seen less."""
 COPIED: Final = (
     "bench", "docs", "gateway", "lakeproof", "ledger", "projections", "spark_detect", "streams", "tests",
     "pyproject.toml", "verify_lakeproof.py", "README.md", "Makefile",
@@ -186,7 +188,8 @@ def campaign(
     for path in paths:
         stages = MODULES[path]
         every = list(mutants_of(path))
-        chosen = every if sample is None else Random(path).sample(every, min(sample, len(every)))  # noqa: S311
+        size = len(every) if sample is None else min(max(sample, len(every) // LARGE), len(every))
+        chosen = Random(path).sample(every, size)  # noqa: S311 - places, not secrets
         source = (PROJECT / path).read_text(encoding="utf-8")
         # Those that survived are tried again, since the tests may have been changed, unless it is said why they do.
         left = [
@@ -271,7 +274,7 @@ def main() -> None:
     """Run the campaign; ends with 1 if the score is below 95 %, or a survivor is not explained."""
     parser = options("mutation", __doc__)
     parser.add_argument("--module", nargs="+", choices=tuple(MODULES), default=tuple(MODULES), metavar="PATH")
-    parser.add_argument("--sample", type=int, help="so many random mutants of each module, not all")
+    parser.add_argument("--sample", type=int, help=f"so many random mutants of each module, or one in {LARGE}")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--progress", type=Path, default=PROJECT / ".cache" / "mutation.jsonl")
     arguments = parser.parse_args()
@@ -292,6 +295,7 @@ def main() -> None:
         "bench": "mutation",
         "operators": f"cosmic-ray {version('cosmic-ray')}",
         "sample_of_each_module": arguments.sample,
+        "sample_of_large_modules": None if arguments.sample is None else f"1/{LARGE}",
         **summary(modules),
         "elapsed_s": round(time.perf_counter() - began_s, 1),
         **circumstances(),

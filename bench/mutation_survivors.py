@@ -58,8 +58,8 @@ EXPLANATIONS: Final = (
     ),
     Explanation(
         operators="_(Eq_Is|NotEq_IsNot)$",
-        lines=r"[!=]= NO_CONTROL\b",
-        became=r"is (not )?NO_CONTROL",
+        lines=r"[!=]= (NO_CONTROL|HASH_SIZE_BYTES)\b",
+        became=r"is (not )?(NO_CONTROL|HASH_SIZE_BYTES)\b",
         reason="CPython has one object for each integer from -5 to 256",
     ),
     Explanation(
@@ -159,6 +159,45 @@ EXPLANATIONS: Final = (
         lines=r"^_SAMPLE_PLACES",
         became=r"^_SAMPLE_PLACES.*\(6, 506\)\]$",
         reason="which lengths are tried before OpenSSL is relied on: others near the ends of blocks would do as well",
+        is_equivalent=False,
+    ),
+    Explanation(
+        files="ledger/verify/kernel.py",
+        lines=r"^return -1$",
+        became=r"^return (- 2|~1)$",
+        reason="whoever is given a place asks whether it is negative, or as large as it must be",
+    ),
+    Explanation(
+        files="ledger/verify/kernel.py",
+        operators="_Lt_LtE$",
+        lines=r"^if at < 0( or level == 0)?:$",
+        became=r"^if at <= 0( or level == 0)?:$",
+        reason="where a value ends, or a name, is behind where it begins: never at 0",
+    ),
+    Explanation(
+        files="ledger/verify/kernel.py",
+        operators="_Eq_LtE$",
+        lines=r"^is_list = ",
+        reason="of the marks that stand there, -2 is the lowest",
+    ),
+    Explanation(
+        files="ledger/verify/kernel.py",
+        operators="_Eq_LtE$",
+        lines=r"^if byte == _FALSE\[0\]:$",
+        reason="`null` begins behind `false`, and what begins neither is refused as either",
+    ),
+    Explanation(
+        files="ledger/verify/kernel.py",
+        operators="_GtE_Eq$",
+        lines=r"position >= of",
+        became=r"position == of",
+        reason="a position beyond the group's end is neither 0 nor where the group goes on",
+    ),
+    Explanation(
+        files="ledger/verify/kernel.py",
+        operators="NumberReplacer",
+        lines=r"^LEVELS_MAX: Final = 32$",
+        reason="how fast, not what: the rules themselves judge what is nested deeper",
         is_equivalent=False,
     ),
     Explanation(

@@ -114,7 +114,8 @@ def tamper(found: Found) -> Iterator[str]:
 
 def mutation(found: Found) -> Iterator[str]:
     sample = found["sample_of_each_module"]
-    of = f" (a random sample of {sample} of each of {len(found['modules'])} modules)" if sample else ""
+    of = f" (a random sample of {sample} of each of {len(found['modules'])} modules"
+    of = f"{of}, and {found['sample_of_large_modules']} of large ones)" if sample else ""
     yield f"{found['killed']:,} of {found['mutants']:,} mutants of the verifier{of} are killed by the tests,"
     yield f"{found['killed_percent_of_all']} %. {found['equivalent']} are equivalent to the original; of those that are"
     yield f"not, {found['score_percent']} % are killed. Of the survivors {found['survivors_explained']} are explained,"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from calendar import monthrange
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,6 +23,7 @@ from ledger.keys import format_key
 from ledger.merkle import leaf_hash
 from ledger.sequence import Group, Row
 from ledger.tiles import format_bundle, parse_bundle
+from ledger.verify import kernel
 from ledger.verify.fast import FastPage, FastPath
 from ledger.verify.rules import EntryRules
 from tests.ledger.evidence_logs import story_rows
@@ -225,8 +229,78 @@ def test_a_character_is_escaped_only_where_it_must_be_and_has_no_shorter_form() 
         assert is_accepted(format_bundle([changed]), 1) == (code < 0x20 and chr(code) not in "\b\t\n\f\r")
     for short in b'"\\bfnrt':
         assert is_accepted(format_bundle([entry.replace(b'"plain"', b'"\\' + bytes([short]) + b'"')]), 1)
+    digits = b"0123456789abcdef"
+    for first in range(0x100):
+        for second in b"/0:1a`fgAF":
+            changed = entry.replace(b'"plain"', b'"\\u00' + bytes([first, second]) + b'"')
+            needed = first in b"01" and second in digits and chr(int(bytes([first, second]), 16)) not in "\b\t\n\f\r"
+            assert is_accepted(format_bundle([changed]), 1) is needed
     for none in b"/0aeuvx'":
         assert not is_accepted(format_bundle([entry.replace(b'"plain"', b'"\\' + bytes([none]) + b'"')]), 1)
+
+
+def with_data(text: bytes) -> bytes:
+    """Return a page of one entry with this text in its data."""
+    return format_bundle([rows_of(1)[0].entry.replace(b'"plain"', text)])
+
+
+def test_a_character_is_taken_only_as_utf_8_has_it() -> None:
+    edges = (b"\x7f", b"\x80", b"\x8f", b"\x90", b"\x9f", b"\xa0", b"\xbf", b"\xc0")
+    for first in range(0x80, 0x100):
+        for second in edges:
+            for rest in (b"", b"\x80", b"\xbf\x80", b"\x80\xbf", b"\x7f\x80", b"\x80\xc0"):
+                text = bytes([first]) + second + rest
+                try:
+                    text.decode()
+                    is_text = True
+                except UnicodeDecodeError:
+                    is_text = False
+                assert is_accepted(with_data(b'"' + text + b'"'), 1) is is_text, text
+
+
+@pytest.mark.parametrize("depth", range(1, 9))
+def test_the_names_of_members_are_sorted_however_deep_they_lie(depth: int) -> None:
+    def nested(*names: str) -> bytes:
+        """Return objects in objects, the names outside sorting before those inside; the innermost has `names`."""
+        inner = "{" + ",".join(f'"{name}":[{{"z":1}}]' for name in names) + "}"
+        for level in reversed(range(depth)):
+            inner = f'{{"{"abcdefgh"[level]}":{inner},"{"abcdefgh"[level]}z":[]}}'
+        return inner.encode()
+
+    assert is_accepted(with_data(nested("m", "n", "o")), 1)
+    for names in (("n", "m"), ("m", "o", "n"), ("m", "m"), ("mm", "m")):
+        assert not is_accepted(with_data(nested(*names)), 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"{1:2}", b"{a:1}", b'{"a"1}', b'{"a":}', b'{"a":1,}', b'{"a":1,b:2}', b'{"a":1,"b"}', b'{"a":1;"b":2}'),
+        *(b'{"a:1}', b'{"\\u0001":1}', b'{"a":1]', b"[1}", b"[1,]", b"[,1]", b"[1 ,2]", b"[1;2]", b"{,}", b"[{]}"),
+        *(b"tru", b"fals", b"nul", b"True", b"+1", b"--1", b"-", b"0x1", b"1.", b".1", b"1_0", b'"a', b'a"'),
+    ],
+)
+def test_what_is_no_canonical_value_is_not_accepted(text: bytes) -> None:
+    assert not is_accepted(with_data(text), 1)
+    assert not is_accepted(with_data(b"[" + text + b"]"), 1)
+    assert not is_accepted(with_data(b'{"a":' + text + b"}"), 1)
+
+
+def test_a_time_is_taken_only_of_a_day_and_an_hour_that_exist() -> None:
+    def taken(text: str) -> bool:
+        return is_accepted(format_bundle([entry.replace(b"2026-03-01T12:00:00", text.encode())]), 1)
+
+    entry = rows_of(1)[0].entry
+    for year in (1, 4, 99, 100, 400, 1900, 2000, 2023, 2024, 9999):
+        for month in range(14):
+            for day in (0, 1, 27, 28, 29, 30, 31, 32):
+                exists = 1 <= month <= 12 and 1 <= day <= monthrange(year, month)[1]
+                assert taken(f"{year:04}-{month:02}-{day:02}T12:00:00") is exists, (year, month, day)
+    for unit, end in enumerate((24, 60, 60)):
+        for value in range(62):
+            clock = [0, 0, 0]
+            clock[unit] = value
+            assert taken("2026-03-01T{:02}:{:02}:{:02}".format(*clock)) is (value < end)
 
 
 @pytest.mark.parametrize(
@@ -281,6 +355,57 @@ def test_an_entry_of_the_largest_size_is_accepted_and_a_bundle_of_another_width_
     bundle = format_bundle([row.entry for row in rows_of(3)])
     for width, data in ((2, bundle), (4, bundle), (3, bundle[:-1]), (3, bundle + b"\0"), (3, b""), (1, b"\xff\xff")):
         assert bundle_page(data, width) is None
+
+
+def as_python(compiled: Any) -> Any:
+    """Return a function of the kernel as it was before it was compiled."""
+    return compiled.py_func
+
+
+def test_what_comes_behind_a_step_that_has_failed_fails_too() -> None:
+    # As Python: what the compiled code would read else, at the page's beginning, is a length that an entry may choose.
+    room, hashes = np.zeros(64, dtype=np.uint8), np.zeros(64, dtype=np.uint8)
+    for step in (kernel.actor, kernel.event_key, kernel.event_type, kernel.hash_text, kernel.parts, kernel.word):
+        assert as_python(step)(room, -1) == -1
+    assert as_python(kernel.behind)(room, -1, hashes[:1]) == -1
+    assert as_python(kernel.decimal)(room, -1) == (-1, -1)
+    assert as_python(kernel.timestamp)(room, -1) == -1
+    assert as_python(kernel.uuid)(room, -1, hashes, 0) == -1
+    assert as_python(kernel.previous)(room, -1, hashes, 0) == -1
+
+
+@pytest.mark.parametrize(
+    ("step", "texts"),
+    [
+        (kernel.member, (b'a":1', b'"a', b'"a"', b'"a";', b'"\x01":')),
+        (
+            kernel.timestamp,
+            (
+                *(b"0000-01-01T00:00:00.000000Z", b"2026-13-01T00:00:00.000000Z", b"2026-02-29T00:00:00.000000Z"),
+                *(b"2026-01-01t00:00:00.000000Z", b"2026-01-01T00:00:00.00000Z", b"2026-01-01T00:00:00.000000"),
+            ),
+        ),
+        (kernel.value, (b"[" * 40, b'{"a":' * 40, b'{"a":1]', b"[1}", b'{"a":1,"a":1}', b"{1", b"[1;", b"x")),
+        (kernel.any_text, (b"\x1f", b"\\x", b"\x80", b"\xff")),
+        (kernel.escape, (b"x", b"u0x", b"u002", b"u00/1", b"u0008", b"u001g", b"u00 1")),
+        (kernel.character, (b"\x80", b"\xc1\x80", b"\xc2\x7f", b"\xe0\x9f\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80")),
+        (kernel.actor, (b"system", b"sys", b"0" * 32, b"0" * 31 + b'"', b"g" * 32)),
+        (kernel.event_key, (b'"', b" ", b"k" * 60)),
+        (kernel.event_type, (b"1", b"a", b"a.", b"a.b", b'a"', b'a.1"')),
+        (kernel.parts, (b"[", b'["a"', b'["a","' + b"0" * 40)),
+        (kernel.word, (b"1", b"_")),
+        (kernel.hash_text, (b"0" * 60, b"g")),
+    ],
+)
+def test_a_step_that_fails_says_so_wherever_its_text_begins(step: Any, texts: Sequence[bytes]) -> None:
+    more = (np.full((kernel.LEVELS_MAX, 2), -1, dtype=np.int64),) if step is kernel.value else ()
+    if step is kernel.member:
+        more = (np.array([-1, -1]),)
+    for text in texts:
+        for start in (0, 1, 7):  # 0, where a step that said "0" for "failed" would go on
+            room = np.zeros(start + len(text) + 320, dtype=np.uint8)
+            room[start : start + len(text)] = np.frombuffer(text, dtype=np.uint8)
+            assert as_python(step)(room, start, *more) == -1, text
 
 
 # Rows with their derived columns
