@@ -374,6 +374,14 @@ def test_what_comes_behind_a_step_that_has_failed_fails_too() -> None:
     assert as_python(kernel.previous)(room, -1, hashes, 0) == -1
 
 
+def test_a_name_that_does_not_sort_behind_the_one_before_is_refused_by_that_step() -> None:
+    for one, other, is_sorted in (("a", "b", True), ("a", "ab", True), ("b", "a", False), ("a", "a", False)):
+        first, second = f'"{one}"', f'"{other}":'
+        room = np.frombuffer(f"{first}{second}".ljust(64, "\0").encode(), dtype=np.uint8)
+        end = as_python(kernel.member)(room, len(first), np.array([1, len(first) - 1]))
+        assert end == (len(first + second) if is_sorted else -1)
+
+
 @pytest.mark.parametrize(
     ("step", "texts"),
     [
