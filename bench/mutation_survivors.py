@@ -162,6 +162,12 @@ EXPLANATIONS: Final = (
         is_equivalent=False,
     ),
     Explanation(
+        files="ledger/verify/rules.py",
+        operators="_Lt_NotEq$",
+        lines=r"^return 0 < self.size == self.anchored_size$",
+        reason="no size is negative",
+    ),
+    Explanation(
         files="ledger/verify/kernel.py",
         lines=r"^return -1$",
         became=r"^return (- 2|~1)$",

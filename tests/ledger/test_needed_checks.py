@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from ledger.checkpoint import Checkpoint, format_checkpoint, open_checkpoint
+from ledger.entry import FIRST_PREVIOUS, Branch, format_entry
 from ledger.errors import BrokenError, Fault
+from ledger.merkle import leaf_hash
 from ledger.note import Ed25519Signer, sign_note
 from ledger.proof import ProvenEntry
-from ledger.verify.rules import read_proven
-from tests.ledger.logs import ORIGIN, rows_of
+from ledger.verify.rules import EntryRules, Report, read_proven
+from tests.ledger.logs import ORIGIN, event, rows_of
 
 
 @pytest.mark.parametrize("wanted", ["logs.example/a", "logs.example/z"])
@@ -43,3 +47,67 @@ def test_a_proven_entry_must_say_of_itself_where_it_stands(index: int, origin: s
     with pytest.raises(BrokenError) as caught:
         read_proven(proven)
     assert (caught.value.fault, caught.value.index) == (fault, index)
+
+
+def new_rules() -> EntryRules:
+    return EntryRules(origin=ORIGIN, where=lambda _: "here")
+
+
+@pytest.mark.parametrize("origin", ["a", ORIGIN[:-1], f"{ORIGIN}0", "~"])
+def test_an_entry_of_another_log_is_refused_whichever_name_sorts_first(origin: str) -> None:
+    row = rows_of(1, log=origin)[0]
+    with pytest.raises(BrokenError) as caught:
+        new_rules().check(row.entry, row.leaf)
+    assert (caught.value.fault, caught.value.index) == (Fault.ORIGIN, 0)
+
+
+@pytest.mark.parametrize(
+    ("positions", "are_good"),
+    [
+        ((0, 1, 2, 3), True),
+        ((1,), False),
+        ((3,), False),
+        ((0, 0), False),
+        ((0, 2), False),
+        ((0, 3), False),
+        ((0, 1, 0), False),
+        ((0, 1, 1), False),
+        ((0, 1, 2, 1), False),
+        ((0, 1, 2, 2), False),
+        ((0, 1, 2, 3, 1), False),
+        ((0, 1, 2, 3, 3), False),
+    ],
+)
+def test_the_entries_of_a_group_stand_in_their_order(positions: tuple[int, ...], are_good: bool) -> None:
+    rules, previous = new_rules(), FIRST_PREVIOUS
+
+    def check(index: int, position: int) -> None:
+        nonlocal previous
+        entry = format_entry(
+            event(1).event,
+            log=ORIGIN,
+            index=index,
+            previous=previous,
+            recorded_at="2026-03-01T12:00:00.000000Z",
+            group_id=UUID(int=1),
+            branch=Branch.THEN,
+            of=4,
+            position=position,
+        )
+        previous = leaf_hash(entry)
+        rules.check(entry, previous)
+
+    for index, position in enumerate(positions[:-1]):
+        check(index, position)
+    if are_good:
+        check(len(positions) - 1, positions[-1])
+        rules.finish()
+        return
+    with pytest.raises(BrokenError) as caught:
+        check(len(positions) - 1, positions[-1])
+    assert (caught.value.fault, caught.value.index) == (Fault.GROUP, len(positions) - 1)
+
+
+def test_what_nobody_vouches_for_is_reported_as_vouched_for_up_to_nothing() -> None:
+    report = Report(origin=ORIGIN, size=3, root=bytes(32), signed_size=3, checkpoints=1, parts=0, elapsed_s=1.0)
+    assert (report.anchored_size, report.anchored, report.first, report.since) == (0, False, 0, None)
