@@ -162,9 +162,9 @@ EXPLANATIONS: Final = (
         is_equivalent=False,
     ),
     Explanation(
-        files="ledger/verify/rules.py",
-        operators="_Lt_NotEq$",
-        lines=r"^return 0 < self.size == self.anchored_size$",
+        files="ledger/verify/(rules|starting).py",
+        operators="_(Lt_NotEq|Eq_LtE)$",
+        lines=r"^return 0 < self.size == self.anchored_size$|^if old.size == 0:$",
         reason="no size is negative",
     ),
     Explanation(

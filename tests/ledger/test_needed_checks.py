@@ -9,10 +9,12 @@ import pytest
 from ledger.checkpoint import Checkpoint, format_checkpoint, open_checkpoint
 from ledger.entry import FIRST_PREVIOUS, Branch, format_entry
 from ledger.errors import BrokenError, Fault
-from ledger.merkle import leaf_hash
+from ledger.merkle import EMPTY_ROOT, leaf_hash, root_of
 from ledger.note import Ed25519Signer, sign_note
 from ledger.proof import ProvenEntry
+from ledger.tiles import Tile
 from ledger.verify.rules import EntryRules, Report, read_proven
+from ledger.verify.starting import check_earlier, prove_earlier
 from tests.ledger.logs import ORIGIN, event, rows_of
 
 
@@ -111,3 +113,20 @@ def test_the_entries_of_a_group_stand_in_their_order(positions: tuple[int, ...],
 def test_what_nobody_vouches_for_is_reported_as_vouched_for_up_to_nothing() -> None:
     report = Report(origin=ORIGIN, size=3, root=bytes(32), signed_size=3, checkpoints=1, parts=0, elapsed_s=1.0)
     assert (report.anchored_size, report.anchored, report.first, report.since) == (0, False, 0, None)
+
+
+def test_an_empty_checkpoint_hides_none_of_those_behind_it() -> None:
+    leaves = [row.leaf for row in rows_of(5)]
+    tree = Tile(level=0, index=0, hashes=tuple(leaves))
+    empty, old, another = (
+        Checkpoint(origin=ORIGIN, size=size, root=root)
+        for size, root in ((0, EMPTY_ROOT), (3, root_of(leaves[:3])), (3, root_of(leaves[1:4])))
+    )
+    for held, are_good in (((empty, old), True), ((empty, another), False), ((old, empty, another), False)):
+        proofs = prove_earlier(lambda _level, _index, _width: tree, held, size=5)
+        if are_good:
+            check_earlier(held, proofs, size=5, root=root_of(leaves))
+            continue
+        with pytest.raises(BrokenError) as caught:
+            check_earlier(held, proofs, size=5, root=root_of(leaves))
+        assert caught.value.fault is Fault.ROOT
