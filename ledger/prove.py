@@ -81,7 +81,7 @@ async def prove_entry(
             f"entry {index} of log {log.origin} is not signed yet, the newest checkpoint is of size {size}: "
             "try again after the next one"
         )
-    if asked is None or asked.size != size:  # the witnesses have seen an older one
+    if asked is None or asked.path.size != size:  # the witnesses have seen an older one
         asked = await _ask(connection, log, index, size)
     entry = await take_entry(asked.entry, index)
     hashes = await asked.path.take()
@@ -90,16 +90,14 @@ async def prove_entry(
 
 
 class _Asked(NamedTuple):
-    """What was asked for to prove an entry in the tree of a size."""
+    """What was asked for to prove an entry: it, and the hashes that lead to a root."""
 
-    size: int
     entry: AsyncCursor[tuple[int, Any]]
     path: AskedSubtrees[list[bytes]]
 
 
 async def _ask(connection: Connection, log: Log, index: int, size: int) -> _Asked:
     return _Asked(
-        size=size,
         entry=await ask_entries(connection, log.log_id, from_index=index, to_index=index + 1),
         path=await ask_subtrees(
             connection, log.log_id, size, lambda read: prove_inclusion(index=index, size=size, read=read)

@@ -226,7 +226,7 @@ async def read_tile_roots(
     """
     bounds = {"log_id": log_id, "level": level, "from_tile": from_tile, "to_tile": to_tile}
     rows = await (await connection.execute(TILE_QUERIES["tile_roots_between"], bounds, binary=True)).fetchall()
-    return [parse_tile_root(bytes(row[0])) for row in rows]
+    return [parse_tile_root(bytes(stored)) for _, stored in rows]
 
 
 def parse_tile_root(stored: bytes) -> bytes:

@@ -196,10 +196,12 @@ async def _ask_complete(
 async def _ask_below(connection: Connection, log_id: int, place: Place) -> AsyncCursor[tuple[int, Any]]:
     """Ask for what an incomplete tile consists of: leaf hashes, or what stands for the roots of complete tiles."""
     level, index, width = place
-    first = index * TILE_WIDTH
-    query = TILE_QUERIES["roots_of_tile" if level else "leaves_of_tile"]
-    bounds = {"log_id": Int4(log_id), "from_index": Int8(first), "to_index": Int8(first + width)}
-    return await connection.execute(query, {**bounds, "level": Int2(level - 1)}, binary=True)
+    first, end = Int8(index * TILE_WIDTH), Int8(index * TILE_WIDTH + width)
+    if level == 0:
+        bounds = {"log_id": Int4(log_id), "from_index": first, "to_index": end}
+        return await connection.execute(TILE_QUERIES["leaves_of_tile"], bounds, binary=True)
+    stretch = {"log_id": Int4(log_id), "level": Int2(level - 1), "from_tile": first, "to_tile": end}
+    return await connection.execute(TILE_QUERIES["tile_roots_between"], stretch, binary=True)
 
 
 def _tile(level: int, index: int, hashes: Iterable[bytes]) -> Tile:

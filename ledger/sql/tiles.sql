@@ -9,15 +9,8 @@ SELECT index, leaf FROM ledger.entries
 WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
 ORDER BY index
 
--- name: roots_of_tile
--- What an incomplete tile of a higher level consists of: the roots of complete tiles of the level below, or their hashes
--- where no root is kept.
-SELECT tile, coalesce(root, hashes) FROM ledger.tiles
-WHERE log_id = %(log_id)s AND level = %(level)s AND tile >= %(from_index)s AND tile < %(to_index)s
-ORDER BY tile
-
 -- name: tile_roots_between
 -- What stands one level up for the complete tiles of one stretch: their roots, or their hashes where no root is kept.
-SELECT coalesce(root, hashes) FROM ledger.tiles
+SELECT tile, coalesce(root, hashes) FROM ledger.tiles
 WHERE log_id = %(log_id)s AND level = %(level)s AND tile >= %(from_tile)s AND tile < %(to_tile)s
 ORDER BY tile
