@@ -20,21 +20,10 @@ from gateway.errors import UnavailableError
 from gateway.identity.api_keys import mint_key
 from gateway.reconciler import Reconciler
 from tests.gateway.sales import NAMESPACES, ORDERS, error_of
+from tests.ledger.logs import away
 from tests.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@contextmanager
-def away(database: str, table: str) -> Iterator[None]:
-    """Let a table not be there for a while."""
-    schema, name = map(sql.Identifier, table.split("."))
-    with psycopg.connect(database, autocommit=True) as owner:
-        owner.execute(sql.SQL("ALTER TABLE {}.{} RENAME TO away").format(schema, name))
-        try:
-            yield
-        finally:
-            owner.execute(sql.SQL("ALTER TABLE {}.away RENAME TO {}").format(schema, name))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
@@ -18,13 +19,14 @@ from ledger.append import CORE_GUARDS, Appender
 from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.directory import CHECKPOINT_FILE, bundle_places, format_parts, parts_path
 from ledger.edge import edge_places, frontier_of
-from ledger.entry import parse_entry
+from ledger.entry import FIRST_PREVIOUS, Branch, format_entry, parse_entry
 from ledger.event import Event, Part, PreparedEvent, prepare, random_group_id
 from ledger.guards import GuardRegistry
 from ledger.merkle import Frontier, leaf_hash
 from ledger.note import Ed25519Signer, Signer, sign_note
 from ledger.sequence import NO_CONTROL, Group, Head, Row, sequence
 from ledger.tiles import TILE_WIDTH, bundle_path, complete_tiles, format_bundle, tile_path
+from ledger.verify.rules import EntryRules
 
 ORIGIN = "logs.example/00112233445566778899aabbccddeeff"
 OTHER_ORIGIN = "logs.example/ffeeddccbbaa99887766554433221100"
@@ -39,6 +41,30 @@ WORDS = ("plain", 'quo"te\\back', "ünï-𝄞-漢字", "tab\tnew\nline", "\x7f\u
 def noise(*seed: object, size: int = 32) -> bytes:
     """Return bytes that look random and are the same in every run."""
     return hashlib.shake_128(repr(seed).encode()).digest(size)
+
+
+def group_entries(positions: Sequence[int], *, of: int, branch: Branch = Branch.THEN) -> list[bytes]:
+    """Return the first entries of a log, chained, all of one group: at these positions, whether they may be or not."""
+    entries: list[bytes] = []
+    for index, position in enumerate(positions):
+        entry = format_entry(
+            event(1).event,
+            log=ORIGIN,
+            index=index,
+            previous=leaf_hash(entries[-1]) if entries else FIRST_PREVIOUS,
+            recorded_at="2026-03-01T12:00:00.000000Z",
+            group_id=UUID(int=1),
+            branch=branch,
+            of=of,
+            position=position,
+        )
+        entries.append(entry)
+    return entries
+
+
+def new_rules(origin: str = ORIGIN) -> EntryRules:
+    """Return the rules of a log of that origin, before its first entry."""
+    return EntryRules(origin=origin, where=lambda _: "here")
 
 
 def event(number: int, *, salt: str = "") -> PreparedEvent:
@@ -178,6 +204,18 @@ def change(database: str, statement: str, *parameters: object) -> None:
     """Do what only the database's owner can: change what is written."""
     with psycopg.connect(database, autocommit=True) as connection:
         assert connection.execute(statement, parameters).rowcount > 0
+
+
+@contextmanager
+def away(database: str, table: str) -> Iterator[None]:
+    """Let a table (`schema.name`) not be there for a while, as while a backup is restored."""
+    schema, name = map(Identifier, table.split("."))
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute(SQL("ALTER TABLE {}.{} RENAME TO away").format(schema, name))
+        try:
+            yield
+        finally:
+            owner.execute(SQL("ALTER TABLE {}.away RENAME TO {}").format(schema, name))
 
 
 TENANT = UUID("00112233-4455-6677-8899-aabbccddeeff")

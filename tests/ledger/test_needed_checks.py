@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 import pytest
 
 from ledger.checkpoint import Checkpoint, format_checkpoint, open_checkpoint
-from ledger.entry import FIRST_PREVIOUS, Branch, format_entry
 from ledger.errors import BrokenError, Fault
 from ledger.merkle import EMPTY_ROOT, leaf_hash, root_of
 from ledger.note import Ed25519Signer, sign_note
 from ledger.proof import ProvenEntry
 from ledger.tiles import Tile
-from ledger.verify.rules import EntryRules, Report, read_proven
+from ledger.verify.rules import Report, read_proven
 from ledger.verify.starting import check_earlier, prove_earlier
-from tests.ledger.logs import ORIGIN, event, rows_of
+from tests.ledger.logs import ORIGIN, group_entries, new_rules, rows_of
 
 
 @pytest.mark.parametrize("wanted", ["logs.example/a", "logs.example/z"])
@@ -51,10 +48,6 @@ def test_a_proven_entry_must_say_of_itself_where_it_stands(index: int, origin: s
     assert (caught.value.fault, caught.value.index) == (fault, index)
 
 
-def new_rules() -> EntryRules:
-    return EntryRules(origin=ORIGIN, where=lambda _: "here")
-
-
 @pytest.mark.parametrize("origin", ["a", ORIGIN[:-1], f"{ORIGIN}0", "~"])
 def test_an_entry_of_another_log_is_refused_whichever_name_sorts_first(origin: str) -> None:
     row = rows_of(1, log=origin)[0]
@@ -81,32 +74,16 @@ def test_an_entry_of_another_log_is_refused_whichever_name_sorts_first(origin: s
     ],
 )
 def test_the_entries_of_a_group_stand_in_their_order(positions: tuple[int, ...], are_good: bool) -> None:
-    rules, previous = new_rules(), FIRST_PREVIOUS
-
-    def check(index: int, position: int) -> None:
-        nonlocal previous
-        entry = format_entry(
-            event(1).event,
-            log=ORIGIN,
-            index=index,
-            previous=previous,
-            recorded_at="2026-03-01T12:00:00.000000Z",
-            group_id=UUID(int=1),
-            branch=Branch.THEN,
-            of=4,
-            position=position,
-        )
-        previous = leaf_hash(entry)
-        rules.check(entry, previous)
-
-    for index, position in enumerate(positions[:-1]):
-        check(index, position)
+    rules = new_rules()
+    *before, last = group_entries(positions, of=4)
+    for entry in before:
+        rules.check(entry, leaf_hash(entry))
     if are_good:
-        check(len(positions) - 1, positions[-1])
+        rules.check(last, leaf_hash(last))
         rules.finish()
         return
     with pytest.raises(BrokenError) as caught:
-        check(len(positions) - 1, positions[-1])
+        rules.check(last, leaf_hash(last))
     assert (caught.value.fault, caught.value.index) == (Fault.GROUP, len(positions) - 1)
 
 

@@ -23,8 +23,7 @@ from ledger.verify.hashing import (
     load_page_hashes,
     right_or_hashlib,
 )
-from ledger.verify.rules import EntryRules
-from tests.ledger.logs import KEY, ORIGIN, noise, plain_rows, rows_of, write_directory
+from tests.ledger.logs import KEY, new_rules, noise, plain_rows, rows_of, write_directory
 
 FASTEST = load_page_hashes()
 HASHES = pytest.mark.parametrize("hashes", [FASTEST, HashlibHashes()], ids=["fastest", "hashlib"])
@@ -126,7 +125,7 @@ def test_the_fast_path_finds_the_same_whoever_hashes(width: int) -> None:
     entries = [row.entry for row in rows_of(width)]
     found = []
     for hashes in (FASTEST, HashlibHashes()):
-        fast, rules = FastPath(hashes), EntryRules(origin=ORIGIN, where=lambda _: "here")
+        fast, rules = FastPath(hashes), new_rules()
         bundle = format_bundle(entries)
         fast.room[: len(bundle)] = bundle
         page = fast.bundle_page(len(bundle), width)

@@ -23,7 +23,7 @@ from ledger.proof import check_proof
 from ledger.prove import prove, prove_growth
 from ledger.read import Connection, Log, find_log
 from ledger.stored_tree import NoCheckpointError, read_frontier
-from tests.ledger.logs import TENANT, change, plain_rows, put
+from tests.ledger.logs import TENANT, away, change, plain_rows, put
 
 SIZE = 256 * 256 + 300
 """Complete tiles on levels 0 and 1, and an edge on level 2."""
@@ -214,9 +214,9 @@ async def test_a_table_that_cannot_be_read_is_said_in_the_servers_words_and_the_
 ) -> None:
     desk.sign(desk.checkpoint(SMALL))
     keys = [desk.signer.verifier_key]
-    with psycopg.connect(desk.database, autocommit=True) as owner:
-        owner.execute(f"ALTER TABLE ledger.{table} RENAME TO away")
-        with pytest.raises(psycopg.errors.UndefinedTable, match=rf"ledger\.{table}"):
-            await prove(desk.connection, desk.log, 0, keys=keys, policy=None)
-        owner.execute(f"ALTER TABLE ledger.away RENAME TO {table}")
+    with (
+        away(desk.database, f"ledger.{table}"),
+        pytest.raises(psycopg.errors.UndefinedTable, match=rf"ledger\.{table}"),
+    ):
+        await prove(desk.connection, desk.log, 0, keys=keys, policy=None)
     assert check_proof(await prove(desk.connection, desk.log, 0, keys=keys, policy=None), keys).index == 0

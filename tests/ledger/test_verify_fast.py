@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.entry import FIRST_PREVIOUS, Branch, format_entry, parse_entry
+from ledger.entry import Branch, parse_entry
 from ledger.event import KEY_LENGTH_MAX, Event, Part, prepare
 from ledger.events import EVENTS
 from ledger.keys import format_key
@@ -28,13 +28,19 @@ from ledger.verify.fast import FastPage, FastPath
 from ledger.verify.rules import EntryRules
 from tests.ledger.evidence_logs import story_rows
 from tests.ledger.example_log import example_rows
-from tests.ledger.logs import KEY, ORIGIN, START, event, groups, plain_rows, rows_of, sequenced, write_directory
+from tests.ledger.logs import (
+    KEY,
+    START,
+    group_entries,
+    groups,
+    new_rules,
+    plain_rows,
+    rows_of,
+    sequenced,
+    write_directory,
+)
 
 FAST = FastPath()
-
-
-def new_rules(origin: str = ORIGIN) -> EntryRules:
-    return EntryRules(origin=origin, where=lambda _: "here")
 
 
 def after(entries: Sequence[bytes]) -> EntryRules:
@@ -74,20 +80,7 @@ def test_plain_entries_are_accepted(width: int) -> None:
 
 @pytest.mark.parametrize("branch", Branch)
 def test_a_group_of_either_branch_goes_on_over_the_end_of_a_page(branch: Branch) -> None:
-    entries: list[bytes] = []
-    for position in range(3):
-        entry = format_entry(
-            event(1).event,
-            log=ORIGIN,
-            index=position,
-            previous=leaf_hash(entries[-1]) if entries else FIRST_PREVIOUS,
-            recorded_at="2026-03-01T12:00:00.000000Z",
-            group_id=UUID(int=1),
-            branch=branch,
-            of=3,
-            position=position,
-        )
-        entries.append(entry)
+    entries = group_entries(range(3), of=3, branch=branch)
     assert is_accepted(format_bundle(entries[:2]), 2)
     assert is_accepted(format_bundle(entries[2:]), 1, behind=entries[:2])
 
@@ -222,26 +215,25 @@ def test_the_fast_path_at_the_edges_of_the_format(old: bytes, new: bytes, accept
     assert is_accepted(format_bundle([entry.replace(old, new)]), 1) is accepted
 
 
-def test_a_character_is_escaped_only_where_it_must_be_and_has_no_shorter_form() -> None:
-    entry = rows_of(1)[0].entry
-    for code in range(0x100):
-        changed = entry.replace(b'"plain"', f'"\\u{code:04x}"'.encode())
-        assert is_accepted(format_bundle([changed]), 1) == (code < 0x20 and chr(code) not in "\b\t\n\f\r")
-    for short in b'"\\bfnrt':
-        assert is_accepted(format_bundle([entry.replace(b'"plain"', b'"\\' + bytes([short]) + b'"')]), 1)
-    digits = b"0123456789abcdef"
-    for first in range(0x100):
-        for second in b"/0:1a`fgAF":
-            changed = entry.replace(b'"plain"', b'"\\u00' + bytes([first, second]) + b'"')
-            needed = first in b"01" and second in digits and chr(int(bytes([first, second]), 16)) not in "\b\t\n\f\r"
-            assert is_accepted(format_bundle([changed]), 1) is needed
-    for none in b"/0aeuvx'":
-        assert not is_accepted(format_bundle([entry.replace(b'"plain"', b'"\\' + bytes([none]) + b'"')]), 1)
-
-
 def with_data(text: bytes) -> bytes:
     """Return a page of one entry with this text in its data."""
     return format_bundle([rows_of(1)[0].entry.replace(b'"plain"', text)])
+
+
+def test_a_character_is_escaped_only_where_it_must_be_and_has_no_shorter_form() -> None:
+    for code in range(0x100):
+        escaped = with_data(f'"\\u{code:04x}"'.encode())
+        assert is_accepted(escaped, 1) == (code < 0x20 and chr(code) not in "\b\t\n\f\r")
+    for short in b'"\\bfnrt':
+        assert is_accepted(with_data(b'"\\' + bytes([short]) + b'"'), 1)
+    digits = b"0123456789abcdef"
+    for first in range(0x100):
+        for second in b"/0:1a`fgAF":
+            escaped = with_data(b'"\\u00' + bytes([first, second]) + b'"')
+            needed = first in b"01" and second in digits and chr(int(bytes([first, second]), 16)) not in "\b\t\n\f\r"
+            assert is_accepted(escaped, 1) is needed
+    for none in b"/0aeuvx'":
+        assert not is_accepted(with_data(b'"\\' + bytes([none]) + b'"'), 1)
 
 
 def test_a_character_is_taken_only_as_utf_8_has_it() -> None:
