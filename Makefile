@@ -7,8 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 ONCE ?=
 PROCESSES ?= 3
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+COMPILE := $(VENV)/tools/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 
-.PHONY: run test lint types layers tests bench campaigns java clean
+.PHONY: run test lint types layers tests vulnerabilities locks bench campaigns java clean
 
 run: $(VENV)/run.stamp java
 	$(BIN)/lakeproof demo $(if $(ONCE),--once)
@@ -54,6 +56,20 @@ campaigns: $(VENV)/campaigns.stamp
 	$(BIN)/python -m bench.mutation
 	$(BIN)/python -m bench.page
 
+# Fails if a locked package is known to be vulnerable; says so and succeeds where no database can be reached.
+vulnerabilities: $(VENV)/tools.stamp
+	$(VENV)/tools/bin/python .ci/vulnerabilities.py requirements/*.lock
+
+# Writes every lock file anew from pyproject.toml; what is locked stays as it is where it still fits.
+locks: $(VENV)/tools.stamp
+	$(COMPILE) pyproject.toml --extra demo --group build --group dev -o requirements/dev.lock
+	$(COMPILE) pyproject.toml -c requirements/dev.lock --extra demo --group build -o requirements/demo.lock
+	$(COMPILE) pyproject.toml -c requirements/dev.lock --extra streams --extra detect --group build -o requirements/production.lock
+	$(COMPILE) pyproject.toml -c requirements/dev.lock --extra audit --group build -o requirements/audit.lock
+	$(COMPILE) pyproject.toml --extra demo --group build --group dev --group campaigns -o requirements/campaigns.lock
+	$(COMPILE) --group environment -o requirements/environment.lock
+	$(COMPILE) --group tools -o requirements/tools.lock
+
 java: $(VENV)/run.stamp
 	@$(BIN)/python -m spark_detect.java || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -71,18 +87,30 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Lakeproof needs Python 3.11 or newer: run make PYTHON=python3.12, say"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/run.stamp: requirements.lock pyproject.toml | $(VENV)/bin/python
-	@echo "installing the packages of requirements.lock into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+$(VENV)/environment.stamp: requirements/environment.lock | $(VENV)/bin/python
+	@echo "bringing pip and setuptools of $(VENV) up to date"
+	@$(INSTALL) -r requirements/environment.lock
+	@touch $@
+
+$(VENV)/run.stamp: requirements/demo.lock pyproject.toml $(VENV)/environment.stamp
+	@echo "installing the packages of requirements/demo.lock into $(VENV)"
+	@$(INSTALL) -r requirements/demo.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/dev.stamp: requirements-dev.lock $(VENV)/run.stamp
-	@echo "installing the packages of requirements-dev.lock into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+$(VENV)/dev.stamp: requirements/dev.lock $(VENV)/run.stamp
+	@echo "installing the packages of requirements/dev.lock into $(VENV)"
+	@$(INSTALL) -r requirements/dev.lock
 	@touch $@
 
-$(VENV)/campaigns.stamp: requirements-campaigns.lock $(VENV)/dev.stamp
-	@echo "installing the packages of requirements-campaigns.lock into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-campaigns.lock
+$(VENV)/campaigns.stamp: requirements/campaigns.lock $(VENV)/dev.stamp
+	@echo "installing the packages of requirements/campaigns.lock into $(VENV)"
+	@$(INSTALL) -r requirements/campaigns.lock
+	@touch $@
+
+# In an environment of their own: what looks for holes should not bring some along.
+$(VENV)/tools.stamp: requirements/tools.lock $(VENV)/environment.stamp
+	@echo "installing the packages of requirements/tools.lock into $(VENV)/tools"
+	@$(BIN)/python -m venv $(VENV)/tools
+	@$(VENV)/tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tools.lock
 	@touch $@

@@ -5,10 +5,10 @@ Only what is used is imported. This module knows of each command its name and on
 command belongs to is imported when the command is called, and registers its subcommands then (`<package>/cli.py`). So
 an auditor's `lakeproof ledger check-proof` loads no database driver and no web framework.
 
-Exit codes: 0 done, 1 refused or failed, 2 called wrongly, 70 broken down, 130 interrupted, 143 told to end; `ledger
-verify` and `ledger check-proof` have 1 for what is broken and 2 for what they cannot tell, and never 1 for anything
-else. Whatever is raised on purpose becomes one sentence on stderr; whatever is not, too, and its stack trace goes to a
-file in the home's log directory.
+Exit codes: 0 done, 1 refused or failed, 2 called wrongly or a package is missing, 70 broken down, 130 interrupted, 143
+told to end; `ledger verify` and `ledger check-proof` have 1 for what is broken and 2 for what they cannot tell, and
+never 1 for anything else. Whatever is raised on purpose becomes one sentence on stderr; whatever is not, too, and its
+stack trace goes to a file in the home's log directory.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from typer.main import get_command, get_group
 from lakeproof import console
 from lakeproof.crash import CrashFile
 from lakeproof.errors import LakeproofError, first_of_group
+from lakeproof.extras import explain_missing
 from lakeproof.setting_kinds import LogLevel
 from lakeproof.settings import Settings, format_settings_table, load_settings
 
@@ -41,6 +42,8 @@ NAME: Final = "lakeproof"
 FAILED: Final = 1
 BROKEN_DOWN: Final = 70
 """EX_SOFTWARE of sysexits.h. Not 1: where an auditor reads that as a broken log, a fault of ours must not look so."""
+NOT_INSTALLED: Final = 2
+"""Not 1, for the same reason: a verification that lacks a package cannot tell, and has 2 for that."""
 
 FOR_PEOPLE: Final = frozenset(
     {
@@ -221,11 +224,11 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0
     except Exception as error:  # noqa: BLE001 - the top of the process: nothing may leave it as a stack trace
-        return explain_error(error, crash_file)
+        return explain_error(error, crash_file, command=arguments[0] if arguments else "")
     return 0
 
 
-def explain_error(error: Exception, crash_file: CrashFile) -> int:
+def explain_error(error: Exception, crash_file: CrashFile, *, command: str = "") -> int:
     """
     Say in one sentence on stderr what happened; return the exit code.
 
@@ -236,6 +239,9 @@ def explain_error(error: Exception, crash_file: CrashFile) -> int:
     if kinds & FOR_PEOPLE:
         console.complain(str(error) or type(error).__name__)
         return FAILED
+    if isinstance(error, ModuleNotFoundError) and (advice := explain_missing(error.name or "", command=command)):
+        console.complain(advice)
+        return NOT_INSTALLED
     if LOST_CONNECTION in kinds:
         console.complain(f"the database cannot be reached ({error}): check that it runs, then try again")
         return FAILED

@@ -19,6 +19,7 @@ from typing import Final
 
 from gateway.errors import NotFoundError
 from lakeproof.console import say_aside
+from lakeproof.extras import missing_of
 from lakeproof.foundation import Foundation, open_foundation
 from lakeproof.postgres import Say
 from lakeproof.services import Services, new_group_id, now, open_services, storage_properties
@@ -43,11 +44,14 @@ _SNAPSHOT = re.compile(r"[0-9]{1,19}")
 
 async def keep_detecting(services: Services, stop: asyncio.Event, say: Say) -> None:
     """
-    Run detection until `stop` is set. Without a Java that Spark runs on, say so and return: everything else goes on.
+    Run detection until `stop` is set. Without Spark, or a Java that it runs on, say so and return: the rest goes on.
 
     Raises:
         DetectionError: if the home cannot be written.
     """
+    if (advice := missing_of("detect")) is not None:
+        say(f"detection does not run: {advice}")
+        return
     try:
         with open_room(services.foundation) as room:
             await supervise(room, log=services.foundation.settings.home / LOG, stop=stop, say=say)

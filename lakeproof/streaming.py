@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 
@@ -29,7 +30,6 @@ from projections.exposition import format_metrics
 from streams.alerts import AlertReceipt, Alerts
 from streams.cloud_events import KAFKA, Publish
 from streams.handler import Handler
-from streams.kafka_sink import KafkaSink, open_kafka_sink
 from streams.lineage import ReceiveLineage
 from streams.measures import read_measures
 from streams.observe import Observe
@@ -39,9 +39,12 @@ from streams.replay import Replay, replay
 from streams.runner import Runner
 from streams.s3_handler import ReceiveS3Events
 from streams.sender import Sender
-from streams.sqs import SqsQueue, SqsSource
 from streams.tally import Tally
 from streams.webhook_sink import WEBHOOK, WebhookSink
+
+if TYPE_CHECKING:  # at run time Kafka's client and S3's are imported only where they are used: an extra brings them
+    from streams.kafka_sink import KafkaSink
+    from streams.sqs import SqsSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +260,8 @@ def _queue(services: Services, handler: ReceiveS3Events) -> SqsSource | None:
     settings = services.foundation.settings
     if settings.s3_events_queue is None:
         return None
+    from streams.sqs import SqsQueue, SqsSource
+
     queue = SqsQueue(
         settings.s3_events_queue,
         endpoint=settings.s3_endpoint,
@@ -271,9 +276,11 @@ class _LateKafka:
     """The sink to Kafka, which connects when there is something to send: brokers that are away stop nothing else."""
 
     name: str = KAFKA
-    batch_max: int = KafkaSink.batch_max
 
     def __init__(self, brokers: str, topic: str, stack: AsyncExitStack) -> None:
+        from streams.kafka_sink import KafkaSink
+
+        self.batch_max: int = KafkaSink.batch_max
         self._brokers = brokers
         self._topic = topic
         self._stack = stack
@@ -287,5 +294,7 @@ class _LateKafka:
             TransientError: if the brokers cannot be reached.
         """
         if self._sink is None:
+            from streams.kafka_sink import open_kafka_sink
+
             self._sink = await self._stack.enter_async_context(open_kafka_sink(self._brokers, self._topic))
         return await self._sink.send(messages)
