@@ -7,6 +7,8 @@ caller retries it (the runner), and becomes `ProjectionError` nowhere.
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class ProjectionError(Exception):
     """Root of everything `projections` raises on purpose."""
@@ -68,3 +70,27 @@ class FileUnreadableError(ProjectionError):
 
 class StorageUnavailableError(ProjectionError):
     """The storage behind a location does not answer: another time it may."""
+
+
+class EgressRulesError(ProjectionError):
+    """The list of places that connections may go to is not of its form."""
+
+
+class AddressRefusedError(ProjectionError):
+    """A connection that somebody else has asked for would go to an address that the operator does not allow."""
+
+    @classmethod
+    def of(cls, host: str, port: int) -> Self:
+        """
+        Return the error for a host and port, which says what to do.
+
+        What a name resolves to, or whether it does, is not told: whoever asks could learn the names of a network.
+        """
+        return cls(
+            f"{host}:{port}: expected a host with an address that LAKEPROOF_UPSTREAMS_ALLOWED permits, found none: "
+            "check the name, or have the operator add it to that setting"
+        )
+
+
+class NameUnresolvedError(AddressRefusedError):
+    """The host has no address now; another time it may. What it says is no different."""

@@ -12,6 +12,11 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from starlette.applications import Starlette
 
+from projections.egress.rules import EgressRules
+
+LOOPBACK = EgressRules.parse("127.0.0.0/8")
+"""Where every server of a test is: connections there are refused unless it is named."""
+
 
 class _Server(uvicorn.Server):
     """uvicorn that leaves the signals to pytest."""

@@ -1,0 +1,129 @@
+"""
+httpx for URLs that somebody else has named: every connection goes to an address that was checked.
+
+TLS is as ever: the name in the URL is what the certificate must be for, and what the server is told. No redirect is
+followed, and proxies of the environment are not used: they would connect for us, unchecked. Its certificates
+(SSL_CERT_FILE) are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import httpcore
+import httpx
+
+from projections.egress.connecting import Resolve, checked_addresses, resolve_host, share_of
+from projections.egress.rules import EgressRules
+from projections.errors import AddressRefusedError
+
+RESOLVING_MAX: Final = 64
+"""
+Names that are being resolved at a time. In threads of their own: a name server that never answers holds up nothing
+else that runs in threads.
+"""
+
+
+def open_client(
+    rules: EgressRules, *, limits: httpx.Limits | None = None, resolve: Resolve = resolve_host
+) -> httpx.AsyncClient:
+    """
+    Return a client that connects where `rules` allow; elsewhere it raises AddressRefusedError, before anything is sent.
+    """
+    transport = _Transport(rules, limits or httpx.Limits(), resolve)
+    return httpx.AsyncClient(transport=transport, follow_redirects=False, trust_env=False)
+
+
+class _Transport(httpx.AsyncHTTPTransport):
+    """httpx's own, over connections of ours: it has no argument for that, its pool has."""
+
+    def __init__(self, rules: EgressRules, limits: httpx.Limits, resolve: Resolve) -> None:
+        super().__init__(limits=limits)
+        self._backend = CheckedBackend(rules, resolve)
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=httpx.create_ssl_context(),
+            max_connections=limits.max_connections,
+            max_keepalive_connections=limits.max_keepalive_connections,
+            keepalive_expiry=limits.keepalive_expiry,
+            network_backend=self._backend,
+        )
+
+    async def aclose(self) -> None:
+        """Close every connection, and wait for no name server."""
+        await super().aclose()
+        self._backend.close()
+
+
+class CheckedBackend(httpcore.AsyncNetworkBackend):
+    """Connects for httpcore: resolves a name, checks all its addresses, connects to those in turn."""
+
+    def __init__(self, rules: EgressRules, resolve: Resolve = resolve_host) -> None:
+        self._rules = rules
+        self._resolve = resolve
+        self._network = httpcore.AnyIOBackend()
+        self._threads = ThreadPoolExecutor(RESOLVING_MAX, thread_name_prefix="resolving")
+        self._resolving: dict[tuple[str, int], asyncio.Future[Sequence[str]]] = {}
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """
+        Return a connection to `host`.
+
+        Raises:
+            AddressRefusedError: if one of its addresses is not allowed, or it has none.
+            httpcore.ConnectError, httpcore.ConnectTimeout: if none of them answers.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                addresses = await self._addresses(host, port)
+        except TimeoutError as error:
+            raise httpcore.ConnectTimeout("the name server does not answer") from error
+        failed: httpcore.ConnectError | httpcore.ConnectTimeout = httpcore.ConnectError("no address")
+        for position, address in enumerate(addresses):
+            share_s = None if deadline is None else share_of(deadline - loop.time(), len(addresses) - position)
+            try:
+                return await self._network.connect_tcp(
+                    address, port, timeout=share_s, local_address=local_address, socket_options=socket_options
+                )
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failed = error
+        raise failed
+
+    async def connect_unix_socket(self, path: str, *_: object, **__: object) -> httpcore.AsyncNetworkStream:
+        """Refuse: no URL leads there."""
+        raise AddressRefusedError(f"expected a host and a port, found the socket {path}")
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait (httpcore, between attempts)."""
+        await self._network.sleep(seconds)
+
+    def close(self) -> None:
+        """Resolve nothing more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _addresses(self, host: str, port: int) -> Sequence[str]:
+        """Return what may be connected to. Who asks for a name that is being resolved waits for the same answer."""
+        key = (host, port)
+        if key not in self._resolving:
+            asked = asyncio.get_running_loop().run_in_executor(
+                self._threads, lambda: checked_addresses(self._rules, host, port, resolve=self._resolve)
+            )
+            self._resolving[key] = asked
+            asked.add_done_callback(lambda done: self._forget(key, done))
+        return await asyncio.shield(self._resolving[key])
+
+    def _forget(self, key: tuple[str, int], done: asyncio.Future[Sequence[str]]) -> None:
+        del self._resolving[key]
+        if not done.cancelled():
+            done.exception()  # whoever asked may be gone: then nobody else looks at it
