@@ -123,6 +123,12 @@ class UnavailableError(GatewayError):
     retry_after_s: ClassVar[int] = 1
 
 
+class UpstreamNotAllowedError(UnavailableError):
+    """The upstream is, or says that it is, where the gateway does not connect: nothing was sent. Says what to set."""
+
+    kind = "UpstreamNotAllowedException"
+
+
 class CommitStateUnknownError(GatewayError):
     """The commit may or may not have happened: clients keep their files (500, 502 and 504 say so, 503 does not)."""
 

@@ -14,8 +14,14 @@ from uuid import UUID
 from gateway.approved import Answer, Approved
 from gateway.catalogs import Forwards, Outcome, Outgoing, outcome_of
 from gateway.catalogs.json_text import off_loop
-from gateway.catalogs.replies import Answered
-from gateway.errors import CommitStateUnknownError, GatewayError, RequirementFailedError, UnavailableError
+from gateway.catalogs.replies import Answered, Refused
+from gateway.errors import (
+    CommitStateUnknownError,
+    GatewayError,
+    RequirementFailedError,
+    UnavailableError,
+    UpstreamNotAllowedError,
+)
 from gateway.metadata import added_snapshot_ids, check_requirements
 from gateway.open_decisions import Forwarding, close_guard, doubt_guard, open_guard, state_digest
 from gateway.records import decided, settled_by_reply, table_uuid
@@ -31,7 +37,8 @@ async def forward(catalog: Forwards, approved: Approved) -> Answer | Stale | Non
     Make the change; None if what it was judged against had moved and it is to be judged again.
 
     Raises:
-        UnavailableError: if nothing was changed for certain: it was not recorded, or did not leave.
+        UnavailableError: if nothing was changed for certain: it was not recorded, or did not leave
+            (UpstreamNotAllowedError: because the upstream is where the gateway does not go).
         UpstreamAnswerError, UpstreamCredentialsError: if the upstream says for certain that it did nothing.
         CommitStateUnknownError: if it may or may not have been made.
     """
@@ -58,6 +65,8 @@ async def forward(catalog: Forwards, approved: Approved) -> Answer | Stale | Non
             raise catalog.refusal(answered)
         case Settled.REFUSED, Answered() as answered:
             raise catalog.refusal(answered)
+        case Settled.FAILED, Refused(cause=cause):
+            raise UpstreamNotAllowedError(f"nothing was sent and nothing was changed: {cause}")
         case Settled.FAILED, _:
             raise UnavailableError(f"the upstream was not reached, nothing was changed: {outcome.cause}")
         case _:

@@ -137,7 +137,13 @@ async def open_services(
         return await appender.append(log_id, group, timeout_s=settings.append_deadline_s)
 
     receipts = Receipts(installation.as_role(roles.auditor), lambda _origin: foundation.open_keys().keys.history)
-    async with appender, receipts, Database(installation.dsn) as database, open_client() as client, engine:
+    async with (
+        appender,
+        receipts,
+        Database(installation.dsn) as database,
+        open_client(settings.upstreams_allowed) as client,
+        engine,
+    ):
         async with database.as_role(roles.auditor) as connection:
             logs = await read_logs(connection)
         system = next(log for log in logs if log.tenant is None)
@@ -156,6 +162,7 @@ async def open_services(
                 engine,
                 lend_appender=partial(database.as_role, roles.appender),
                 catalog_kinds=KINDS,
+                egress=settings.upstreams_allowed,
                 clock=now,
                 random=random,
             ),

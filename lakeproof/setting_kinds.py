@@ -31,6 +31,7 @@ class Kind(StrEnum):
     INTEGER = "integer"
     NUMBER = "number"
     LEVEL = "level"
+    HOSTS = "hosts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

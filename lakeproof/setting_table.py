@@ -87,6 +87,15 @@ SETTINGS: tuple[Setting, ...] = (
         meaning="bearer token that /metrics asks for; without it only loopback may read it",
     ),
     Setting(
+        name="upstreams_allowed",
+        kind=Kind.HOSTS,
+        default="public",
+        meaning="where connections may go that tenants' catalogs (uri, s3.endpoint) and the alert webhook ask for, "
+        "separated by commas: public (every address of the internet), a host, an address, a network (10.1.0.0/16), "
+        "each with a port if wanted (minio.internal:9000); private and loopback addresses are refused unless they "
+        "are here, link-local and metadata addresses unless each is here by itself",
+    ),
+    Setting(
         name="upstream_timeout_s",
         kind=Kind.NUMBER,
         default=30.0,
@@ -109,8 +118,7 @@ SETTINGS: tuple[Setting, ...] = (
         name="s3_endpoint",
         kind=Kind.TEXT,
         default=None,
-        meaning="URL of S3 and SQS, if they are not Amazon's; for the warehouse, the events' queue, and catalogs that "
-        "do not say it themselves",
+        meaning="URL of S3 and SQS, if they are not Amazon's; for the warehouse and the events' queue",
     ),
     Setting(name="s3_region", kind=Kind.TEXT, default=None, meaning="region of S3 and SQS"),
     Setting(

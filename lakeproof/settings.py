@@ -20,6 +20,8 @@ from typing import Any
 from lakeproof.errors import SettingsError
 from lakeproof.setting_kinds import PREFIX, Kind, LogLevel, Setting
 from lakeproof.setting_table import SETTINGS
+from projections.egress.rules import EgressRules
+from projections.errors import EgressRulesError
 
 CONFIG_VARIABLE = "LAKEPROOF_CONFIG"
 CONFIG_FILE = "lakeproof.toml"
@@ -56,6 +58,7 @@ class Settings:
     policy_workers: int
     body_max_bytes: int
     metrics_token: str | None = field(repr=False)
+    upstreams_allowed: EgressRules
     upstream_timeout_s: float
     reconcile_after_s: float
     s3_endpoint: str | None
@@ -172,17 +175,25 @@ def _convert(setting: Setting, given: _Given) -> object:
         case Kind.NUMBER if isinstance(value, int | float) and not isinstance(value, bool):
             if setting.least <= value <= setting.most:
                 return float(value)
-        case Kind.LEVEL if isinstance(value, str):
-            if value.lower() in set(LogLevel):
-                return LogLevel(value.lower())
+        case Kind.LEVEL if isinstance(value, str) and value.lower() in set(LogLevel):
+            return LogLevel(value.lower())
         case Kind.ORIGIN if isinstance(value, str):
             if re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._~:-]|/(?![/]|$)){0,199}", value):
                 return value
+        case Kind.HOSTS if isinstance(value, str):
+            return _rules(value, given.where)
         case Kind.TEXT | Kind.SECRET | Kind.PATH | Kind.LOCATION if isinstance(value, str):
             if value and value.isprintable():
                 return _located(setting.kind, value, given.relative_to)
     found = "one that is not" if setting.kind is Kind.SECRET else repr(value)[:100]
     raise SettingsError(f"{given.where}: expected {_expected(setting)}, found {found}")
+
+
+def _rules(value: str, where: str) -> EgressRules:
+    try:
+        return EgressRules.parse(value)
+    except EgressRulesError as error:
+        raise SettingsError(f"{where}: {error}") from error
 
 
 def _located(kind: Kind, value: str, relative_to: Path) -> str | Path:
@@ -210,6 +221,8 @@ def _expected(setting: Setting) -> str:
             )
         case Kind.LEVEL:
             return "one of " + ", ".join(LogLevel)
+        case Kind.HOSTS:
+            return "hosts, addresses and networks, separated by commas"
         case Kind.ORIGIN:
             return "an authority such as logs.example.org (no scheme, space or plus, no slash at the end)"
         case Kind.TEXT | Kind.SECRET | Kind.PATH | Kind.LOCATION:

@@ -30,6 +30,7 @@ from ledger.event import derived_group_id
 from ledger.events import AccessRuleCreated, CatalogCreated, Effect, PolicyChanged, PolicyCreated, TenantCreated
 from ledger.log_store import Lend, LogStore
 from ledger.sequence import NO_CONTROL
+from projections.egress.rules import EgressRules
 
 __all__ = ["OPERATOR", "Admin", "Editor", "IssuedKey", "StaleEditError"]
 
@@ -42,7 +43,7 @@ class Admin:
     Edits every tenant's control plane. One per process.
 
     `lend_appender` lends connections of the appender's role (actors are minted before anything is appended in their
-    name), `catalog_kinds` are the names of the known adapters.
+    name), `catalog_kinds` are the names of the known adapters, `egress` says where catalogs elsewhere may be.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Admin:
         *,
         lend_appender: Lend,
         catalog_kinds: Collection[str],
+        egress: EgressRules,
         clock: Callable[[], datetime],
         random: Callable[[int], bytes],
         hasher: KeyHasher | None = None,
@@ -62,6 +64,7 @@ class Admin:
         self._control = control
         self._engine = engine
         self._catalog_kinds = frozenset(catalog_kinds)
+        self._egress = egress
 
     # Policies
 
@@ -163,7 +166,7 @@ class Admin:
         limits.check_id(alias, field="alias")
         if kind not in self._catalog_kinds:
             raise BadRequestError(f"expected one of {sorted(self._catalog_kinds)}, found {kind!r:.80}", field="kind")
-        checked = limits.check_catalog_options(kind, options)
+        checked = limits.check_catalog_options(kind, options, self._egress)
         limits.check_room((await self._control.current(log_id)).catalogs, "catalogs")
         await self._edits.create(log_id, by, CatalogCreated(id=alias, version=1, kind=kind, options=checked))
         return Catalog(id=alias, version=1, kind=kind, options=checked)

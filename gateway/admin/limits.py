@@ -12,8 +12,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from gateway.catalogs import BUILTIN, REST
-from gateway.catalogs.urls import is_plain_url
+from gateway.catalogs.upstreams import URI_OVERRIDES, uris_of
+from gateway.catalogs.urls import is_plain_url, place_of
 from gateway.errors import BadRequestError, UnprocessableError
+from projections.egress.rules import EgressRules
+from projections.errors import AddressRefusedError
 
 EXPRESSION_LENGTH_MAX: Final = 4_096
 MESSAGE_LENGTH_MAX: Final = 500
@@ -31,6 +34,7 @@ KNOWN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
     REST: frozenset(
         {
             "uri",
+            URI_OVERRIDES,
             "warehouse",
             "token",
             "location",
@@ -47,6 +51,7 @@ KNOWN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
 _LOCATION = re.compile(
     r"(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00-\x20\x7f?#\\]*)?|file:///[^\x00-\x20\x7f?#\\]*)"
 )
+_REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,99}")
 _OPTION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -136,9 +141,12 @@ def check_options(options: Mapping[str, object]) -> dict[str, str]:
     return checked
 
 
-def check_catalog_options(kind: str, options: Mapping[str, object]) -> dict[str, str]:
+def check_catalog_options(kind: str, options: Mapping[str, object], egress: EgressRules) -> dict[str, str]:
     """
     Return the options of a catalog of `kind`, which must be one of those of that kind.
+
+    A URL whose host is an address is checked against `egress` here, to say it early; a name is checked when it is
+    connected to, as every address is: nothing is resolved for whoever registers a catalog.
 
     Raises:
         BadRequestError: if one is not of its form or not known, or one that is needed is missing.
@@ -152,11 +160,15 @@ def check_catalog_options(kind: str, options: Mapping[str, object]) -> dict[str,
     if kind == REST and "uri" not in checked:
         raise BadRequestError("expected the http or https URL of the catalog, found none", field="options.uri")
     for name in ("uri", "s3.endpoint"):
-        if name in checked and not is_plain_url(checked[name]):
-            raise BadRequestError(
-                f"expected an http or https URL without user, query and fragment, found {checked[name]!r:.80}",
-                field=f"options.{name}",
-            )
+        if name in checked:
+            _check_url(checked[name], egress, field=f"options.{name}")
+    for url in uris_of(checked):
+        _check_url(url, egress, field=f"options.{URI_OVERRIDES}")
+    if "s3.region" in checked and not _REGION.fullmatch(checked["s3.region"]):
+        # It becomes a part of a host's name.
+        raise BadRequestError(
+            f"expected letters, digits, '_' and '-', found {checked['s3.region']!r:.80}", field="options.s3.region"
+        )
     if "location" in checked and (not _LOCATION.fullmatch(checked["location"]) or "/.." in checked["location"]):
         raise BadRequestError(
             f"expected s3://bucket/… or file:///…, found {checked['location']!r:.80}", field="options.location"
@@ -166,6 +178,17 @@ def check_catalog_options(kind: str, options: Mapping[str, object]) -> dict[str,
             "expected s3.access-key-id and s3.secret-access-key together", field="options.s3.access-key-id"
         )
     return checked
+
+
+def _check_url(url: str, egress: EgressRules, *, field: str) -> None:
+    if not is_plain_url(url):
+        raise BadRequestError(
+            f"expected an http or https URL without user, query and fragment, found {url!r:.80}", field=field
+        )
+    try:
+        egress.check_literal(*place_of(url))
+    except AddressRefusedError as error:
+        raise BadRequestError(str(error), field=field) from error
 
 
 def check_room(in_force: Collection[object], what: str) -> None:

@@ -49,6 +49,11 @@ class NeverSent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refused(NeverSent):
+    """Nothing was sent, because the upstream is, or says that it is, where the gateway does not go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unanswered:
     """The request left, or part of it, and no whole answer came back in time."""
 

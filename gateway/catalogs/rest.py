@@ -21,10 +21,10 @@ from gateway.catalogs.json_text import check_unambiguous, off_loop
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.page_tokens import PAGE_SIZE_MAX, PAGE_TOKEN_LENGTH_MAX
 from gateway.catalogs.pins import pins_of, with_requirements
-from gateway.catalogs.replies import Answered, NeverSent, Reply, error_of, parse_table
+from gateway.catalogs.replies import Answered, NeverSent, Refused, Reply, error_of, parse_table
 from gateway.catalogs.rewrite import table_answer
 from gateway.catalogs.upstreams import Place, Upstream
-from gateway.errors import BadRequestError, GatewayError
+from gateway.errors import BadRequestError, GatewayError, UpstreamNotAllowedError
 from gateway.identifiers import Target
 from gateway.mutations import Mutation, Operation
 
@@ -148,6 +148,8 @@ class RestCatalog:
         try:
             method, url = await self._route(outgoing.mutation)
             return await self.upstream.ask(method, url, self.onward, body=outgoing.body or None)
+        except UpstreamNotAllowedError as error:
+            return Refused(cause=str(error))
         except GatewayError as error:
             # Where to ask, or as whom, could not be found out: the mutation itself was not sent.
             return NeverSent(cause=str(error))

@@ -34,14 +34,44 @@ ROUND: Final = frozenset(
         "token-expires-in-ms",
         "signer.uri",
         "signer.endpoint",
+        "s3.signer",
+        "s3.proxy-uri",
+        "client.factory",
         "idempotency-key-lifetime",
     }
 )
-"""Members that say where a catalog is, as whom it is asked, or in which words: the gateway's, never the upstream's."""
+"""
+Members that say where a catalog is, as whom it is asked, in which words or through whom: the gateway's, never the
+upstream's.
+"""
 
-ROUND_PREFIXES: Final = ("s3.signer.", "s3.remote-signing", "rest.auth.", "rest.sigv4", "rest.signing", "header.")
-ROUND_SUFFIX: Final = "refresh-credentials-endpoint"
-"""As in `client.refresh-credentials-endpoint`; each object store has one of its own."""
+ROUND_PREFIXES: Final = (
+    "s3.signer.",
+    "s3.remote-signing",
+    "rest.auth.",
+    "rest.sigv4",
+    "rest.signing",
+    "header.",
+    "client.credentials-provider",
+    "http-client.proxy",
+)
+ROUND_SUFFIXES: Final = ("refresh-credentials-endpoint", "-impl")
+"""
+As in `client.refresh-credentials-endpoint`, of which each object store has its own, and in `metrics-reporter-impl`: an
+engine that is given the name of a class loads it.
+"""
+FILE_IOS: Final = frozenset(
+    {
+        "org.apache.iceberg.aws.s3.S3FileIO",
+        "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
+        "org.apache.iceberg.gcp.gcs.GCSFileIO",
+        "org.apache.iceberg.hadoop.HadoopFileIO",
+        "org.apache.iceberg.io.ResolvingFileIO",
+        "pyiceberg.io.fsspec.FsspecFileIO",
+        "pyiceberg.io.pyarrow.PyArrowFileIO",
+    }
+)
+"""The classes that an upstream may ask engines to load (`io-impl`, `py-io-impl`): Iceberg's own."""
 
 UPSTREAM: Final = "upstream"
 """What stands for the upstream's URL in the text of an error."""
@@ -102,10 +132,12 @@ def _leads_round(name: str, value: object, upstream: UpstreamUrl) -> bool:
     name = name.lower()
     # What is no text breaks the protocol, but an engine that reads it might follow it all the same.
     text = value if isinstance(value, str) else json.dumps(value)
+    if name in {"io-impl", "py-io-impl"} and text in FILE_IOS:
+        return False
     return (
         name in ROUND
         or name.startswith(ROUND_PREFIXES)
-        or name.endswith(ROUND_SUFFIX)
+        or name.endswith(ROUND_SUFFIXES)
         or upstream.is_in(name)
         or upstream.is_in(text)
     )

@@ -1,6 +1,8 @@
 """
 One upstream over HTTP: a request is sent once, and the reply says how far it got. The one place that uses httpx.
 
+Connections are made where the operator's rules allow them, to the very address that was checked (`projections/egress`).
+
 Guarantee: `NeverSent` only if not one byte of the request was handed to the network. Whether it was is not guessed from
 the kind of an error but told by the transport, which says when it begins to send. Redirects are not followed, proxies
 of the environment are not used, and an answer is read up to a cap and a deadline.
@@ -16,7 +18,11 @@ from typing import Any, Final
 
 import httpx
 
-from gateway.catalogs.replies import Answered, NeverSent, Reply, Unanswered
+from gateway.catalogs.replies import Answered, NeverSent, Refused, Reply, Unanswered
+from projections.egress.client import open_client as open_checked
+from projections.egress.connecting import Resolve, resolve_host
+from projections.egress.rules import EgressRules
+from projections.errors import AddressRefusedError
 
 ANSWER_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 CONNECTIONS_MAX: Final = 512
@@ -26,18 +32,22 @@ IDLE_S: Final = 2.0
 How long a connection is kept for the next request. Short: an upstream that closes it in the very moment when it is used
 leaves the outcome unknown.
 """
+NOT_ALLOWED: Final = (
+    "expected a host with an address that LAKEPROOF_UPSTREAMS_ALLOWED permits, found none: check the catalog's uri, or "
+    "have the operator add its host to that setting"
+)
 _CAUSE_LENGTH_MAX: Final = 200
 
 
 @asynccontextmanager
-async def open_client() -> AsyncIterator[httpx.AsyncClient]:
+async def open_client(egress: EgressRules, *, resolve: Resolve = resolve_host) -> AsyncIterator[httpx.AsyncClient]:
     """
     Yield the client that all upstreams of a process share; its connections are closed afterwards.
     """
     limits = httpx.Limits(
         max_connections=CONNECTIONS_MAX, max_keepalive_connections=IDLE_CONNECTIONS_MAX, keepalive_expiry=IDLE_S
     )
-    async with httpx.AsyncClient(limits=limits, follow_redirects=False, trust_env=False) as client:
+    async with open_checked(egress, limits=limits, resolve=resolve) as client:
         yield client
 
 
@@ -73,6 +83,9 @@ async def exchange(client: httpx.AsyncClient, call: Call, *, timeout_s: float) -
             return await _exchange(client, call, wire, timeout_s=timeout_s)
     except TimeoutError:
         cause = f"no whole answer within {timeout_s:g} s"
+    except AddressRefusedError:
+        # Its own text names the host, and what is told here is told to engines.
+        return Refused(cause=NOT_ALLOWED)
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, ValueError) as error:
         # ValueError: a header or URL that has no form on the wire; found before anything is sent.
         cause = _told(error)

@@ -3,6 +3,10 @@ The upstreams of one process: how each is reached and as whom. Found out once, a
 
 An upstream tells its own prefix, separator and configuration at `/v1/config`; `Place` is what follows from that. A
 catalog's options never change under one alias, so what was found out stays true until the upstream itself changes.
+
+An upstream may move us to another path, never to another server: host, port and TLS are those of the option `uri`, or
+of one that the option `uri-overrides` names. Of all else that it tells (where tokens, signatures and storage are)
+nothing is followed here.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 from uuid import UUID
 
 import httpx
@@ -20,14 +24,22 @@ import orjson
 
 from gateway.catalogs.catalog import Configuration
 from gateway.catalogs.onward import DELEGATION_HEADER, HOPS_HEADER, Onward
-from gateway.catalogs.replies import Answered, NeverSent, Reply, Unanswered, error_of, message_of
+from gateway.catalogs.replies import Answered, NeverSent, Refused, Reply, Unanswered, error_of, message_of
 from gateway.catalogs.rewrite import UpstreamUrl, error_answer, public_configuration
 from gateway.catalogs.upstream import Call, exchange
-from gateway.catalogs.urls import is_plain_url
-from gateway.errors import GatewayError, UnavailableError, UpstreamAnswerError, UpstreamCredentialsError
+from gateway.catalogs.urls import is_plain_url, is_same_server
+from gateway.errors import (
+    GatewayError,
+    UnavailableError,
+    UpstreamAnswerError,
+    UpstreamCredentialsError,
+    UpstreamNotAllowedError,
+)
 from projections.errors import SecretMissingError
 
 SECRET: Final = "secret:"  # noqa: S105 - the word before a secret's name, not one
+URI_OVERRIDES: Final = "uri-overrides"
+"""The option that names, separated by commas, other URLs to which `/v1/config` may move us."""
 REQUESTS_MAX: Final = 16
 """Requests to one upstream at a time."""
 SEPARATOR_DEFAULT: Final = "%1F"
@@ -83,7 +95,7 @@ class Upstream:
         Return where to ask; the upstream is asked for it once.
 
         Raises:
-            UnavailableError: if it does not tell.
+            UnavailableError: if it does not tell; UpstreamNotAllowedError if it is not where it may be.
             UpstreamCredentialsError: if it does not know the gateway's credentials, or there are none.
             UpstreamAnswerError: if it says no.
         """
@@ -122,10 +134,14 @@ class Upstream:
         uri = overrides.get("uri", self.uri).rstrip("/")
         prefix = told.get("prefix", "").strip("/")
         separator = told.get("namespace-separator", SEPARATOR_DEFAULT)
-        if urlsplit(self.uri).scheme == "https" and not uri.lower().startswith("https://"):
-            raise self._malformed("a uri with https, as in its options")
         if not is_plain_url(uri):
             raise self._malformed("a plain http or https uri")
+        if not any(is_same_server(named, uri) for named in (self.uri, *uris_of(self.options))):
+            raise UpstreamNotAllowedError(
+                f"the upstream of catalog {self.alias}: expected /v1/config to name a uri on the server of the option "
+                f"uri, found another server: if that is right, register a catalog with that uri, or with it in the "
+                f"option {URI_OVERRIDES}"
+            )
         if prefix and (not _PREFIX.fullmatch(prefix) or not {".", ".."}.isdisjoint(prefix.split("/"))):
             raise self._malformed("a prefix that a path can hold")
         if not _SEPARATOR.fullmatch(separator):
@@ -212,6 +228,8 @@ class Upstream:
     def unavailable(self, reply: Reply) -> UnavailableError:
         """Return what an engine is told if a question to the upstream was not answered; nothing was changed."""
         self.forget()
+        if isinstance(reply, Refused):
+            return UpstreamNotAllowedError(f"the upstream of catalog {self.alias}: {reply.cause}")
         cause = message_of(reply) if isinstance(reply, Answered) else reply.cause
         return UnavailableError(f"the upstream of catalog {self.alias} does not answer as it should: {cause}")
 
@@ -234,6 +252,13 @@ class Upstreams:
             secrets=self.secrets,
             timeout_s=self.timeout_s,
         )
+
+
+def uris_of(options: Mapping[str, str]) -> list[str]:
+    """
+    Return the URLs in the option `uri-overrides`.
+    """
+    return [uri for text in options.get(URI_OVERRIDES, "").split(",") if (uri := text.strip().rstrip("/"))]
 
 
 def _texts(value: Any) -> dict[str, str]:

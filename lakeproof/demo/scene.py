@@ -51,6 +51,8 @@ ACTS: Final[tuple[tuple[str, Act], ...]] = (
     ("A projection is rebuilt from the log, under the eyes of a reader", views.projection_is_rebuilt),
     ("An auditor verifies offline", audit.auditor_verifies),
 )
+LOOPBACK: Final = "127.0.0.0/8"
+"""Where the scene's other servers are: connections there are refused anywhere else than in the scene."""
 UPSTREAM_DATABASE: Final = "lakeproof_upstream"
 
 _log = logging.getLogger(__name__)
@@ -86,17 +88,18 @@ async def open_stage(settings: Settings, say: Say) -> AsyncIterator[Stage]:
         cloud = await stack.enter_async_context(open_cloud())
         channel = await stack.enter_async_context(open_channel())
         say(f"S3, SNS and SQS on {cloud.endpoint} (moto), warehouse {cloud.warehouse}; alerts go to {channel.url}")
-        foundation = stack.enter_context(open_foundation(_with(settings, cloud, channel), say))
+        foundation = stack.enter_context(open_foundation(scene_settings(settings, cloud, channel), say))
         upstream = await stack.enter_async_context(beside("upstream", _upstream_environment(foundation, cloud)))
         services = await stack.enter_async_context(open_services(foundation))
         served = await stack.enter_async_context(serving(services, say))
         yield Stage(serving=served, say=say, cloud=cloud, channel=channel, upstream=upstream.said)
 
 
-def _with(settings: Settings, cloud: Cloud, channel: Channel) -> Settings:
-    """Return the settings of the scene: the user's, with the scene's own cloud and channel."""
+def scene_settings(settings: Settings, cloud: Cloud, channel: Channel) -> Settings:
+    """Return the settings of the scene: the user's, with the scene's own cloud and channel, which are on loopback."""
     return replace(
         settings,
+        upstreams_allowed=settings.upstreams_allowed.also(LOOPBACK),
         s3_endpoint=cloud.endpoint,
         s3_region=cloud.region,
         s3_access_key_id=cloud.access_key_id,

@@ -59,7 +59,11 @@ class Stage:
     def environment(self) -> dict[str, str]:
         """Return the variables under which another process is a part of this installation."""
         settings = self.serving.services.foundation.settings
-        environment = {"LAKEPROOF_HOME": str(settings.home), "LAKEPROOF_PORT": "0"}
+        environment = {
+            "LAKEPROOF_HOME": str(settings.home),
+            "LAKEPROOF_PORT": "0",
+            "LAKEPROOF_UPSTREAMS_ALLOWED": settings.upstreams_allowed.text,
+        }
         if settings.dsn is not None:
             environment["LAKEPROOF_DSN"] = settings.dsn
         return {**environment, "LAKEPROOF_DETECT": "0", "LAKEPROOF_STREAMS": "0", **self.cloud.environment()}

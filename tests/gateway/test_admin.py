@@ -37,6 +37,8 @@ from ledger.log_store import LogStore
 from ledger.read import read_entries, read_head
 from ledger.recorder import LogApplication
 from ledger.sequence import Appended, Group, Stale
+from projections.egress.rules import EgressRules
+from tests.servers.loopback import LOOPBACK
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 EDITOR = "0123456789abcdef" * 2
@@ -62,6 +64,7 @@ def another_admin(services: Services, *, store: LogStore | None = None, kinds: t
         house.engine,
         lend_appender=partial(house.database.as_role, house.roles.appender),
         catalog_kinds=kinds,
+        egress=LOOPBACK,
         clock=now,
         random=house.random,
         hasher=KeyHasher(time_cost=1, memory_cost_kib=8),
@@ -226,7 +229,7 @@ async def test_of_two_who_create_one_thing_one_is_told_a_conflict(
 ) -> None:
     results = await asyncio.gather(
         *(
-            each.create_catalog(acme.log_id, OPERATOR, alias="lake", kind="rest", options={"uri": f"https://{number}"})
+            each.create_catalog(acme.log_id, OPERATOR, alias="lake", kind="rest", options={"uri": f"https://h{number}"})
             for number, each in enumerate([admin, another_admin(services), another_admin(services)])
         ),
         return_exceptions=True,
@@ -371,10 +374,11 @@ async def test_the_largest_catalog_that_is_accepted_fits_an_event(acme: Founded,
     face = "\N{FACE WITH TEARS OF JOY}"
     options = {
         "uri": "https://" + "x" * 392,
+        "uri-overrides": "https://" + "u" * 392,
         "warehouse": face * 400,
         "location": "s3://bucket/" + face * 388,
         "s3.endpoint": "https://" + "y" * 392,
-        "s3.region": face * 400,
+        "s3.region": "r" * 63,
         "s3.access-key-id": face * 400,
         **dict.fromkeys(("token", "s3.secret-access-key", "webhook-secret"), "secret:" + "z" * 63),
     }
@@ -404,19 +408,29 @@ UPSTREAM = {"uri": "https://polaris.example/api/catalog"}
         (UPSTREAM | {"location": "file:///lake/../etc"}, "location"),
         (UPSTREAM | {"location": "s3://B/x"}, "location"),
         (UPSTREAM | {"s3.endpoint": "minio:9000"}, "s3.endpoint"),
+        (UPSTREAM | {"uri-overrides": "https://eu.polaris.example, eu"}, "uri-overrides"),
+        (UPSTREAM | {"s3.region": "x.evil.example/"}, "s3.region"),
+        (UPSTREAM | {"s3.proxy-uri": "http://proxy.example"}, "s3.proxy-uri"),
+        (UPSTREAM | {"py-io-impl": "os.path"}, "py-io-impl"),
+        ({"uri": "https://%31.example"}, "uri"),
+        ({"uri": "https://[fe80::1%25lo]"}, "uri"),
+        ({"uri": "https://10.0.0.1"}, "uri"),
+        ({"uri": "http://2130706433:8181/api"}, "uri"),
+        (UPSTREAM | {"s3.endpoint": "http://169.254.169.254"}, "s3.endpoint"),
+        (UPSTREAM | {"uri-overrides": "https://eu.polaris.example,https://[::1]"}, "uri-overrides"),
         (UPSTREAM | {"s3.access-key-id": "AKIA"}, "s3.access-key-id"),
     ],
 )
 def test_an_option_that_is_not_of_its_kinds_form_is_refused(options: dict[str, str], field: str) -> None:
     with pytest.raises(BadRequestError, match=f"^options.{field}: "):
-        limits.check_catalog_options("rest", options)
+        limits.check_catalog_options("rest", options, EgressRules.parse("public"))
 
 
 def test_each_kind_of_catalog_takes_its_own_options() -> None:
-    assert limits.check_catalog_options("rest", UPSTREAM) == UPSTREAM
-    assert limits.check_catalog_options("builtin", {}) == {}
+    assert limits.check_catalog_options("rest", UPSTREAM, LOOPBACK) == UPSTREAM
+    assert limits.check_catalog_options("builtin", {}, LOOPBACK) == {}
     with pytest.raises(BadRequestError, match=r"^options.uri: a catalog of kind builtin takes no options"):
-        limits.check_catalog_options("builtin", UPSTREAM)
+        limits.check_catalog_options("builtin", UPSTREAM, LOOPBACK)
     assert limits.KNOWN_OPTIONS.keys() == KINDS.keys()
 
 

@@ -29,6 +29,7 @@ KEPT = {
     "s3.region": "eu-central-1",
     "client.region": "eu-central-1",
     "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+    "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
     "note": "see https://polaris.example.org/ and //polaris.example:81810",
 }
 LEADS_ROUND = {
@@ -48,6 +49,15 @@ LEADS_ROUND = {
     "client.refresh-credentials-endpoint": "/v1/credentials",
     "gcs.oauth2.refresh-credentials-endpoint": "/v1/credentials",
     "header.Authorization": "Bearer hunter2",
+    "IO-Impl": "com.evil.FileIO",
+    "PY-IO-IMPL": "evil.FileIO",
+    "metrics-reporter-impl": "com.evil.Reporter",
+    "client.factory": "com.evil.Factory",
+    "client.credentials-provider": "com.evil.Provider",
+    "client.credentials-provider.x": "y",
+    "s3.signer": "S3V4RestSigner",
+    "s3.proxy-uri": "http://10.0.0.1:3128",
+    "http-client.proxy-endpoint": "http://10.0.0.1:3128",
     "rest.auth.type": "sigv4",
     "nessie.core-base-uri": "https://polaris.example:8181/api/v2",
     "HTTPS": "HTTPS://POLARIS.Example:8181",

@@ -8,13 +8,12 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import orjson
 import pytest
-from fastapi import FastAPI, Request, Response
 
 from gateway.catalogs import RestCatalog, Snapshots
 from gateway.catalogs import upstream as wire
@@ -37,12 +36,14 @@ from gateway.errors import (
     UnavailableError,
     UpstreamAnswerError,
     UpstreamCredentialsError,
+    UpstreamNotAllowedError,
 )
 from gateway.identifiers import Target
 from gateway.mutations import Mutation, Operation, parse_mutation
 from projections.errors import SecretMissingError
 from tests.gateway.sales import CREATE, properties
-from tests.servers.loopback import serve
+from tests.servers.loopback import LOOPBACK, serve
+from tests.servers.script import Script, error
 
 TENANT = UUID(int=7)
 ORDERS = Target(alias="beyond", namespace=("sales", "eu"), name="o/r")
@@ -52,38 +53,6 @@ TABLE = {"metadata-location": "s3://b/m.json", "metadata": METADATA, "config": {
 TABLE_PATH = "/v1/ws%7Cmain/namespaces/sales%1Feu/tables/o%2Fr"
 NAMESPACE_PATH = "/v1/ws%7Cmain/namespaces/sales%1Feu"
 CONFIG: dict[str, Any] = {"defaults": {"s3.region": "r", "token": "x"}, "overrides": {"prefix": "ws%7Cmain"}}
-
-
-def error(kind: str, status: int) -> tuple[int, bytes]:
-    return status, orjson.dumps({"error": {"message": f"{kind}!", "type": kind, "code": status}})
-
-
-@dataclass(slots=True, kw_only=True)
-class Script:
-    """An upstream that answers by path; what it is not told of is not there."""
-
-    answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
-    headers: dict[str, str] = field(default_factory=dict)
-    seen: list[tuple[str, str, bytes]] = field(default_factory=list)
-    told: list[dict[str, str]] = field(default_factory=list)
-
-    def app(self) -> FastAPI:
-        app = FastAPI(openapi_url=None)
-
-        @app.api_route("/{path:path}", methods=["GET", "POST", "DELETE"])
-        async def answer(request: Request) -> Response:
-            target = request.scope["raw_path"].decode()
-            if request.scope["query_string"]:
-                target = f"{target}?{request.scope['query_string'].decode()}"
-            self.seen.append((request.method, target, await request.body()))
-            self.told.append(dict(request.headers))
-            status, body = self.answers.get(target, error("NoSuchTableException", 404))
-            return Response(body, status_code=status, headers={"content-type": "application/json", **self.headers})
-
-        return app
-
-    def paths(self) -> list[str]:
-        return [target for _, target, _ in self.seen]
 
 
 class NoSecrets:
@@ -98,7 +67,7 @@ class NoSecrets:
 
 @asynccontextmanager
 async def catalog_at(uri: str, **options: str) -> AsyncIterator[RestCatalog]:
-    async with wire.open_client() as client:
+    async with wire.open_client(LOOPBACK) as client:
         upstreams = Upstreams(client=client, secrets=NoSecrets(), timeout_s=5)
         upstream = upstreams.upstream(TENANT, "beyond", {"uri": uri, **options})
         yield RestCatalog(upstream=upstream, onward=Onward())
@@ -166,14 +135,44 @@ async def test_an_upstream_that_does_not_say_how_it_is_asked_is_unavailable(answ
     assert script.paths()[:3] == ["/v1/config"] * 3
 
 
-async def test_a_uri_that_would_leave_tls_is_not_followed() -> None:
-    async with catalog_at("https://polaris.example") as catalog:
-        with pytest.raises(UnavailableError, match="expected a uri with https"):
-            catalog.upstream._parse(orjson.dumps({"overrides": {"uri": "http://polaris.example"}}))
-        place = catalog.upstream._parse(orjson.dumps({"overrides": {"uri": "https://eu.polaris.example/"}}))
-        assert place.root == "https://eu.polaris.example/v1"
-        assert place.url.is_in("https://polaris.example/x")
-        assert place.url.is_in("https://eu.polaris.example/x")
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://polaris.example",
+        "http://polaris.example:443",
+        "https://polaris.example:8443",
+        "https://eu.polaris.example",
+        "https://polaris.example.evil.example",
+        "https://polaris.exampl",
+        "https://polaris.example.:444",
+        "https://127.0.0.1",
+        "http://eu.named.example",
+        "https://eu.named.example:8181/x",
+    ],
+)
+async def test_an_upstream_does_not_move_us_to_another_server(uri: str) -> None:
+    async with catalog_at("https://polaris.example", **{"uri-overrides": "https://eu.named.example"}) as catalog:
+        with pytest.raises(UpstreamNotAllowedError, match="in the option uri-overrides"):
+            catalog.upstream._parse(orjson.dumps({"overrides": {"uri": uri}}))
+
+
+@pytest.mark.parametrize(
+    ("registered", "uri"),
+    [
+        ("https://polaris.example", "https://POLARIS.example.:443/api/"),
+        ("http://polaris.example", "https://polaris.example/api"),
+        ("http://polaris.example:8181", "https://polaris.example:8181"),
+        ("https://polaris.example", "https://eu.named.example/api"),
+        ("https://polaris.example", "https://us.named.example:8443"),
+    ],
+)
+async def test_an_upstream_moves_us_on_its_own_server_and_where_the_options_name(registered: str, uri: str) -> None:
+    named = {"uri-overrides": "https://eu.named.example/, https://us.named.example:8443/api"}
+    async with catalog_at(registered, **named) as catalog:
+        place = catalog.upstream._parse(orjson.dumps({"overrides": {"uri": uri}}))
+        assert place.root == f"{uri.rstrip('/')}/v1"
+        assert place.url.is_in(f"{registered}/x")
+        assert place.url.is_in(f"{uri.rstrip('/')}/x")
 
 
 async def test_what_is_there_and_what_is_not() -> None:
@@ -348,7 +347,7 @@ async def test_what_never_left_is_told_from_what_did() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     call = wire.Call(method="POST", url=f"http://127.0.0.1:{port}/", headers={}, body=b"{}")
-    async with wire.open_client() as client:
+    async with wire.open_client(LOOPBACK) as client:
         assert isinstance(await wire.exchange(client, call, timeout_s=5), NeverSent), "refused"
         for url in ("http://nowhere.invalid/", "https://", "ftp://h/", "http://[/", f"http://127.0.0.1:{port}/\x00"):
             assert isinstance(await wire.exchange(client, replace(call, url=url), timeout_s=5), NeverSent), url
@@ -374,7 +373,7 @@ async def test_a_cut_answer_is_none(said: bytes) -> None:
         await writer.drain()
         writer.close()
 
-    async with await asyncio.start_server(cut, "127.0.0.1", 0) as server, wire.open_client() as client:
+    async with await asyncio.start_server(cut, "127.0.0.1", 0) as server, wire.open_client(LOOPBACK) as client:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         call = wire.Call(method="POST", url=url, headers={}, body=b"{}")
         assert isinstance(await wire.exchange(client, call, timeout_s=5), Unanswered)
@@ -386,7 +385,7 @@ async def test_tls_that_fails_has_sent_nothing_of_the_request() -> None:
         await writer.drain()
         writer.close()
 
-    async with await asyncio.start_server(plain, "127.0.0.1", 0) as server, wire.open_client() as client:
+    async with await asyncio.start_server(plain, "127.0.0.1", 0) as server, wire.open_client(LOOPBACK) as client:
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         call = wire.Call(method="POST", url=url, headers={}, body=b"{}")
         assert isinstance(await wire.exchange(client, call, timeout_s=5), NeverSent)
@@ -402,7 +401,7 @@ async def test_an_answer_that_drips_or_does_not_end_is_none(monkeypatch: pytest.
         await stop.wait()
         writer.close()
 
-    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server, wire.open_client() as client:
+    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server, wire.open_client(LOOPBACK) as client:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         call = wire.Call(method="GET", url=url, headers={})
         late = await wire.exchange(client, call, timeout_s=0.2)
@@ -415,7 +414,7 @@ async def test_an_answer_that_drips_or_does_not_end_is_none(monkeypatch: pytest.
 
 async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
     script = Script(answers={"/x": (307, b"")}, headers={"location": "/y"})
-    async with serve(script.app()) as url, wire.open_client() as client:
+    async with serve(script.app()) as url, wire.open_client(LOOPBACK) as client:
         call = wire.Call(method="POST", url=f"{url}/x", headers={}, body=b"{}")
         reply = await wire.exchange(client, call, timeout_s=5)
     assert isinstance(reply, Answered)

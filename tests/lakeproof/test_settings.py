@@ -4,11 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.demo.channel import Channel
+from lakeproof.demo.cloud import Cloud
+from lakeproof.demo.scene import scene_settings
 from lakeproof.errors import SettingsError
 from lakeproof.setting_kinds import Kind, LogLevel
 from lakeproof.setting_table import SETTINGS
 from lakeproof.settings import Settings, format_settings_table, load_settings
 from ledger.append import APPEND_QUEUE_BYTES_MAX
+from projections.egress.rules import EgressRules
+from projections.errors import AddressRefusedError
 
 
 def refusal(environment: dict[str, str], directory: Path) -> str:
@@ -25,7 +30,7 @@ def test_every_default_is_a_value_its_setting_takes(tmp_path: Path) -> None:
     settings = load_settings({}, directory=tmp_path)
     kinds: dict[Kind, type | tuple[type, ...]] = {
         Kind.TEXT: str, Kind.SECRET: str, Kind.ORIGIN: str, Kind.LOCATION: str, Kind.PATH: Path, Kind.INTEGER: int,
-        Kind.NUMBER: float, Kind.LEVEL: LogLevel,
+        Kind.NUMBER: float, Kind.LEVEL: LogLevel, Kind.HOSTS: EgressRules,
     }  # fmt: skip
     for setting in SETTINGS:
         value = getattr(settings, setting.name)
@@ -160,3 +165,25 @@ def test_the_documentation_table_has_a_row_for_every_setting() -> None:
     assert len(lines) == len(SETTINGS) + 2
     assert lines[6].startswith("| `LAKEPROOF_PORT` | integer | `8181` |")
     assert all(line.count("|") == 6 for line in lines)
+
+
+def test_loopback_is_allowed_where_it_is_named_and_in_the_scene_alone(tmp_path: Path) -> None:
+    settings = load_settings({}, directory=tmp_path)
+    assert settings.upstreams_allowed == EgressRules.parse("public")
+    with pytest.raises(AddressRefusedError):
+        settings.upstreams_allowed.check_literal("127.0.0.1", 8181)
+    named = load_settings({"LAKEPROOF_UPSTREAMS_ALLOWED": "public, 127.0.0.1:8181"}, directory=tmp_path)
+    named.upstreams_allowed.check_literal("localhost", 8181)
+    cloud = Cloud(endpoint="http://127.0.0.1:1", bucket="b", queue="q")
+    scene = scene_settings(settings, cloud, Channel(url="http://127.0.0.1:2/hook"))
+    scene.upstreams_allowed.check_literal("127.0.0.1", 1)
+    scene.upstreams_allowed.check_literal("1.1.1.1", 443)
+    with pytest.raises(AddressRefusedError):
+        scene.upstreams_allowed.check_literal("10.0.0.1", 443)
+
+
+@pytest.mark.parametrize("value", ["https://catalog.example", "127.1", "a b", "10.0.0.0/33", "x:0"])
+def test_a_place_that_is_none_is_refused_at_the_start(tmp_path: Path, value: str) -> None:
+    assert refusal({"LAKEPROOF_UPSTREAMS_ALLOWED": value}, tmp_path).startswith("LAKEPROOF_UPSTREAMS_ALLOWED: expected")
+    (tmp_path / "lakeproof.toml").write_text("upstreams_allowed = [1]\n")
+    assert "hosts, addresses and networks" in refusal({}, tmp_path)

@@ -21,6 +21,7 @@ from lakeproof.provision import Installation
 from lakeproof.services import Services, open_services
 from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, found_tenant
+from tests.servers.loopback import LOOPBACK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,8 @@ async def start_services(
 ) -> AsyncIterator[Services]:
     """Yield the services of one process; `settings` are variables without their prefix, in lower case."""
     # Judging is not timed here, and starting the engine's process may take long on a busy machine.
-    chosen = {"home": str(directory / "home"), "policy_timeout_s": "30", **settings}
+    own = {"home": str(directory / "home"), "policy_timeout_s": "30", "upstreams_allowed": LOOPBACK.text}
+    chosen = {**own, **settings}
     environment = {f"LAKEPROOF_{name.upper()}": value for name, value in chosen.items()}
     foundation = Foundation(
         settings=load_settings(environment, directory=directory), installation=installation, admin_dsn=database
