@@ -152,6 +152,7 @@ def open_room(foundation: Foundation) -> Iterator[Room]:
         warehouse=settings.warehouse,
         properties=storage_properties(settings),
         secrets=str(foundation.secrets.directory),
+        upstreams_allowed=settings.upstreams_allowed.text,
     )
     try:
         room.furnish(driver, lake)

@@ -26,6 +26,7 @@ from lakeproof.services import Services, now, open_services, storage_properties
 from lakeproof.settings import Settings, load_settings
 from lakeproof.stopping import stop_on_signals
 from lakeproof.tenants import find_tenant
+from projections.egress.client import open_client
 from projections.exposition import format_metrics
 from streams.alerts import AlertReceipt, Alerts
 from streams.cloud_events import KAFKA, Publish
@@ -98,15 +99,17 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
     Yield the streams that the settings ask for; without the URL of the gateway, no catalog is polled through it.
 
     Raises:
-        StreamError: if a URL is not of its form.
+        StreamError: if a URL is not of its form, or its address is not allowed.
     """
     settings, append = services.foundation.settings, services.house.append
     dsn, tally = streams_dsn(services), Tally()
     async with AsyncExitStack() as stack:
         sinks: list[Sink] = []
         if settings.alert_webhook is not None:
-            client = await stack.enter_async_context(httpx.AsyncClient())
-            sinks.append(WebhookSink(settings.alert_webhook, client, clock=now))
+            client = await stack.enter_async_context(open_client(settings.upstreams_allowed))
+            sink = WebhookSink(settings.alert_webhook, client, clock=now)
+            sink.check_egress(settings.upstreams_allowed)
+            sinks.append(sink)
         if settings.kafka_brokers is not None:
             sinks.append(_LateKafka(settings.kafka_brokers, settings.kafka_outbox_topic, stack))
         sender = Sender(dsn, sinks, append, receipts={WEBHOOK: AlertReceipt(clock=now)}, on_sent=tally.add_sent)
@@ -147,6 +150,7 @@ def log_handlers(services: Services) -> Sequence[Handler]:
             warehouse=settings.warehouse,
             ours=storage_properties(settings),
             secrets=services.foundation.secrets,
+            egress=settings.upstreams_allowed,
             clock=now,
         ),
     ]

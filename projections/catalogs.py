@@ -18,6 +18,7 @@ from ledger.events import CatalogCreated, CatalogRetired
 from ledger.queries import load_queries
 from ledger.read import Log
 from projections.digest import GenerationDigest
+from projections.egress.rules import EgressRules
 from projections.entries import LogEntry, storable_json
 from projections.errors import ProjectionError
 from projections.lake.storage import Secrets, Storage
@@ -98,9 +99,13 @@ async def read_catalogs(connection: Connection, *, log_id: int | None = None) ->
     ]
 
 
-def storage_of(row: CatalogRow, *, warehouse: str, ours: Mapping[str, str], secrets: Secrets) -> Storage:
+def storage_of(
+    row: CatalogRow, *, warehouse: str, ours: Mapping[str, str], secrets: Secrets, egress: EgressRules
+) -> Storage:
     """
     Return how the files of a catalog are opened; `warehouse` and `ours` are this installation's URI and properties.
+
+    `egress` says where files of a catalog elsewhere may be; this installation's own are where the operator has said.
 
     Raises:
         SecretMissingError: if a secret that its options name is not there.
@@ -111,7 +116,7 @@ def storage_of(row: CatalogRow, *, warehouse: str, ours: Mapping[str, str], secr
         raise ProjectionError(f"catalog {row.alias} of {row.log.origin}: expected a tenant's log, found one without")
     if row.kind == BUILTIN:
         return Storage(properties=dict(ours), within=f"{warehouse.rstrip('/')}/{tenant.hex}/{row.alias}")
-    return Storage.elsewhere(row.options, tenant=tenant, secrets=secrets)
+    return Storage.elsewhere(row.options, tenant=tenant, secrets=secrets, egress=egress)
 
 
 def _where(transaction: Transaction) -> Mapping[str, object]:

@@ -20,6 +20,7 @@ import orjson
 from ledger.errors import FormatError
 from ledger.events import from_data, to_data
 from projections.catalogs import CatalogRow, storage_of
+from projections.egress.rules import EgressRules
 from projections.lake.secrets import SecretDirectory
 from projections.lake.storage import Storage
 from spark_detect.errors import DetectionError
@@ -32,11 +33,15 @@ D = TypeVar("D")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lake:
-    """How files are opened: this installation's own warehouse and properties, and where tenants' secrets are."""
+    """
+    How files are opened: this installation's own warehouse and properties, where tenants' secrets are, and where files
+    of their catalogs may be (`upstreams_allowed`, as `projections.egress.rules` spells it).
+    """
 
     warehouse: str
     properties: Mapping[str, str] = field(repr=False)
     secrets: str
+    upstreams_allowed: str
 
     def storage_of(self, catalog: CatalogRow) -> Storage:
         """
@@ -45,8 +50,13 @@ class Lake:
         Raises:
             SecretMissingError: if a secret that its options name is not there.
         """
-        secrets = SecretDirectory(Path(self.secrets))
-        return storage_of(catalog, warehouse=self.warehouse, ours=self.properties, secrets=secrets)
+        return storage_of(
+            catalog,
+            warehouse=self.warehouse,
+            ours=self.properties,
+            secrets=SecretDirectory(Path(self.secrets)),
+            egress=EgressRules.parse(self.upstreams_allowed),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from ledger.keys import format_key
 from ledger.sequence import Group
 from projections.catalogs import BUILTIN, CATALOGS, CatalogRow, read_catalogs, storage_of
 from projections.cursors import read_live
+from projections.egress.rules import EgressRules
 from projections.entries import LogEntry
 from projections.errors import FileMissingError, ProjectionError, StorageUnavailableError
 from projections.lake.storage import Secrets, Storage
@@ -62,7 +63,8 @@ class Observe:
     """
     Compares metadata files with the decisions of the log (implements `streams.handler.Handler`).
 
-    `warehouse` and `ours` are this installation's own warehouse and the properties of its storage.
+    `warehouse` and `ours` are this installation's own warehouse and the properties of its storage, `egress` says where
+    files of catalogs elsewhere may be.
     """
 
     name: str = OBSERVE
@@ -74,12 +76,14 @@ class Observe:
         warehouse: str,
         ours: Mapping[str, str],
         secrets: Secrets,
+        egress: EgressRules,
         clock: Callable[[], datetime],
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
         self._warehouse = warehouse
         self._ours = ours
         self._secrets = secrets
+        self._egress = egress
         self._clock = clock
         self._pauses_s = pauses_s
         # Not the loop's own threads: whoever else needs one of those must not wait for a storage.
@@ -123,7 +127,7 @@ class Observe:
             return None
         try:
             # What opens it also keeps it within the catalog's own folder: the location was sent by somebody.
-            storage = storage_of(catalog, warehouse=self._warehouse, ours=self._ours, secrets=self._secrets)
+            storage = self._storage(catalog)
             table = await self._read(storage, location, turns)
         except StorageUnavailableError as error:
             raise TransientError(str(error)) from error
@@ -132,6 +136,11 @@ class Observe:
         except ProjectionError as error:
             return DeadLetter(message=message, reason=str(error))
         return _Seen(alias=alias, trigger=trigger, group=entry.entry.group_id, location=location, table=table)
+
+    def _storage(self, catalog: CatalogRow) -> Storage:
+        return storage_of(
+            catalog, warehouse=self._warehouse, ours=self._ours, secrets=self._secrets, egress=self._egress
+        )
 
     async def _read(self, storage: Storage, location: str, turns: asyncio.Semaphore) -> TableSnapshots:
         """

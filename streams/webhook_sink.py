@@ -15,6 +15,8 @@ from typing import Final
 
 import httpx
 
+from projections.egress.rules import EgressRules
+from projections.errors import AddressRefusedError
 from streams.errors import StreamError
 from streams.outbox import Answer, Outgoing, Postponed, Refused, Taken
 
@@ -28,13 +30,18 @@ RETRY_AFTER_S_MAX: Final = 3_600.0
 """However long the receiver asks for, it is asked again within the hour."""
 ANSWER_BYTES_MAX: Final = 300
 """Of the body of a refusal: Slack says there in a word what it did not like."""
+NOT_ALLOWED: Final = "expected a host with an address that LAKEPROOF_UPSTREAMS_ALLOWED permits, found none"
+"""Without the host, which is a part of the URL."""
+
+_PORTS: Final = {"http": 80, "https": 443}
 
 
 class WebhookSink:
     """
     Posts messages to `url` over `client`, one after the other (implements `streams.outbox.Sink`).
 
-    Redirects are not followed: a URL that has moved is to be configured.
+    Redirects are not followed: a URL that has moved is to be configured. Where it may lead is the client's to check
+    (`projections.egress.client`); `check_egress` says it early.
 
     Raises:
         StreamError: if `url` is not one of http or https.
@@ -51,11 +58,23 @@ class WebhookSink:
             self._url = httpx.URL(url)
         except httpx.InvalidURL as error:
             raise StreamError("the webhook's URL: expected http:// or https:// and a host, found no URL") from error
-        if self._url.scheme not in {"http", "https"} or not self._url.host:
+        if self._url.scheme not in _PORTS or not self._url.host:
             raise StreamError(f"the webhook's URL: expected http:// or https:// and a host, found {self._url.scheme!r}")
         self._client = client
         self._clock = clock
         self._timeout_s = timeout_s
+
+    def check_egress(self, egress: EgressRules) -> None:
+        """
+        Check a URL whose host is an address; a name is checked when it is connected to.
+
+        Raises:
+            StreamError: if it is not allowed.
+        """
+        try:
+            egress.check_literal(self._url.host, self._url.port or _PORTS[self._url.scheme])
+        except AddressRefusedError as error:
+            raise StreamError(f"the webhook's URL: {NOT_ALLOWED}") from error
 
     async def send(self, messages: Sequence[Outgoing]) -> Sequence[Answer]:
         """Post `messages` in order; see `Sink`."""
@@ -99,6 +118,8 @@ class WebhookSink:
                 return Refused(f"answered {response.status_code}: {await _beginning(response)}")
         except TimeoutError:
             return Postponed(f"no answer within {self._timeout_s:g} s")
+        except AddressRefusedError:
+            return Postponed(NOT_ALLOWED)
         except httpx.HTTPError as error:
             return Postponed(f"no answer ({type(error).__name__})")
 

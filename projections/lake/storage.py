@@ -6,7 +6,8 @@ PyIceberg, and in another process. Whether a file is missing, or its storage doe
 for ever, the other is tried again.
 
 Locations come from tenants: from what they commit, and from manifests they wrote. So a storage opens nothing outside
-the folder `within`, and one that a tenant's options describe never uses this installation's credentials or files.
+the folder `within`, and one that a tenant's options describe never uses this installation's credentials or files, and
+connects nowhere but to its endpoint, where the operator's rules for that allow it (`projections/egress`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,16 @@ from uuid import UUID
 import pyarrow.fs as pafs
 from pyarrow import ArrowException
 
-from projections.errors import FileMissingError, FileUnreadableError, StorageUnavailableError
+from projections.egress.connecting import checked_addresses
+from projections.egress.proxy import LOOPBACK, Destination, proxy_for
+from projections.egress.rules import EgressRules
+from projections.errors import (
+    AddressRefusedError,
+    FileMissingError,
+    FileUnreadableError,
+    NameUnresolvedError,
+    StorageUnavailableError,
+)
 from projections.lake.secrets import REFERENCE
 
 S3_PROPERTIES: Final = (
@@ -32,9 +42,19 @@ S3_PROPERTIES: Final = (
     "s3.secret-access-key",
     "s3.session-token",
 )
+"""
+All that a tenant's options say about how its files are opened. What else a library would take (a class to load, a
+proxy, another store) is in no list, and so has no effect.
+"""
 S3_SCHEMES: Final = frozenset({"s3", "s3a", "s3n"})
 NOWHERE: Final = "s3://nowhere/"
 """Of a catalog elsewhere that does not say where its files are, none is opened."""
+REGION_DEFAULT: Final = "us-east-1"
+"""Of a catalog elsewhere that names none: otherwise Amazon's library asks this machine's environment for one."""
+AMAZON: Final = tuple(
+    Destination(host=host, port=443, below=True) for host in ("amazonaws.com", "amazonaws.com.cn", "api.aws")
+)
+"""Where files are if no endpoint is named."""
 CONNECT_TIMEOUT_S: Final = 5
 REQUEST_TIMEOUT_S: Final = 30
 ATTEMPTS: Final = 2
@@ -52,19 +72,21 @@ class Secrets(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
     """
-    How the files of one catalog are opened: none outside the folder `within` (None: any). Printed, it shows no secret.
+    How the files of one catalog are opened: none outside the folder `within` (None: any), and by connections that
+    `egress` allows (None: the operator has named the endpoint himself). Printed, it shows no secret.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     within: str | None = None
+    egress: EgressRules | None = None
 
     @classmethod
-    def elsewhere(cls, options: Mapping[str, str], *, tenant: UUID, secrets: Secrets) -> Storage:
+    def elsewhere(cls, options: Mapping[str, str], *, tenant: UUID, secrets: Secrets, egress: EgressRules) -> Storage:
         """
         Return the storage of a catalog that is elsewhere, as its `options` tell.
 
         Its files are below its option `location`, never on this machine's disk, and without keys of its own it is asked
-        without any.
+        without any. Connections are made where `egress` allows.
 
         Raises:
             SecretMissingError: if a secret that is named is not there.
@@ -75,22 +97,47 @@ class Storage:
                 own[name] = secrets.read(tenant, value.removeprefix(REFERENCE))
         if "s3.access-key-id" not in own:
             own["s3.anonymous"] = "true"
+        own.setdefault("s3.region", REGION_DEFAULT)
         location = options.get("location", "")
-        return cls(properties=own, within=location if location.partition("://")[0] in S3_SCHEMES else NOWHERE)
+        within = location if location.partition("://")[0] in S3_SCHEMES else NOWHERE
+        return cls(properties=own, within=within, egress=egress)
 
     def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
         """
         Return the file system that holds `location`, and the path on it.
 
         Raises:
-            FileUnreadableError: if the location is of no kind that is known here, or outside the folder `within`.
+            FileUnreadableError: if the location is of no kind that is known here, or outside the folder `within`, or
+                its endpoint is not one that `egress` allows.
+            StorageUnavailableError: if its endpoint has no address now.
         """
         scheme, path = split_location(location)
         if self.within is not None:
             _check_within(location, path, scheme, self.within)
         if scheme == "s3":
-            return _s3(tuple(sorted(self.properties.items()))), path
+            return _s3(tuple(sorted(self.properties.items())), self._proxy(location)), path
         return _local(), path
+
+    def _proxy(self, location: str) -> _Proxy | None:
+        """
+        Return the proxy that Arrow's S3 client has to connect through; None if it may connect by itself.
+
+        The endpoint is checked here to say what is wrong with it, and by the proxy at each connection.
+        """
+        if self.egress is None:
+            return None
+        endpoint = self.properties.get("s3.endpoint")
+        proxy = proxy_for(self.egress)
+        if endpoint is None:
+            return _Proxy(port=proxy.port, token=proxy.token(*AMAZON))
+        try:
+            destination = Destination.of_url(endpoint)
+            checked_addresses(self.egress, destination.host, destination.port)
+        except NameUnresolvedError as error:
+            raise StorageUnavailableError(f"{location}: s3.endpoint: {error}") from error
+        except (AddressRefusedError, ValueError) as error:
+            raise FileUnreadableError(f"{location}: s3.endpoint: {error}") from error
+        return _Proxy(port=proxy.port, token=proxy.token(destination))
 
     def read_bytes(self, location: str, *, size_bytes_max: int) -> bytes:
         """
@@ -154,13 +201,19 @@ def _check_within(location: str, path: str, scheme: str, within: str) -> None:
         raise FileUnreadableError(f"{location}: expected a file below {within}, where this catalog's files are")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proxy:
+    port: int
+    token: str = field(repr=False)
+
+
 @lru_cache(maxsize=1)
 def _local() -> pafs.FileSystem:
     return pafs.LocalFileSystem()
 
 
 @lru_cache(maxsize=FILESYSTEMS_CACHED)
-def _s3(properties: tuple[tuple[str, str], ...]) -> pafs.FileSystem:
+def _s3(properties: tuple[tuple[str, str], ...], proxy: _Proxy | None) -> pafs.FileSystem:
     """A file system holds its connections: one for each way to reach an object store, in each process."""
     known = dict(properties)
     endpoint = known.get("s3.endpoint")
@@ -171,6 +224,9 @@ def _s3(properties: tuple[tuple[str, str], ...]) -> pafs.FileSystem:
         anonymous=known.get("s3.anonymous") == "true",
         region=known.get("s3.region"),
         endpoint_override=endpoint,
+        proxy_options=None
+        if proxy is None
+        else {"scheme": "http", "host": LOOPBACK, "port": proxy.port, "username": proxy.token, "password": ""},
         connect_timeout=float(known.get("s3.connect-timeout", CONNECT_TIMEOUT_S)),
         request_timeout=float(known.get("s3.request-timeout", REQUEST_TIMEOUT_S)),
         retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),

@@ -17,6 +17,7 @@ from projections.errors import ProjectionError
 from projections.generations import rebuild
 from projections.lake.secrets import SecretDirectory
 from projections.runner import Runner
+from tests.servers.loopback import LOOPBACK
 
 if TYPE_CHECKING:
     from tests.projections.conftest import Story, World
@@ -82,8 +83,10 @@ def row(kind: str, options: dict[str, str], *, tenant: UUID | None = ACME) -> Ca
 
 def test_a_built_in_catalog_is_opened_with_our_properties_in_its_own_folder(tmp_path: Path) -> None:
     ours = {"s3.access-key-id": "ours"}
-    found = storage_of(row("builtin", {}), warehouse="s3://ours/w/", ours=ours, secrets=SecretDirectory(tmp_path))
-    assert (found.properties, found.within) == (ours, f"s3://ours/w/{ACME.hex}/lake")
+    found = storage_of(
+        row("builtin", {}), warehouse="s3://ours/w/", ours=ours, secrets=SecretDirectory(tmp_path), egress=LOOPBACK
+    )
+    assert (found.properties, found.within, found.egress) == (ours, f"s3://ours/w/{ACME.hex}/lake", None)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +103,19 @@ def test_a_catalog_elsewhere_is_never_opened_with_our_properties_or_on_our_disk(
     tmp_path: Path, options: dict[str, str], within: str
 ) -> None:
     ours = {"s3.access-key-id": "ours"}
-    found = storage_of(row("rest", options), warehouse="s3://ours/w", ours=ours, secrets=SecretDirectory(tmp_path))
-    assert found.properties == {"s3.anonymous": "true"}
+    found = storage_of(
+        row("rest", options), warehouse="s3://ours/w", ours=ours, secrets=SecretDirectory(tmp_path), egress=LOOPBACK
+    )
+    assert found.properties == {"s3.anonymous": "true", "s3.region": "us-east-1"}
     assert found.within == within
 
 
 def test_a_log_without_a_tenant_has_no_catalogs(tmp_path: Path) -> None:
     with pytest.raises(ProjectionError, match="expected a tenant's log"):
-        storage_of(row("builtin", {}, tenant=None), warehouse="s3://w", ours={}, secrets=SecretDirectory(tmp_path))
+        storage_of(
+            row("builtin", {}, tenant=None),
+            warehouse="s3://w",
+            ours={},
+            secrets=SecretDirectory(tmp_path),
+            egress=LOOPBACK,
+        )

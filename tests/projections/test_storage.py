@@ -11,11 +11,13 @@ from uuid import UUID
 
 import pytest
 
+from projections.egress.rules import EgressRules
 from projections.errors import FileMissingError, FileUnreadableError, SecretMissingError, StorageUnavailableError
 from projections.lake.secrets import SecretDirectory
 from projections.lake.storage import Storage
 
 ACME = UUID(int=1)
+PUBLIC = EgressRules.parse("public")
 LOCAL = Storage()
 FALLBACK = {"s3.endpoint": "http://127.0.0.1:9", "s3.access-key-id": "ours", "s3.secret-access-key": "our secret"}
 
@@ -68,12 +70,13 @@ def test_options_name_secrets_and_storage_resolves_them(tmp_path: Path) -> None:
         "s3.access-key-id": "theirs",
         "s3.secret-access-key": "secret:store",
     }
-    storage = Storage.elsewhere(options, tenant=ACME, secrets=secrets)
+    storage = Storage.elsewhere(options, tenant=ACME, secrets=secrets, egress=PUBLIC)
     assert storage.within == "s3://theirs/lake"
     assert storage.properties == {
         "s3.endpoint": "https://store.example",
         "s3.access-key-id": "theirs",
         "s3.secret-access-key": "their secret",
+        "s3.region": "us-east-1",
     }
     assert pickle.loads(pickle.dumps(storage)) == storage  # noqa: S301 - what was pickled here
     assert "their secret" not in repr(storage)
@@ -81,11 +84,18 @@ def test_options_name_secrets_and_storage_resolves_them(tmp_path: Path) -> None:
 
 def test_our_credentials_are_never_used_for_a_catalog_that_is_elsewhere(tmp_path: Path) -> None:
     secrets = SecretDirectory(tmp_path)
-    storage = Storage.elsewhere({"s3.endpoint": "https://evil.example"}, tenant=ACME, secrets=secrets)
-    assert storage.properties == {"s3.endpoint": "https://evil.example", "s3.anonymous": "true"}
+    storage = Storage.elsewhere({"s3.endpoint": "https://evil.example"}, tenant=ACME, secrets=secrets, egress=PUBLIC)
+    assert storage.properties == {
+        "s3.endpoint": "https://evil.example",
+        "s3.anonymous": "true",
+        "s3.region": "us-east-1",
+    }
     with pytest.raises(FileUnreadableError, match="expected a file below s3://nowhere/"):
         storage.read_bytes("s3://bucket/x", size_bytes_max=10)
-    assert Storage.elsewhere({}, tenant=ACME, secrets=secrets).properties == {"s3.anonymous": "true"}
+    assert Storage.elsewhere({}, tenant=ACME, secrets=secrets, egress=PUBLIC).properties == {
+        "s3.anonymous": "true",
+        "s3.region": "us-east-1",
+    }
 
 
 @pytest.mark.parametrize(
@@ -125,4 +135,6 @@ def test_a_link_that_leads_out_of_the_folder_is_outside(tmp_path: Path) -> None:
 
 def test_a_secret_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(SecretMissingError, match="lakeproof catalogs secret gone"):
-        Storage.elsewhere({"s3.secret-access-key": "secret:gone"}, tenant=ACME, secrets=SecretDirectory(tmp_path))
+        Storage.elsewhere(
+            {"s3.secret-access-key": "secret:gone"}, tenant=ACME, secrets=SecretDirectory(tmp_path), egress=PUBLIC
+        )

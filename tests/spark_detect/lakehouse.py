@@ -76,6 +76,7 @@ class Lakehouse:
             warehouse=settings.warehouse,
             properties=self.properties,
             secrets=str(settings.home / "secrets" / "tenants"),
+            upstreams_allowed=settings.upstreams_allowed.text,
         )
 
     def connect(self) -> RestCatalog:

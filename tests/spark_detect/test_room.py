@@ -20,7 +20,9 @@ from spark_detect.tasks import Range, Scan, Task
 DRIVER = Driver(
     detector_dsn="password=hidden1", appender_dsn="password=hidden2", batch_bytes_max=5, master="local", java_home="/j"
 )
-LAKE = Lake(warehouse="file:///lake", properties={"s3.secret-access-key": "hidden3"}, secrets="/secrets")
+LAKE = Lake(
+    warehouse="file:///lake", properties={"s3.secret-access-key": "hidden3"}, secrets="/secrets", upstreams_allowed=""
+)
 
 
 def test_what_is_put_into_a_room_is_found_there_and_by_nobody_else(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from spark_detect.room import Lake
 from spark_detect.scan import run_task
 from spark_detect.tasks import FileSlice, Range, Scan, ScannedColumn, Task
 from tests.servers.cloud import fresh_cloud, put, start_cloud
+from tests.servers.loopback import LOOPBACK
+from tests.servers.traps import set_trap
 
 TENANT = UUID(int=7)
 
@@ -44,7 +46,7 @@ def cloud(endpoint: str) -> Cloud:
 def lake(tmp_path: Path) -> Lake:
     """An installation with the tenant's secret, and without storage of its own."""
     SecretDirectory(tmp_path).write(TENANT, "s3", "hidden")
-    return Lake(warehouse="file:///nowhere", properties={}, secrets=str(tmp_path))
+    return Lake(warehouse="file:///nowhere", properties={}, secrets=str(tmp_path), upstreams_allowed=LOOPBACK.text)
 
 
 def parquet(count: int) -> bytes:
@@ -109,3 +111,12 @@ def test_what_is_wrong_on_s3_is_told_apart(endpoint: str, cloud: Cloud, lake: La
 def test_a_secret_that_is_not_there_puts_the_scan_off(endpoint: str, cloud: Cloud, lake: Lake) -> None:
     wanted = task(endpoint, put(cloud, "t/data/a.parquet", parquet(250)))
     assert run_task(wanted, replace(lake, secrets=f"{lake.secrets}/none")).is_postponed
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0177.0.0.1", "[::1]", "[::ffff:7f00:1]"])
+def test_a_store_at_an_address_that_is_not_allowed_is_never_asked(lake: Lake, cloud: Cloud, host: str) -> None:
+    with set_trap() as trap:
+        inside = task(f"http://{host}:{trap.port}", f"s3://{cloud.bucket}/t/data/a.parquet")
+        result = run_task(inside, replace(lake, upstreams_allowed="public"))
+        assert result.fault is ScanFault.FILE_UNREADABLE
+        assert trap.caught() == 0

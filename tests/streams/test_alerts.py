@@ -19,13 +19,16 @@ from ledger.events import AlertDelivered, AlertRaised, DetectionFound, Detection
 from ledger.keys import format_key
 from ledger.read import Log
 from ledger.sequence import Appended, Group, Stale
+from projections.egress.client import open_client
+from projections.egress.rules import EgressRules
 from streams.alerts import AlertReceipt, Alerts, alert_id, slack_message
 from streams.errors import StreamError
 from streams.handler import OutboxMessage
 from streams.outbox import Outgoing, Postponed, Refused, Taken
 from streams.sender import Sender
-from streams.webhook_sink import ID_HEADER, WEBHOOK, WebhookSink
-from tests.servers.loopback import serve
+from streams.webhook_sink import ID_HEADER, NOT_ALLOWED, WEBHOOK, WebhookSink
+from tests.servers.loopback import LOOPBACK, serve
+from tests.servers.traps import set_trap
 from tests.streams.answering import NOON, happened, noon
 from tests.streams.conftest import World, running, until
 
@@ -59,7 +62,7 @@ class Receiver:
 @asynccontextmanager
 async def sink_to(receiver: Receiver, *, timeout_s: float = 10) -> AsyncIterator[WebhookSink]:
     """Yield a sink to a real server on loopback."""
-    async with serve(receiver.app()) as url, httpx.AsyncClient(trust_env=False) as client:
+    async with serve(receiver.app()) as url, open_client(LOOPBACK) as client:
         yield WebhookSink(f"{url}/hook", client, clock=noon, timeout_s=timeout_s)
 
 
@@ -256,7 +259,7 @@ async def test_a_receiver_that_hangs_or_is_gone_is_tried_again_and_the_url_stays
         (hung,) = await sink.send([outgoing()])
         assert receiver.hanging is not None
         receiver.hanging.set()
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with open_client(LOOPBACK) as client:
         nowhere = WebhookSink("http://127.0.0.1:1/secret", client, clock=noon)
         (nobody,) = await nowhere.send([outgoing()])
     for answer in (hung, nobody):
@@ -281,3 +284,35 @@ def test_the_stable_id_is_of_table_column_and_kind(finding: DetectionFound) -> N
     ]
     assert {alert_id(each) for each in same} == {alert_id(finding)}
     assert len({alert_id(each) for each in (finding, *others)}) == 4
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "169.254.169.254", "[::1]", "10.0.0.1"])
+async def test_a_webhook_at_an_address_that_is_not_allowed_is_said_early_and_never_asked(host: str) -> None:
+    rules = EgressRules.parse("public")
+    with set_trap() as trap:
+        async with open_client(rules) as client:
+            sink = WebhookSink(f"http://{host}:{trap.port}/secret", client, clock=noon)
+            with pytest.raises(StreamError, match="LAKEPROOF_UPSTREAMS_ALLOWED") as refused:
+                sink.check_egress(rules)
+            assert await sink.send([outgoing()]) == [Postponed(NOT_ALLOWED)]
+        assert trap.caught() == 0
+    assert host not in str(refused.value)
+
+
+async def test_a_webhook_whose_name_leads_inside_is_never_asked() -> None:
+    rules = EgressRules.parse("public")
+    with set_trap() as trap:
+        async with open_client(rules, resolve=lambda _host, _port: ["127.0.0.1"]) as client:
+            sink = WebhookSink(f"http://hook.example:{trap.port}/secret", client, clock=noon)
+            sink.check_egress(rules)
+            assert await sink.send([outgoing()]) == [Postponed(NOT_ALLOWED)]
+        assert trap.caught() == 0
+
+
+async def test_a_webhook_that_redirects_is_not_followed() -> None:
+    with set_trap() as trap:
+        receiver = Receiver(answers=[Response(status_code=307, headers={"location": trap.url})])
+        async with sink_to(receiver) as sink:
+            (answer,) = await sink.send([outgoing()])
+        assert isinstance(answer, Refused)
+        assert trap.caught() == 0

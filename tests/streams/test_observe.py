@@ -19,6 +19,7 @@ from lakeproof.demo.cloud import Cloud
 from ledger.events import CatalogCreated, CommitDecided, Decided, Identifier, TriggerReceived, TriggerSource
 from ledger.read import Log
 from projections.catalogs import CatalogsProjection
+from projections.egress.rules import EgressRules
 from projections.lake.secrets import SecretDirectory
 from streams.connections import connect_reading
 from streams.cursors import read_message
@@ -28,6 +29,8 @@ from streams.handler import Effects, Message
 from streams.observe import READS_MAX, Observe
 from streams.table_metadata import METADATA_SIZE_BYTES_MAX, SNAPSHOTS_MAX, TableSnapshots, parse_table_snapshots
 from tests.servers.cloud import fresh_cloud, put, start_cloud
+from tests.servers.loopback import LOOPBACK
+from tests.servers.traps import set_trap
 from tests.streams.answering import happened, noon
 from tests.streams.conftest import World
 from tests.streams.lakes import ALIAS, TABLE, new_lake, project, told
@@ -106,9 +109,9 @@ class Lake:
         self.secrets = SecretDirectory(secrets)
         self.handler = self.observe()
 
-    def observe(self, **options: Any) -> Observe:
-        chosen: dict[str, Any] = {"warehouse": "file:///wh", "ours": {}, "pauses_s": (0.0, 0.0), **options}
-        return Observe(secrets=self.secrets, clock=noon, **chosen)
+    def observe(self, kind: type[Observe] = Observe, **options: Any) -> Observe:
+        chosen = {"warehouse": "file:///wh", "ours": {}, "pauses_s": (0.0, 0.0), "egress": LOOPBACK, **options}
+        return kind(secrets=self.secrets, clock=noon, **chosen)
 
     def put(self, body: bytes, name: str = "00001.metadata.json") -> str:
         return put(self.cloud, f"{TABLE}/metadata/{name}", body)
@@ -230,7 +233,7 @@ async def test_a_commit_in_flight_is_not_ungoverned(lake: Lake) -> None:
             await lake.tell(decision(SNAPSHOT))
             return table
 
-    lake.handler = Deciding(warehouse="file:///wh", ours={}, secrets=lake.secrets, clock=noon)
+    lake.handler = lake.observe(Deciding)
     assert await lake.handle(message) == Effects()
 
 
@@ -330,7 +333,7 @@ async def test_a_file_that_comes_late_is_waited_for(lake: Lake) -> None:
             await asyncio.to_thread(lake.put, metadata(SNAPSHOT), "late.metadata.json")
             return await reading
 
-    lake.handler = Late(warehouse="file:///wh", ours={}, secrets=lake.secrets, clock=noon, pauses_s=(0.01,) * 1_000)
+    lake.handler = lake.observe(Late, pauses_s=(0.01,) * 1_000)
     assert len((await lake.handle(message)).groups) == 1
 
 
@@ -438,3 +441,32 @@ def test_flipped_bytes_never_break_the_parser(flips: Sequence[tuple[int, int]]) 
             data[at % len(data)] = value
         with suppress(PoisonError):
             parse_table_snapshots(bytes(data))
+
+
+@pytest.mark.parametrize(
+    "location", ["{trap}/x.metadata.json", "s3://127.0.0.1:{port}/x", "file:///etc/passwd", "hdfs://h/x"]
+)
+async def test_a_trigger_that_names_a_place_inside_is_not_followed(lake: Lake, location: str) -> None:
+    with set_trap() as trap:
+        effects = await lake.handle(await lake.pull(location.format(trap=trap.url, port=trap.port)))
+        assert (len(effects.groups), len(effects.dead)) == (0, 1)
+        assert trap.caught() == 0
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::1]", "[::ffff:127.0.0.1]"])
+async def test_a_store_at_an_address_that_is_not_allowed_is_never_asked(
+    lake: Lake, world: World, tmp_path: Path, host: str
+) -> None:
+    with set_trap() as trap:
+        endpoint = f"http://{host}:{trap.port}"
+        other = Lake(
+            world,
+            lake.cloud,
+            await new_lake(world, lake.cloud, secrets=tmp_path, folder="inside", **{"s3.endpoint": endpoint}),
+            tmp_path,
+        )
+        other.handler = other.observe(egress=EgressRules.parse("public"))
+        message = await other.pull(f"s3://{lake.cloud.bucket}/inside/orders/metadata/1.metadata.json")
+        (dead,) = (await other.handle(message)).dead
+        assert "LAKEPROOF_UPSTREAMS_ALLOWED" in dead.reason
+        assert trap.caught() == 0

@@ -27,6 +27,7 @@ from streams.replay import Replayed, replay
 from streams.s3_handler import ReceiveS3Events
 from streams.sqs import QueueUnavailableError, Received, SqsQueue, SqsSource
 from tests.servers.cloud import fresh_cloud, left, put, send, start_cloud
+from tests.servers.loopback import LOOPBACK
 from tests.streams.answering import noon
 from tests.streams.conftest import World, until
 from tests.streams.lakes import ALIAS, TABLE, new_lake, project, told
@@ -383,7 +384,7 @@ async def test_what_was_committed_behind_the_gateways_back_is_ungoverned(
     location = put(cloud, f"{TABLE}/metadata/00001.metadata.json", json.dumps(metadata).encode())
     await run_until_empty(world, cloud)
     await project(world, log)
-    observe = Observe(warehouse=WAREHOUSE, ours={}, secrets=SecretDirectory(tmp_path), clock=noon)
+    observe = Observe(warehouse=WAREHOUSE, ours={}, secrets=SecretDirectory(tmp_path), egress=LOOPBACK, clock=noon)
     for _ in range(2):
         await world.catch_up(log, observe)
         (observed,) = await told(world, log, "commit.observed")
