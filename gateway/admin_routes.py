@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gateway.admin.aggregates import AccessRule, ApiKey, Catalog, Policy
 from gateway.admin.application import Admin
 from gateway.admin.edits import Editor, StaleEditError
+from gateway.admin.limits import format_expiry, parse_expiry
 from gateway.commit_flow import STALE_MAX
 from gateway.errors import BadRequestError, UnavailableError
 from gateway.house import House
@@ -72,10 +73,11 @@ class CatalogBody(_Body):
 
 
 class KeyBody(_Body):
-    """An API key to issue to `identity`."""
+    """An API key to issue to `identity`; `expires_at` (RFC 3339) is when it ends, null is never."""
 
     identity: str
     roles: list[str] = Field(default_factory=list)
+    expires_at: str | None = None
 
 
 B = TypeVar("B", bound=_Body)
@@ -186,10 +188,18 @@ async def list_catalogs(request: Request) -> Response:
 async def create_key(request: Request) -> Response:
     """Issue an API key; its secret is in this answer and nowhere else."""
     body = await _body(request, KeyBody)
+    expires_at = None if body.expires_at is None else parse_expiry(body.expires_at)
 
     async def create(admin: Admin, caller: Principal, by: Editor) -> dict[str, Any]:
-        issued = await admin.create_key(caller.log_id, by, identity=body.identity, roles=body.roles)
-        return {"id": issued.id, "actor": issued.actor, "secret": issued.secret}
+        issued = await admin.create_key(
+            caller.log_id, by, identity=body.identity, roles=body.roles, expires_at=expires_at
+        )
+        return {
+            "id": issued.id,
+            "actor": issued.actor,
+            "expires_at": format_expiry(issued.expires_at),
+            "secret": issued.secret,
+        }
 
     return _created(await _edit(request, "key", "", create))
 
@@ -273,7 +283,7 @@ def _catalog(catalog: Catalog) -> dict[str, Any]:
 
 
 def _key(key: ApiKey) -> dict[str, Any]:
-    return _shown(asdict(key))
+    return _shown(asdict(key)) | {"expires_at": format_expiry(key.expires_at)}
 
 
 def _shown(fields: dict[str, Any]) -> dict[str, Any]:

@@ -10,16 +10,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final
 
 import typer
 
 from gateway.admin.aggregates import ApiKey, Policy
 from gateway.admin.aggregates import Tenant as KnownTenant
 from gateway.admin.application import OPERATOR, IssuedKey
+from gateway.admin.limits import format_expiry, parse_expiry
 from gateway.catalogs_cli import catalogs_app
 from gateway.desk import AsJson, Console, Desk, Founded, OpenDesk, Tenant, run_at
 from gateway.policy.engine import PolicyNotCompiledError
+
+_AGE: Final = re.compile(r"([0-9]{1,5})([dh])")
 
 Identity = Annotated[str, typer.Option("--identity", help="Whom the key stands for, as in ada@acme.example.")]
 Roles = Annotated[
@@ -125,29 +129,62 @@ def _keys(open_desk: OpenDesk, console: Console) -> typer.Typer:
     app = typer.Typer(rich_markup_mode=None)
 
     @app.command()
-    def create(*, tenant: Tenant, identity: Identity, roles: Roles = None, as_json: AsJson = False) -> None:
-        """Create an API key, which is shown this once. All keys of an identity may do the same."""
+    def create(
+        *,
+        tenant: Tenant,
+        identity: Identity,
+        roles: Roles = None,
+        expires: Annotated[
+            str | None,
+            typer.Option(
+                "--expires",
+                metavar="AGE|TIME",
+                help="Until when: 90d, 12h, or 2027-01-31T12:00:00Z.",
+                show_default=False,
+            ),
+        ] = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """Create an API key, which is shown this once. All that are created here for an identity may do the same."""
+        expires_at = None if expires is None else parse_end(expires, now=datetime.now(UTC))
 
         async def work(desk: Desk) -> IssuedKey:
             log_id = await desk.log_of(tenant)
-            return await desk.admin.create_key(log_id, OPERATOR, identity=identity, roles=roles or ())
+            return await desk.admin.create_key(
+                log_id, OPERATOR, identity=identity, roles=roles or (), expires_at=expires_at
+            )
 
         key = run_at(open_desk, work)
         if as_json:
             console.show_json(_shown_once(key))
             return
         console.say(_key_text(key, identity))
+        if key.expires_at is not None:
+            console.say(f"It ends at {format_expiry(key.expires_at)}.")
         console.say(f'The rules know its holder as  actor == "{key.actor}"')
 
     @app.command("list")
     def list_(*, tenant: Tenant, as_json: AsJson = False) -> None:
-        """Show the keys in force, oldest first: their beginnings, never their secrets."""
+        """Show the keys that were not revoked, oldest first: their beginnings, never their secrets."""
 
         async def work(desk: Desk) -> Sequence[ApiKey]:
             return await desk.admin.list_keys(await desk.log_of(tenant))
 
-        columns = ("id", "prefix", "actor", "roles")
-        console.show_rows(columns, _rows(columns, run_at(open_desk, work)), as_json=as_json)
+        now = datetime.now(UTC)
+        rows = [
+            {
+                "id": key.id,
+                "prefix": key.prefix,
+                "actor": key.actor,
+                "issuer": key.issuer,
+                "roles": key.roles,
+                "expires_at": format_expiry(key.expires_at),
+                "expired": key.is_expired(now),
+            }
+            for key in run_at(open_desk, work)
+        ]
+        columns = ("id", "prefix", "actor", "issuer", "roles", "expires_at", "expired")
+        console.show_rows(columns, rows, as_json=as_json)
 
     @app.command()
     def revoke(
@@ -165,6 +202,19 @@ def _keys(open_desk: OpenDesk, console: Console) -> typer.Typer:
     return app
 
 
+def parse_end(text: str, *, now: datetime) -> datetime:
+    """
+    Return the time that `text` is: so many days (`90d`) or hours (`12h`) from now, or a time of its own.
+
+    Raises:
+        BadRequestError: if it is neither.
+    """
+    age = _AGE.fullmatch(text)
+    if age is None:
+        return parse_expiry(text)
+    return now + (timedelta(days=int(age[1])) if age[2] == "d" else timedelta(hours=int(age[1])))
+
+
 def mark_place(text: str, *, line: int, column: int) -> str:
     """
     Return line `line` of `text` with a caret under column `column` (both from 1), indented by four spaces.
@@ -175,14 +225,17 @@ def mark_place(text: str, *, line: int, column: int) -> str:
     return f"    {shown}\n    {before}^"
 
 
-def _rows(
-    columns: Sequence[str], things: Sequence[Policy] | Sequence[ApiKey] | Sequence[KnownTenant]
-) -> list[dict[str, object]]:
+def _rows(columns: Sequence[str], things: Sequence[Policy] | Sequence[KnownTenant]) -> list[dict[str, object]]:
     return [{column: asdict(thing)[column] for column in columns} for thing in things]
 
 
-def _shown_once(key: IssuedKey) -> dict[str, str]:
-    return {"id": key.id, "actor": key.actor, "secret": key.secret}
+def _shown_once(key: IssuedKey) -> dict[str, str | None]:
+    return {
+        "id": key.id,
+        "actor": key.actor,
+        "expires_at": format_expiry(key.expires_at),
+        "secret": key.secret,
+    }
 
 
 def _key_text(key: IssuedKey, identity: str) -> str:

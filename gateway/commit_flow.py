@@ -114,11 +114,11 @@ async def rules_in_force(house: House, principal: Principal) -> ControlState:
     Return the tenant's control plane as of now, with the caller's credentials still in force in it.
 
     Raises:
-        UnauthorizedError: if they were revoked.
+        UnauthorizedError: if they were revoked, or their time has passed.
         UnavailableError: if it cannot be read: nothing can be judged.
     """
     state = await house.control.current(principal.log_id)
-    principal.check_in_force(state)
+    principal.check_in_force(state, now=house.clock())
     return state
 
 

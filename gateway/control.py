@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -41,7 +41,7 @@ from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.events import EVENTS, from_data
 from ledger.log_store import Lend
 from ledger.queries import load_queries
-from ledger.read import QUERIES, Connection
+from ledger.read import QUERIES
 from ledger.sequence import NO_CONTROL
 
 PAGE: Final = 500
@@ -150,18 +150,40 @@ class ControlPlane:
             NoSuchLogError: if there is no such log.
             LedgerError: if what is stored is corrupt.
         """
+        state, _ = await self._within_time("control_index", log_id)
+        return state
+
+    async def current_with_identity(self, log_id: int, actor: str) -> tuple[ControlState, str | None]:
+        """
+        Return what is in force in the log now, and the identity behind an actor: None once that is erased.
+
+        Costs what `current` does, and raises as it.
+        """
+        state, told = await self._within_time("control_index_and_identity", log_id, actor=actor)
+        return state, told[0]
+
+    async def _within_time(self, query: str, log_id: int, **asked: str) -> tuple[ControlState, Sequence[str | None]]:
         try:
             with outage_as_unavailable(_UNREADABLE):
                 async with asyncio.timeout(self._timeout_s):
-                    return await self._current(log_id)
+                    return await self._current(query, log_id, asked)
         except TimeoutError as error:
             raise UnavailableError(_UNREADABLE) from error
 
-    async def _current(self, log_id: int) -> ControlState:
+    async def _current(
+        self, query: str, log_id: int, asked: Mapping[str, str]
+    ) -> tuple[ControlState, Sequence[str | None]]:
         # Every caller looks at the head itself: an answer somebody else asked for earlier may miss what was durable
         # before this call. Only the reading of entries is shared.
         async with self._lend() as connection:
-            control_index = await _read_control_index(connection, log_id)
+            row = await (await connection.execute(_QUERIES[query], {"log_id": log_id, **asked})).fetchone()
+        if row is None:
+            raise NoSuchLogError(f"log {log_id}: expected a head, found none")
+        control_index, *told = row
+        return await self._state_at(log_id, control_index), told
+
+    async def _state_at(self, log_id: int, control_index: int) -> ControlState:
+        """Return what is in force as of a control index that the head has, or had just now."""
         slot = self._slot(log_id)
         if slot.state.as_of < control_index:
             async with slot.catching_up:
@@ -202,13 +224,6 @@ class _Slot:
 
     state: ControlState = field(default_factory=ControlState.empty)
     catching_up: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
-async def _read_control_index(connection: Connection, log_id: int) -> int:
-    row = await (await connection.execute(_QUERIES["control_index"], {"log_id": log_id})).fetchone()
-    if row is None:
-        raise NoSuchLogError(f"log {log_id}: expected a head, found none")
-    return int(row[0])
 
 
 def _state(as_of: int, in_force: Iterable[Aggregate]) -> ControlState:

@@ -30,6 +30,7 @@ from ledger.events import (
     Decided,
     EventData,
     KeyCreated,
+    KeyIssued,
     KeyRevoked,
     LineageReceived,
     Settled,
@@ -82,7 +83,7 @@ def gateway_guards(random: Callable[[int], bytes]) -> Callable[[Sequence[Told]],
                     elif settled.outcome is Settled.ACCEPTED:
                         yield _changed(*decisions[entry.key], settled)
                 case KeyCreated.TYPE:
-                    key = from_data(KeyCreated, entry.data)
+                    key = _created_key(entry)
                     named = {"key_id": key.id, "prefix": key.prefix, "hash": lost, "actor": key.actor}
                     yield GuardCall("key.create", named)
                 case KeyRevoked.TYPE:
@@ -96,6 +97,12 @@ def subject_of(entry: Entry, part: str) -> str | None:
     Return the actor whom a payload part is about, as the gateway has said when it appended it; None if nobody.
     """
     return entry.actor if entry.type in {CommitDecided.TYPE, LineageReceived.TYPE} and part != FORWARD else None
+
+
+def _created_key(entry: Entry) -> KeyCreated | KeyIssued:
+    if entry.version == KeyIssued.VERSION:
+        return from_data(KeyIssued, entry.data)
+    return from_data(KeyCreated, entry.data)
 
 
 def _opened(told: Told, decided: CommitDecided) -> GuardCall:

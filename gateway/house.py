@@ -133,5 +133,5 @@ class House:
             return
         if judgement.decision is Decided.UNDECIDABLE:
             raise UnavailableError(f"access could not be judged: {judgement.message}")
-        await self.refusals.not_permitted(caller.log_id, caller.actor, operation, target, judgement.reason)
+        await self.refusals.not_permitted(caller, operation, target, judgement.reason)
         raise ForbiddenError(judgement.message)

@@ -18,9 +18,10 @@ from typing import Final
 from uuid import UUID
 
 from gateway.identifiers import Target
+from gateway.identity import Principal
 from ledger.errors import LedgerError
 from ledger.event import SYSTEM_ACTOR, Event, prepare, random_group_id
-from ledger.events import AccessRefused, Reason, to_data
+from ledger.events import AccessRefused, CallerRefused, Reason, to_data
 from ledger.keys import format_key
 from ledger.sequence import Group
 
@@ -36,17 +37,22 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refusal:
-    """Who was refused what, and why; `target` and `reason` are None where several are counted together."""
+    """
+    Who was refused what, and why; `target` and `reason` are None where several are counted together.
+
+    `key_id` is the API key it came with, None then, too, and for nobody who is known.
+    """
 
     log_id: int
     actor: str
+    key_id: str | None
     operation: str
     target: Target | None = None
     reason: Reason | None = None
 
     def together(self) -> _Refusal:
         """Return the refusal that stands for all of this caller and operation."""
-        return replace(self, target=None, reason=None)
+        return replace(self, key_id=None, target=None, reason=None)
 
 
 @dataclass(slots=True)
@@ -85,13 +91,22 @@ class Refusals:
 
     async def unauthenticated(self, operation: str) -> None:
         """Count a request without known credentials; it belongs to no tenant, so the system log has it."""
-        await self._refused(_Refusal(log_id=self._system_log_id, actor=SYSTEM_ACTOR, operation=operation))
+        await self._refused(_Refusal(log_id=self._system_log_id, actor=SYSTEM_ACTOR, key_id=None, operation=operation))
 
     async def not_permitted(
-        self, log_id: int, actor: str, operation: str, target: Target | None, reason: Reason | None
+        self, caller: Principal, operation: str, target: Target | None, reason: Reason | None
     ) -> None:
         """Count a request that no access rule permitted, or one forbade."""
-        await self._refused(_Refusal(log_id=log_id, actor=actor, operation=operation, target=target, reason=reason))
+        await self._refused(
+            _Refusal(
+                log_id=caller.log_id,
+                actor=caller.actor,
+                key_id=caller.key_id,
+                operation=operation,
+                target=target,
+                reason=reason,
+            )
+        )
 
     async def _refused(self, refusal: _Refusal) -> None:
         now = self._clock()
@@ -138,16 +153,11 @@ class Refusals:
 
     async def _record(self, refusal: _Refusal, times: int, now: datetime) -> None:
         target = refusal.target
-        data = AccessRefused(
-            operation=refusal.operation,
-            identifier=target.identifier() if target else None,
-            reason=refusal.reason,
-            count=times,
-        )
+        data = _data(refusal, count=times)
         event = prepare(
             Event(
-                type=AccessRefused.TYPE,
-                version=AccessRefused.VERSION,
+                type=data.TYPE,
+                version=data.VERSION,
                 key=target.key if target else _KEY,
                 actor=refusal.actor,
                 occurred_at=now,
@@ -158,6 +168,15 @@ class Refusals:
 
     def _group_id(self, now: datetime) -> UUID:
         return random_group_id(now_ms=int(now.timestamp() * 1000), random=self._random(10))
+
+
+def _data(refusal: _Refusal, *, count: int) -> AccessRefused | CallerRefused:
+    identifier = refusal.target.identifier() if refusal.target else None
+    if refusal.key_id is None:
+        return AccessRefused(operation=refusal.operation, identifier=identifier, reason=refusal.reason, count=count)
+    return CallerRefused(
+        operation=refusal.operation, identifier=identifier, reason=refusal.reason, count=count, key=refusal.key_id
+    )
 
 
 def _is_due(count: _Count, now: datetime) -> bool:

@@ -26,6 +26,7 @@ from gateway.control import ControlPlane
 from gateway.database import Database
 from gateway.house import House
 from gateway.identity import Authenticator
+from gateway.identity.key_macs import open_key_macs
 from gateway.identity.key_rows import KEY_GUARDS
 from gateway.metadata_files import MetadataFiles
 from gateway.policy.pool import WorkerEngine
@@ -46,6 +47,9 @@ from ledger.receipts import Receipts
 from ledger.sequence import Appended, Group, Stale
 from projections.lake.storage import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, S3_SCHEMES
 from spark_detect.marks import GUARDS as SCAN_GUARDS
+
+KEY_SECRET = "api-key-secret"  # noqa: S105  (the name of a file)
+"""The file, beside the signer's keys, under whose secret API keys are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +125,7 @@ async def open_services(
     secrets = foundation.secrets
     async with await AsyncConnection.connect(installation.as_role(roles.eraser), autocommit=True) as eraser:
         keys = await open_checked_keys(foundation, eraser)
+    macs = open_key_macs(foundation.keys / KEY_SECRET)
     guards = GuardRegistry((*CORE_GUARDS, *KEY_GUARDS, *CATALOG_GUARDS, *SCAN_GUARDS))
     appender = Appender(
         installation.as_role(roles.appender),
@@ -151,7 +156,7 @@ async def open_services(
         control = ControlPlane(lend)
         house = House(
             append=append,
-            authenticator=Authenticator(lend, control, random=random),
+            authenticator=Authenticator(lend, control, macs=macs, clock=now),
             control=control,
             engine=engine,
             policy_timeout_s=settings.policy_timeout_s,
@@ -165,6 +170,7 @@ async def open_services(
                 egress=settings.upstreams_allowed,
                 clock=now,
                 random=random,
+                macs=macs,
             ),
             database=database,
             files=MetadataFiles(storage_properties(settings)),

@@ -21,6 +21,7 @@ from ledger.events import (
     AccessRefused,
     AlertDelivered,
     AlertRaised,
+    CallerRefused,
     CommitDecided,
     CommitObserved,
     CommitSettled,
@@ -123,7 +124,7 @@ def tally(entries: Sequence[LogEntry], stored: Iterable[OpenCommit]) -> Tally:
                     result.counts[_dimensions(commit, Decided.APPROVED, settled.outcome.value)] += 1
                     result.opened.pop(commit.index, None)
                     result.closed.add(commit.index)
-            case AccessRefused() as refused:
+            case AccessRefused() | CallerRefused() as refused:
                 result.refusals[storable(refused.operation), _reason(refused.reason)] += refused.count
             case event:
                 kind = kind_of_event(event)

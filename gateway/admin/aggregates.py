@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import ClassVar, Final, TypeAlias, TypeVar, assert_never
 
 from gateway.errors import ConflictError
 from gateway.policy.engine import ACCESS_RULE, POLICY, Program
+from ledger import canonical
 from ledger.changes import Change, key_of
 from ledger.errors import FormatError
 from ledger.events import (
@@ -26,6 +28,7 @@ from ledger.events import (
     CatalogRetired,
     Effect,
     KeyCreated,
+    KeyIssued,
     KeyRevoked,
     PolicyChanged,
     PolicyCreated,
@@ -34,7 +37,7 @@ from ledger.events import (
 )
 from ledger.keys import format_key
 
-Created: TypeAlias = PolicyCreated | AccessRuleCreated | CatalogCreated | KeyCreated | TenantCreated
+Created: TypeAlias = PolicyCreated | AccessRuleCreated | CatalogCreated | KeyCreated | KeyIssued | TenantCreated
 Retired: TypeAlias = PolicyRetired | AccessRuleRetired | CatalogRetired | KeyRevoked
 ControlEvent: TypeAlias = Created | PolicyChanged | Retired
 
@@ -132,7 +135,12 @@ class Catalog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """An API key: whom it stands for and with which roles. The hash of its secret is in `gateway.api_keys` alone."""
+    """
+    An API key: whom it stands for and with which roles. The hashes of its secret are beside the log alone.
+
+    From `expires_at` on it is refused (None: it has no end). `issuer` is the actor who issued it to an identity that is
+    not its own, None if the operator or the identity itself did.
+    """
 
     KIND: ClassVar[str] = "key"
 
@@ -141,7 +149,13 @@ class ApiKey:
     prefix: str
     actor: str
     roles: tuple[str, ...]
+    expires_at: datetime | None = None
+    issuer: str | None = None
     retired: bool = False
+
+    def is_expired(self, now: datetime) -> bool:
+        """Return whether the key's time has passed."""
+        return self.expires_at is not None and now >= self.expires_at
 
     def revoke(self) -> KeyRevoked:
         """
@@ -177,6 +191,7 @@ CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     CatalogCreated,
     CatalogRetired,
     KeyCreated,
+    KeyIssued,
     KeyRevoked,
     TenantCreated,
 )
@@ -190,7 +205,7 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
         FormatError: if the event does not follow: guards let no such event into the log, so that is corruption.
     """
     match event:
-        case PolicyCreated() | AccessRuleCreated() | CatalogCreated() | KeyCreated() | TenantCreated():
+        case PolicyCreated() | AccessRuleCreated() | CatalogCreated() | KeyCreated() | KeyIssued() | TenantCreated():
             if aggregate is not None or event.version != 1:
                 raise _out_of_order(event, aggregate)
             return _create(event)
@@ -250,6 +265,9 @@ def _create(event: Created) -> Aggregate:
             return Catalog(id=id_, version=1, kind=kind, options=options)
         case KeyCreated(id=id_, prefix=prefix, actor=actor, roles=roles):
             return ApiKey(id=id_, version=1, prefix=prefix, actor=actor, roles=roles)
+        case KeyIssued(id=id_, prefix=prefix, actor=actor, roles=roles, issuer=issuer):
+            end = None if event.expires_at is None else canonical.parse_time(event.expires_at)
+            return ApiKey(id=id_, version=1, prefix=prefix, actor=actor, roles=roles, expires_at=end, issuer=issuer)
         case TenantCreated(id=id_, name=name):
             return Tenant(id=id_, version=1, name=name)
         case _:

@@ -24,6 +24,7 @@ from gateway.admin.key_issue import IssuedKey, KeyIssue
 from gateway.control import ControlPlane
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
 from gateway.identity.api_keys import KeyHasher
+from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import revoke_guard
 from gateway.policy.engine import ACCESS_RULE, POLICY, PolicyEngine
 from ledger.event import derived_group_id
@@ -57,10 +58,12 @@ class Admin:
         egress: EgressRules,
         clock: Callable[[], datetime],
         random: Callable[[int], bytes],
+        macs: KeyMacs,
         hasher: KeyHasher | None = None,
     ) -> None:
         self._edits = Edits(store, clock=clock)
-        self._keys = KeyIssue(lend_appender, random=random, hasher=hasher or KeyHasher())
+        self._clock = clock
+        self._keys = KeyIssue(lend_appender, random=random, hasher=hasher or KeyHasher(), macs=macs)
         self._control = control
         self._engine = engine
         self._catalog_kinds = frozenset(catalog_kinds)
@@ -182,17 +185,28 @@ class Admin:
 
     # Keys and tenants
 
-    async def create_key(self, log_id: int, by: Editor, *, identity: str, roles: Sequence[str]) -> IssuedKey:
+    async def create_key(
+        self,
+        log_id: int,
+        by: Editor,
+        *,
+        identity: str,
+        roles: Sequence[str],
+        expires_at: datetime | None = None,
+    ) -> IssuedKey:
         """
-        Issue an API key to an identity. Raises as `create_policy`.
+        Issue an API key to an identity, in force until `expires_at`. Raises as `create_policy`.
 
-        All keys of an identity share its actor, so what permits the actor permits them all.
+        All keys that one issuer gives to an identity share an actor, so what permits the actor permits them all. Those
+        of the operator, and those that an identity issues to itself, have the identity's own actor; those of anybody
+        else have another one, and are never taken for the person.
         """
         limits.check_text(identity, field="identity", length_max=limits.IDENTITY_LENGTH_MAX)
         checked = limits.check_roles(roles)
         limits.check_room((await self._control.current(log_id)).keys, "keys")
-        issue = await self._keys.mint(log_id, identity=identity, roles=checked)
-        await self._edits.create(log_id, by, issue.event, guard=(issue.guard,))
+        end = limits.check_expiry(expires_at, now=self._clock())
+        issue = await self._keys.mint(log_id, by=by.actor, identity=identity, roles=checked, expires_at=end)
+        await self._edits.create(log_id, by, issue.event, guard=issue.guards)
         return issue.key
 
     async def revoke_key(self, log_id: int, by: Editor, *, key_id: str) -> ApiKey:
@@ -223,13 +237,11 @@ class Admin:
         told = derived_group_id("tenant.created", {"id": tenant.hex})
         tenant_created = TenantCreated(id=tenant.hex, version=1, name=name)
         await self._edits.create(system_log_id, OPERATOR, tenant_created, group_id=told)
-        issue = await self._keys.mint(log_id, identity=identity, roles=checked)
+        issue = await self._keys.mint(log_id, by=OPERATOR.actor, identity=identity, roles=checked, expires_at=None)
         permits = f'actor == "{issue.key.actor}"'
         rule = AccessRuleCreated(id=FIRST_RULE, version=1, effect=Effect.PERMIT, expression=permits)
         try:
-            await self._edits.create(
-                log_id, replace(OPERATOR, as_of=NO_CONTROL), rule, issue.event, guard=(issue.guard,)
-            )
+            await self._edits.create(log_id, replace(OPERATOR, as_of=NO_CONTROL), rule, issue.event, guard=issue.guards)
         except StaleEditError as error:
             raise ConflictError(f"tenant {tenant} is founded already", kind=EXISTS) from error
         return issue.key

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from gateway.catalogs import BUILTIN, REST
 from gateway.catalogs.upstreams import URI_OVERRIDES, uris_of
 from gateway.catalogs.urls import is_plain_url, place_of
 from gateway.errors import BadRequestError, UnprocessableError
+from ledger import canonical
 from projections.egress.rules import EgressRules
 from projections.errors import AddressRefusedError
 
@@ -24,6 +26,8 @@ NAME_LENGTH_MAX: Final = 200
 IDENTITY_LENGTH_MAX: Final = 320
 """The longest mail address."""
 ROLES_MAX: Final = 32
+EXPIRY_MAX: Final = timedelta(days=3_653)
+"""How long a key with an end may be in force: ten years."""
 OPTIONS_MAX: Final = 32
 OPTION_LENGTH_MAX: Final = 400
 IN_FORCE_MAX: Final = 1_000
@@ -48,6 +52,9 @@ KNOWN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
 }
 """The options of each kind of catalog; of `rest`, `uri` is required."""
 
+_RFC_3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
 _LOCATION = re.compile(
     r"(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^\x00-\x20\x7f?#\\]*)?|file:///[^\x00-\x20\x7f?#\\]*)"
 )
@@ -113,6 +120,51 @@ def check_roles(roles: Iterable[object]) -> tuple[str, ...]:
     if len(names) > ROLES_MAX:
         raise BadRequestError(f"expected at most {ROLES_MAX} roles, found {len(names)}", field="roles")
     return tuple(sorted(names))
+
+
+def parse_expiry(text: str) -> datetime:
+    """
+    Return the time that `text` is (RFC 3339, as in `2027-01-31T12:00:00Z`).
+
+    Raises:
+        BadRequestError: if it is none.
+    """
+    try:
+        if _RFC_3339.fullmatch(text):
+            return datetime.fromisoformat(text.upper())
+    except ValueError:
+        pass  # the 31st of February
+    raise BadRequestError(
+        f"expected a time with its offset from UTC, as in 2027-01-31T12:00:00Z, found {text!r:.80}", field="expires_at"
+    )
+
+
+def format_expiry(expires_at: datetime | None) -> str | None:
+    """Return until when a key is in force, as it is shown; None for a key without an end."""
+    return None if expires_at is None else canonical.format_time(expires_at)
+
+
+def check_expiry(expires_at: datetime | None, *, now: datetime) -> datetime | None:
+    """
+    Return until when a key is to be in force, in UTC; None for a key without an end.
+
+    Raises:
+        BadRequestError: if that is not an aware time, has passed, or is more than ten years away.
+    """
+    if expires_at is None:
+        return None
+    if expires_at.utcoffset() is None:
+        raise BadRequestError("expected a time with its offset from UTC, found one without", field="expires_at")
+    try:
+        end = expires_at.astimezone(UTC)
+    except OverflowError:
+        end = None
+    if end is None or not now < end <= now + EXPIRY_MAX:
+        raise BadRequestError(
+            f"expected a time from now on and at most {EXPIRY_MAX.days:,} days away, found {expires_at.isoformat()}",
+            field="expires_at",
+        )
+    return end
 
 
 def check_options(options: Mapping[str, object]) -> dict[str, str]:

@@ -2,54 +2,46 @@
 From an Authorization header to a verified principal.
 
  1  the header holds one bearer token of the form of an API key
- 2  its prefix finds the row, and with it the tenant; the whole key is checked against the row's argon2id hash. A prefix
-    that nobody has costs the same: a hash that no key has is checked instead
- 3  the key is in force in the tenant's control plane, as of now
+ 2  the process knows the key by its keyed hash; or its prefix finds a row, and with it the tenant, and the row has this
+    keyed hash. An unknown prefix and a wrong secret cost the same: one look-up, which many requests share
+ 3  a key without a keyed hash was issued before there were any: its argon2id hash is checked, this once
+ 4  the key is in force in the tenant's control plane and its identity is not erased, both as of now, and its time has
+    not passed
 
-Step 2 is slow on purpose, so a key that passed it is remembered for a while, by its SHA-256. Step 3 is taken every
-time: a key that was revoked anywhere is refused by the next request here.
+A key that passed step 2 is known for as long as it is in force. Step 4 is taken every time: a key that was revoked
+anywhere, or whose time has passed, is refused by the next request here. Refusals are paced (`refusal_pace.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
+import hmac
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from gateway.control import ControlState
 from gateway.database import outage_as_unavailable
-from gateway.errors import UnauthorizedError, UnavailableError
-from gateway.identity.api_keys import ApiKeyText, KeyHasher, mint_key, parse_key
-from gateway.identity.key_rows import KeyRow, find_key
+from gateway.errors import UnauthorizedError
+from gateway.identity.api_keys import ApiKeyText, KeyHasher, parse_key
+from gateway.identity.key_lookups import KeyLookups
+from gateway.identity.key_macs import KeyMacs
+from gateway.identity.key_rows import KeyRow, keep_mac
 from gateway.identity.principal import NotInForceError, Principal, PrincipalSource
+from gateway.identity.refusal_pace import RefusalPace
+from gateway.identity.slow_checks import SlowChecks
 from ledger.log_store import Lend
 
-CHECKS_MAX: Final = 2
-"""Hashes computed at once: each takes 19 MiB and a core for about 30 ms."""
-WAITING_MAX: Final = 256
-"""Requests that may wait for their turn to be checked; more are told to come back."""
-CACHE_MAX: Final = 10_000
-CACHE_TTL_S: Final = 300.0
-"""How long an erased identity's key can still be used by a process that has checked it."""
+KNOWN_MAX: Final = 10_000
+"""Keys that a process knows without a look-up; about 10 MB."""
 
 
 class Control(Protocol):
     """What the authenticator needs of the control plane."""
 
-    async def current(self, log_id: int) -> ControlState:
-        """Return what is in force in the log now."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """A row whose key was presented and is right."""
-
-    row: KeyRow
-    expires_s: float
+    async def current_with_identity(self, log_id: int, actor: str) -> tuple[ControlState, str | None]:
+        """Return what is in force in the log now, and who the actor is (None: nobody any more)."""
 
 
 class Authenticator:
@@ -62,20 +54,22 @@ class Authenticator:
         lend: Lend,
         control: Control,
         *,
-        random: Callable[[int], bytes],
+        macs: KeyMacs,
         hasher: KeyHasher | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic_s: Callable[[], float] = time.monotonic,
-        cache_max: int = CACHE_MAX,
+        pace: RefusalPace | None = None,
+        known_max: int = KNOWN_MAX,
     ) -> None:
         self._lend = lend
         self._control = control
-        self._hasher = hasher or KeyHasher()
-        self._nobodys_hash = self._hasher.hash(mint_key(random))
-        self._monotonic_s = monotonic_s
-        self._cache_max = cache_max
-        self._cache: OrderedDict[bytes, _Checked] = OrderedDict()
-        self._turns = asyncio.Semaphore(CHECKS_MAX)
-        self._waiting = 0
+        self._macs = macs
+        self._clock = clock
+        self._lookups = KeyLookups(lend, secret_id=macs.secret_id)
+        self._slow_checks = SlowChecks(hasher or KeyHasher(), monotonic_s=monotonic_s)
+        self._pace = pace or RefusalPace(monotonic_s=monotonic_s)
+        self._known: OrderedDict[bytes, KeyRow] = OrderedDict()
+        self._known_max = known_max
 
     async def authenticate(self, authorization: str | None) -> Principal:
         """
@@ -85,58 +79,66 @@ class Authenticator:
             UnauthorizedError: if there are none, they are malformed, unknown, or not in force.
             UnavailableError: if that cannot be found out now.
         """
-        key = parse_key(parse_bearer(authorization))
-        digest = hashlib.sha256(key.format().encode()).digest()
-        row = self._remembered(digest) or await self._check(key, digest)
-        if row.tenant is None or row.identity is None:
+        try:
+            return await self._principal(parse_key(parse_bearer(authorization)))
+        except UnauthorizedError:
+            await self._pace.wait()
+            raise
+
+    async def _principal(self, key: ApiKeyText) -> Principal:
+        mac = self._macs.mac(key)
+        row = self._remembered(mac) or await self._find(key, mac)
+        if row.tenant is None:
             raise NotInForceError
-        in_force = (await self._control.current(row.log_id)).keys.get(row.key_id)
-        if in_force is None:
-            self._cache.pop(digest, None)
+        state, identity = await self._control.current_with_identity(row.log_id, row.actor)
+        in_force = state.keys.get(row.key_id)
+        if in_force is None or identity is None:
+            self._known.pop(mac, None)
+            raise NotInForceError
+        if in_force.is_expired(self._clock()):
             raise NotInForceError
         return Principal(
             tenant=row.tenant,
             log_id=row.log_id,
             actor=row.actor,
-            sub=row.identity,
+            issuer=in_force.issuer,
+            sub=identity,
             roles=in_force.roles,
             source=PrincipalSource.API_KEY,
             key_id=row.key_id,
         )
 
-    async def _check(self, key: ApiKeyText, digest: bytes) -> KeyRow:
-        """Step 2; whoever waited for his turn may find that another request has checked the same key meanwhile."""
-        if self._waiting >= WAITING_MAX:
-            raise UnavailableError("too many credentials wait to be checked: try again")
-        self._waiting += 1
-        try:
-            async with self._turns:
-                if (row := self._remembered(digest)) is not None:
-                    return row
-                row = await self._find(key.prefix)
-                stored_hash = self._nobodys_hash if row is None else row.hash
-                await asyncio.to_thread(self._hasher.check, key, stored_hash=stored_hash)
-        finally:
-            self._waiting -= 1
+    async def _find(self, key: ApiKeyText, mac: bytes) -> KeyRow:
+        """Steps 2 and 3 for a key that is not known here."""
+        row = await self._lookups.find(key.prefix)
         if row is None:
             raise NotInForceError
-        self._cache[digest] = _Checked(row, self._monotonic_s() + CACHE_TTL_S)
-        if len(self._cache) > self._cache_max:
-            self._cache.popitem(last=False)
+        if row.mac is None:
+            await self._slow_checks.check(key, stored_hash=row.hash)
+            if mac not in self._known:  # of those who waited for that check, one keeps what it has found
+                self._remember(mac, row)
+                await self._keep(mac, row)
+        elif not hmac.compare_digest(row.mac, mac):
+            raise NotInForceError
+        self._remember(mac, row)
         return row
 
-    async def _find(self, prefix: str) -> KeyRow | None:
+    async def _keep(self, mac: bytes, row: KeyRow) -> None:
+        """Keep the keyed hash of a key, so that no process has to check it slowly again."""
         with outage_as_unavailable("the database cannot be reached: credentials cannot be checked"):
             async with self._lend() as connection:
-                return await find_key(connection, prefix)
+                await keep_mac(connection, row, secret_id=self._macs.secret_id, mac=mac)
 
-    def _remembered(self, digest: bytes) -> KeyRow | None:
-        checked = self._cache.get(digest)
-        if checked is None or checked.expires_s <= self._monotonic_s():
-            self._cache.pop(digest, None)
-            return None
-        self._cache.move_to_end(digest)
-        return checked.row
+    def _remember(self, mac: bytes, row: KeyRow) -> None:
+        self._known[mac] = row
+        if len(self._known) > self._known_max:
+            self._known.popitem(last=False)
+
+    def _remembered(self, mac: bytes) -> KeyRow | None:
+        row = self._known.get(mac)
+        if row is not None:
+            self._known.move_to_end(mac)
+        return row
 
 
 def parse_bearer(authorization: str | None) -> str:

@@ -1,13 +1,17 @@
 """
-The guarded rows behind API keys, and the actors of identities.
+The rows behind API keys, and the actors of identities.
 
-A key's row is written by a guard in the group of its `key.created` and removed in that of its `key.revoked`. An actor
-is minted once for each identity of a tenant, before anything is appended in its name.
+A key's row is written by a guard in the group of its `key.created` and removed in that of its `key.revoked`; its keyed
+hash comes and goes with it. An actor is minted once, before anything is appended in its name.
+
+An identity has an actor of its own, under which it acts with keys that the operator, or it itself, has issued to it.
+Whoever else issues a key to it knows the secret of that key, and could act with it. So what is done with such a key is
+told of another actor: of the pair, this identity and that issuer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -26,6 +30,7 @@ _QUERIES: Final = load_queries("gateway", "identity.sql")
 
 KEY_GUARDS: Final = (
     Guard(name="key.create", statements=(_QUERIES["key_create"],)),
+    Guard(name="key.mac", statements=(_QUERIES["key_mac"],)),
     Guard(name="key.revoke", statements=(_QUERIES["key_revoke"],)),
 )
 """What the Appender's registry needs, beside the log's own, for keys to be made and revoked."""
@@ -33,14 +38,26 @@ KEY_GUARDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRow:
-    """A key in force. `tenant` is None for the system log, `identity` None once it was erased: both may do nothing."""
+    """
+    A key in force. `tenant` is None for the system log, whose keys may do nothing.
+
+    `hash` is the argon2id hash; `mac` is the keyed one, None if there is none under the secret that was asked for.
+    """
 
     log_id: int
     tenant: UUID | None
     key_id: str
     actor: str
     hash: str = field(repr=False)
-    identity: str | None
+    mac: bytes | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor:
+    """An actor of an identity; `issuer` is the actor who issues its keys, None if it is the identity's own."""
+
+    actor: str
+    issuer: str | None
 
 
 def create_guard(key_id: str, key: ApiKeyText, *, stored_hash: str, actor: str) -> GuardCall:
@@ -50,6 +67,15 @@ def create_guard(key_id: str, key: ApiKeyText, *, stored_hash: str, actor: str) 
     return GuardCall("key.create", {"key_id": key_id, "prefix": key.prefix, "hash": stored_hash, "actor": actor})
 
 
+def mac_guard(key_id: str, key: ApiKeyText, *, secret_id: str, mac: bytes) -> GuardCall:
+    """
+    Return the guard that keeps the keyed hash of a key that was made before in the same group.
+
+    It is not replayed: the log holds no hash.
+    """
+    return GuardCall("key.mac", {"key_id": key_id, "prefix": key.prefix, "secret_id": secret_id, "mac": mac})
+
+
 def revoke_guard(key_id: str) -> GuardCall:
     """
     Return the guard that removes a key's row.
@@ -57,33 +83,63 @@ def revoke_guard(key_id: str) -> GuardCall:
     return GuardCall("key.revoke", {"key_id": key_id})
 
 
-async def find_key(connection: Connection, prefix: str) -> KeyRow | None:
+async def find_keys(connection: Connection, prefixes: Collection[str], *, secret_id: str) -> Mapping[str, KeyRow]:
     """
-    Return the row of the key with that prefix, of whatever tenant. The connection works as the gateway's role.
+    Return the rows of the keys with those prefixes, by prefix, of whatever tenant.
+
+    The connection works as the gateway's role.
     """
-    row = await (await connection.execute(_QUERIES["key_by_prefix"], {"prefix": prefix})).fetchone()
-    if row is None:
-        return None
-    log_id, tenant, key_id, actor, stored_hash, identity = row
-    return KeyRow(log_id=log_id, tenant=tenant, key_id=key_id, actor=actor, hash=stored_hash, identity=identity)
+    wanted = {"prefixes": list(prefixes), "secret_id": secret_id}
+    rows = await (await connection.execute(_QUERIES["keys_by_prefix"], wanted)).fetchall()
+    return {
+        prefix: KeyRow(
+            log_id=log_id,
+            tenant=tenant,
+            key_id=key_id,
+            actor=actor,
+            hash=stored_hash,
+            mac=None if mac is None else bytes(mac),
+        )
+        for prefix, log_id, tenant, key_id, actor, stored_hash, mac in rows
+    }
 
 
-async def actor_of(connection: Connection, log_id: int, identity: str, *, random: Callable[[int], bytes]) -> str:
+async def keep_mac(connection: Connection, row: KeyRow, *, secret_id: str, mac: bytes) -> None:
     """
-    Return the actor of an identity, minting one at its first use. The connection works as the appender's role.
+    Keep the keyed hash of a key that its argon2id hash was found right for. The connection works as the gateway's role.
+    """
+    kept = {"log_id": row.log_id, "key_id": row.key_id, "hash": row.hash, "secret_id": secret_id, "mac": mac}
+    await connection.execute(_QUERIES["keep_mac"], kept)
 
-    Two callers who mint for the same identity at once get the same actor.
+
+async def actor_for(
+    connection: Connection, log_id: int, identity: str, *, issuer: str | None, random: Callable[[int], bytes]
+) -> Actor:
+    """
+    Return the actor of a key that `issuer` issues to an identity (None: the operator), minting one at its first use.
+
+    Who issues a key to the identity he has himself acts under the same actor with it. Two callers who mint the same
+    actor at once get the same one. The connection works as the appender's role.
 
     Raises:
         NoSuchLogError: if there is no such log.
         FormatError: if the identity was erased while it was looked up.
     """
-    minted = {"log_id": log_id, "actor": random(ACTOR_SIZE_BYTES).hex(), "identity": identity}
+    if issuer is not None:
+        own = await _one(connection, "identity_of", log_id=log_id, actor=issuer)
+        if own is not None and own[0] == identity:
+            return Actor(actor=issuer, issuer=own[1])
+    minted = {"actor": random(ACTOR_SIZE_BYTES).hex(), "identity": identity, "issuer": issuer}
     try:
-        await connection.execute(_QUERIES["mint_actor"], minted)
+        await connection.execute(_QUERIES["mint_actor"], {"log_id": log_id, **minted})
     except ForeignKeyViolation as error:
         raise NoSuchLogError(f"log {log_id}: expected a log of this id, found none") from error
-    row = await (await connection.execute(_QUERIES["actor_of"], {"log_id": log_id, "identity": identity})).fetchone()
+    row = await _one(connection, "actor_of", log_id=log_id, identity=identity, issuer=issuer)
     if row is None:
         raise FormatError("actor of an identity", expected="one that was just minted", found=None)
-    return str(row[0])
+    return Actor(actor=str(row[0]), issuer=issuer)
+
+
+async def _one(connection: Connection, query: str, **parameters: object) -> tuple[str, ...] | None:
+    row: tuple[str, ...] | None = await (await connection.execute(_QUERIES[query], parameters)).fetchone()
+    return row

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from ledger.canonical import Json
 
 
 class NotInForceError(UnauthorizedError):
-    """The credentials are not known, wrong, or revoked; which of these is nobody's business."""
+    """The credentials are not known, wrong, revoked or expired; which of these is nobody's business."""
 
     def __init__(self) -> None:
         super().__init__("the API key is unknown or no longer in force")
@@ -32,26 +33,28 @@ class Principal:
     """
     A verified caller of one tenant.
 
-    `actor` (32 hex digits) is the pseudonym under which the log knows the identity `sub`; `key_id` is the key it
-    came with.
+    `actor` (32 hex digits) is the pseudonym under which the log knows the identity `sub`; `key_id` is the key it came
+    with. `issuer` is the actor who issues the keys of this actor to that identity, None if the actor is its own.
     """
 
     tenant: UUID
     log_id: int
     actor: str
+    issuer: str | None
     sub: str
     roles: tuple[str, ...]
     source: PrincipalSource
     key_id: str
 
-    def check_in_force(self, state: ControlState) -> None:
+    def check_in_force(self, state: ControlState, *, now: datetime) -> None:
         """
-        Check that the credentials are in force in `state`, the one the request is going to be judged by.
+        Check that the credentials are in force in `state`, the one the request is going to be judged by, and `now`.
 
         Raises:
-            NotInForceError: if they have been revoked.
+            NotInForceError: if they have been revoked, or their time has passed.
         """
-        if self.key_id not in state.keys:
+        key = state.keys.get(self.key_id)
+        if key is None or key.is_expired(now):
             raise NotInForceError
 
     def payload(self) -> Mapping[str, Json]:
@@ -59,6 +62,8 @@ class Principal:
         return {
             "actor": self.actor,
             "email": None,
+            "issuer": self.issuer,
+            "key": self.key_id,
             "roles": list(self.roles),
             "source": self.source.value,
             "sub": self.sub,

@@ -63,8 +63,8 @@ async def erase_person(open_room: OpenRoom, name: str, subject: str, *, reason: 
     """
     async with open_room() as room, room.erasing_desk() as desk:
         log = await room.find_log(name)
-        erased = await desk.eraser.erase_subject(log, await _subject(room, log, subject), _asked(desk, reason))
-        return await _finish(desk, log, [erased], reclaim=reclaim)
+        erased = await desk.eraser.erase_person(log, await _subject(room, log, subject), _asked(desk, reason))
+        return await _finish(desk, log, erased, reclaim=reclaim)
 
 
 async def erase_one_part(
@@ -180,7 +180,7 @@ async def _subject(room: LogRoom, log: Log, name: str) -> str:
         raise LedgerError(f"subject {name!r:.100}: expected 32 hex digits in a log without a tenant")
     async with as_reader(room.connection, log):
         query = {"log_id": log.log_id, "identity": name}
-        row = await (await room.connection.execute(_QUERIES["actor_of_identity"], query)).fetchone()
+        row = await (await room.connection.execute(_QUERIES["actors_of_identity"], query)).fetchone()
     if row is None:
         raise NoSuchSubjectError(
             f"log {log.origin}: expected 32 hex digits or an identity that it knows, found neither"

@@ -55,7 +55,7 @@ async def show_entries(
         wanted = Wanted(
             type=asked.type,
             key=asked.key,
-            actor=None if asked.actor is None else await _actor(room.connection, log, asked.actor),
+            actors=None if asked.actor is None else await _actors(room.connection, log, asked.actor),
             after=asked.after,
             before=asked.before,
         )
@@ -107,14 +107,14 @@ async def find_statistics(open_room: OpenRoom, name: str) -> Statistics:
             return await with_parts(room.connection, log, figures)
 
 
-async def _actor(connection: Connection, log: Log, name: str) -> str:
+async def _actors(connection: Connection, log: Log, name: str) -> tuple[str, ...]:
     if ACTOR_FORM.fullmatch(name):
-        return name
+        return (name,)
     if log.reader is None:
         raise LedgerError(f"actor {name!r:.100}: expected 32 hex digits or 'system' in a log without a tenant")
     async with as_reader(connection, log):
         query = {"log_id": log.log_id, "identity": name}
-        row = await (await connection.execute(QUERIES["actor_of_identity"], query)).fetchone()
-    if row is None:
+        rows = await (await connection.execute(QUERIES["actors_of_identity"], query)).fetchall()
+    if not rows:
         raise LedgerError(f"actor {name!r:.100}: expected 32 hex digits, 'system', or an identity known to the log")
-    return str(row[0])
+    return tuple(str(row[0]) for row in rows)

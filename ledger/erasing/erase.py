@@ -133,7 +133,7 @@ class Eraser:
 
     async def erase_subject(self, log: Log, subject: str, asked: Asked) -> Erasure:
         """
-        Erase a person from a log: their parts, their key, who they were, and what they log in with.
+        Erase one subject from a log: its parts, its key, who that was, and what they log in with.
 
         Of a closed log credentials stay as they are: nothing that revokes them can be appended to it.
 
@@ -150,6 +150,21 @@ class Eraser:
             self._check_known(log, subject, await self._marks(log, subject))
             return await self._append_and_erase(log, successors, erased, asked)
         return await self._erase_person(log, erased, asked)
+
+    async def erase_person(self, log: Log, subject: str, asked: Asked) -> tuple[Erasure, ...]:
+        """
+        Erase the person behind a subject whole: their other actors, under which keys that others issued to them have
+        acted, and then this one.
+
+        In this order, so that whatever stops in between is gone on with by doing it again: the row of the subject that
+        was named leads to the others, and goes last.
+
+        Raises as `erase_subject`.
+        """
+        rows = await (
+            await self._connection.execute(_QUERIES["actors_beside"], {"log_id": log.log_id, "subject": subject})
+        ).fetchall()
+        return tuple([await self.erase_subject(log, each, asked) for each in (*(row[0] for row in rows), subject)])
 
     async def erase_part(self, log: Log, index: int, name: str, asked: Asked) -> Erasure:
         """

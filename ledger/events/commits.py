@@ -103,7 +103,11 @@ class CommitSettled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRefused:
-    """A request that was refused before any decision (a read, or credentials that are not in force)."""
+    """
+    A request that was refused before any decision (a read, or credentials that are not in force).
+
+    Since there is `CallerRefused`: one of nobody who is known, or several of one caller that are counted together.
+    """
 
     TYPE: ClassVar[str] = "access.refused"
     VERSION: ClassVar[int] = 1
@@ -112,3 +116,17 @@ class AccessRefused:
     identifier: Identifier | None
     reason: Reason | None
     count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerRefused:
+    """A request of a known caller that was refused before any decision; `key` is the id of the API key it came with."""
+
+    TYPE: ClassVar[str] = "access.refused"
+    VERSION: ClassVar[int] = 2
+
+    operation: str
+    identifier: Identifier | None
+    reason: Reason | None
+    count: int
+    key: str

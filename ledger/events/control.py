@@ -119,6 +119,27 @@ class KeyCreated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyIssued:
+    """
+    An API key as `KeyCreated` has it, and until when it is in force, and who issued the keys of its actor.
+
+    `expires_at` is a canonical time, null for a key without an end. `issuer` is the actor who issues keys to this
+    identity, so that `actor` is of that pair alone; null if `actor` is the identity's own.
+    """
+
+    TYPE: ClassVar[str] = "key.created"
+    VERSION: ClassVar[int] = 2
+
+    id: str
+    version: int
+    prefix: str
+    actor: str
+    roles: tuple[str, ...]
+    expires_at: str | None
+    issuer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRevoked:
     """The key is no longer in force."""
 

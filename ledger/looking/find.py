@@ -34,13 +34,14 @@ class Wanted:
     """
     Which entries are wanted; None leaves a member open.
 
-    `type` and `key` are exact, or end in `*` and name what they begin with. `actor` is 32 hex digits or `system`.
+    `type` and `key` are exact, or end in `*` and name what they begin with. `actors` are equally long: `system` alone,
+    or any number of 32 hex digits.
     `after` is the earliest `recorded_at`, `before` the first that is too late.
     """
 
     type: str | None = None
     key: str | None = None
-    actor: str | None = None
+    actors: tuple[str, ...] | None = None
     after: datetime | None = None
     before: datetime | None = None
 
@@ -48,7 +49,7 @@ class Wanted:
         """Return the parameters that the look-up of matching entries takes."""
         whole_type, family = _split(self.type)
         whole_key, prefix = _split(self.key)
-        begins = None if self.actor is None else canonical.encode({"event": {"actor": self.actor}})[: -len(b"}}")]
+        begins = None if self.actors is None else [_begins(actor) for actor in self.actors]
         return {"type": whole_type, "family": family, "key": whole_key, "key_prefix": prefix, "begins": begins}
 
 
@@ -151,6 +152,10 @@ async def _matching(
     parameters = {"log_id": log.log_id, "from_index": first, "to_index": end, "limit": limit} | wanted.parameters()
     cursor = await connection.execute(QUERIES["entries_found"], parameters, binary=True)
     return [Found(index=index, entry=bytes(entry)) for index, entry in await cursor.fetchall()]
+
+
+def _begins(actor: str) -> bytes:
+    return canonical.encode({"event": {"actor": actor}})[: -len(b"}}")]
 
 
 def _split(pattern: str | None) -> tuple[str | None, str | None]:

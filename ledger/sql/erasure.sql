@@ -8,6 +8,10 @@ SELECT EXISTS (SELECT FROM ledger.subjects WHERE log_id = %(log_id)s AND actor =
     OR EXISTS (SELECT FROM ledger.parts WHERE log_id = %(log_id)s AND subject = %(subject)s),
        EXISTS (SELECT FROM ledger.erased_subjects WHERE log_id = %(log_id)s AND subject = %(subject)s)
 
+-- name: actors_beside
+-- The other actors of the identity behind a subject: what is done with keys that others have issued to them.
+SELECT actor FROM ledger.actors_beside(%(log_id)s, %(subject)s) AS actor
+
 -- name: erasures_to_do
 -- The erasures in the logs whose parts are not deleted yet, in order.
 SELECT e.log_id, e.index, e.entry FROM ledger.entries AS e

@@ -6,13 +6,16 @@ WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
   AND (%(family)s::text IS NULL OR starts_with(type, %(family)s))
   AND (%(key)s::text IS NULL OR key = %(key)s)
   AND (%(key_prefix)s::text IS NULL OR starts_with(key, %(key_prefix)s))
-  AND (%(begins)b::bytea IS NULL OR substring(entry FROM 1 FOR length(%(begins)b::bytea)) = %(begins)b::bytea)
+  AND (%(begins)b::bytea[] IS NULL
+       OR substring(entry FROM 1 FOR length((%(begins)b::bytea[])[1])) = ANY (%(begins)b::bytea[]))
 ORDER BY index DESC
 LIMIT %(limit)s
 
--- name: actor_of_identity
--- Who is meant by the name of an identity; asked as the log's tenant.
+-- name: actors_of_identity
+-- Who is meant by the name of an identity: its own actor first, then those of keys that others issued to it; asked as
+-- the log's tenant.
 SELECT actor FROM ledger.subjects WHERE log_id = %(log_id)s AND identity = %(identity)s
+ORDER BY issuer NULLS FIRST
 
 -- name: entries_by_type
 -- How many entries of each type one log holds, how many groups they begin, and how long they are.

@@ -29,6 +29,7 @@ from ledger.events import (
     CommitSettled,
     DetectionFound,
     KeyCreated,
+    KeyIssued,
     KeyRevoked,
     LineageReceived,
     PayloadErased,
@@ -119,6 +120,8 @@ def _control(changes: Changes, entry: Entry, event: object | None) -> None:
             changes.vertex(VertexLabel.CATALOG, catalog.id, **_until(entry))
         case KeyCreated() as key:
             _key_created(changes, entry, key)
+        case KeyIssued() as key:
+            _key_created(changes, entry, key, expires_at=key.expires_at, issuer=key.issuer)
         case KeyRevoked() as key:
             changes.vertex(VertexLabel.API_KEY, key.id, **_until(entry))
         case _:
@@ -138,13 +141,14 @@ def _no_longer_in_force(changes: Changes, entry: Entry, label: VertexLabel, name
         changes.vertex(label, name, str(version - 1), **_until(entry))
 
 
-def _key_created(changes: Changes, entry: Entry, key: KeyCreated) -> None:
+def _key_created(changes: Changes, entry: Entry, key: KeyCreated | KeyIssued, **more: Json) -> None:
     vertex = changes.vertex(
         VertexLabel.API_KEY,
         key.id,
         id=key.id,
         prefix=key.prefix,
         roles=list(key.roles),
+        **more,
         **_since(entry),
     )
     changes.edge(things.person(changes, key.actor), EdgeLabel.HOLDS, vertex)

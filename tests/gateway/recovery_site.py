@@ -40,7 +40,7 @@ GUARDED: Final[dict[str, tuple[str, ...]]] = {
     "detection.marks": (),
 }
 """The guarded tables, with the columns that the log tells if it does not tell all: the hash of a key is not in it."""
-SAVED: Final = tuple(dict.fromkeys([*(f"ledger.{table}" for table in LOG_TABLES), *GUARDED]))
+SAVED: Final = tuple(dict.fromkeys([*(f"ledger.{table}" for table in LOG_TABLES), *GUARDED, "gateway.key_macs"]))
 
 
 def save(database: str) -> None:

@@ -25,9 +25,10 @@ from gateway.errors import (
     UnprocessableError,
 )
 from gateway.identity.api_keys import KeyHasher
+from gateway.identity.key_macs import open_key_macs
 from gateway.policy.engine import PolicyNotCompiledError
 from lakeproof.provision import Installation, create_tenant_log
-from lakeproof.services import Services, new_group_id, now
+from lakeproof.services import KEY_SECRET, Services, new_group_id, now
 from lakeproof.tenants import Founded, found_tenant
 from ledger.entry import Entry, parse_entry
 from ledger.errors import LogUnavailableError, NoSuchLogError, OutcomeUnknownError, QueueFullError
@@ -67,6 +68,7 @@ def another_admin(services: Services, *, store: LogStore | None = None, kinds: t
         egress=LOOPBACK,
         clock=now,
         random=house.random,
+        macs=open_key_macs(services.foundation.keys / KEY_SECRET),
         hasher=KeyHasher(time_cost=1, memory_cost_kib=8),
     )
 

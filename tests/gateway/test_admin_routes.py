@@ -79,7 +79,7 @@ async def test_a_keys_secret_is_shown_once(shared_gateway: Gateway) -> None:
     http = shared_gateway.http
     await http.post("/v1/access-rules", json=RULE)
     issued = (await http.post("/v1/keys", json={"identity": "eve@acme.example", "roles": ["reader"]})).json()
-    assert set(issued) == {"id", "actor", "secret"}
+    assert (set(issued), issued["expires_at"]) == ({"id", "actor", "expires_at", "secret"}, None)
     listed = await http.get("/v1/keys")
     assert issued["secret"] not in listed.text
     assert issued["id"] in listed.text

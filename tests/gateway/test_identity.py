@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import stat
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,23 +19,29 @@ from psycopg import AsyncConnection
 
 from gateway.admin.application import OPERATOR, Editor
 from gateway.control import ControlPlane
-from gateway.errors import UnauthorizedError, UnavailableError
-from gateway.identity import Authenticator, Principal, PrincipalSource, authenticator
+from gateway.errors import GatewayError, UnauthorizedError, UnavailableError
+from gateway.identity import Authenticator, Principal, PrincipalSource, key_lookups
 from gateway.identity.api_keys import ApiKeyText, KeyHasher, mint_key, parse_key
-from gateway.identity.authenticator import CACHE_TTL_S, parse_bearer
-from gateway.identity.key_rows import actor_of, create_guard
+from gateway.identity.authenticator import parse_bearer
+from gateway.identity.key_macs import KeyMacs, open_key_macs
+from gateway.identity.key_rows import actor_for, create_guard
 from gateway.identity.principal import NotInForceError
-from lakeproof.services import Services, new_group_id
+from gateway.identity.slow_checks import FAILURES_MAX
+from lakeproof.services import KEY_SECRET, Services, new_group_id, now
 from lakeproof.tenants import Founded, found_tenant
 from ledger.entry import Branch, parse_entry
 from ledger.errors import FormatError
 from ledger.event import Event, prepare
 from ledger.read import Connection
 from ledger.sequence import Appended, Group
+from ledger.signing.errors import KeyDirectoryError
 
 KEY = ApiKeyText(prefix="abcdefghij27", secret=bytes(range(32)))
 # The base64url of 00 01 … 1f without padding.
 KEY_TEXT = "lp_abcdefghij27_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
+# By hand: printf 'lakeproof API key\0lp_…' | openssl dgst -sha256 -mac HMAC -macopt hexkey:00…00
+KEY_MAC = "39d19535bb1eec53478d7dee5429e38d686bfbd01560da3a0f57557f72a71252"
+SECRET_ID = "8f9c528eafa60420"
 
 _random = Random(6750)  # noqa: S311  (keys of tests, repeatable)
 
@@ -50,29 +58,26 @@ class CountingHasher(KeyHasher):
         super().check(key, stored_hash=stored_hash)
 
 
-class Clock:
-    """A monotonic clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 class Instance:
     """What one more gateway process would have: its own control plane and its own memory of keys."""
 
-    def __init__(self, services: Services, *, cache_max: int = 10) -> None:
-        self.hasher, self.clock = CountingHasher(), Clock()
+    def __init__(self, services: Services, *, known_max: int = 10, macs: KeyMacs | None = None) -> None:
+        self.hasher = CountingHasher()
+        self.looked_up = 0
         lend = partial(services.house.database.as_role, services.house.roles.gateway)
+
+        @asynccontextmanager
+        async def lend_for_keys() -> AsyncIterator[Connection]:
+            self.looked_up += 1
+            async with lend() as connection:
+                yield connection
+
         self.authenticator = Authenticator(
-            lend,
+            lend_for_keys,
             ControlPlane(lend),
-            random=_random.randbytes,
+            macs=macs or open_key_macs(services.foundation.keys / KEY_SECRET),
             hasher=self.hasher,
-            monotonic_s=self.clock,
-            cache_max=cache_max,
+            known_max=known_max,
         )
 
     async def __call__(self, secret: str) -> Principal:
@@ -185,6 +190,7 @@ async def test_a_key_stands_for_its_identity_in_its_tenant(acme: Founded, instan
         tenant=acme.tenant,
         log_id=acme.log_id,
         actor=acme.key.actor,
+        issuer=None,
         sub="ada@acme.example",
         roles=("data-eng",),
         source=PrincipalSource.API_KEY,
@@ -193,6 +199,8 @@ async def test_a_key_stands_for_its_identity_in_its_tenant(acme: Founded, instan
     assert principal.payload() == {
         "actor": acme.key.actor,
         "email": None,
+        "issuer": None,
+        "key": acme.key.id,
         "roles": ["data-eng"],
         "source": "api_key",
         "sub": "ada@acme.example",
@@ -210,19 +218,15 @@ async def test_a_wrong_secret_and_an_unknown_prefix_are_told_and_cost_the_same(
         with pytest.raises(UnauthorizedError) as refused:
             await instance(text)
         told.append(str(refused.value))
-        assert len(instance.hasher.checked) == number
+        assert instance.looked_up == number
     assert told[0] == told[1]
-    parameters = {stored.rsplit("$", 2)[0] for stored in (instance.hasher.hash(KEY), instance.hasher.checked[1])}
-    assert len(parameters) == 1
+    assert instance.hasher.checked == []
 
 
-async def test_a_key_is_checked_once_and_then_remembered_for_a_while(acme: Founded, instance: Instance) -> None:
+async def test_a_key_is_looked_up_once_and_then_known(acme: Founded, instance: Instance) -> None:
     first = await instance(acme.key.secret)
-    assert await instance(acme.key.secret) == first
-    assert len(instance.hasher.checked) == 1
-    instance.clock.now_s += CACHE_TTL_S
-    await instance(acme.key.secret)
-    assert len(instance.hasher.checked) == 2
+    assert [await instance(acme.key.secret) for _ in range(5)] == [first] * 5
+    assert (instance.looked_up, instance.hasher.checked) == (1, [])
 
 
 async def test_a_wrong_secret_is_not_remembered(acme: Founded, instance: Instance) -> None:
@@ -231,30 +235,124 @@ async def test_a_wrong_secret_is_not_remembered(acme: Founded, instance: Instanc
     for _ in range(2):
         with pytest.raises(UnauthorizedError):
             await instance(wrong)
-    assert len(instance.hasher.checked) == 3
+    assert instance.looked_up == 3
 
 
-async def test_what_is_remembered_is_bounded(services: Services, acme: Founded) -> None:
-    instance = Instance(services, cache_max=1)
+async def test_what_is_known_is_bounded(services: Services, acme: Founded) -> None:
+    instance = Instance(services, known_max=1)
     second = await services.house.admin.create_key(acme.log_id, OPERATOR, identity="bob", roles=[])
     for secret in (acme.key.secret, second.secret, acme.key.secret):
         await instance(secret)
-    assert len(instance.hasher.checked) == 3
+    assert instance.looked_up == 3
 
 
-async def test_many_first_requests_with_one_key_are_all_answered(acme: Founded, instance: Instance) -> None:
-    principals = await asyncio.gather(*(instance(acme.key.secret) for _ in range(20)))
-    assert len(set(principals)) == 1
-    assert len(instance.hasher.checked) <= authenticator.CHECKS_MAX
+async def test_requests_that_come_during_a_look_up_share_the_next_one(acme: Founded, instance: Instance) -> None:
+    unknown = [mint_key(_random.randbytes).format() for _ in range(50)]
+    results = await asyncio.gather(*map(instance, [*unknown, acme.key.secret]), return_exceptions=True)
+    assert [type(result) for result in results] == [NotInForceError] * 50 + [Principal]
+    assert instance.looked_up <= 2
 
 
-async def test_no_more_requests_wait_to_be_checked_than_may(
+async def test_no_more_requests_wait_for_a_look_up_than_may(
     acme: Founded, instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(authenticator, "WAITING_MAX", 1)
+    monkeypatch.setattr(key_lookups, "WAITING_MAX", 1)
     results = await asyncio.gather(*(instance(acme.key.secret) for _ in range(3)), return_exceptions=True)
     assert [type(result) for result in results] == [Principal, UnavailableError, UnavailableError]
     assert await instance(acme.key.secret) == results[0]
+
+
+# Keys without a keyed hash: issued before there were any, or known under another secret
+
+
+@pytest.fixture
+def old_keys(acme: Founded, database: str) -> None:
+    with psycopg.connect(database) as connection:
+        connection.execute("DELETE FROM gateway.key_macs")
+
+
+@pytest.mark.usefixtures("old_keys")
+async def test_an_old_key_is_checked_slowly_once_by_whichever_process(services: Services, acme: Founded) -> None:
+    first, second = Instance(services), Instance(services)
+    principals = await asyncio.gather(*(first(acme.key.secret) for _ in range(20)))
+    assert len(set(principals)) == 1
+    assert len(first.hasher.checked) == 1
+    assert await second(acme.key.secret) == principals[0]
+    assert second.hasher.checked == []
+
+
+@pytest.mark.usefixtures("old_keys")
+async def test_wrong_secrets_of_an_old_key_are_bounded_and_then_neither_checked_nor_called_unknown(
+    services: Services, acme: Founded, instance: Instance
+) -> None:
+    second = await services.house.admin.create_key(acme.log_id, OPERATOR, identity="bob", roles=[])
+    prefix = parse_key(acme.key.secret).prefix
+    wrong = [ApiKeyText(prefix=prefix, secret=bytes([number] * 32)).format() for number in range(FAILURES_MAX + 3)]
+    told = []
+    for text in wrong:
+        with pytest.raises(GatewayError) as refused:
+            await instance(text)
+        told.append(type(refused.value))
+    assert told == [NotInForceError] * FAILURES_MAX + [UnavailableError] * 3
+    assert len(instance.hasher.checked) == FAILURES_MAX
+    with pytest.raises(UnavailableError):
+        await instance(acme.key.secret)
+    assert (await instance(second.secret)).sub == "bob", "other keys do not wait for that"
+
+
+@pytest.mark.usefixtures("old_keys")
+async def test_a_revoked_old_key_leaves_no_keyed_hash_behind(
+    services: Services, acme: Founded, instance: Instance, database: str
+) -> None:
+    await instance(acme.key.secret)
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT count(*) FROM gateway.key_macs").fetchone() == (1,)
+    await services.house.admin.revoke_key(acme.log_id, OPERATOR, key_id=acme.key.id)
+    with psycopg.connect(database) as connection:
+        assert connection.execute("SELECT count(*) FROM gateway.key_macs").fetchone() == (0,)
+
+
+async def test_another_secret_of_the_installation_costs_one_slow_check_and_locks_nobody_out(
+    services: Services, acme: Founded, instance: Instance
+) -> None:
+    elsewhere = Instance(services, macs=KeyMacs(bytes(32)))
+    for each, checks in ((elsewhere, 1), (instance, 0), (Instance(services, macs=KeyMacs(bytes(32))), 0)):
+        await each(acme.key.secret)
+        assert len(each.hasher.checked) == checks
+
+
+def test_a_keyed_hash_is_of_one_key_under_one_secret() -> None:
+    macs = KeyMacs(bytes(32))
+    assert macs.mac(KEY).hex() == KEY_MAC
+    others = (ApiKeyText(prefix=KEY.prefix, secret=bytes(32)), ApiKeyText(prefix="bbcdefghij27", secret=KEY.secret))
+    assert len({macs.mac(KEY), KeyMacs(bytes([1] * 32)).mac(KEY), *map(macs.mac, others)}) == 4
+    assert macs.secret_id == SECRET_ID
+    with pytest.raises(FormatError):
+        KeyMacs(bytes(31))
+
+
+def test_the_secret_is_made_once_and_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "keys" / "secret"
+    first = open_key_macs(path)
+    assert open_key_macs(path).mac(KEY) == first.mac(KEY)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert first.secret_id in repr(first)
+    path.chmod(0o640)
+    with pytest.raises(KeyDirectoryError, match="chmod 600"):
+        open_key_macs(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"AAAA\n", b"\xff\n", b"!" * 44 + b"\n"])
+def test_a_damaged_secret_is_refused_and_not_repeated(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "secret"
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+    with pytest.raises(KeyDirectoryError, match="restore it from a backup, or remove it") as refused:
+        open_key_macs(path)
+    assert "!!!" not in str(refused.value)
+
+
+# The end of a key
 
 
 async def test_a_revoked_key_is_refused_at_once_by_every_instance(
@@ -264,7 +362,7 @@ async def test_a_revoked_key_is_refused_at_once_by_every_instance(
     principal = await instance(acme.key.secret)
     await elsewhere(acme.key.secret)
     state = await services.house.control.current(acme.log_id)
-    principal.check_in_force(state)
+    principal.check_in_force(state, now=now())
     by = Editor(actor=principal.actor, as_of=state.as_of)
     revoked = await services.house.admin.revoke_key(acme.log_id, by, key_id=acme.key.id)
     assert (revoked.retired, revoked.version) == (True, 2)
@@ -273,7 +371,7 @@ async def test_a_revoked_key_is_refused_at_once_by_every_instance(
             with pytest.raises(NotInForceError):
                 await each(acme.key.secret)
     with pytest.raises(NotInForceError):
-        principal.check_in_force(await services.house.control.current(acme.log_id))
+        principal.check_in_force(await services.house.control.current(acme.log_id), now=now())
     with psycopg.connect(database) as connection:
         assert connection.execute("SELECT count(*) FROM gateway.api_keys").fetchone() == (0,)
 
@@ -290,13 +388,12 @@ async def test_a_key_whose_row_outlived_its_revocation_is_refused(
         await instance(acme.key.secret)
 
 
-async def test_the_key_of_an_erased_identity_is_refused_once_it_is_checked_again(
+async def test_the_key_of_an_erased_identity_is_refused_by_the_next_request(
     acme: Founded, instance: Instance, database: str
 ) -> None:
     await instance(acme.key.secret)
     with psycopg.connect(database) as connection:
         connection.execute("DELETE FROM ledger.subjects WHERE actor = %s", (acme.key.actor,))
-    instance.clock.now_s += CACHE_TTL_S
     with pytest.raises(NotInForceError):
         await instance(acme.key.secret)
 
@@ -309,7 +406,7 @@ async def test_a_key_is_of_one_tenant_alone(
     assert ours.sub == theirs.sub
     assert ours.actor != theirs.actor  # the same person is another pseudonym in another tenant
     with pytest.raises(UnauthorizedError):
-        theirs.check_in_force(await services.house.control.current(acme.log_id))
+        theirs.check_in_force(await services.house.control.current(acme.log_id), now=now())
     crossed = ApiKeyText(prefix=parse_key(acme.key.secret).prefix, secret=parse_key(other.key.secret).secret)
     with pytest.raises(UnauthorizedError):
         await instance(crossed.format())
@@ -332,7 +429,8 @@ async def test_a_prefix_is_of_one_tenant_alone(services: Services, acme: Founded
 async def test_an_identity_has_one_actor_whoever_mints_it_first(services: Services, acme: Founded) -> None:
     async def mint(identity: str) -> str:
         async with services.house.database.as_role(services.house.roles.appender) as connection:
-            return await actor_of(connection, acme.log_id, identity, random=_random.randbytes)
+            found = await actor_for(connection, acme.log_id, identity, issuer=None, random=_random.randbytes)
+            return found.actor
 
     actors = await asyncio.gather(*(mint("bob@acme.example") for _ in range(5)))
     assert len(set(actors)) == 1
@@ -377,6 +475,14 @@ async def test_the_rows_of_keys_are_a_function_of_the_log_but_for_their_hashes(
         ("projector", "SELECT key_id FROM gateway.api_keys"),
         ("tenant", "SELECT key_id FROM gateway.api_keys"),
         ("gateway", "DELETE FROM gateway.api_keys"),
+        ("gateway", "UPDATE gateway.api_keys SET hash = ''"),
+        ("gateway", "UPDATE gateway.key_macs SET mac = ''"),
+        ("gateway", "DELETE FROM gateway.key_macs"),
+        ("appender", "SELECT mac FROM gateway.key_macs"),
+        ("auditor", "SELECT mac FROM gateway.key_macs"),
+        ("tenant", "SELECT mac FROM gateway.key_macs"),
+        ("gateway", "SELECT ledger.actors_beside(1, 'a')"),
+        ("tenant", "SELECT ledger.actors_beside(1, 'a')"),
         ("gateway", "INSERT INTO ledger.subjects VALUES (1, 'a', 'b')"),
     ],
 )
@@ -397,6 +503,6 @@ async def test_credentials_cannot_be_checked_while_the_database_cannot_be_reache
         async with await AsyncConnection.connect("host=127.0.0.1 port=1 connect_timeout=2") as connection:
             yield connection
 
-    unreachable = Authenticator(lend, ControlPlane(lend), random=_random.randbytes, hasher=CountingHasher())
+    unreachable = Authenticator(lend, ControlPlane(lend), macs=KeyMacs(bytes(32)), hasher=CountingHasher())
     with pytest.raises(UnavailableError):
         await unreachable.authenticate(f"Bearer {KEY_TEXT}")

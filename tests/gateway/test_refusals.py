@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from gateway.identifiers import Target
+from gateway.identity import Principal, PrincipalSource
 from gateway.refusals import INTERVAL, RECORDED_MAX, REMEMBERED_MAX, Refusals
 from ledger.errors import LogUnavailableError
 from ledger.events import Reason
@@ -18,6 +20,19 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SYSTEM, ACME = 1, 2
 ADA, EVE = "a" * 32, "e" * 32
 REASON = Reason(id="frozen", version=3)
+
+
+def caller(actor: str, key_id: str = "key-1") -> Principal:
+    return Principal(
+        tenant=UUID(int=1),
+        log_id=ACME,
+        actor=actor,
+        issuer=None,
+        sub="somebody@acme.example",
+        roles=(),
+        source=PrincipalSource.API_KEY,
+        key_id=key_id,
+    )
 
 
 def table(name: str) -> Target:
@@ -39,8 +54,10 @@ class World:
         (event,) = group.then
         self.recorded.append((log_id, json.loads(event.event)))
 
-    async def refuse(self, name: str, *, actor: str = ADA, operation: str = "table.load") -> None:
-        await self.refusals.not_permitted(ACME, actor, operation, table(name), REASON)
+    async def refuse(
+        self, name: str, *, actor: str = ADA, operation: str = "table.load", key_id: str = "key-1"
+    ) -> None:
+        await self.refusals.not_permitted(caller(actor, key_id), operation, table(name), REASON)
 
     def counted(self) -> int:
         return sum(event["data"]["count"] for _, event in self.recorded)
@@ -54,14 +71,29 @@ def world() -> World:
 async def test_a_refusal_says_who_was_refused_what_and_why(world: World) -> None:
     await world.refuse("orders")
     ((log_id, event),) = world.recorded
-    assert log_id == ACME
+    assert (log_id, event["version"]) == (ACME, 2)
     assert (event["type"], event["actor"], event["key"]) == ("access.refused", ADA, "table:lake/sales/orders")
     assert event["data"] == {
         "count": 1,
         "identifier": {"alias": "lake", "name": "orders", "namespace": ["sales"]},
+        "key": "key-1",
         "operation": "table.load",
         "reason": {"id": "frozen", "version": 3},
     }
+
+
+async def test_a_refusal_says_with_which_key_it_came(world: World) -> None:
+    for key_id in ("key-1", "key-2", "key-1"):
+        await world.refuse("orders", key_id=key_id)
+    assert [event["data"]["key"] for _, event in world.recorded] == ["key-1", "key-2"]
+
+
+async def test_many_keys_of_one_caller_do_not_fill_the_log(world: World) -> None:
+    for number in range(RECORDED_MAX + 50):
+        await world.refuse("orders", key_id=f"key-{number}")
+    assert len(world.recorded) == RECORDED_MAX + 1
+    _, together = world.recorded[-1]
+    assert (together["version"], together["data"]["identifier"]) == (1, None)
 
 
 async def test_strangers_are_the_system_logs(world: World) -> None:
@@ -127,7 +159,7 @@ async def test_what_is_forgotten_was_counted(world: World) -> None:
 async def test_memory_is_bounded_whoever_is_refused(world: World) -> None:
     for number in range(REMEMBERED_MAX + 100):
         actor = f"{number:032x}"
-        await world.refusals.not_permitted(ACME, actor, "policy.configure", None, None)
+        await world.refusals.not_permitted(caller(actor), "policy.configure", None, None)
     assert len(world.refusals._counts) == len(world.refusals._callers) == REMEMBERED_MAX
 
 
@@ -136,7 +168,7 @@ async def test_what_is_about_nothing_in_particular_is_recorded_once_a_minute_too
         await world.refuse(f"t{number}")
     before = len(world.recorded)
     for _ in range(10):
-        await world.refusals.not_permitted(ACME, ADA, "policy.configure", None, None)
+        await world.refusals.not_permitted(caller(ADA), "policy.configure", None, None)
     assert len(world.recorded) == before + 1
 
 

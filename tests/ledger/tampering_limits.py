@@ -19,7 +19,7 @@ NOT_COVERED: Final[dict[tuple[str, str], str]] = {
     ): "of a sealed part, a false one hides the part as if its key were destroyed, and the report counts "
     "it among those whose keys are not here. Whoever may change it could as well have deleted the part",
     **dict.fromkeys(
-        (("subjects", "log_id"), ("subjects", "actor"), ("subjects", "identity")),
+        (("subjects", name) for name in ("log_id", "actor", "identity", "issuer")),
         "who an actor is: personal, deleted when the person is erased, and so in no entry that could vouch for it",
     ),
     **dict.fromkeys(

@@ -63,14 +63,14 @@ CASES: list[tuple[Wanted, Matches]] = [
     (Wanted(type="commit.*"), lambda e: e.type.startswith("commit.")),
     (Wanted(key="table:sales/orders3"), lambda e: e.key == "table:sales/orders3"),
     (Wanted(key="table:sales/orders1*"), lambda e: e.key.startswith("table:sales/orders1")),
-    (Wanted(actor="system"), lambda e: e.actor == "system"),
-    (Wanted(actor="syste"), lambda _: False),
+    (Wanted(actors=("system",)), lambda e: e.actor == "system"),
+    (Wanted(actors=("syste",)), lambda _: False),
     (Wanted(type="commit.%"), lambda _: False),
     (Wanted(after=LATER), lambda e: e.recorded_at >= LATER),
     (Wanted(before=LATER), lambda e: e.recorded_at < LATER),
     (Wanted(after=LATER, before=LATER), lambda _: False),
     (
-        Wanted(type="policy.*", actor="system", after=LATER),
+        Wanted(type="policy.*", actors=("system",), after=LATER),
         lambda e: e.type.startswith("policy.") and e.actor == "system" and e.recorded_at >= LATER,
     ),
 ]

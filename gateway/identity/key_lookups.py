@@ -1,0 +1,79 @@
+"""
+Finds the rows of API keys that this process does not know yet: many at a time, over one connection.
+
+Whoever sends keys that nobody has makes the gateway look for them. However many do so at once, that takes one of its
+connections: requests that come while a look-up is under way are gathered, and the next one asks for all of them. So a
+new key waits for one look-up before its own, and those of keys that are known find the other connections free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gateway.database import outage_as_unavailable
+from gateway.errors import UnavailableError
+from gateway.identity.key_rows import KeyRow, find_keys
+from ledger.log_store import Lend
+
+PREFIXES_MAX: Final = 256
+"""Prefixes that one statement asks for."""
+WAITING_MAX: Final = 4_096
+"""Requests that may wait for a look-up; more are told to come back."""
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """Prefixes that are looked up together; `rows` ends with what was found."""
+
+    rows: asyncio.Task[Mapping[str, KeyRow]] | None = None
+    prefixes: set[str] = field(default_factory=set)
+
+
+class KeyLookups:
+    """Looks up rows by prefix. One per process, owned by the event loop; `lend` lends connections of its role."""
+
+    def __init__(self, lend: Lend, *, secret_id: str) -> None:
+        self._lend = lend
+        self._secret_id = secret_id
+        self._gathering: _Batch | None = None
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def find(self, prefix: str) -> KeyRow | None:
+        """
+        Return the row of the key with that prefix, read after this call; None if there is none.
+
+        Raises:
+            UnavailableError: if the database cannot be reached, or too many wait.
+        """
+        if self._waiting >= WAITING_MAX:
+            raise UnavailableError("too many credentials wait to be looked up: try again")
+        batch = self._gathering
+        if batch is None or len(batch.prefixes) >= PREFIXES_MAX:
+            batch = self._gathering = _Batch()
+            batch.rows = asyncio.create_task(self._look_up(batch), name="look-up of API keys")
+            batch.rows.add_done_callback(_seen)
+        batch.prefixes.add(prefix)
+        assert batch.rows is not None  # noqa: S101  (for the type checker: it was made above)
+        self._waiting += 1
+        try:
+            return (await asyncio.shield(batch.rows)).get(prefix)  # others wait for it, too
+        finally:
+            self._waiting -= 1
+
+    async def _look_up(self, batch: _Batch) -> Mapping[str, KeyRow]:
+        async with self._turn:
+            if self._gathering is batch:
+                self._gathering = None
+            with outage_as_unavailable("the database cannot be reached: credentials cannot be checked"):
+                async with self._lend() as connection:
+                    return await find_keys(connection, batch.prefixes, secret_id=self._secret_id)
+
+
+def _seen(task: asyncio.Task[Mapping[str, KeyRow]]) -> None:
+    """Take note of how a look-up ended, for when everybody who waited for it has gone."""
+    if not task.cancelled():
+        task.exception()
