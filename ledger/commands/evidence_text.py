@@ -102,10 +102,12 @@ def _actor(proven: ProvenEntry) -> str:
     if principal is None:
         return actor if actor == "system" else f"{actor} (who that is, is not disclosed)"
     try:
-        named = json.loads(principal.payload)["sub"]
-    except (ValueError, LookupError, TypeError, RecursionError):
+        members = json.loads(principal.payload)
+        named = f"{members['sub']}, actor {actor}"
+        key = members.get("key")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return actor
-    return f"{named}, actor {actor}"
+    return named if key is None else f"{named}, API key {key}"
 
 
 def _shown(part: Part) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -12,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from gateway.cli import gateway_apps, mark_place
+from gateway.cli import gateway_apps, mark_place, parse_end
 from gateway.desk import Desk
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
 from gateway.policy.engine import PolicyNotCompiledError
@@ -24,6 +25,8 @@ from lakeproof.services import open_services
 from lakeproof.settings import load_settings
 from projections.errors import SecretMissingError
 from projections.lake.secrets import SECRET_SIZE_BYTES_MAX, SecretDirectory
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 Command = Callable[..., Result]
 
@@ -218,6 +221,43 @@ def test_a_key_is_created_listed_without_its_secret_and_revoked(command: Command
     assert created["id"] not in command("keys", "list", "--tenant", "acme").stdout
     again = command("keys", "revoke", "--tenant", "acme", created["id"])
     assert isinstance(again.exception, ConflictError)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("90d", NOON + timedelta(days=90)),
+        ("12h", NOON + timedelta(hours=12)),
+        ("2027-01-31T13:00:00+01:00", datetime(2027, 1, 31, 12, tzinfo=UTC)),
+        ("2027-01-31t12:00:00z", datetime(2027, 1, 31, 12, tzinfo=UTC)),
+    ],
+)
+def test_the_end_of_a_key_is_an_age_or_a_time(text: str, found: datetime) -> None:
+    assert parse_end(text, now=NOON) == found
+
+
+@pytest.mark.parametrize("text", ["", "90", "d", "-1d", "1.5d", "90 d", "123456d", "2027-01-31", "tomorrow"])
+def test_what_is_neither_an_age_nor_a_time_is_refused(text: str) -> None:
+    with pytest.raises(BadRequestError, match="expires_at: expected a time"):
+        parse_end(text, now=NOON)
+
+
+def test_a_key_is_created_with_its_end_and_listed_with_it(command: Command, acme: dict[str, object]) -> None:
+    arguments = ("--tenant", "acme", "--identity", "bob@acme.example")
+    created = json.loads(command("keys", "create", *arguments, "--expires", "90d", "--json").stdout)
+    rows = {row["id"]: row for row in listed(command("keys", "list", "--tenant", "acme", "--json"))}
+    assert rows[created["id"]]["expires_at"] == created["expires_at"]
+    assert (rows[created["id"]]["expired"], rows[created["id"]]["issuer"]) == (False, None)
+    assert [row["expires_at"] for row in rows.values() if row["id"] != created["id"]] == [None]
+    told = command("keys", "create", *arguments, "--expires", "1h").stdout
+    assert "\nIt ends at 2" in told
+
+
+@pytest.mark.parametrize("end", ["0d", "99999d", "1999-01-01T00:00:00Z"])
+def test_an_end_that_cannot_be_one_is_refused_by_its_field(command: Command, acme: dict[str, object], end: str) -> None:
+    refused = command("keys", "create", "--tenant", "acme", "--identity", "bob", "--expires", end)
+    assert isinstance(refused.exception, BadRequestError)
+    assert refused.exception.field == "expires_at"
 
 
 def test_a_role_that_cannot_be_one_is_refused_by_its_field(command: Command, acme: dict[str, object]) -> None:

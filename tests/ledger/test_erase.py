@@ -68,6 +68,30 @@ async def test_the_log_says_that_and_why_and_nothing_about_whom(site: Site) -> N
     assert b"acme" not in entry
 
 
+async def test_a_person_is_erased_under_all_their_actors_and_nobody_else(site: Site) -> None:
+    issued = "1d" * 16
+    row = "INSERT INTO ledger.subjects (log_id, actor, identity, issuer) VALUES (%s, %s, 'ada@acme.example', %s)"
+    await site.owner.execute(row, (site.log.log_id, issued, EVE))
+    for subject in (ADA, EVE, issued):
+        await site.tell(about(subject, WORDS))
+    erased = await site.eraser.erase_person(site.log, ADA, ASKED)
+    assert [(done.index, done.parts) for done in erased] == [(3, 2), (4, 2)]
+    assert await site.payloads() == {(1, name): data for name, data in WORDS.items()}
+    assert await site.count("ledger.subjects", "identity = 'ada@acme.example'") == 0
+    assert await site.count("ledger.subjects", f"actor = '{EVE}'") == 1
+    assert site.keys.destroyed() == {ADA, issued}
+    assert [done.repeated for done in await site.eraser.erase_person(site.log, ADA, ASKED)] == [True]
+
+
+async def test_an_erasure_that_stopped_before_the_named_actor_reaches_the_others_again(site: Site) -> None:
+    issued = "1d" * 16
+    row = "INSERT INTO ledger.subjects (log_id, actor, identity, issuer) VALUES (%s, %s, 'ada@acme.example', %s)"
+    await site.owner.execute(row, (site.log.log_id, issued, EVE))
+    await site.eraser.erase_subject(site.log, issued, ASKED)
+    assert [done.repeated for done in await site.eraser.erase_person(site.log, ADA, ASKED)] == [False]
+    assert site.keys.destroyed() == {ADA, issued}
+
+
 async def test_erasing_twice_appends_once_and_a_stranger_is_not_erased(site: Site) -> None:
     await site.tell(about(ADA, WORDS))
     first = await site.eraser.erase_subject(site.log, ADA, ASKED)

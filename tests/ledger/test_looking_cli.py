@@ -63,6 +63,25 @@ def test_an_actor_may_be_called_by_name(rooms: Rooms, rows: list[Row]) -> None:
     assert done.stderr.startswith("lakeproof: actor 'nobody@example.org': expected 32 hex digits")
 
 
+def test_a_name_means_all_actors_of_that_identity(rooms: Rooms, rows: list[Row], database: str) -> None:
+    actors = {json.loads(row.entry)["event"]["actor"] for row in rows} - {"system"}
+    own = json.loads(rows[1].entry)["event"]["actor"]
+    for number, actor in enumerate(sorted(actors - {own})):
+        change(
+            database,
+            "INSERT INTO ledger.subjects (log_id, actor, identity, issuer) "
+            "SELECT log_id, %s, identity, %s FROM ledger.subjects WHERE actor = %s",
+            actor,
+            f"{number:032x}",
+            own,
+        )
+    assert len(actors) > 1
+    by_name = rooms.run("tail", NAME, "--actor", "ann@example.org", "-n", SIZE, "--json").stdout
+    assert by_name.encode().splitlines() == [
+        row.entry for row in rows if json.loads(row.entry)["event"]["actor"] in actors
+    ]
+
+
 def test_tail_writes_the_entries_as_they_are_stored(rooms: Rooms, rows: list[Row]) -> None:
     done = rooms.run("tail", NAME, "--json", "-n", SIZE)
     assert done.stdout.encode() == b"".join(row.entry + b"\n" for row in rows)

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ledger.events import (
     AccessRefused,
+    CallerRefused,
     Decided,
     DetectionKind,
     LineageCycleFound,
@@ -105,8 +106,9 @@ async def test_the_metrics_of_all_tenants_are_scraped_and_parse(world: World, ne
         story.decided(decision=Decided.REJECTED, reason=Reason(id='say "no"\\\n', version=1))
         story.settled(story.decided(), outcome=Settled.UNKNOWN)
         story.decided()
-        refused = AccessRefused(operation="table.load", identifier=None, reason=None, count=5)
-        story.add(story.event(refused, key="table:lake/sales/orders"))
+        refused = AccessRefused(operation="table.load", identifier=None, reason=None, count=2)
+        caller = CallerRefused(operation="table.load", identifier=None, reason=None, count=3, key="key-1")
+        story.add(*(story.event(event, key="table:lake/sales/orders") for event in (refused, caller)))
         log = await world.new_log()
         await world.project(log, story, batch_max=2)
         assert log.tenant is not None

@@ -19,6 +19,7 @@ from ledger.events import (
     Decided,
     DetectionKind,
     KeyCreated,
+    KeyIssued,
     KeyRevoked,
     Reason,
     Settled,
@@ -173,6 +174,17 @@ def test_catalogs_and_keys_are_drawn_with_who_made_them(story: Story) -> None:
     }
     assert changes.vertices[Vertex(VertexLabel.API_KEY, "api_key:k1")]["to_index"] == 3
     assert changes.vertices[Vertex(VertexLabel.CATALOG, "catalog:lake")]["to_index"] == 2
+
+
+def test_a_key_that_ends_is_drawn_with_its_end_and_its_issuer(story: Story) -> None:
+    bob = "b" * 32
+    end = "2027-01-31T12:00:00.000000Z"
+    key = KeyIssued(id="k1", version=1, prefix="lp_abc", actor=bob, roles=(), expires_at=end, issuer=ADA)
+    story.add(story.event(key, key="key:k1"))
+    changes = changes_of(story.entries())
+    assert (f"person:{bob}", "HOLDS", "api_key:k1") in drawn(changes)
+    drawn_key = changes.vertices[Vertex(VertexLabel.API_KEY, "api_key:k1")]
+    assert (drawn_key["expires_at"], drawn_key["issuer"]) == (end, ADA)
 
 
 @pytest.mark.parametrize(
