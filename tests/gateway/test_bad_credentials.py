@@ -12,7 +12,7 @@ from gateway.errors import UnavailableError
 from gateway.identity import refusal_pace
 from gateway.identity.api_keys import ApiKeyText, KeyHasher, mint_key, parse_key
 from gateway.identity.principal import NotInForceError
-from gateway.identity.refusal_pace import BURST, DELAY_MAX_S, PER_S, RefusalPace
+from gateway.identity.refusal_pace import BURST, DELAY_MAX_S, HELD_MAX, PER_S, RefusalPace
 from gateway.identity.slow_checks import FAILURES_MAX, INTERVAL_S, WAITING_MAX, SlowChecks
 from tests.gateway.sales import NAMESPACES, error_of
 from tests.gateway.story import tell
@@ -141,7 +141,7 @@ def slow_hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no refusal wait for its turn: the pace has tests of its own."""
-    monkeypatch.setattr(refusal_pace, "DELAY_MAX_S", 0.0)
+    monkeypatch.setattr(refusal_pace, "HELD_MAX", 0)
 
 
 @pytest.mark.parametrize("make", BAD.values(), ids=BAD.keys())
@@ -215,7 +215,7 @@ class Ticking:
 
 @pytest.fixture
 def ticking(monkeypatch: pytest.MonkeyPatch) -> Ticking:
-    monkeypatch.setattr(refusal_pace, "DELAY_MAX_S", DELAY_MAX_S)
+    monkeypatch.setattr(refusal_pace, "HELD_MAX", HELD_MAX)
     return Ticking()
 
 
@@ -230,18 +230,38 @@ async def test_few_refusals_are_told_at_once(ticking: Ticking) -> None:
 
 
 async def test_many_refusals_wait_each_longer_than_the_one_before_but_not_for_ever(ticking: Ticking) -> None:
-    pace = RefusalPace(monotonic_s=ticking, sleep=ticking.sleep)
-    for _ in range(BURST + 1_000):
+    random = Random(1)  # noqa: S311  (repeatable)
+    pace = RefusalPace(monotonic_s=ticking, sleep=ticking.sleep, fraction=random.random)
+    in_turn = int(DELAY_MAX_S * PER_S)
+    for _ in range(BURST + in_turn + 1_000):
         await pace.wait()
-    assert len(ticking.slept) == 1_000
-    assert ticking.slept == sorted(ticking.slept)
-    assert ticking.slept[0] == pytest.approx(1 / PER_S)
-    assert ticking.slept[-1] == pytest.approx(DELAY_MAX_S)
+    assert ticking.slept[:in_turn] == pytest.approx([(number + 1) / PER_S for number in range(in_turn)])
+    spread = ticking.slept[in_turn:]
+    assert len(spread) == 1_000
+    assert DELAY_MAX_S / 2 <= min(spread) < 0.6 * DELAY_MAX_S
+    assert 0.9 * DELAY_MAX_S < max(spread) <= DELAY_MAX_S
     ticking.now_s += DELAY_MAX_S + BURST / PER_S
     ticking.slept.clear()
     for _ in range(BURST):
         await pace.wait()
     assert ticking.slept == [], "the flood is over, and so is the wait"
+
+
+async def test_no_more_answers_are_held_back_than_may(ticking: Ticking) -> None:
+    released = asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        await released.wait()
+
+    pace = RefusalPace(monotonic_s=ticking, sleep=sleep)
+    refusals = [asyncio.create_task(pace.wait()) for _ in range(BURST + HELD_MAX + 100)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert sum(each.done() for each in refusals) == BURST + 100
+    released.set()
+    await asyncio.gather(*refusals)
+    again = asyncio.create_task(pace.wait())
+    await again
 
 
 # Keys that have only a slow hash yet
