@@ -134,6 +134,17 @@ def round_trips(found: Found) -> Iterator[str]:
     yield f"{len(found['alarms'])} alarms."
 
 
+def key_flood(found: Found) -> Iterator[str]:
+    quiet, attacked, first = found["quiet"], found["attacked"], found["first_request_of_a_key_attacked"]
+    refused = sum(count for side in (attacked, first) for status, count in side["answers"].items() if status != "200")
+    yield f"{found['connections']} connections present wrong API keys to a real `lakeproof up`, each as soon as it was"
+    yield f"refused. Requests with a valid key: p50 {attacked['p50_ms']} ms, p99 {attacked['p99_ms']} ms; in quiet p50"
+    yield f"{quiet['p50_ms']} ms, p99 {quiet['p99_ms']} ms ({found['ratio_p50']} and {found['ratio_p99']} times). The"
+    yield f"first request with a key that the process has not seen: p50 {first['p50_ms']} ms. {refused} of"
+    yield f"{attacked['requests'] + first['requests']:,} valid requests were refused, and all of"
+    yield f"{found['wrong_keys']['401']:,} wrong keys."
+
+
 def erasure(found: Found) -> Iterator[str]:
     yield f"{found['erased']:,} of {found['parts']:,} payload parts erased in {found['elapsed_s']} s."
 
@@ -153,6 +164,7 @@ SECTIONS: Final[tuple[tuple[str, Callable[[Found], Iterator[str]]], ...]] = (
     ("Fuzzing", fuzz),
     ("No false alarm", round_trips),
     ("Erasure", erasure),
+    ("A flood of wrong keys", key_flood),
 )
 
 

@@ -228,7 +228,7 @@ async def _edit(request: Request, kind: str, thing: str, act: Callable[[Admin, P
     for _ in range(STALE_MAX):
         as_of = await _permit(house, caller, request, kind=kind, thing=thing, verb="configure")
         try:
-            return await act(house.admin, caller, Editor(actor=caller.actor, as_of=as_of))
+            return await act(house.admin, caller, Editor(actor=caller.actor, as_of=as_of, principal=caller.payload()))
         except StaleEditError:
             continue
     raise UnavailableError("access rules changed too often meanwhile; nothing was changed")

@@ -17,6 +17,7 @@ from uuid import UUID
 
 import orjson
 
+from gateway.admin.edits import PRINCIPAL
 from gateway.identity.api_keys import KeyHasher, mint_key
 from gateway.identity.key_rows import revoke_guard
 from gateway.mutations import Operation
@@ -24,13 +25,14 @@ from gateway.open_decisions import FORWARD, close_guard, doubt_guard
 from ledger import canonical
 from ledger.entry import Entry
 from ledger.errors import FormatError
+from ledger.event import is_control
 from ledger.events import (
     CommitDecided,
     CommitSettled,
     Decided,
     EventData,
     KeyCreated,
-    KeyIssued,
+    KeyCreatedV1,
     KeyRevoked,
     LineageReceived,
     Settled,
@@ -82,7 +84,7 @@ def gateway_guards(random: Callable[[int], bytes]) -> Callable[[Sequence[Told]],
                         yield (doubt_guard if unknown else close_guard)(UUID(settled.decision), entry.key)
                     elif settled.outcome is Settled.ACCEPTED:
                         yield _changed(*decisions[entry.key], settled)
-                case KeyCreated.TYPE:
+                case KeyCreatedV1.TYPE:
                     key = _created_key(entry)
                     named = {"key_id": key.id, "prefix": key.prefix, "hash": lost, "actor": key.actor}
                     yield GuardCall("key.create", named)
@@ -96,13 +98,15 @@ def subject_of(entry: Entry, part: str) -> str | None:
     """
     Return the actor whom a payload part is about, as the gateway has said when it appended it; None if nobody.
     """
-    return entry.actor if entry.type in {CommitDecided.TYPE, LineageReceived.TYPE} and part != FORWARD else None
+    if entry.type in {CommitDecided.TYPE, LineageReceived.TYPE}:
+        return None if part == FORWARD else entry.actor
+    return entry.actor if is_control(entry.type) and part == PRINCIPAL else None
 
 
-def _created_key(entry: Entry) -> KeyCreated | KeyIssued:
-    if entry.version == KeyIssued.VERSION:
-        return from_data(KeyIssued, entry.data)
-    return from_data(KeyCreated, entry.data)
+def _created_key(entry: Entry) -> KeyCreatedV1 | KeyCreated:
+    if entry.version == KeyCreated.VERSION:
+        return from_data(KeyCreated, entry.data)
+    return from_data(KeyCreatedV1, entry.data)
 
 
 def _opened(told: Told, decided: CommitDecided) -> GuardCall:

@@ -28,7 +28,7 @@ from ledger.events import (
     CatalogRetired,
     Effect,
     KeyCreated,
-    KeyIssued,
+    KeyCreatedV1,
     KeyRevoked,
     PolicyChanged,
     PolicyCreated,
@@ -37,7 +37,7 @@ from ledger.events import (
 )
 from ledger.keys import format_key
 
-Created: TypeAlias = PolicyCreated | AccessRuleCreated | CatalogCreated | KeyCreated | KeyIssued | TenantCreated
+Created: TypeAlias = PolicyCreated | AccessRuleCreated | CatalogCreated | KeyCreatedV1 | KeyCreated | TenantCreated
 Retired: TypeAlias = PolicyRetired | AccessRuleRetired | CatalogRetired | KeyRevoked
 ControlEvent: TypeAlias = Created | PolicyChanged | Retired
 
@@ -190,8 +190,8 @@ CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     AccessRuleRetired,
     CatalogCreated,
     CatalogRetired,
+    KeyCreatedV1,
     KeyCreated,
-    KeyIssued,
     KeyRevoked,
     TenantCreated,
 )
@@ -205,7 +205,7 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
         FormatError: if the event does not follow: guards let no such event into the log, so that is corruption.
     """
     match event:
-        case PolicyCreated() | AccessRuleCreated() | CatalogCreated() | KeyCreated() | KeyIssued() | TenantCreated():
+        case PolicyCreated() | AccessRuleCreated() | CatalogCreated() | KeyCreatedV1() | KeyCreated() | TenantCreated():
             if aggregate is not None or event.version != 1:
                 raise _out_of_order(event, aggregate)
             return _create(event)
@@ -263,9 +263,9 @@ def _create(event: Created) -> Aggregate:
             return AccessRule(id=id_, version=1, effect=effect, expression=expression)
         case CatalogCreated(id=id_, kind=kind, options=options):
             return Catalog(id=id_, version=1, kind=kind, options=options)
-        case KeyCreated(id=id_, prefix=prefix, actor=actor, roles=roles):
+        case KeyCreatedV1(id=id_, prefix=prefix, actor=actor, roles=roles):
             return ApiKey(id=id_, version=1, prefix=prefix, actor=actor, roles=roles)
-        case KeyIssued(id=id_, prefix=prefix, actor=actor, roles=roles, issuer=issuer):
+        case KeyCreated(id=id_, prefix=prefix, actor=actor, roles=roles, issuer=issuer):
             end = None if event.expires_at is None else canonical.parse_time(event.expires_at)
             return ApiKey(id=id_, version=1, prefix=prefix, actor=actor, roles=roles, expires_at=end, issuer=issuer)
         case TenantCreated(id=id_, name=name):

@@ -61,7 +61,7 @@ class Admin:
         macs: KeyMacs,
         hasher: KeyHasher | None = None,
     ) -> None:
-        self._edits = Edits(store, clock=clock)
+        self._edits = Edits(store, clock=clock, random=random)
         self._clock = clock
         self._keys = KeyIssue(lend_appender, random=random, hasher=hasher or KeyHasher(), macs=macs)
         self._control = control

@@ -8,7 +8,7 @@ gateway's answers here, and only here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,9 +18,11 @@ from uuid import UUID
 from gateway.admin.aggregates import A, ControlEvent, Created, aggregate_key, evolve, expect, project
 from gateway.control import ControlUnknownError
 from gateway.errors import CommitStateUnknownError, ConflictError, NotFoundError, UnavailableError
+from ledger import canonical
+from ledger.canonical import Json
 from ledger.changes import Change, key_of
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.event import SYSTEM_ACTOR
+from ledger.event import SYSTEM_ACTOR, Part
 from ledger.guards import GuardCall
 from ledger.log_store import LogStore
 from ledger.recorder import (
@@ -34,6 +36,8 @@ from ledger.recorder import (
 EDITS_MAX: Final = 4
 """Edits that run at once: each holds a worker thread while the log answers."""
 EXISTS: Final = "AlreadyExistsException"
+PRINCIPAL: Final = "principal"
+"""The part of an edit's record that says who made it."""
 CHANGED: Final = "ConcurrentChangeException"
 NOT_FOUND: Final = "NotFoundException"
 
@@ -42,10 +46,16 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Editor:
-    """Who edits (32 hex digits or "system"), and the control index by which that was permitted (None: by nobody)."""
+    """
+    Who edits (32 hex digits or "system"), and the control index by which that was permitted (None: by nobody).
+
+    `principal` is what the record keeps of the caller as an erasable part, the key he came with among it; None of the
+    operator.
+    """
 
     actor: str
     as_of: int | None
+    principal: Mapping[str, Json] | None = None
 
 
 OPERATOR: Final = Editor(actor=SYSTEM_ACTOR, as_of=None)
@@ -59,9 +69,10 @@ class StaleEditError(UnavailableError):
 class Edits:
     """Saves edits of all tenants' logs, a few at a time."""
 
-    def __init__(self, store: LogStore, *, clock: Callable[[], datetime]) -> None:
+    def __init__(self, store: LogStore, *, clock: Callable[[], datetime], random: Callable[[int], bytes]) -> None:
         self._store = store
         self._clock = clock
+        self._random = random
         self._turns = asyncio.Semaphore(EDITS_MAX)
 
     async def create(
@@ -122,7 +133,11 @@ class Edits:
         return await self._in_thread(save)
 
     def _change(self, by: Editor, event: ControlEvent) -> Change:
-        return Change(event=event, actor=by.actor, occurred_at=self._clock())
+        parts: tuple[Part, ...] = ()
+        if by.principal is not None:
+            payload = canonical.encode(by.principal)
+            parts = (Part(name=PRINCIPAL, payload=payload, salt=self._random(32), subject=by.actor),)
+        return Change(event=event, actor=by.actor, occurred_at=self._clock(), parts=parts)
 
     async def _in_thread(self, work: Callable[[], R]) -> R:
         async with self._turns:

@@ -16,7 +16,7 @@ from gateway.identity.api_keys import KeyHasher, mint_key
 from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import actor_for, create_guard, mac_guard
 from ledger.event import SYSTEM_ACTOR
-from ledger.events import KeyIssued
+from ledger.events import KeyCreated
 from ledger.guards import GuardCall
 from ledger.log_store import Lend
 
@@ -38,7 +38,7 @@ class Issue:
     """A key that comes into force with the group that appends `event` under `guards`."""
 
     key: IssuedKey
-    event: KeyIssued
+    event: KeyCreated
     guards: tuple[GuardCall, ...]
 
 
@@ -69,7 +69,7 @@ class KeyIssue:
         stored_hash = await asyncio.to_thread(self._hasher.hash, key)
         return Issue(
             key=IssuedKey(id=key_id, actor=actor.actor, expires_at=expires_at, secret=key.format()),
-            event=KeyIssued(
+            event=KeyCreated(
                 id=key_id,
                 version=1,
                 prefix=key.prefix,

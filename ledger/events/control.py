@@ -105,8 +105,8 @@ class CatalogRetired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyCreated:
-    """An API key: `id` and `prefix` only, the argon2id hash lives in the guarded row."""
+class KeyCreatedV1:
+    """An API key as it was recorded before keys could end; else as `KeyCreated`."""
 
     TYPE: ClassVar[str] = "key.created"
     VERSION: ClassVar[int] = 1
@@ -119,9 +119,9 @@ class KeyCreated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyIssued:
+class KeyCreated:
     """
-    An API key as `KeyCreated` has it, and until when it is in force, and who issued the keys of its actor.
+    An API key: `id` and `prefix` only, the argon2id hash lives in the guarded row.
 
     `expires_at` is a canonical time, null for a key without an end. `issuer` is the actor who issues keys to this
     identity, so that `actor` is of that pair alone; null if `actor` is the identity's own.

@@ -29,7 +29,7 @@ from ledger.events import (
     CommitSettled,
     DetectionFound,
     KeyCreated,
-    KeyIssued,
+    KeyCreatedV1,
     KeyRevoked,
     LineageReceived,
     PayloadErased,
@@ -118,9 +118,9 @@ def _control(changes: Changes, entry: Entry, event: object | None) -> None:
             changes.edge(things.person(changes, entry.actor), EdgeLabel.AUTHORED, vertex)
         case CatalogRetired() as catalog:
             changes.vertex(VertexLabel.CATALOG, catalog.id, **_until(entry))
-        case KeyCreated() as key:
+        case KeyCreatedV1() as key:
             _key_created(changes, entry, key)
-        case KeyIssued() as key:
+        case KeyCreated() as key:
             _key_created(changes, entry, key, expires_at=key.expires_at, issuer=key.issuer)
         case KeyRevoked() as key:
             changes.vertex(VertexLabel.API_KEY, key.id, **_until(entry))
@@ -141,7 +141,7 @@ def _no_longer_in_force(changes: Changes, entry: Entry, label: VertexLabel, name
         changes.vertex(label, name, str(version - 1), **_until(entry))
 
 
-def _key_created(changes: Changes, entry: Entry, key: KeyCreated | KeyIssued, **more: Json) -> None:
+def _key_created(changes: Changes, entry: Entry, key: KeyCreatedV1 | KeyCreated, **more: Json) -> None:
     vertex = changes.vertex(
         VertexLabel.API_KEY,
         key.id,

@@ -37,7 +37,7 @@ from ledger.events import (
     CatalogCreated,
     CatalogRetired,
     Effect,
-    KeyCreated,
+    KeyCreatedV1,
     KeyRevoked,
     PolicyChanged,
     PolicyCreated,
@@ -97,7 +97,7 @@ def test_each_kind_comes_into_force_and_goes_out_of_it() -> None:
         policy(),
         AccessRuleCreated(id="a", version=1, effect=Effect.FORBID, expression="true"),
         CatalogCreated(id="lake", version=1, kind="builtin", options={"x": "y"}),
-        KeyCreated(id="k", version=1, prefix="abcdefghijkl", actor=ACTOR, roles=("data-eng",)),
+        KeyCreatedV1(id="k", version=1, prefix="abcdefghijkl", actor=ACTOR, roles=("data-eng",)),
         TenantCreated(id="f" * 32, version=1, name="Acme"),
     )
     state = fold(ControlState.empty(), created)
@@ -218,7 +218,7 @@ def histories(draw: st.DrawFn) -> list[Entry]:
             case "access_rule", 1, _:
                 events.append(AccessRuleCreated(id=name, version=1, effect=Effect.PERMIT, expression="true"))
             case "key", 1, _:
-                events.append(KeyCreated(id=name, version=1, prefix="a" * 12, actor=ACTOR, roles=()))
+                events.append(KeyCreatedV1(id=name, version=1, prefix="a" * 12, actor=ACTOR, roles=()))
             case "access_rule", _, _:
                 events.append(AccessRuleRetired(id=name, version=version))
                 versions[kind, name] = 0

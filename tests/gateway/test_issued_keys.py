@@ -14,6 +14,7 @@ from gateway.admin.application import OPERATOR
 from gateway.admin.limits import EXPIRY_MAX
 from gateway.control import ControlPlane, ControlUnknownError
 from gateway.errors import UnauthorizedError
+from gateway.guard_replay import gateway_guards, subject_of
 from gateway.identity import Authenticator, Principal
 from gateway.identity.key_macs import open_key_macs
 from gateway.identity.principal import NotInForceError
@@ -24,9 +25,10 @@ from lakeproof.tenants import found_tenant
 from ledger import canonical
 from ledger.erasing.erase import Asked
 from ledger.event import Event, prepare
-from ledger.events import ErasureReason, KeyCreated, KeyIssued, from_data, to_data
+from ledger.events import ErasureReason, KeyCreated, KeyCreatedV1, from_data, to_data
 from ledger.guards import GuardCall
 from ledger.read import find_log
+from ledger.recovering.replay import Told as Replayed
 from ledger.sequence import Group
 from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, error_of
 from tests.gateway.story import Told, tell
@@ -117,7 +119,7 @@ async def test_the_end_of_a_key_is_shown_and_in_the_log(shared_gateway: Gateway)
     assert keys[shared_gateway.acme.key.id]["expires_at"] is None
     (created,) = await key_events(shared_gateway, issued["id"])
     assert created.entry.version == 2
-    assert from_data(KeyIssued, created.entry.data).expires_at == issued["expires_at"]
+    assert from_data(KeyCreated, created.entry.data).expires_at == issued["expires_at"]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ async def test_a_key_that_alice_issues_for_bob_is_not_bobs_actor(shared_gateway:
     assert (await who_is(shared_gateway, bobs.secret)).issuer is None
     (created,) = await key_events(shared_gateway, issued["id"])
     assert created.entry.actor == shared_gateway.acme.key.actor
-    assert from_data(KeyIssued, created.entry.data).issuer == shared_gateway.acme.key.actor
+    assert from_data(KeyCreated, created.entry.data).issuer == shared_gateway.acme.key.actor
     keys = {key["id"]: key for key in (await shared_gateway.http.get("/v1/keys")).json()["keys"]}
     assert (keys[bobs.id]["issuer"], keys[issued["id"]]["issuer"]) == (None, shared_gateway.acme.key.actor)
 
@@ -237,6 +239,19 @@ async def test_two_keys_of_one_person_are_told_apart_in_the_log(shared_gateway: 
     assert keys == [shared_gateway.acme.key.id, second["id"]]
 
 
+async def test_an_edit_names_the_key_that_it_was_made_with(shared_gateway: Gateway) -> None:
+    issued = await issue(shared_gateway.http)
+    (created,) = await key_events(shared_gateway, issued["id"])
+    principal = json.loads(created.parts["principal"])
+    assert (principal["key"], principal["sub"]) == (shared_gateway.acme.key.id, "ada@acme.example")
+    assert subject_of(created.entry, "principal") == shared_gateway.acme.key.actor
+    by_operator = await shared_gateway.services.house.admin.create_key(
+        shared_gateway.acme.log_id, OPERATOR, identity=BOB, roles=[]
+    )
+    (created,) = await key_events(shared_gateway, by_operator.id)
+    assert (created.entry.actor, dict(created.parts)) == ("system", {})
+
+
 async def test_a_refused_read_names_the_key(shared_gateway: Gateway) -> None:
     issued = await issue(shared_gateway.http, roles=[])
     assert (await shared_gateway.client(issued["secret"]).get(ORDERS)).status_code == 403
@@ -284,7 +299,7 @@ async def erase(gateway: Gateway, subject: str) -> None:
 # Logs from before
 
 
-async def put(services: Services, log_id: int, event: KeyCreated, *, version: int = 1) -> None:
+async def put(services: Services, log_id: int, event: KeyCreatedV1, *, version: int = 1) -> None:
     """Append a `key.created` as another process would, with the guard that makes its row."""
     prepared = prepare(
         Event(
@@ -308,7 +323,7 @@ async def put(services: Services, log_id: int, event: KeyCreated, *, version: in
 
 async def test_a_key_of_an_old_log_is_in_force_without_an_end(module_services: Services) -> None:
     old = await found_tenant(module_services, name="old", identity="ada@old.example")
-    event = KeyCreated(id="old", version=1, prefix="abcdefghij23", actor=old.key.actor, roles=("r",))
+    event = KeyCreatedV1(id="old", version=1, prefix="abcdefghij23", actor=old.key.actor, roles=("r",))
     await put(module_services, old.log_id, event)
     key = (await module_services.house.control.current(old.log_id)).keys["old"]
     assert (key.expires_at, key.issuer, key.is_expired(datetime.max.replace(tzinfo=UTC))) == (None, None, False)
@@ -320,9 +335,23 @@ async def test_a_key_of_an_old_log_is_in_force_without_an_end(module_services: S
     assert len(revoked.each) == 2
 
 
+async def test_either_version_tells_the_row_that_its_guard_has_made(module_services: Services) -> None:
+    both = await found_tenant(module_services, name="both", identity="ada@both.example")
+    event = KeyCreatedV1(id="old", version=1, prefix="abcdefghij25", actor=both.key.actor, roles=())
+    await put(module_services, both.log_id, event)
+    entries = [one.entry for one in await tell(module_services, both.log_id) if one.entry.type == "key.created"]
+    assert [entry.version for entry in entries] == [2, 1]
+    guards = gateway_guards(module_services.house.random)
+    for entry in entries:
+        (call,) = guards([Replayed(entry=entry, data=b"", parts=())])
+        assert call.guard == "key.create"
+        told = {name: call.parameters[name] for name in ("key_id", "prefix", "actor")}
+        assert told == {"key_id": entry.data["id"], "prefix": entry.data["prefix"], "actor": both.key.actor}
+
+
 async def test_a_key_of_a_version_to_come_stops_this_process(module_services: Services) -> None:
     newer = await found_tenant(module_services, name="newer", identity="ada@newer.example")
-    event = KeyCreated(id="new", version=1, prefix="abcdefghij24", actor=newer.key.actor, roles=())
+    event = KeyCreatedV1(id="new", version=1, prefix="abcdefghij24", actor=newer.key.actor, roles=())
     await put(module_services, newer.log_id, event, version=3)
     with pytest.raises(ControlUnknownError, match=r"key\.created of version 3"):
         await module_services.house.control.current(newer.log_id)

@@ -48,7 +48,7 @@ def decided(group_id: UUID, *, key: str = TABLE, as_of: int = 3, decision: Decid
         snapshots=("3051729675574597004",),
         table_uuid="9c12d441-03fe-4693-9a96-a0705ddf69c1",
     )
-    principal = {"roles": ["data-eng"], "source": "api_key", "sub": "ada@acme.example"}
+    principal = {"key": "key-1", "roles": ["data-eng"], "source": "api_key", "sub": "ada@acme.example"}
     payloads = {"principal": canonical.encode(principal), "verdicts": b"[]", "inputs": b'{"method":"POST"}'}
     return _event(CommitDecided.TYPE, key, to_data(data), payloads)
 

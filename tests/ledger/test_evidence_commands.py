@@ -67,7 +67,7 @@ def test_a_decision_is_bundled_from_a_directory_and_checked_in_words(exported: P
     assert (done.exit_code, done.stderr) == (0, "")
     assert f"update_table on {TABLE} approved" in done.stdout
     assert f"accepted: outcome on {TABLE}" in done.stdout
-    assert "by ada@acme.example, actor" in done.stdout
+    assert re.search("by ada@acme.example, actor [0-9a-f]{32}, API key key-1\n", done.stdout)
     assert "SELECTION: the log may hold other outcomes" in done.stdout
     assert done.stdout.splitlines()[-2].startswith("NOT ANCHORED")
     assert done.stdout.splitlines()[-1] == "OK"

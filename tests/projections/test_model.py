@@ -19,7 +19,7 @@ from ledger.events import (
     Decided,
     DetectionKind,
     KeyCreated,
-    KeyIssued,
+    KeyCreatedV1,
     KeyRevoked,
     Reason,
     Settled,
@@ -160,7 +160,7 @@ def test_in_force_is_from_one_index_up_to_another(
 def test_catalogs_and_keys_are_drawn_with_who_made_them(story: Story) -> None:
     bob = "b" * 32
     catalog = CatalogCreated(id="lake", version=1, kind="builtin", options={})
-    key = KeyCreated(id="k1", version=1, prefix="lp_abc", actor=bob, roles=("data-eng",))
+    key = KeyCreatedV1(id="k1", version=1, prefix="lp_abc", actor=bob, roles=("data-eng",))
     story.add(story.event(catalog, key="catalog:lake"), story.event(key, key="key:k1"))
     story.add(
         story.event(CatalogRetired(id="lake", version=2), key="catalog:lake"),
@@ -179,7 +179,7 @@ def test_catalogs_and_keys_are_drawn_with_who_made_them(story: Story) -> None:
 def test_a_key_that_ends_is_drawn_with_its_end_and_its_issuer(story: Story) -> None:
     bob = "b" * 32
     end = "2027-01-31T12:00:00.000000Z"
-    key = KeyIssued(id="k1", version=1, prefix="lp_abc", actor=bob, roles=(), expires_at=end, issuer=ADA)
+    key = KeyCreated(id="k1", version=1, prefix="lp_abc", actor=bob, roles=(), expires_at=end, issuer=ADA)
     story.add(story.event(key, key="key:k1"))
     changes = changes_of(story.entries())
     assert (f"person:{bob}", "HOLDS", "api_key:k1") in drawn(changes)
