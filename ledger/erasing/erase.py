@@ -161,10 +161,13 @@ class Eraser:
 
         Raises as `erase_subject`.
         """
-        rows = await (
-            await self._connection.execute(_QUERIES["actors_beside"], {"log_id": log.log_id, "subject": subject})
-        ).fetchall()
-        return tuple([await self.erase_subject(log, each, asked) for each in (*(row[0] for row in rows), subject)])
+        erased: list[Erasure] = []
+        for _ in range(ATTEMPTS):  # others may be given to them meanwhile
+            others = await self._one("actors_beside", log_id=log.log_id, subject=subject) or ([],)
+            if not others[0]:
+                break
+            erased += [await self.erase_subject(log, each, asked) for each in others[0]]
+        return (*erased, await self.erase_subject(log, subject, asked))
 
     async def erase_part(self, log: Log, index: int, name: str, asked: Asked) -> Erasure:
         """

@@ -10,7 +10,7 @@ SELECT EXISTS (SELECT FROM ledger.subjects WHERE log_id = %(log_id)s AND actor =
 
 -- name: actors_beside
 -- The other actors of the identity behind a subject: what is done with keys that others have issued to them.
-SELECT actor FROM ledger.actors_beside(%(log_id)s, %(subject)s) AS actor
+SELECT array_agg(actor ORDER BY actor) FROM ledger.actors_beside(%(log_id)s, %(subject)s) AS actor
 
 -- name: erasures_to_do
 -- The erasures in the logs whose parts are not deleted yet, in order.

@@ -13,7 +13,7 @@ from psycopg.errors import InsufficientPrivilege
 from lakeproof.provision import Installation
 from ledger.entry import parse_entry
 from ledger.erasing.carrying_out import Erasing, Recorded, carry_out, parse_erasure
-from ledger.erasing.erase import Eraser, NoSuchSubjectError
+from ledger.erasing.erase import Eraser, NoSuchSubjectError, Revocations
 from ledger.erasing.key_encryption import open_key_encryption
 from ledger.erasing.rerun import check_key_folder, rerun_erasures
 from ledger.erasing.retention import first_index_since
@@ -22,7 +22,7 @@ from ledger.erasing.subject_keys import KeyFolder
 from ledger.errors import BrokenError, Fault, FormatError
 from ledger.events import ErasureReason, PayloadErased, check_erased
 from ledger.export import as_reader
-from ledger.read import read_entries, read_head
+from ledger.read import Log, read_entries, read_head
 from ledger.sequence import Appended, Group
 from ledger.verify.parts import PartsReport, verify_parts
 from tests.ledger.appending import new_id, verify
@@ -81,6 +81,21 @@ async def test_a_person_is_erased_under_all_their_actors_and_nobody_else(site: S
     assert await site.count("ledger.subjects", f"actor = '{EVE}'") == 1
     assert site.keys.destroyed() == {ADA, issued}
     assert [done.repeated for done in await site.eraser.erase_person(site.log, ADA, ASKED)] == [True]
+
+
+async def test_an_actor_that_is_minted_meanwhile_is_reached_too(site: Site) -> None:
+    row = "INSERT INTO ledger.subjects (log_id, actor, identity, issuer) VALUES (%s, %s, 'ada@acme.example', %s)"
+    late = ["2e" * 16]
+
+    async def revoke(_log: Log, _subject: str) -> Revocations:
+        if late:
+            await site.owner.execute(row, (site.log.log_id, late.pop(), "f0" * 16))
+        return Revocations(as_of=None, each=())
+
+    await site.owner.execute(row, (site.log.log_id, "1d" * 16, EVE))
+    eraser = Eraser(site.connection, site.appender, site.keys, new_group_id=new_id, revoke=revoke)
+    assert len(await eraser.erase_person(site.log, ADA, ASKED)) == 3
+    assert await site.count("ledger.subjects", "identity = 'ada@acme.example'") == 0
 
 
 async def test_an_erasure_that_stopped_before_the_named_actor_reaches_the_others_again(site: Site) -> None:
