@@ -2,8 +2,9 @@
 What people edit, over HTTP: policies, access rules, catalogs, API keys. Thin: `gateway.admin` has the operations.
 
 Who may edit is judged by the tenant's access rules like everything else: the operation is `UPDATE_REPOSITORY_CONFIG`
-(`READ_REPOSITORY_CONFIG` to list), the path is the kind of thing and its id. An edit is appended with the control index
-it was judged by, so rules that change meanwhile are never judged past.
+(`READ_REPOSITORY_CONFIG` to list), the content type says which kind of thing (`CONFIG_POLICY`, …) and the path which
+one (`.config.policy.<id>`). An edit is appended with the control index it was judged by, so rules that change meanwhile
+are never judged past. What is saved is answered with `warnings`: the inputs on which it fails.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gateway.admin.aggregates import AccessRule, ApiKey, Catalog, Policy
 from gateway.admin.application import Admin
 from gateway.admin.edits import Editor, StaleEditError
-from gateway.admin.limits import format_expiry, parse_expiry
+from gateway.admin.limits import check_roles, format_expiry, parse_expiry
 from gateway.commit_flow import STALE_MAX
 from gateway.errors import BadRequestError, UnavailableError
 from gateway.house import House
 from gateway.house_access import check_access
 from gateway.iceberg_routes import chunks, credential
 from gateway.identity import Principal
+from gateway.judgement import principal_view
+from gateway.policy.access import NOTHING, Grant
 from gateway.policy.variables import CommitView
 from gateway.requests import parse_content_length, read_body
 
@@ -94,7 +97,8 @@ async def create_policy(request: Request) -> Response:
             caller.log_id, by, policy_id=body.id, expression=body.expression, message=body.message
         )
 
-    return _created(_policy(await _edit(request, "policy", body.id, create)))
+    policy = await _edit(request, "policy", body.id, create)
+    return _created({**_policy(policy), "warnings": await _warnings(request, policy)})
 
 
 @router.get("/policies")
@@ -119,7 +123,8 @@ async def change_policy(request: Request, policy_id: str) -> Response:
             version=body.version,
         )
 
-    return JSONResponse(_policy(await _edit(request, "policy", policy_id, change)))
+    policy = await _edit(request, "policy", policy_id, change)
+    return JSONResponse({**_policy(policy), "warnings": await _warnings(request, policy)})
 
 
 @router.delete("/policies/{policy_id}")
@@ -143,7 +148,8 @@ async def create_access_rule(request: Request) -> Response:
             caller.log_id, by, rule_id=body.id, effect=body.effect, expression=body.expression
         )
 
-    return _created(_rule(await _edit(request, "access_rule", body.id, create)))
+    rule = await _edit(request, "access_rule", body.id, create)
+    return _created({**_rule(rule), "warnings": await _warnings(request, rule)})
 
 
 @router.get("/access-rules")
@@ -161,7 +167,7 @@ async def retire_access_rule(request: Request, rule_id: str) -> Response:
     async def retire(admin: Admin, caller: Principal, by: Editor) -> object:
         return await admin.retire_access_rule(caller.log_id, by, rule_id=rule_id)
 
-    await _edit(request, "access_rule", rule_id, retire)
+    await _edit(request, "access_rule", rule_id, retire, retired=rule_id)
     return Response(status_code=204)
 
 
@@ -201,7 +207,8 @@ async def create_key(request: Request) -> Response:
             "secret": issued.secret,
         }
 
-    return _created(await _edit(request, "key", "", create))
+    grant = Grant(identity=body.identity, roles=check_roles(body.roles))
+    return _created(await _edit(request, "key", "", create, grant=grant))
 
 
 @router.get("/keys")
@@ -222,13 +229,27 @@ async def revoke_key(request: Request, key_id: str) -> Response:
     return Response(status_code=204)
 
 
-async def _edit(request: Request, kind: str, thing: str, act: Callable[[Admin, Principal, Editor], Awaitable[R]]) -> R:
-    """Permit and do one edit; if the rules changed in between, permit it again."""
+async def _edit(
+    request: Request,
+    kind: str,
+    thing: str,
+    act: Callable[[Admin, Principal, Editor], Awaitable[R]],
+    *,
+    grant: Grant = NOTHING,
+    retired: str | None = None,
+) -> R:
+    """
+    Permit and do one edit; if the rules changed in between, permit it again.
+
+    `grant` is the key that it issues, `retired` the access rule that it takes out of force.
+    """
     house, caller = await _authenticate(request)
     for _ in range(STALE_MAX):
-        as_of = await _permit(house, caller, request, kind=kind, thing=thing, verb="configure")
+        view = _view(kind, thing, "configure")
+        as_of = await check_access(house, caller, request, view, grant=grant, retired=retired)
         try:
-            return await act(house.admin, caller, Editor(actor=caller.actor, as_of=as_of, principal=caller.payload()))
+            by = Editor(actor=caller.actor, as_of=as_of, caller=principal_view(caller), principal=caller.payload())
+            return await act(house.admin, caller, by)
         except StaleEditError:
             continue
     raise UnavailableError("access rules changed too often meanwhile; nothing was changed")
@@ -245,14 +266,19 @@ async def _authenticate(request: Request) -> tuple[House, Principal]:
 
 async def _may_read(request: Request, kind: str) -> tuple[House, Principal]:
     house, caller = await _authenticate(request)
-    await _permit(house, caller, request, kind=kind, thing="", verb="inspect")
+    await check_access(house, caller, request, _view(kind, "", "inspect"))
     return house, caller
 
 
-async def _permit(house: House, caller: Principal, request: Request, *, kind: str, thing: str, verb: str) -> int:
-    """Judge access to a part of the tenant's configuration; returns the control index it was judged by."""
-    view = CommitView(catalog="", namespace=(kind,), name=thing, kind=kind, operation=f"{kind}.{verb}")
-    return await check_access(house, caller, request, view)
+def _view(kind: str, thing: str, verb: str) -> CommitView:
+    """Return a part of the tenant's configuration as access rules see it."""
+    return CommitView(catalog="", namespace=(), name=thing, kind=kind, operation=f"{kind}.{verb}")
+
+
+async def _warnings(request: Request, saved: Policy | AccessRule) -> list[str]:
+    house: House = request.app.state.house
+    effect = saved.effect if isinstance(saved, AccessRule) else None
+    return list(await house.admin.warnings(saved.KIND, saved.expression, effect=effect))
 
 
 async def _body(request: Request, model: type[B]) -> B:

@@ -38,6 +38,7 @@ from gateway.errors import (
     ConflictError,
     ForbiddenError,
     GatewayError,
+    NotFoundError,
     RequirementFailedError,
     UnavailableError,
 )
@@ -86,8 +87,6 @@ async def commit(request: Request, house: House, step: Step) -> Answer:
     mutation = parse_mutation(request.operation, path, body=body, purge=request.purge)
     step(5)
     step(6)
-    catalog = house.catalog(principal.tenant, state, path.alias, request.onward)
-    step(7)
     requested = Requested(
         mutation=mutation,
         principal=principal,
@@ -98,6 +97,13 @@ async def commit(request: Request, house: House, step: Step) -> Answer:
         request_hash=requested_hash,
         onward=request.onward,
     )
+    try:
+        catalog = house.catalog(principal.tenant, state, path.alias, request.onward)
+    except NotFoundError:
+        # Whom nothing is permitted there is told the same as of a catalog that exists.
+        await _check_permitted(house, state, requested)
+        raise
+    step(7)
     flow = _Flow(house=house, log_id=principal.log_id, requested=requested, catalog=catalog, step=step)
     for attempt in range(1, ATTEMPTS_MAX + 1):
         answer = await flow.attempt(state, is_last=attempt == ATTEMPTS_MAX)
@@ -120,6 +126,15 @@ async def rules_in_force(house: House, principal: Principal) -> ControlState:
     state = await house.control.current(principal.log_id)
     principal.check_in_force(state, now=house.clock())
     return state
+
+
+async def _check_permitted(house: House, state: ControlState, requested: Requested) -> None:
+    """Check access to what there is no catalog for, and so nothing to decide."""
+    mutation, request = requested.mutation, RequestView(method=requested.method, path=requested.path)
+    asked = Asked(commit=mutation.view(), principal=requested.principal, request=request)
+    judgement = await judge_access(house.engine, state, asked, timeout_s=house.policy_timeout_s)
+    operation = mutation.operation.value
+    await house.check_permitted(requested.principal, judgement, operation=operation, target=mutation.target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

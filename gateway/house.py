@@ -89,7 +89,7 @@ class House:
         """
         registered = state.catalogs.get(alias)
         if registered is None or registered.kind not in KINDS:
-            raise NotFoundError(f"Catalog does not exist: {alias}", kind="NotFoundException")
+            raise no_such_catalog(alias)
         key = (tenant, alias)
         if key not in self.catalogs:
             if registered.kind == REST:
@@ -135,3 +135,10 @@ class House:
             raise UnavailableError(f"access could not be judged: {judgement.message}")
         await self.refusals.not_permitted(caller, operation, target, judgement.reason)
         raise ForbiddenError(judgement.message)
+
+
+def no_such_catalog(alias: str) -> NotFoundError:
+    """
+    Return the error for an alias that is none of the tenant's, or none for the caller.
+    """
+    return NotFoundError(f"Catalog does not exist: {alias}", kind="NotFoundException")

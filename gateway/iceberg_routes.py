@@ -19,7 +19,7 @@ from gateway import reads
 from gateway.approved import Answer
 from gateway.catalogs.catalog import Page, Snapshots
 from gateway.catalogs.onward import DELEGATION_HEADER, HOPS_HEADER, Onward, parse_delegation, parse_hops
-from gateway.commit_flow import commit, rules_in_force
+from gateway.commit_flow import commit
 from gateway.errors import BadRequestError, UpstreamAnswerError
 from gateway.house import House
 from gateway.identifiers import Target, parse_alias, parse_name_segment, parse_namespace_segment
@@ -73,12 +73,11 @@ def endpoints() -> list[str]:
 async def config(request: Request) -> Response:
     """Answer what an engine must know first: its prefix, and which endpoints exist."""
     house, principal = await _authenticate(request)
-    state = await rules_in_force(house, principal)
     warehouse = request.query_params.get("warehouse")
     if not warehouse:
         raise BadRequestError("expected the alias of a catalog, found none", field="warehouse")
     alias = parse_alias(warehouse, field="warehouse")
-    told = await house.catalog(principal.tenant, state, alias, _onward(request)).configuration()
+    told = await reads.configuration(house, principal, alias, _onward(request))
     overrides = {**told.overrides, "prefix": f"iceberg/{alias}"}
     return _json({"defaults": dict(told.defaults), "overrides": overrides, "endpoints": endpoints()})
 

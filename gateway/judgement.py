@@ -16,10 +16,11 @@ from gateway.control import ControlState
 from gateway.errors import UnavailableError
 from gateway.identifiers import Target
 from gateway.identity import Principal
-from gateway.policy.access import Access, AccessDecision, AccessRule, Effect, access_activation, decide_access
+from gateway.policy.access import NOTHING, Access, AccessDecision, AccessRequest, AccessRule, Grant
 from gateway.policy.decide import Decided as Ruled
 from gateway.policy.decide import decide
 from gateway.policy.engine import PolicyEngine, PolicyEngineError, Verdict
+from gateway.policy.judging import judge_rules, permits_anything
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
 from gateway.policy.verdicts import format_verdicts
 from ledger.canonical import Json
@@ -30,18 +31,36 @@ READ_JUDGEMENTS_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is judged: who asks for what, in which request; `table` and `result` are a table's metadata around it."""
+    """
+    What is judged: who asks for what, in which request; `table` and `result` are a table's metadata around it.
+
+    `grant` is the key that would be issued, `retired` the access rule that would be taken out of force.
+    """
 
     commit: CommitView
     principal: Principal
     request: RequestView
     table: Mapping[str, Any] | None = None
     result: Mapping[str, Any] | None = None
+    grant: Grant = NOTHING
+    retired: str | None = None
 
     def principal_view(self) -> PrincipalView:
         """Return the caller as rules see it."""
-        caller = self.principal
-        return PrincipalView(actor=caller.actor, source=caller.source.value, sub=caller.sub, roles=caller.roles)
+        return principal_view(self.principal)
+
+    def access(self) -> AccessRequest:
+        """Return what access rules see of it."""
+        return AccessRequest(
+            commit=self.commit, principal=self.principal_view(), grant=self.grant, retired=self.retired
+        )
+
+
+def principal_view(caller: Principal) -> PrincipalView:
+    """
+    Return a caller as rules see it.
+    """
+    return PrincipalView(actor=caller.actor, source=caller.source.value, sub=caller.sub, roles=caller.roles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,35 +83,38 @@ async def judge_access(engine: PolicyEngine, state: ControlState, asked: Asked, 
     """
     Return what the access rules in force say; policies are not asked.
     """
-    rules = tuple(state.access_rules.values())
     try:
-        variables = access_activation(commit=asked.commit, principal=asked.principal_view())
-        verdicts = await engine.judge([rule.program() for rule in rules], variables, timeout_s=timeout_s)
+        judged = await judge_rules(engine, access_rules(state), asked.access(), timeout_s=timeout_s)
     except UnavailableError as error:
         return _undecidable(state, error)
-    return _judgement(state, _access(state, verdicts), verdicts)
+    return _judgement(state, judged.decision, judged.verdicts)
 
 
 async def judge_all(engine: PolicyEngine, state: ControlState, asked: Asked, *, timeout_s: float) -> Judgement:
     """
     Return what access rules and policies in force say, in one call of the engine.
     """
-    judges = [rule.program() for rule in state.access_rules.values()]
-    judges += [policy.program() for policy in state.policies.values()]
     caller = asked.principal_view()
     try:
         variables = activation(
             table=asked.table, result=asked.result, commit=asked.commit, principal=caller, request=asked.request
-        ) | access_activation(commit=asked.commit, principal=caller)
+        )
     except UnavailableError as error:
         # Policies cannot be asked; what is wrong with the table is told to those alone whom access permits.
         access_alone = await judge_access(engine, state, asked, timeout_s=timeout_s)
         return _undecidable(state, error) if access_alone.decision is Decided.APPROVED else access_alone
     try:
-        verdicts = await engine.judge(judges, variables, timeout_s=timeout_s)
+        judged = await judge_rules(
+            engine,
+            access_rules(state),
+            asked.access(),
+            timeout_s=timeout_s,
+            policies=[policy.program() for policy in state.policies.values()],
+            variables=variables,
+        )
     except UnavailableError as error:
         return _undecidable(state, error)
-    access = _access(state, verdicts)
+    access, verdicts = judged.decision, judged.verdicts
     if access.outcome is not Access.PERMITTED:
         return _judgement(state, access, verdicts)
     ruled = decide(verdicts)
@@ -148,12 +170,42 @@ class ReadJudgements:
             self._judgements.popitem(last=False)
 
 
-def _access(state: ControlState, verdicts: Sequence[Verdict]) -> AccessDecision:
-    rules = [
-        AccessRule(id=rule.id, version=rule.version, effect=Effect(rule.effect.value), expression=rule.expression)
-        for rule in state.access_rules.values()
-    ]
-    return decide_access(rules, verdicts)
+async def judge_anything(
+    engine: PolicyEngine,
+    state: ControlState,
+    principal: Principal,
+    remembered: ReadJudgements,
+    *,
+    alias: str,
+    timeout_s: float,
+) -> bool:
+    """
+    Tell whether the access rules in force may permit `principal` anything at all in the catalog `alias`.
+
+    Raises:
+        UnavailableError: if the engine gave no answer.
+    """
+    read = Read(
+        log_id=principal.log_id,
+        policy_set=state.policy_set,
+        actor=principal.actor,
+        roles=principal.roles,
+        target=Target(alias=alias, namespace=()),
+        operation="catalog.configuration",
+    )
+    if (known := remembered.get(read)) is not None:
+        return known.decision is Decided.APPROVED
+    rules, caller = access_rules(state), principal_view(principal)
+    permitted = await permits_anything(engine, rules, caller, catalog=alias, timeout_s=timeout_s)
+    remembered.put(read, _made(state, Decided.APPROVED if permitted else Decided.REJECTED, None, "", ()))
+    return permitted
+
+
+def access_rules(state: ControlState) -> tuple[AccessRule, ...]:
+    """
+    Return the access rules in force as they are judged.
+    """
+    return tuple(rule.judged() for rule in state.access_rules.values())
 
 
 def _judgement(state: ControlState, access: AccessDecision, verdicts: Sequence[Verdict]) -> Judgement:

@@ -7,7 +7,7 @@ projection that decides on cycles: an edge that would close one is not drawn, an
 all the same, and answered in the same way when it comes again. It never waits longer: engines send their last events
 while they stop.
 
-To access rules this is an update of the path `lineage` (`op == "UPDATE_ENTITY" && path == "lineage"`).
+To access rules this is an update of lineage (`op == "UPDATE_ENTITY" && contentType == "LINEAGE"`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ from projections.lineage.receiving import receive
 router = APIRouter()
 
 OPERATION: Final = "lineage.receive"
-PATH: Final = "lineage"
-VIEW: Final = CommitView(catalog="", namespace=(), name=PATH, kind=PATH, operation=OPERATION)
+VIEW: Final = CommitView(catalog="", namespace=(), name="", kind="lineage", operation=OPERATION)
 """What access rules see of who tells of lineage."""
 DECISION_TIMEOUT_S: Final = 2.0
 POLLS_S: Final = (0.005, 0.01, 0.02, 0.05)

@@ -2,8 +2,8 @@
 `GET /log/{origin}/checkpoint`, `/log/{origin}/tile/…`: a tenant's log as C2SP tlog-tiles, for its auditors and tools.
 
 Whoever holds a checkpoint can follow the log from here and verify it without us. A tenant sees its own log; of every
-other, `system` included, the answer is that there is none. To access rules this is reading the path `log`
-(`op == "READ_ENTITY_VALUE" && path == "log"`).
+other, `system` included, the answer is that there is none. To access rules this is reading the log
+(`op == "READ_ENTITY_VALUE" && contentType == "LOG"`).
 
 `GET /log/{origin}/receipt/{index}` answers with an entry's proof (C2SP tlog-proof) once a signed checkpoint covers it.
 The signer is asked for one, so that takes tens of milliseconds. What takes longer is 503; it can be asked for again.
@@ -37,8 +37,7 @@ from ledger.signing.errors import KeyDirectoryError
 router = APIRouter()
 
 OPERATION: Final = "log.load"
-PATH: Final = "log"
-VIEW: Final = CommitView(catalog="", namespace=(), name=PATH, kind=PATH, operation=OPERATION)
+VIEW: Final = CommitView(catalog="", namespace=(), name="", kind="log", operation=OPERATION)
 """What access rules see of a request for the log."""
 FINAL: Final = "private, max-age=31536000, immutable"
 CHANGING: Final = "private, no-cache"

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway.catalogs import Catalog, Onward, Page, Snapshots
+from gateway.catalogs import Catalog, Configuration, Onward, Page, Snapshots
 from gateway.changes import no_such_namespace, no_such_table
 from gateway.commit_flow import rules_in_force
 from gateway.errors import BadRequestError
-from gateway.house import House
+from gateway.house import House, no_such_catalog
 from gateway.identifiers import Target, parse_namespace
 from gateway.identity import Principal
-from gateway.judgement import Asked, Read, judge_access
+from gateway.judgement import Asked, Read, judge_access, judge_anything
 from gateway.policy.variables import CommitView, RequestView
 
 
@@ -92,7 +92,6 @@ async def permit(
         UnavailableError: if access could not be judged.
     """
     state = await rules_in_force(house, principal)
-    catalog = house.catalog(principal.tenant, state, target.alias, onward)
     operation = f"{target.kind}.{verb}"
     read = Read(
         log_id=principal.log_id,
@@ -108,7 +107,26 @@ async def permit(
         judgement = await judge_access(house.engine, state, asked, timeout_s=house.policy_timeout_s)
         house.read_judgements.put(read, judgement)
     await house.check_permitted(principal, judgement, operation=operation, target=target)
-    return Reader(catalog=catalog, target=target)
+    # Only now: whether there is a catalog of that alias is nothing for whom nothing is permitted in it.
+    return Reader(catalog=house.catalog(principal.tenant, state, target.alias, onward), target=target)
+
+
+async def configuration(house: House, principal: Principal, alias: str, onward: Onward) -> Configuration:
+    """
+    Return what engines are told about a catalog before anything else.
+
+    Raises:
+        NotFoundError: if the tenant has no such catalog, or nothing in it is permitted to the caller: the same words.
+        ForwardingLoopError: if the catalog would lead back here.
+        UnavailableError: if access could not be judged.
+    """
+    state = await rules_in_force(house, principal)
+    permitted = await judge_anything(
+        house.engine, state, principal, house.read_judgements, alias=alias, timeout_s=house.policy_timeout_s
+    )
+    if not permitted:
+        raise no_such_catalog(alias)
+    return await house.catalog(principal.tenant, state, alias, onward).configuration()
 
 
 def _view(target: Target, operation: str) -> CommitView:

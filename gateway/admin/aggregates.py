@@ -17,12 +17,15 @@ from datetime import datetime
 from typing import ClassVar, Final, TypeAlias, TypeVar, assert_never
 
 from gateway.errors import ConflictError
+from gateway.policy.access import AccessRule as JudgedRule
+from gateway.policy.access import Effect as JudgedEffect
 from gateway.policy.engine import ACCESS_RULE, POLICY, Program
 from ledger import canonical
 from ledger.changes import Change, key_of
 from ledger.errors import FormatError
 from ledger.events import (
     AccessRuleCreated,
+    AccessRuleCreatedV1,
     AccessRuleRetired,
     CatalogCreated,
     CatalogRetired,
@@ -37,7 +40,9 @@ from ledger.events import (
 )
 from ledger.keys import format_key
 
-Created: TypeAlias = PolicyCreated | AccessRuleCreated | CatalogCreated | KeyCreatedV1 | KeyCreated | TenantCreated
+Created: TypeAlias = (
+    PolicyCreated | AccessRuleCreated | AccessRuleCreatedV1 | CatalogCreated | KeyCreatedV1 | KeyCreated | TenantCreated
+)
 Retired: TypeAlias = PolicyRetired | AccessRuleRetired | CatalogRetired | KeyRevoked
 ControlEvent: TypeAlias = Created | PolicyChanged | Retired
 
@@ -87,7 +92,11 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRule:
-    """A rule on who may do what: `effect` where `expression` (CEL) holds."""
+    """
+    A rule on who may do what: `effect` where `expression` (CEL) holds.
+
+    `vocabulary` is the one it was written in: the version of the event that made it (see `gateway.policy.former`).
+    """
 
     KIND: ClassVar[str] = ACCESS_RULE
 
@@ -95,11 +104,18 @@ class AccessRule:
     version: int
     effect: Effect
     expression: str
+    vocabulary: int = AccessRuleCreated.VERSION
     retired: bool = False
 
-    def program(self) -> Program:
-        """Return what the policy engine judges by."""
-        return Program(kind=self.KIND, id=self.id, version=self.version, expression=self.expression)
+    def judged(self) -> JudgedRule:
+        """Return the rule as it is judged."""
+        return JudgedRule(
+            id=self.id,
+            version=self.version,
+            effect=JudgedEffect(self.effect.value),
+            expression=self.expression,
+            vocabulary=self.vocabulary,
+        )
 
     def retire(self) -> AccessRuleRetired:
         """
@@ -187,6 +203,7 @@ CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     PolicyChanged,
     PolicyRetired,
     AccessRuleCreated,
+    AccessRuleCreatedV1,
     AccessRuleRetired,
     CatalogCreated,
     CatalogRetired,
@@ -205,7 +222,15 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
         FormatError: if the event does not follow: guards let no such event into the log, so that is corruption.
     """
     match event:
-        case PolicyCreated() | AccessRuleCreated() | CatalogCreated() | KeyCreatedV1() | KeyCreated() | TenantCreated():
+        case (
+            PolicyCreated()
+            | AccessRuleCreated()
+            | AccessRuleCreatedV1()
+            | CatalogCreated()
+            | KeyCreatedV1()
+            | KeyCreated()
+            | TenantCreated()
+        ):
             if aggregate is not None or event.version != 1:
                 raise _out_of_order(event, aggregate)
             return _create(event)
@@ -261,6 +286,8 @@ def _create(event: Created) -> Aggregate:
             return Policy(id=id_, version=1, expression=expression, message=message)
         case AccessRuleCreated(id=id_, effect=effect, expression=expression):
             return AccessRule(id=id_, version=1, effect=effect, expression=expression)
+        case AccessRuleCreatedV1(id=id_, effect=effect, expression=expression):
+            return AccessRule(id=id_, version=1, effect=effect, expression=expression, vocabulary=1)
         case CatalogCreated(id=id_, kind=kind, options=options):
             return Catalog(id=id_, version=1, kind=kind, options=options)
         case KeyCreatedV1(id=id_, prefix=prefix, actor=actor, roles=roles):

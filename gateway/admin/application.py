@@ -21,12 +21,15 @@ from gateway.admin import limits
 from gateway.admin.aggregates import AccessRule, ApiKey, Catalog, Policy
 from gateway.admin.edits import CHANGED, EXISTS, NOT_FOUND, OPERATOR, Editor, Edits, StaleEditError
 from gateway.admin.key_issue import IssuedKey, KeyIssue
+from gateway.admin.trial import check_retirable, warnings, why_not_retirable
 from gateway.control import ControlPlane
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
 from gateway.identity.api_keys import KeyHasher
 from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import revoke_guard
-from gateway.policy.engine import ACCESS_RULE, POLICY, PolicyEngine
+from gateway.policy.access import Effect as JudgedEffect
+from gateway.policy.engine import ACCESS_RULE, POLICY, PolicyEngine, Program
+from gateway.policy.variables import PrincipalView
 from ledger.event import derived_group_id
 from ledger.events import AccessRuleCreated, CatalogCreated, Effect, PolicyChanged, PolicyCreated, TenantCreated
 from ledger.log_store import Lend, LogStore
@@ -140,13 +143,22 @@ class Admin:
     async def create_access_rule(
         self, log_id: int, by: Editor, *, rule_id: str, effect: str, expression: str
     ) -> AccessRule:
-        """Put a new access rule in force. Raises as `create_policy`."""
+        """
+        Put a new access rule in force. Raises as `create_policy`, and:
+            LockedOutError: if its author, unless that is the operator, could not retire it again.
+        """
         limits.check_id(rule_id)
         if effect not in set(Effect):
             raise BadRequestError(f"expected one of {sorted(Effect)}, found {effect!r:.80}", field="effect")
         limits.check_room((await self._control.current(log_id)).access_rules, "access rules")
         await self._check_expression(expression, kind=ACCESS_RULE)
         rule = AccessRule(id=rule_id, version=1, effect=Effect(effect), expression=expression)
+        if by.as_of is not None:
+            # The state may be newer than `as_of`: then the save is stale, and all of this is done again.
+            in_force = (await self._control.current(log_id)).access_rules.values()
+            rules = (*(one.judged() for one in in_force), rule.judged())
+            caller = by.caller or PrincipalView(actor=by.actor, source="")
+            await check_retirable(self._engine, rules, rules[-1], caller, timeout_s=COMPILE_TIMEOUT_S)
         event = AccessRuleCreated(id=rule_id, version=1, effect=rule.effect, expression=expression)
         await self._edits.create(log_id, by, event)
         return rule
@@ -159,6 +171,28 @@ class Admin:
     async def list_access_rules(self, log_id: int) -> tuple[AccessRule, ...]:
         """Return the access rules in force, oldest first."""
         return tuple((await self._control.current(log_id)).access_rules.values())
+
+    async def warnings(self, kind: str, expression: str, *, effect: str | None = None) -> tuple[str, ...]:
+        """
+        Return what the author of a policy or an access rule should know: on which inputs it fails, and why.
+        """
+        program = Program(kind=kind, id="", version=1, expression=expression)
+        return await warnings(self._engine, program, effect=None if effect is None else JudgedEffect(effect))
+
+    async def is_retirable_by_a_key(self, log_id: int, *, rule_id: str) -> bool:
+        """
+        Tell whether the holder of some key in force could retire an access rule.
+
+        Raises:
+            UnavailableError: if that could not be judged.
+        """
+        state = await self._control.current(log_id)
+        rules = [rule.judged() for rule in state.access_rules.values()]
+        for actor, roles in dict.fromkeys((key.actor, key.roles) for key in state.keys.values()):
+            caller = PrincipalView(actor=actor, source="api_key", roles=roles)
+            if await why_not_retirable(self._engine, rules, rule_id, caller, timeout_s=COMPILE_TIMEOUT_S) is None:
+                return True
+        return False
 
     # Catalogs
 
@@ -226,7 +260,7 @@ class Admin:
 
         The system log is told first, under an id derived from the tenant's, so that founding again after a crash in
         between goes on where it stopped. The tenant's first group holds one access rule, which permits the key's actor
-        everything, and the key; from then on the rules decide.
+        everything (keys for anyone, with any roles, among it), and the key; from then on the rules decide.
 
         Raises as `create_policy`, and:
             ConflictError: if the tenant is founded already, or known under another name.
@@ -238,7 +272,8 @@ class Admin:
         tenant_created = TenantCreated(id=tenant.hex, version=1, name=name)
         await self._edits.create(system_log_id, OPERATOR, tenant_created, group_id=told)
         issue = await self._keys.mint(log_id, by=OPERATOR.actor, identity=identity, roles=checked, expires_at=None)
-        permits = f'actor == "{issue.key.actor}"'
+        # A key grants what its issuer has himself, unless a rule names the fields of `grant`, which are always there.
+        permits = f'actor == "{issue.key.actor}" && has(grant.identity) && has(grant.roles)'
         rule = AccessRuleCreated(id=FIRST_RULE, version=1, effect=Effect.PERMIT, expression=permits)
         try:
             await self._edits.create(log_id, replace(OPERATOR, as_of=NO_CONTROL), rule, issue.event, guard=issue.guards)

@@ -18,6 +18,7 @@ from uuid import UUID
 from gateway.admin.aggregates import A, ControlEvent, Created, aggregate_key, evolve, expect, project
 from gateway.control import ControlUnknownError
 from gateway.errors import CommitStateUnknownError, ConflictError, NotFoundError, UnavailableError
+from gateway.policy.variables import PrincipalView
 from ledger import canonical
 from ledger.canonical import Json
 from ledger.changes import Change, key_of
@@ -49,12 +50,13 @@ class Editor:
     """
     Who edits (32 hex digits or "system"), and the control index by which that was permitted (None: by nobody).
 
-    `principal` is what the record keeps of the caller as an erasable part, the key he came with among it; None of the
-    operator.
+    `caller` is the editor as access rules see him; nobody judges whoever was permitted by nobody. `principal` is what
+    the record keeps of the caller as an erasable part, the key he came with among it. The operator has neither.
     """
 
     actor: str
     as_of: int | None
+    caller: PrincipalView | None = None
     principal: Mapping[str, Json] | None = None
 
 

@@ -1,32 +1,45 @@
 """
 Access rules: their variables, in Nessie's vocabulary, and what follows from their verdicts.
 
-Guarantee: nothing is permitted unless every rule could be judged, no forbidding rule holds and a permitting one does.
+Guarantee: nothing is permitted unless a permitting rule holds, every forbidding rule could be judged, and none holds.
 
-Rules are joined in three values as policies are (`decide.py`), and the lowest wins. A forbidding rule that holds
-denies, whatever else is the case. Then a rule that could not be judged makes the whole undecidable. Then a permitting
-rule that holds permits, and what no rule permits is denied. A permitting rule that fails could only have added a
-permission, so by logic a second one that holds would be enough. It is undecidable all the same: nothing is permitted on
-rules of which one is broken, and the failure is seen at once instead of on the day when that rule is the only one.
+Rules are joined in three values (no, unknown, yes), and each rule hurts only what it speaks of:
+
+ 1  a forbidding rule that holds denies, whatever else is the case
+ 2  a forbidding rule that could not be judged makes the request undecidable: it might have held. Its own retirement is
+    the exception, so that it can be taken out of force by whom the other rules permit that
+ 3  a permitting rule that holds permits. A permitting rule that failed could only have added a permission, so it takes
+    none away; its failure stays among the verdicts
+ 4  where no rule permits and a permitting one failed, the request is undecidable: it might have permitted
+ 5  what no rule permits is denied
+
+To issue a key is to grant something, and more than the caller has himself is granted only by a rule that speaks of it:
+roles he does not have by one that names `grant.roles`, a key for another identity by one that names `grant.identity`.
 
 The variables and their values are those of Nessie's authorization rules (operations of content, `CATALOG_*`, `META_*`
-and `SNAP_*` actions); the metadata updates that Nessie does not know are named after the same pattern. `actor` is ours.
+and `SNAP_*` actions); the metadata updates that Nessie does not know are named after the same pattern. `actor`,
+`catalog` and `grant` are ours, and so are the content types of what is no content: configuration, log and lineage.
+Their paths begin with a dot, as no path of content can: names are never empty, and a dot within one is encoded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from gateway.errors import UnavailableError
 from gateway.metadata import commit_actions
-from gateway.policy.engine import ACCESS_RULE, Outcome, Verdict
+from gateway.policy.engine import ACCESS_RULE, Outcome, Program, Verdict
 from gateway.policy.variables import CommitView, PrincipalView
+from gateway.policy.words import fields_named
 
 if TYPE_CHECKING:
     from ledger.canonical import Json
+
+VOCABULARY: Final = 2
+"""The version of `access_rule.created` whose expressions are written in this vocabulary."""
 
 
 class Effect(StrEnum):
@@ -38,12 +51,51 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRule:
-    """An access rule in force."""
+    """An access rule in force; `vocabulary` is the one its expression was written in (`former.py` has the first)."""
 
     id: str
     version: int
     effect: Effect
     expression: str
+    vocabulary: int = VOCABULARY
+
+    def program(self) -> Program:
+        """Return what the policy engine judges by."""
+        return Program(kind=ACCESS_RULE, id=self.id, version=self.version, expression=self.expression)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What the holder of a key that is to be issued will be: whom it stands for, with which roles."""
+
+    identity: str = ""
+    roles: Sequence[str] = ()
+
+    def beyond(self, caller: PrincipalView) -> frozenset[str]:
+        """Return the fields in which this is more than `caller` has himself."""
+        fields = set()
+        if not set(self.roles) <= set(caller.roles):
+            fields.add("roles")
+        if self.identity and self.identity != caller.sub:
+            fields.add("identity")
+        return frozenset(fields)
+
+
+NOTHING: Final = Grant()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRequest:
+    """
+    What access rules judge: who (`principal`) wants to do what (`commit`).
+
+    `grant` is the key that it would issue, `retired` the id of the access rule that it would take out of force.
+    """
+
+    commit: CommitView
+    principal: PrincipalView
+    grant: Grant = NOTHING
+    retired: str | None = None
 
 
 class Access(StrEnum):
@@ -87,16 +139,31 @@ _OPERATIONS: Final[Mapping[str, tuple[str, str | None]]] = {
 
 _CONTENT_TYPES: Final = {"table": "ICEBERG_TABLE", "view": "ICEBERG_VIEW", "namespace": "NAMESPACE"}
 
+NO_CONTENT: Final[Mapping[str, tuple[str, str]]] = {
+    "policy": ("CONFIG_POLICY", ".config.policy"),
+    "access_rule": ("CONFIG_ACCESS_RULE", ".config.access_rule"),
+    "catalog": ("CONFIG_CATALOG", ".config.catalog"),
+    "key": ("CONFIG_KEY", ".config.key"),
+    "log": ("LOG", ".log"),
+    "lineage": ("LINEAGE", ".lineage"),
+}
+"""For each kind of thing that is no content of a catalog: its content type, and the root of its paths."""
 
-def access_activation(*, commit: CommitView, principal: PrincipalView, ref: str = "") -> dict[str, Json]:
+MAIN: Final = "main"
+_OF_REFS: Final = frozenset({"set-snapshot-ref", "remove-snapshot-ref"})
+_WITHIN_REFS: Final = _OF_REFS | {"add-snapshot"}
+
+
+def access_activation(request: AccessRequest, *, ref: str) -> dict[str, Json]:
     """
     Return the variables of access rules, by name. None of them is a variable of policies: both fit in one call.
 
-    `ref` is the branch or tag, where a catalog has them.
+    `ref` is one of `refs_of`.
 
     Raises:
-        UnknownOperationError: if the operation of `commit` has no name in the vocabulary.
+        UnknownOperationError: if the operation or the kind of what is asked for has no name in the vocabulary.
     """
+    commit, principal = request.commit, request.principal
     op, _ = _operation(commit)
     return {
         "op": op,
@@ -104,14 +171,41 @@ def access_activation(*, commit: CommitView, principal: PrincipalView, ref: str 
         "roles": list(principal.roles),
         "ref": ref,
         "path": path_of(commit),
-        "contentType": _CONTENT_TYPES.get(commit.kind, ""),
+        "contentType": _content_type(commit.kind),
         "actions": list(access_actions(commit)),
         "api": {"apiName": "Iceberg", "apiVersion": 1},
         "actor": principal.actor,
+        "catalog": commit.catalog,
+        "grant": {"identity": request.grant.identity, "roles": list(request.grant.roles)},
     }
 
 
+def refs_of(commit: CommitView) -> tuple[str, ...]:
+    """
+    Return the branches and tags that a request is about, sorted: at least one, which is empty for all but tables.
+
+    A commit is about the refs that its updates set or remove. Whatever else it changes (schema, properties, …) is seen
+    on every branch and counts as `main`, and so does what is done to a table as a whole: reading, creating, dropping.
+    """
+    if commit.kind != "table":
+        return ("",)
+    refs = {str(update.get("ref-name")) for update in commit.updates if update.get("action") in _OF_REFS}
+    if not refs or any(update.get("action") not in _WITHIN_REFS for update in commit.updates):
+        refs.add(MAIN)
+    return tuple(sorted(refs))
+
+
 def path_of(commit: CommitView) -> str:
+    """
+    Return the path of what a request is about: of no content, `.config.<kind>` and its id, `.log` or `.lineage`.
+    """
+    if commit.kind in NO_CONTENT:
+        _, root = NO_CONTENT[commit.kind]
+        return f"{root}.{commit.name}" if commit.name else root
+    return content_path(commit)
+
+
+def content_path(commit: CommitView) -> str:
     """
     Return levels and name joined by dots, each dot or NUL within one as U+001D (Nessie's `ContentKey.toPathString`).
 
@@ -132,27 +226,48 @@ def access_actions(commit: CommitView) -> tuple[str, ...]:
     return tuple(sorted({*commit_actions(commit.updates), *([catalog_action] if catalog_action else [])}))
 
 
-def decide_access(rules: Sequence[AccessRule], verdicts: Sequence[Verdict]) -> AccessDecision:
+def decide_access(
+    rules: Sequence[AccessRule],
+    verdicts: Sequence[Verdict],
+    *,
+    beyond: frozenset[str] = frozenset(),
+    retired: str | None = None,
+) -> AccessDecision:
     """
     Return what `rules` decide, given their `verdicts` (those of policies may stand among them).
 
     A rule without a verdict, or with more than one, could not be judged. The first rule in order is the reason.
+    `beyond` are the fields of `grant` that a rule must name to permit the request; `retired` is the rule that it would
+    take out of force.
     """
     outcomes = {(rule.id, rule.version): _outcome_of(rule, verdicts) for rule in rules}
 
-    def first(effect: Effect | None, outcome: Outcome) -> AccessRule | None:
-        return next(
-            (r for r in rules if effect in {None, r.effect} and outcomes[r.id, r.version] is outcome),
-            None,
-        )
+    def first(among: Iterable[AccessRule], outcome: Outcome) -> AccessRule | None:
+        return next((rule for rule in among if outcomes[rule.id, rule.version] is outcome), None)
 
-    if rule := first(Effect.FORBID, Outcome.ALLOW):
+    forbids = [rule for rule in rules if rule.effect is Effect.FORBID]
+    permits = [rule for rule in rules if rule.effect is Effect.PERMIT]
+    speaking = [rule for rule in permits if not beyond or beyond <= fields_named(rule.expression, "grant")]
+    if rule := first(forbids, Outcome.ALLOW):
         return _decision(Access.DENIED, rule, "forbids this")
-    if rule := first(None, Outcome.ERROR):
-        return _decision(Access.UNDECIDABLE, rule, "could not be judged")
-    if rule := first(Effect.PERMIT, Outcome.ALLOW):
+    if rule := first([rule for rule in forbids if rule.id != retired], Outcome.ERROR):
+        return _decision(Access.UNDECIDABLE, rule, f"could not be judged{_why(rule, verdicts)}")
+    if rule := first(speaking, Outcome.ALLOW):
         return AccessDecision(outcome=Access.PERMITTED, reason=(rule.id, rule.version))
+    if rule := first(speaking, Outcome.ERROR):
+        return _decision(Access.UNDECIDABLE, rule, f"could not be judged{_why(rule, verdicts)}")
+    if rule := first(permits, Outcome.ALLOW):
+        return AccessDecision(outcome=Access.DENIED, message=f"no access rule permits this: {_beyond(rule, beyond)}")
     return AccessDecision(outcome=Access.DENIED, message="no access rule permits this")
+
+
+def _beyond(rule: AccessRule, beyond: frozenset[str]) -> str:
+    more = " and ".join(_GRANTED[field] for field in sorted(beyond))
+    names = " and ".join(f"grant.{field}" for field in sorted(beyond))
+    return f"to grant {more} takes a rule that names {names}, and {rule.id} does not"
+
+
+_GRANTED: Final = {"identity": "a key to another identity", "roles": "roles that the caller does not have"}
 
 
 def _decision(outcome: Access, rule: AccessRule, words: str) -> AccessDecision:
@@ -160,9 +275,23 @@ def _decision(outcome: Access, rule: AccessRule, words: str) -> AccessDecision:
     return AccessDecision(outcome=outcome, reason=(rule.id, rule.version), message=message)
 
 
+def _why(rule: AccessRule, verdicts: Sequence[Verdict]) -> str:
+    details = [v.detail for v in verdicts if (v.kind, v.id, v.version) == (ACCESS_RULE, rule.id, rule.version)]
+    return f": {details[0]}" if len(details) == 1 and details[0] else ""
+
+
 def _outcome_of(rule: AccessRule, verdicts: Sequence[Verdict]) -> Outcome:
     own = [v.outcome for v in verdicts if (v.kind, v.id, v.version) == (ACCESS_RULE, rule.id, rule.version)]
     return own[0] if len(own) == 1 else Outcome.ERROR
+
+
+def _content_type(kind: str) -> str:
+    if kind in NO_CONTENT:
+        return NO_CONTENT[kind][0]
+    if kind not in _CONTENT_TYPES:
+        known = sorted({*_CONTENT_TYPES, *NO_CONTENT})
+        raise UnknownOperationError(f"kind: expected one of {known}, found {kind!r:.60}")
+    return _CONTENT_TYPES[kind]
 
 
 def _operation(commit: CommitView) -> tuple[str, str | None]:

@@ -49,7 +49,8 @@ _VARIABLES: Final[Mapping[str, Fields]] = {
         "principal": {"actor": None, "sub": None, "email": None, "roles": None, "source": None},
         "request": {"method": None, "path": None, "client": None},
     },
-    # Nessie's authorization rules, and `actor`, the pseudonym under which the log knows the caller.
+    # Nessie's authorization rules, and three of ours: `actor`, the pseudonym under which the log knows the caller;
+    # `catalog`, the alias of the catalog, empty for what is none's content; `grant`, the key to be issued.
     ACCESS_RULE: {
         "op": None,
         "role": None,
@@ -60,6 +61,8 @@ _VARIABLES: Final[Mapping[str, Fields]] = {
         "actions": None,
         "api": {"apiName": None, "apiVersion": None},
         "actor": None,
+        "catalog": None,
+        "grant": {"identity": None, "roles": None},
     },
 }
 

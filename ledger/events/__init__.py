@@ -24,6 +24,7 @@ from ledger.events.commits import (
 )
 from ledger.events.control import (
     AccessRuleCreated,
+    AccessRuleCreatedV1,
     AccessRuleRetired,
     CatalogCreated,
     CatalogRetired,
@@ -94,6 +95,7 @@ EVENTS: Final[dict[tuple[str, int], type[EventData]]] = {
         PolicyChanged,
         PolicyRetired,
         AccessRuleCreated,
+        AccessRuleCreatedV1,
         AccessRuleRetired,
         CatalogCreated,
         CatalogRetired,
@@ -117,6 +119,7 @@ __all__ = [
     "EVENTS",
     "AccessRefused",
     "AccessRuleCreated",
+    "AccessRuleCreatedV1",
     "AccessRuleRetired",
     "AlertDelivered",
     "AlertRaised",

@@ -57,11 +57,29 @@ class PolicyRetired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessRuleCreated:
-    """A rule on who may do what: `expression` is CEL over the request's facts."""
+class AccessRuleCreatedV1:
+    """An access rule whose `expression` was written when configuration shared the paths of namespaces."""
 
     TYPE: ClassVar[str] = "access_rule.created"
     VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    effect: Effect
+    expression: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRuleCreated:
+    """
+    A rule on who may do what: `expression` is CEL over the request's facts.
+
+    Version 2 has the members of version 1. What differs is the vocabulary of the expression: `path`, `contentType` and
+    `ref` have other values for some requests, and there are more variables.
+    """
+
+    TYPE: ClassVar[str] = "access_rule.created"
+    VERSION: ClassVar[int] = 2
 
     id: str
     version: int

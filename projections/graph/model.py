@@ -21,6 +21,7 @@ from ledger.canonical import Json
 from ledger.entry import Entry
 from ledger.events import (
     AccessRuleCreated,
+    AccessRuleCreatedV1,
     AccessRuleRetired,
     CatalogCreated,
     CatalogRetired,
@@ -104,7 +105,7 @@ def _control(changes: Changes, entry: Entry, event: object | None) -> None:
             what: list[Json] = [kind.value for kind in governs(policy.expression)]
             properties: dict[str, Json] = {"expression": policy.expression, "governs": what}
             _in_force(changes, entry, VertexLabel.POLICY, policy.id, policy.version, **properties)
-        case AccessRuleCreated() as rule:
+        case AccessRuleCreated() | AccessRuleCreatedV1() as rule:
             properties = {"expression": rule.expression, "effect": rule.effect.value}
             _in_force(changes, entry, VertexLabel.ACCESS_RULE, rule.id, rule.version, **properties)
         case PolicyRetired() as retired:

@@ -92,7 +92,8 @@ async def test_a_tenants_first_group_is_the_rule_that_permits_its_first_key(serv
     assert (key.type, key.key) == ("key.created", f"key:{acme.key.id}")
     assert (rule.group_id, rule.of) == (key.group_id, 2)
     assert rule.data["effect"] == "permit"
-    assert rule.data["expression"] == f'actor == "{acme.key.actor}"'
+    permits = f'actor == "{acme.key.actor}" && has(grant.identity) && has(grant.roles)'
+    assert (rule.version, rule.data["expression"]) == (2, permits)
     assert key.data["actor"] == acme.key.actor
     assert key.data["roles"] == ["data-eng"]
     (tenant,) = [entry for entry in await entries(services, services.system.log_id) if entry.type == "tenant.created"]

@@ -22,11 +22,11 @@ RULE = {"id": "r", "effect": "permit", "expression": "'reader' in roles"}
 async def test_a_policy_is_created_changed_and_retired(shared_gateway: Gateway) -> None:
     http = shared_gateway.http
     created = await http.post("/v1/policies", json=POLICY)
-    assert (created.status_code, created.json()) == (201, {**POLICY, "version": 1})
+    assert (created.status_code, created.json()) == (201, {**POLICY, "version": 1, "warnings": []})
     assert (await http.get("/v1/policies")).json() == {"policies": [{**POLICY, "version": 1}]}
     change = {"expression": "true", "message": "nothing", "version": 1}
     changed = await http.put("/v1/policies/p", json=change)
-    assert (changed.status_code, changed.json()) == (200, {"id": "p", **change, "version": 2})
+    assert (changed.status_code, changed.json()) == (200, {"id": "p", **change, "version": 2, "warnings": []})
     stale = await http.put("/v1/policies/p", json=change)
     assert (stale.status_code, error_of(stale)["type"]) == (409, "ConcurrentChangeException")
     assert (await http.delete("/v1/policies/p")).status_code == 204
@@ -56,9 +56,11 @@ async def test_an_expression_that_does_not_compile_is_refused_with_its_place(sha
 async def test_an_access_rule_is_created_and_retired(shared_gateway: Gateway) -> None:
     http = shared_gateway.http
     created = await http.post("/v1/access-rules", json=RULE)
-    assert (created.status_code, created.json()) == (201, {**RULE, "version": 1})
+    saved = {**RULE, "version": 1, "vocabulary": 2}
+    assert (created.status_code, created.json()) == (201, {**saved, "warnings": []})
     rules = (await http.get("/v1/access-rules")).json()["access-rules"]
     assert [rule["id"] for rule in rules] == ["first-key", "r"]
+    assert rules[1] == saved
     assert (await http.delete("/v1/access-rules/r")).status_code == 204
     assert (await http.delete("/v1/access-rules/r")).status_code == 409
     assert (await http.delete("/v1/access-rules/never")).status_code == 404
@@ -159,7 +161,7 @@ async def test_rules_speak_of_editing_by_kind_and_id(shared_gateway: Gateway) ->
     rule = {
         "id": "authors",
         "effect": "permit",
-        "expression": "'author' in roles && op.endsWith('_REPOSITORY_CONFIG') && path.startsWith('policy.team-')",
+        "expression": "'author' in roles && contentType == 'CONFIG_POLICY' && path.startsWith('.config.policy.team-')",
     }
     assert (await shared_gateway.http.post("/v1/access-rules", json=rule)).status_code == 201
     author = shared_gateway.client(await another_key(shared_gateway, "grace", "author"))

@@ -139,7 +139,9 @@ def test_what_judges_becomes_programs_of_the_engine() -> None:
     change = PolicyChanged(id="p", version=2, expression="false", message="no")
     state = fold(ControlState.empty(), entries(policy(), rule, change))
     assert state.policies["p"].program() == Program(kind="policy", id="p", version=2, expression="false")
-    assert state.access_rules["r"].program() == Program(kind="access_rule", id="r", version=1, expression="1 == 1")
+    assert state.access_rules["r"].judged().program() == Program(
+        kind="access_rule", id="r", version=1, expression="1 == 1"
+    )
 
 
 @pytest.mark.parametrize(

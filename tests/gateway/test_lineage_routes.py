@@ -131,7 +131,7 @@ async def test_an_edge_that_closes_a_cycle_is_422_with_the_path_and_told_in_the_
 
 async def test_the_same_event_adds_nothing_whoever_sends_it_again(projected: Gateway) -> None:
     sent = event(inputs=["a"], outputs=["b"])
-    rule = {"id": "all", "effect": "permit", "expression": 'op == "UPDATE_ENTITY" && path == "lineage"'}
+    rule = {"id": "all", "effect": "permit", "expression": 'op == "UPDATE_ENTITY" && path == ".lineage"'}
     assert (await projected.http.post("/v1/access-rules", json=rule)).status_code == 201
     eve = projected.client(await another_key(projected))
     for http in (projected.http, projected.http, eve):
@@ -207,7 +207,7 @@ async def test_nobody_tells_who_is_not_known_or_not_permitted(projected: Gateway
 
 
 async def test_a_rule_that_forbids_while_the_event_is_sent_is_obeyed(projected: Gateway) -> None:
-    rule = {"id": "no-lineage", "effect": "forbid", "expression": 'path == "lineage"'}
+    rule = {"id": "no-lineage", "effect": "forbid", "expression": 'contentType == "LINEAGE"'}
 
     async def forbid(count: int) -> None:
         if count == 0:

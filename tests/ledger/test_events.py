@@ -57,6 +57,7 @@ MEMBERS = {
     ("policy.changed", 1): "expression id message version",
     ("policy.retired", 1): "id version",
     ("access_rule.created", 1): "effect expression id version",
+    ("access_rule.created", 2): "effect expression id version",
     ("access_rule.retired", 1): "id version",
     ("catalog.created", 1): "id kind options version",
     ("catalog.retired", 1): "id version",

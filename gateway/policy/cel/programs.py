@@ -144,13 +144,17 @@ class _Variables:
         """
         Return the variables that a program with these `needs` reads.
 
+        One that the activation does not hold is an error as a value, as a field that does not exist is: `false && x` is
+        false whatever `x` may be. So a caller who leaves a variable out asks what follows without knowing it.
+
         Raises:
-            LookupError: if the activation does not hold one of them.
             ValueError: if one of them has no value in CEL.
         """
         return {name: self._value(name) for name in needs}
 
     def _value(self, name: str) -> Value:
+        if name not in self._activation:
+            return CELEvalError("not known", KeyError)
         if name not in self._converted:
             value, fields = self._activation[name], self._fields[name]
             if fields is not None and isinstance(value, dict):

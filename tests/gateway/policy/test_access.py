@@ -11,14 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.policy.access import (
+    NO_CONTENT,
     Access,
+    AccessRequest,
     AccessRule,
     Effect,
+    Grant,
     UnknownOperationError,
     access_actions,
     access_activation,
     decide_access,
     path_of,
+    refs_of,
 )
 from gateway.policy.cel.programs import Programs
 from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, Verdict
@@ -26,6 +30,7 @@ from gateway.policy.variables import CommitView, PrincipalView
 from gateway.policy.vocabulary import variables_of
 
 ALLOW, DENY, ERROR = Outcome.ALLOW, Outcome.DENY, Outcome.ERROR
+PERMIT, FORBID = Effect.PERMIT, Effect.FORBID
 PRINCIPAL = PrincipalView(actor="a1", source="api_key", sub="ann", roles=("test_user", "reader"))
 
 
@@ -40,8 +45,12 @@ def commit(
     return CommitView(catalog="lake", namespace=namespace, name=name, kind=kind, operation=operation, **rest)
 
 
+def request(view: CommitView, **rest: Any) -> AccessRequest:
+    return AccessRequest(commit=view, principal=PRINCIPAL, **rest)
+
+
 def test_the_variables_are_those_of_the_vocabulary_and_none_of_policies() -> None:
-    variables: Any = access_activation(commit=commit(), principal=PRINCIPAL, ref="main")
+    variables: Any = access_activation(request(commit()), ref="main")
     assert set(variables) == set(variables_of(ACCESS_RULE))
     assert set(variables).isdisjoint(variables_of(POLICY))
     assert variables == {
@@ -54,11 +63,14 @@ def test_the_variables_are_those_of_the_vocabulary_and_none_of_policies() -> Non
         "actions": ["CATALOG_UPDATE_ENTITY"],
         "api": {"apiName": "Iceberg", "apiVersion": 1},
         "actor": "a1",
+        "catalog": "lake",
+        "grant": {"identity": "", "roles": []},
     }
 
 
 def test_a_principal_without_roles_has_an_empty_primary_one() -> None:
-    variables = access_activation(commit=commit(), principal=PrincipalView(actor="a", source="api_key"))
+    nobody = PrincipalView(actor="a", source="api_key")
+    variables = access_activation(AccessRequest(commit=commit(), principal=nobody), ref="")
     assert (variables["role"], variables["roles"], variables["ref"]) == ("", [], "")
 
 
@@ -82,7 +94,7 @@ def test_a_principal_without_roles_has_an_empty_primary_one() -> None:
 def test_operations_have_the_names_of_nessies_checks(
     operation: str, kind: str, op: str, action: str | None, content_type: str
 ) -> None:
-    variables = access_activation(commit=commit(operation, kind=kind), principal=PRINCIPAL)
+    variables = access_activation(request(commit(operation, kind=kind)), ref="")
     assert (variables["op"], variables["contentType"]) == (op, content_type)
     assert variables["actions"] == ([action] if action else [])
 
@@ -90,7 +102,7 @@ def test_operations_have_the_names_of_nessies_checks(
 @pytest.mark.parametrize("operation", ["table.melt", "", "create.table"])
 def test_an_operation_that_no_rule_could_name_is_refused(operation: str) -> None:
     with pytest.raises(UnknownOperationError) as caught:
-        access_activation(commit=commit(operation), principal=PRINCIPAL)
+        access_activation(request(commit(operation)), ref="")
     assert caught.value.status == 503
 
 
@@ -107,6 +119,95 @@ def test_an_operation_that_no_rule_could_name_is_refused(operation: str) -> None
 )
 def test_a_path_cannot_be_read_as_another_one(namespace: tuple[str, ...], name: str, kind: str, path: str) -> None:
     assert path_of(commit(kind=kind, namespace=namespace, name=name)) == path
+
+
+@pytest.mark.parametrize("kind", sorted(NO_CONTENT))
+def test_what_is_no_content_has_a_type_of_its_own_and_paths_that_no_name_can_make(kind: str) -> None:
+    view = commit("log.load", kind=kind, namespace=(), name="")
+    content_type, root = NO_CONTENT[kind]
+    assert access_activation(request(view), ref="")["contentType"] == content_type
+    assert path_of(view) == root
+    assert path_of(commit("log.load", kind=kind, namespace=(), name="a")) == f"{root}.a"
+    assert root.startswith(".")
+    assert len({content_type for content_type, _ in NO_CONTENT.values()}) == len(NO_CONTENT)
+
+
+@given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=4), st.booleans())
+@settings(max_examples=150)
+def test_no_path_of_content_begins_with_a_dot(levels: list[str], is_table: bool) -> None:
+    kind = "table" if is_table else "namespace"
+    view = commit(kind=kind, namespace=tuple(levels[:-1] if is_table else levels), name=levels[-1])
+    assert not path_of(view).startswith(".")
+
+
+def test_a_kind_that_no_rule_could_name_is_refused() -> None:
+    with pytest.raises(UnknownOperationError, match="kind: expected one of"):
+        access_activation(request(commit(kind="secret")), ref="")
+
+
+SET = {"action": "set-snapshot-ref"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "updates", "refs"),
+    [
+        ("table", [], ("main",)),
+        ("table", [{"action": "add-snapshot"}], ("main",)),
+        ("table", [{"action": "add-snapshot"}, {**SET, "ref-name": "dev"}], ("dev",)),
+        ("table", [{"action": "remove-snapshot-ref", "ref-name": "v1"}, {**SET, "ref-name": "dev"}], ("dev", "v1")),
+        ("table", [{**SET, "ref-name": "dev"}, {"action": "set-properties"}], ("dev", "main")),
+        ("table", [{**SET, "ref-name": "dev"}, {"action": "a kind of update not known yet"}], ("dev", "main")),
+        ("namespace", [], ("",)),
+        ("view", [], ("",)),
+        ("key", [], ("",)),
+    ],
+)
+def test_a_request_is_about_the_refs_that_it_moves_and_main_if_it_changes_more(
+    kind: str, updates: list[dict[str, Any]], refs: tuple[str, ...]
+) -> None:
+    assert refs_of(commit(kind=kind, updates=updates)) == refs
+
+
+@pytest.mark.parametrize(
+    ("grant", "beyond"),
+    [
+        (Grant(), set()),
+        (Grant(identity="ann"), set()),
+        (Grant(identity="ann", roles=("reader",)), set()),
+        (Grant(identity="ann", roles=("reader", "admin")), {"roles"}),
+        (Grant(identity="Ann"), {"identity"}),
+        (Grant(identity="bob", roles=("admin",)), {"identity", "roles"}),
+    ],
+)
+def test_a_key_grants_more_if_it_has_other_roles_or_another_identity(grant: Grant, beyond: set[str]) -> None:
+    assert grant.beyond(PRINCIPAL) == beyond
+
+
+@pytest.mark.parametrize(
+    ("expression", "outcome", "access"),
+    [
+        ("true", ALLOW, Access.DENIED),
+        ("true", ERROR, Access.DENIED),
+        ("has(grant.roles)", ALLOW, Access.PERMITTED),
+        ("has(grant.roles)", DENY, Access.DENIED),
+        ("has(grant.roles)", ERROR, Access.UNDECIDABLE),
+        ("has(grant.identity)", ALLOW, Access.DENIED),
+        ("'grant.roles' == ''", ALLOW, Access.DENIED),
+    ],
+)
+def test_only_a_rule_that_names_it_grants_more_than_the_caller_has(
+    expression: str, outcome: Outcome, access: Access
+) -> None:
+    rule = AccessRule(id="r0", version=1, effect=PERMIT, expression=expression)
+    decision = decide_access([rule], verdicts_of(outcome), beyond=frozenset({"roles"}))
+    assert decision.outcome is access
+
+
+@pytest.mark.parametrize(("outcome", "access"), [(ERROR, Access.PERMITTED), (ALLOW, Access.DENIED)])
+def test_a_forbidding_rule_that_fails_does_not_stop_its_own_retirement(outcome: Outcome, access: Access) -> None:
+    rules, verdicts = rules_of(PERMIT, FORBID), verdicts_of(ALLOW, outcome)
+    assert decide_access(rules, verdicts, retired="r1").outcome is access
+    assert decide_access(rules, verdicts, retired="r0").outcome is not Access.PERMITTED
 
 
 def test_updates_and_snapshots_name_their_actions() -> None:
@@ -167,7 +268,7 @@ def test_captured_commits_name_their_actions(shared_data: Path) -> None:
     ],
 )
 def test_rules_in_nessies_vocabulary_are_judged(rule: str, outcome: Outcome) -> None:
-    variables = access_activation(commit=commit("table.create"), principal=PRINCIPAL, ref="main")
+    variables = access_activation(request(commit("table.create")), ref="main")
     (result,) = Programs().judge([(ACCESS_RULE, rule)], variables)
     assert result.outcome is outcome
 
@@ -178,9 +279,6 @@ def rules_of(*effects: Effect) -> list[AccessRule]:
 
 def verdicts_of(*outcomes: Outcome) -> list[Verdict]:
     return [Verdict(kind=ACCESS_RULE, id=f"r{n}", version=1, outcome=one) for n, one in enumerate(outcomes)]
-
-
-PERMIT, FORBID = Effect.PERMIT, Effect.FORBID
 
 
 @pytest.mark.parametrize(
@@ -196,7 +294,9 @@ PERMIT, FORBID = Effect.PERMIT, Effect.FORBID
         ([PERMIT, FORBID], [ALLOW, DENY], Access.PERMITTED, "r0"),
         ([PERMIT, FORBID], [ALLOW, ERROR], Access.UNDECIDABLE, "r1"),
         ([PERMIT, FORBID], [ERROR, ALLOW], Access.DENIED, "r1"),
-        ([PERMIT, PERMIT], [ERROR, ALLOW], Access.UNDECIDABLE, "r0"),
+        ([PERMIT, PERMIT], [ERROR, ALLOW], Access.PERMITTED, "r1"),
+        ([PERMIT, PERMIT], [ERROR, DENY], Access.UNDECIDABLE, "r0"),
+        ([PERMIT, FORBID], [ERROR, ERROR], Access.UNDECIDABLE, "r1"),
         ([PERMIT, PERMIT], [DENY, ALLOW], Access.PERMITTED, "r1"),
         ([FORBID, FORBID], [ERROR, ALLOW], Access.DENIED, "r1"),
     ],
@@ -235,11 +335,11 @@ cases = st.lists(st.tuples(st.sampled_from(Effect), st.sampled_from(Outcome)), m
 
 @given(cases)
 @settings(max_examples=150)
-def test_access_is_permitted_only_if_all_could_be_judged_none_forbids_and_one_permits(
+def test_access_is_permitted_only_if_one_rule_permits_and_every_forbidding_one_could_be_judged_and_does_not(
     case: list[tuple[Effect, Outcome]],
 ) -> None:
     decision = decide_access(rules_of(*(e for e, _ in case)), verdicts_of(*(o for _, o in case)))
-    permitted = (PERMIT, ALLOW) in case and (FORBID, ALLOW) not in case and all(o is not ERROR for _, o in case)
+    permitted = (PERMIT, ALLOW) in case and all(o is DENY for e, o in case if e is FORBID)
     assert (decision.outcome is Access.PERMITTED) == permitted
 
 

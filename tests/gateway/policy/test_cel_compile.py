@@ -113,7 +113,7 @@ def test_what_programs_may_read_compiles(kind: str, expression: str) -> None:
 
 def test_an_access_rule_may_not_read_the_variables_of_policies() -> None:
     error = refused("table.exists", kind=ACCESS_RULE)
-    assert "known here: actions, actor, api, contentType, op, path, ref, role, roles" in error.reason
+    assert "known here: actions, actor, api, catalog, contentType, grant, op, path, ref, role, roles" in error.reason
 
 
 def test_an_expression_may_have_as_many_bytes_as_allowed_and_not_one_more() -> None:

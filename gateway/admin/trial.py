@@ -1,0 +1,244 @@
+"""
+What a policy or an access rule would do, tried out when it is saved.
+
+`warnings` judges it alone on inputs that it can be given: every operation on every kind of thing, callers without roles
+and with one, the empty path and ref, tables that are new or gone, and as names the texts that stand in the expression
+itself, so that `path.startsWith('finance.') && roles[5] == 'x'` is seen to fail. Not every input there is: a rule
+without warnings can still fail. What fails is saved all the same, and its author is told.
+
+`check_retirable` judges the whole set as it would be: whoever saves a rule must be able to retire it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.errors import UnprocessableError
+from gateway.policy.access import (
+    NO_CONTENT,
+    NOTHING,
+    Access,
+    AccessRequest,
+    AccessRule,
+    Effect,
+    Grant,
+    access_activation,
+    refs_of,
+)
+from gateway.policy.engine import ACCESS_RULE, Outcome, PolicyEngine, PolicyEngineError, Program
+from gateway.policy.former import ROOTS, speaks_of_former_paths
+from gateway.policy.judging import CONTENT_OPERATIONS, judge_rules
+from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
+from gateway.policy.words import mentions, texts_in
+
+if TYPE_CHECKING:
+    from ledger.canonical import Json
+
+TRIAL_TIMEOUT_S: Final = 5.0
+INPUTS_MAX: Final = 400
+TEXTS_MAX: Final = 4
+"""Of the texts in an expression, how many stand in for a name."""
+WARNINGS_MAX: Final = 5
+
+_ACTOR: Final = "0" * 32
+_OWN_OPERATIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    **{kind: ("configure", "inspect") for kind in NO_CONTENT if kind not in {"log", "lineage"}},
+    "log": ("load",),
+    "lineage": ("receive",),
+}
+_NAMES: Final = ("path", "catalog", "ref", "actor")
+_TABLE: Final[dict[str, Any]] = {
+    "format-version": 2,
+    "table-uuid": "00000000-0000-0000-0000-000000000000",
+    "location": "file:///lake/t",
+    "current-schema-id": 0,
+    "schemas": [
+        {"schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": True}], "type": "struct"}
+    ],
+    "default-spec-id": 0,
+    "partition-specs": [{"spec-id": 0, "fields": []}],
+    "default-sort-order-id": 0,
+    "sort-orders": [{"order-id": 0, "fields": []}],
+}
+"""A table with nothing but what every table has."""
+
+
+class LockedOutError(UnprocessableError):
+    """A rule under which its own author could no longer retire it; nothing was saved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Input:
+    """Something a program can be given, in words and as its variables."""
+
+    words: str
+    variables: dict[str, Json]
+
+
+async def warnings(
+    engine: PolicyEngine, program: Program, *, effect: Effect | None = None, timeout_s: float = TRIAL_TIMEOUT_S
+) -> tuple[str, ...]:
+    """
+    Return what there is to say about a program that is saved; `effect` is that of an access rule.
+    """
+    inputs = _bounded(_rule_inputs(program.expression) if program.kind == ACCESS_RULE else _inputs(program.expression))
+    failures: dict[str, list[str]] = {}
+    said: list[str] = []
+    clock = asyncio.get_running_loop().time
+    until = clock() + timeout_s
+    for count, given in enumerate(inputs):
+        try:
+            (verdict,) = await engine.judge([program], given.variables, timeout_s=max(until - clock(), 0.001))
+        except PolicyEngineError as error:
+            said.append(f"only {count} of {len(inputs)} inputs could be tried: {error}")
+            break
+        if verdict.outcome is Outcome.ERROR:
+            failures.setdefault(verdict.detail, []).append(given.words)
+    for detail, where in list(failures.items())[:WARNINGS_MAX]:
+        said.append(
+            f"it fails for {len(where)} of {len(inputs)} inputs that it was tried on, first for {where[0]}: {detail}; "
+            f"{_consequence(effect)}"
+        )
+    if program.kind == ACCESS_RULE and speaks_of_former_paths(program.expression):
+        said.append(
+            f"it speaks of {' or '.join(ROOTS)} as of namespaces: configuration, log and lineage have the paths "
+            f"{', '.join(root for _, root in NO_CONTENT.values())}"
+        )
+    return tuple(said)
+
+
+async def check_retirable(
+    engine: PolicyEngine, rules: Sequence[AccessRule], rule: AccessRule, caller: PrincipalView, *, timeout_s: float
+) -> None:
+    """
+    Check that `caller` could retire `rule` while `rules`, in which it is, are in force.
+
+    Raises:
+        LockedOutError: if not.
+        PolicyEngineError: if the engine gave no answer.
+    """
+    why = await why_not_retirable(engine, rules, rule.id, caller, timeout_s=timeout_s)
+    if why is not None:
+        raise LockedOutError(
+            f"access rule {rule.id} would lock you out: with it in force you could not retire it ({why}). Leave out "
+            "what it takes to do so, as in `… && contentType != 'CONFIG_ACCESS_RULE'`, or have the operator add it "
+            "(`lakeproof access-rules add`). Nothing was saved"
+        )
+
+
+async def why_not_retirable(
+    engine: PolicyEngine, rules: Sequence[AccessRule], rule_id: str, caller: PrincipalView, *, timeout_s: float
+) -> str | None:
+    """
+    Return why `caller` could not retire an access rule under `rules`; None if he could.
+
+    Raises:
+        PolicyEngineError: if the engine gave no answer.
+    """
+    view = CommitView(catalog="", namespace=(), name=rule_id, kind="access_rule", operation="access_rule.configure")
+    request = AccessRequest(commit=view, principal=caller, retired=rule_id)
+    judged = await judge_rules(engine, rules, request, timeout_s=timeout_s)
+    return None if judged.decision.outcome is Access.PERMITTED else judged.decision.message
+
+
+def _consequence(effect: Effect | None) -> str:
+    match effect:
+        case Effect.PERMIT:
+            return "there it permits nothing"
+        case Effect.FORBID:
+            return "such requests are answered with 503"
+        case None:
+            return "such commits are answered with 503"
+
+
+def _bounded(inputs: Iterable[_Input]) -> list[_Input]:
+    """Return at most as many as may be tried, from all parts of the list."""
+    every = list(inputs)
+    return every[:: -(-len(every) // INPUTS_MAX) or 1]
+
+
+def _rule_inputs(expression: str) -> Iterator[_Input]:
+    texts = texts_in(expression)[:TEXTS_MAX]
+    overridden = sorted(mentions(expression, _NAMES))
+    for view, grant in _requests():
+        for caller in _callers(texts):
+            request = AccessRequest(commit=view, principal=caller, grant=grant)
+            for ref in refs_of(view):
+                known = access_activation(request, ref=ref)
+                for values in product(*([known[name], *texts] for name in overridden)):
+                    named = dict(zip(overridden, values, strict=True))
+                    yield _Input(words=_rule_words(known, named), variables={**known, **named})
+
+
+def _requests() -> Iterator[tuple[CommitView, Grant]]:
+    """Yield everything that can be asked for, once."""
+    for kind, verbs in {**CONTENT_OPERATIONS, **_OWN_OPERATIONS}.items():
+        is_content = kind in CONTENT_OPERATIONS
+        for verb in verbs:
+            view = CommitView(
+                catalog="lake" if is_content else "",
+                namespace=("n",) if is_content else (),
+                name="" if kind == "namespace" else "t",
+                kind=kind,
+                operation=f"{kind}.{verb}",
+            )
+            yield view, NOTHING
+    top = CommitView(catalog="lake", namespace=(), name="", kind="namespace", operation="namespace.list")
+    yield top, NOTHING
+    issued = CommitView(catalog="", namespace=(), name="", kind="key", operation="key.configure")
+    yield issued, Grant(identity="someone")
+    yield issued, Grant(identity="someone", roles=("reader",))
+
+
+def _callers(texts: Sequence[str]) -> list[PrincipalView]:
+    sets: list[tuple[str, ...]] = [(), ("reader",), *([tuple(texts)] if texts else [])]
+    return [PrincipalView(actor=_ACTOR, source="api_key", sub="someone", roles=roles) for roles in sets]
+
+
+def _rule_words(known: Mapping[str, Json], named: Mapping[str, Json]) -> str:
+    roles = known["roles"]
+    caller = f"roles {roles}" if roles else "a caller without roles"
+    names = ", ".join(f"{name} {value!r:.60}" for name, value in named.items())
+    return f"{known['op']} of {known['contentType']} by {caller}" + (f" ({names})" if names else "")
+
+
+def _inputs(expression: str) -> Iterator[_Input]:
+    """Yield what a policy can be given."""
+    texts = texts_in(expression)[:TEXTS_MAX]
+    later = {**_TABLE, "properties": {"p": "v"}, "refs": {}}
+    snapshot = {"snapshot-id": 1, "summary": {"operation": "append"}}
+    added = [{"action": "add-snapshot", "snapshot": snapshot}]
+    shapes: list[tuple[str, dict[str, Any] | None, dict[str, Any] | None, list[dict[str, Any]]]] = [
+        ("table.create", None, _TABLE, []),
+        ("table.commit", _TABLE, later, [{"action": "set-properties", "updates": {"p": "v"}}]),
+        ("table.commit", later, {**later, "current-snapshot-id": 1, "snapshots": [snapshot]}, added),
+        ("table.drop", _TABLE, None, []),
+        ("namespace.create", None, None, []),
+        ("namespace.update", None, None, []),
+        ("namespace.drop", None, None, []),
+    ]
+    for (operation, table, result, updates), name, caller in product(shapes, ("n", *texts), _callers(texts)):
+        kind = operation.partition(".")[0]
+        commit = CommitView(
+            catalog="lake" if name == "n" else name,
+            namespace=(name,),
+            name="" if kind == "namespace" else name,
+            kind=kind,
+            operation=operation,
+            updates=updates,
+        )
+        words = f"{operation} of {name!r:.60} by " + (f"roles {list(caller.roles)}" if caller.roles else "no role")
+        yield _Input(
+            words=words,
+            variables=activation(
+                table=table,
+                result=result,
+                commit=commit,
+                principal=caller,
+                request=RequestView(method="POST", path="/", client_version=None),
+            ),
+        )

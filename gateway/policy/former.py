@@ -1,0 +1,102 @@
+"""
+The vocabulary of access rules before version 2, for rules that are in force since then.
+
+Then the configuration, the log and lineage shared the paths of namespaces: `key.`, `policy.<id>`, `log`. Whoever had
+rights on a namespace `key` could issue keys. `contentType` was empty for them, and `ref` was empty everywhere.
+
+A rule of that time keeps its meaning wherever both vocabularies give it the same values, or lead it to the same answer.
+Where they do not, it counts as one that could not be judged: it is never read in another way than it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from gateway.policy.access import AccessRule, content_path
+from gateway.policy.engine import Outcome, Verdict
+from gateway.policy.variables import CommitView
+from gateway.policy.words import mentions, texts_in
+
+if TYPE_CHECKING:
+    from ledger.canonical import Json
+
+VOCABULARY: Final = 1
+"""The last version of `access_rule.created` whose expressions were written in it."""
+CHANGED: Final = ("path", "contentType", "ref")
+ROOTS: Final = ("policy", "access_rule", "catalog", "key", "log", "lineage")
+"""The first levels of the paths that things had which are no content of a catalog."""
+
+_ALONE: Final = frozenset({"log", "lineage"})
+_CONTENT_TYPES: Final = {"table": "ICEBERG_TABLE", "view": "ICEBERG_VIEW", "namespace": "NAMESPACE"}
+
+
+def former_values(commit: CommitView) -> dict[str, Json]:
+    """
+    Return what the variables in `CHANGED` held for this request.
+    """
+    return {"path": _path(commit), "contentType": _CONTENT_TYPES.get(commit.kind, ""), "ref": ""}
+
+
+def ambiguous(
+    rules: Sequence[AccessRule], activation: Mapping[str, Json], former: Mapping[str, Json]
+) -> tuple[AccessRule, ...]:
+    """
+    Return the rules of before that name a variable which holds another value now.
+    """
+    differing = [name for name in CHANGED if former[name] != activation[name]]
+    return tuple(rule for rule in rules if rule.vocabulary <= VOCABULARY and mentions(rule.expression, differing))
+
+
+def compared(now: Sequence[Verdict], before: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """
+    Return the verdicts of `now`, with an error for each rule whose verdict `before` was another.
+    """
+    meant = {(verdict.kind, verdict.id, verdict.version): verdict.outcome for verdict in before}
+    return tuple(
+        verdict
+        if meant.get((verdict.kind, verdict.id, verdict.version), verdict.outcome) is verdict.outcome
+        else Verdict(
+            kind=verdict.kind,
+            id=verdict.id,
+            version=verdict.version,
+            outcome=Outcome.ERROR,
+            detail=how_to_mend(verdict.id),
+        )
+        for verdict in now
+    )
+
+
+def how_to_mend(rule_id: str) -> str:
+    """
+    Return what an operator does about a rule of before whose meaning is in doubt.
+    """
+    return (
+        "it was saved when configuration, log and lineage shared the paths of namespaces and `ref` was empty, and "
+        "would mean something else now. Add it anew in the present vocabulary (`lakeproof access-rules add`), "
+        f"then retire this one (`lakeproof access-rules retire {rule_id}`)"
+    )
+
+
+def speaks_of_former_paths(expression: str) -> bool:
+    """
+    Tell whether `expression` seems to speak of configuration, log or lineage by their former paths.
+    """
+    if not mentions(expression, ("path",)):
+        return False
+    return any(text.partition(".")[0] in ROOTS for text in texts_in(expression))
+
+
+def is_in_doubt(rule: AccessRule) -> bool:
+    """
+    Tell whether a rule of before may be one that has to be said anew. Whether it is shows when it is judged.
+    """
+    if rule.vocabulary > VOCABULARY:
+        return False
+    return bool(mentions(rule.expression, ("contentType", "ref"))) or speaks_of_former_paths(rule.expression)
+
+
+def _path(commit: CommitView) -> str:
+    if commit.kind in ROOTS:
+        return commit.kind if commit.kind in _ALONE else f"{commit.kind}.{commit.name}"
+    return content_path(commit)

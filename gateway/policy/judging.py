@@ -1,0 +1,140 @@
+"""
+Access rules asked about one request: what they are given, in how many calls, and what follows.
+
+Usually that is one call of the engine. There are more where a commit moves several refs and a rule speaks of `ref`
+(the rules are asked about each, and the strictest answer stands), and where a rule of the former vocabulary reads a
+variable that holds another value now (`former.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gateway.policy.access import (
+    Access,
+    AccessDecision,
+    AccessRequest,
+    AccessRule,
+    Effect,
+    access_activation,
+    decide_access,
+    refs_of,
+)
+from gateway.policy.engine import Outcome, PolicyEngine, Program, Verdict
+from gateway.policy.former import ambiguous, compared, former_values
+from gateway.policy.variables import CommitView, PrincipalView
+from gateway.policy.words import mentions
+
+if TYPE_CHECKING:
+    from ledger.canonical import Json
+
+REFS_MAX: Final = 16
+"""Refs that one commit may move where a rule speaks of `ref`: the rules are asked about each of them."""
+
+CONTENT_OPERATIONS: Final = {
+    "table": ("create", "commit", "drop", "load", "exists"),
+    "view": ("create", "replace", "drop", "load", "exists"),
+    "namespace": ("create", "update", "drop", "load", "exists", "list"),
+}
+"""What can be asked of a catalog's content, by its kind."""
+
+_STRICTEST: Final = (Access.DENIED, Access.UNDECIDABLE, Access.PERMITTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What access rules decide, and the verdicts of all programs in the call that decided it."""
+
+    decision: AccessDecision
+    verdicts: tuple[Verdict, ...]
+
+
+async def judge_rules(
+    engine: PolicyEngine,
+    rules: Sequence[AccessRule],
+    request: AccessRequest,
+    *,
+    timeout_s: float,
+    policies: Sequence[Program] = (),
+    variables: Mapping[str, Json] | None = None,
+) -> Judged:
+    """
+    Return what `rules` decide about `request`.
+
+    `policies` are judged with them on their own `variables`, in the first call; their verdicts are in what is returned.
+
+    Raises:
+        UnknownOperationError: if no rule could speak of what is asked for.
+        PolicyEngineError: if the engine gave no answer.
+    """
+    remaining_s = _countdown(timeout_s)
+    refs = refs_of(request.commit)
+    if len(refs) > 1 and not any(mentions(rule.expression, ("ref",)) for rule in rules):
+        refs = refs[:1]
+    if len(refs) > REFS_MAX:
+        message = f"access rules speak of `ref`, and this commit moves {len(refs)}: expected at most {REFS_MAX}"
+        return Judged(decision=AccessDecision(outcome=Access.DENIED, message=message), verdicts=())
+    judged: list[Judged] = []
+    programs = [rule.program() for rule in rules]
+    of_policies: tuple[Verdict, ...] = ()
+    for ref in refs:
+        activation = access_activation(request, ref=ref)
+        if not judged:
+            both = {**(variables or {}), **activation}
+            verdicts = await engine.judge([*programs, *policies], both, timeout_s=remaining_s())
+            verdicts, of_policies = verdicts[: len(programs)], verdicts[len(programs) :]
+        else:
+            verdicts = await engine.judge(programs, activation, timeout_s=remaining_s())
+        former = former_values(request.commit)
+        if older := ambiguous(rules, activation, former):
+            before = [rule.program() for rule in older]
+            told = await engine.judge(before, {**activation, **former}, timeout_s=remaining_s())
+            verdicts = compared(verdicts, told)
+        decision = decide_access(
+            rules, verdicts, beyond=request.grant.beyond(request.principal), retired=request.retired
+        )
+        judged.append(Judged(decision=decision, verdicts=(*verdicts, *of_policies)))
+    return min(judged, key=lambda one: _STRICTEST.index(one.decision.outcome))
+
+
+async def permits_anything(
+    engine: PolicyEngine, rules: Sequence[AccessRule], principal: PrincipalView, *, catalog: str, timeout_s: float
+) -> bool:
+    """
+    Tell whether `rules` may permit `principal` anything at all in a catalog.
+
+    False only if they certainly do not. Names of namespaces, tables and refs are left open, and an expression that
+    cannot be decided without them may hold.
+
+    Raises:
+        PolicyEngineError: if the engine gave no answer.
+    """
+    remaining_s = _countdown(timeout_s)
+    programs = [rule.program() for rule in rules]
+    for kind, verbs in CONTENT_OPERATIONS.items():
+        for verb in verbs:
+            view = CommitView(catalog=catalog, namespace=(), name="", kind=kind, operation=f"{kind}.{verb}")
+            known = access_activation(AccessRequest(commit=view, principal=principal), ref="")
+            for name in ("path", "ref", "actions"):
+                del known[name]
+            verdicts = await engine.judge(programs, known, timeout_s=remaining_s())
+            if _may_permit(rules, verdicts):
+                return True
+    return False
+
+
+def _countdown(timeout_s: float) -> Callable[[], float]:
+    """Return what tells how much of `timeout_s` is left for the calls that follow."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + timeout_s
+    return lambda: max(until - clock(), 0.001)
+
+
+def _may_permit(rules: Sequence[AccessRule], verdicts: Sequence[Verdict]) -> bool:
+    outcomes = [(rule.effect, verdict.outcome) for rule, verdict in zip(rules, verdicts, strict=True)]
+    if (Effect.FORBID, Outcome.ALLOW) in outcomes:
+        return False
+    return any(effect is Effect.PERMIT and outcome is not Outcome.DENY for effect, outcome in outcomes)

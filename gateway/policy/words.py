@@ -1,0 +1,61 @@
+"""
+The words of an expression: the names it uses and the texts it holds, told from its characters alone.
+
+Guarantee: for an expression that compiles, `mentions` misses no variable that it reads, and `fields_named` finds a
+field only where it is named outside of strings and comments. Neither needs the parser, which runs in another process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+REMEMBERED_MAX: Final = 4_096
+
+_TOKEN: Final = re.compile(
+    r"//[^\n]*"
+    r"|(?P<prefix>[rRbB]{0,2})(?P<quote>'''|\"\"\"|'|\")(?P<text>(?:\\.|.)*?)(?P=quote)"
+    r"|[_a-zA-Z][_a-zA-Z0-9]*"
+    r"|\s+"
+    r"|.",
+    re.DOTALL,
+)
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+
+
+def mentions(expression: str, names: Iterable[str]) -> frozenset[str]:
+    """
+    Return those of `names` that stand anywhere in `expression`, be it in a string or a comment.
+    """
+    return frozenset(name for name in names if re.search(rf"\b{re.escape(name)}\b", expression, re.ASCII))
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def fields_named(expression: str, variable: str) -> frozenset[str]:
+    """
+    Return the fields of `variable` that `expression` names, as in `variable.field`.
+    """
+    words = _words(expression)
+    return frozenset(
+        field
+        for before, name, dot, field in zip(["", *words], words, words[1:], words[2:], strict=False)
+        if name == variable and before != "." and dot == "." and field.isidentifier()
+    )
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def texts_in(expression: str) -> tuple[str, ...]:
+    """
+    Return the strings that `expression` holds, each once, in their order; an escape stands for its character.
+    """
+    tokens = _TOKEN.finditer(expression)
+    texts = (_ESCAPED.sub(r"\1", token["text"]) for token in tokens if token["quote"])
+    return tuple(dict.fromkeys(texts))
+
+
+def _words(expression: str) -> list[str]:
+    """Return names and signs in their order: no strings, no comments, no blanks."""
+    tokens = _TOKEN.finditer(expression)
+    return [token[0] for token in tokens if not token["quote"] and not token[0].startswith("//") and token[0].strip()]

@@ -1,0 +1,50 @@
+"""The words of an expression, told without its parser."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.policy.cel.check import check
+from gateway.policy.cel.parse import parse
+from gateway.policy.engine import ACCESS_RULE
+from gateway.policy.words import fields_named, mentions, texts_in
+
+NAMED = [
+    ("grant.roles.all(r, r == 'x')", {"roles"}),
+    ("has(grant.identity) && has( grant . roles )", {"identity", "roles"}),
+    ("!grant.roles\n  .exists(r, r != 'it\\'s')", {"roles"}),
+    ("actor == 'a' || grant.identity == r'a\\'b' || 'b' == '''grant.roles'''", {"identity"}),
+    ("'grant.roles' != \"grant.identity\" // grant.roles", set()),
+    ("role == 'a' // it's\n && 'b' != grant.identity", {"identity"}),
+    ("api.apiName == 'grant' && roles == []", set()),
+]
+
+
+@pytest.mark.parametrize(("expression", "fields"), NAMED)
+def test_fields_are_found_where_the_parser_finds_them(expression: str, fields: set[str]) -> None:
+    assert fields_named(expression, "grant") == fields
+    assert (check(parse(expression), kind=ACCESS_RULE).get("grant") or set()) == fields
+
+
+def test_a_field_of_another_thing_is_none_of_the_variable() -> None:
+    assert fields_named("x.grant.roles == api.apiName", "grant") == set()
+    assert fields_named("grants.roles == grant_.roles", "grant") == set()
+
+
+def test_a_name_is_mentioned_wherever_it_stands() -> None:
+    names = ("path", "ref", "contentType")
+    assert mentions("path == 'ref' // contentType", names) == set(names)
+    assert mentions("paths == xref && content.Type", names) == set()
+
+
+@pytest.mark.parametrize(
+    ("expression", "texts"),
+    [
+        ("path == 'a' && path != \"b\" || path == 'a'", ("a", "b")),
+        ("path == '''it's''' // 'c'", ("it's",)),
+        ("path == 'it\\'s'", ("it's",)),
+        ("roles == []", ()),
+    ],
+)
+def test_texts_are_those_of_strings(expression: str, texts: tuple[str, ...]) -> None:
+    assert texts_in(expression) == texts
