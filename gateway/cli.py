@@ -1,5 +1,5 @@
 """
-The commands for what people edit: `lakeproof policies …`, `catalogs …`, `tenants …`, `keys …`.
+The commands for what people edit: `lakeproof policies …`, `access-rules …`, `catalogs …`, `tenants …`, `keys …`.
 
 They call the operations of `admin/application.py` as an operator at the machine, who is judged by nobody: whoever can
 run them has the database anyway. What they change is in the log like any other edit, under the actor `system`.
@@ -15,13 +15,13 @@ from typing import Annotated, Final
 
 import typer
 
-from gateway.admin.aggregates import ApiKey, Policy
+from gateway.admin.aggregates import ApiKey
 from gateway.admin.aggregates import Tenant as KnownTenant
 from gateway.admin.application import OPERATOR, IssuedKey
 from gateway.admin.limits import format_expiry, parse_expiry
 from gateway.catalogs_cli import catalogs_app
 from gateway.desk import AsJson, Console, Desk, Founded, OpenDesk, Tenant, run_at
-from gateway.policy.engine import PolicyNotCompiledError
+from gateway.rules_cli import access_rules_app, policies_app
 
 _AGE: Final = re.compile(r"([0-9]{1,5})([dh])")
 
@@ -36,49 +36,12 @@ def gateway_apps(open_desk: OpenDesk, console: Console) -> dict[str, typer.Typer
     Return the commands by the name of their group, working with what `open_desk` opens.
     """
     return {
-        "policies": _policies(open_desk, console),
+        "policies": policies_app(open_desk, console),
+        "access-rules": access_rules_app(open_desk, console),
         "catalogs": catalogs_app(open_desk, console),
         "tenants": _tenants(open_desk, console),
         "keys": _keys(open_desk, console),
     }
-
-
-def _policies(open_desk: OpenDesk, console: Console) -> typer.Typer:
-    app = typer.Typer(rich_markup_mode=None)
-
-    @app.command()
-    def add(
-        *,
-        tenant: Tenant,
-        policy_id: Annotated[str, typer.Option("--id", help="Its id, for ever.", show_default=False)],
-        expression: Annotated[str, typer.Option(help="CEL; commits pass where it is true.", show_default=False)],
-        message: Annotated[str, typer.Option(help="What a refused client is told.", show_default=False)],
-    ) -> None:
-        """Put a new policy in force."""
-
-        async def work(desk: Desk) -> Policy:
-            return await desk.admin.create_policy(
-                await desk.log_of(tenant), OPERATOR, policy_id=policy_id, expression=expression, message=message
-            )
-
-        try:
-            policy = run_at(open_desk, work)
-        except PolicyNotCompiledError as error:
-            console.explain(mark_place(expression, line=error.line, column=error.column))
-            raise
-        console.say(f"policy {policy.id} v{policy.version} is in force for tenant {tenant}")
-
-    @app.command("list")
-    def list_(*, tenant: Tenant, as_json: AsJson = False) -> None:
-        """Show the policies in force, oldest first."""
-
-        async def work(desk: Desk) -> Sequence[Policy]:
-            return await desk.admin.list_policies(await desk.log_of(tenant))
-
-        columns = ("id", "version", "message", "expression")
-        console.show_rows(columns, _rows(columns, run_at(open_desk, work)), as_json=as_json)
-
-    return app
 
 
 def _tenants(open_desk: OpenDesk, console: Console) -> typer.Typer:
@@ -215,17 +178,7 @@ def parse_end(text: str, *, now: datetime) -> datetime:
     return now + (timedelta(days=int(age[1])) if age[2] == "d" else timedelta(hours=int(age[1])))
 
 
-def mark_place(text: str, *, line: int, column: int) -> str:
-    """
-    Return line `line` of `text` with a caret under column `column` (both from 1), indented by four spaces.
-    """
-    lines = text.split("\n")
-    shown = lines[line - 1] if line <= len(lines) else ""
-    before = re.sub(r"[^\t]", " ", shown[: column - 1].ljust(column - 1))  # a tab stays as wide as it is above
-    return f"    {shown}\n    {before}^"
-
-
-def _rows(columns: Sequence[str], things: Sequence[Policy] | Sequence[KnownTenant]) -> list[dict[str, object]]:
+def _rows(columns: Sequence[str], things: Sequence[KnownTenant]) -> list[dict[str, object]]:
     return [{column: asdict(thing)[column] for column in columns} for thing in things]
 
 

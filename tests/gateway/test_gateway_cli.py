@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -9,20 +10,23 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
+import psycopg
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from gateway.cli import gateway_apps, mark_place, parse_end
+from gateway.cli import gateway_apps, parse_end
 from gateway.desk import Desk
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
 from gateway.policy.engine import PolicyNotCompiledError
+from gateway.rules_cli import mark_place
 from lakeproof import console
 from lakeproof.foundation import Foundation
 from lakeproof.operating import OperatorDesk
 from lakeproof.provision import Installation
 from lakeproof.services import open_services
 from lakeproof.settings import load_settings
+from ledger.entry import parse_entry
 from projections.errors import SecretMissingError
 from projections.lake.secrets import SECRET_SIZE_BYTES_MAX, SecretDirectory
 
@@ -131,6 +135,93 @@ def test_a_policy_that_does_not_compile_is_shown_with_a_caret_under_the_place(
     assert refused.stderr == "      (tabel.exists)\n       ^\n"
     assert refused.stdout == ""
     assert listed(command("policies", "list", "--tenant", "acme", "--json")) == []
+
+
+def test_a_policy_is_changed_and_retired(command: Command, acme: dict[str, object]) -> None:
+    command("policies", "add", "--tenant", "acme", *POLICY, "--expression", "true")
+    changed = command(
+        "policies", "change", "tenant-id", "--tenant", "acme", "--message", "no", "--expression", "1 == 1"
+    )
+    assert changed.stdout == "policy tenant-id v2 is in force for tenant acme\n"
+    (row,) = listed(command("policies", "list", "--tenant", "acme", "--json"))
+    assert (row["version"], row["message"], row["expression"]) == (2, "no", "1 == 1")
+    wrong = command("policies", "change", "tenant-id", "--tenant", "acme", "--message", "no", "--expression", "(tabel)")
+    assert isinstance(wrong.exception, PolicyNotCompiledError)
+    assert wrong.stderr == "    (tabel)\n     ^\n"
+    retired = command("policies", "retire", "tenant-id", "--tenant", "acme")
+    assert retired.stdout == "policy tenant-id of tenant acme is retired\n"
+    assert listed(command("policies", "list", "--tenant", "acme", "--json")) == []
+    assert isinstance(command("policies", "retire", "tenant-id", "--tenant", "acme").exception, ConflictError)
+    assert isinstance(command("policies", "retire", "never", "--tenant", "acme").exception, NotFoundError)
+
+
+def test_a_policy_that_fails_on_some_inputs_is_added_with_a_warning(command: Command, acme: dict[str, object]) -> None:
+    added = command("policies", "add", "--tenant", "acme", *POLICY, "--expression", "result.properties.owner == 'ada'")
+    assert added.exit_code == 0
+    assert added.stderr.startswith("warning: it fails for ")
+    assert "reads a field or key that does not exist" in added.stderr
+
+
+RULE = ("access-rules", "add", "--tenant", "acme", "--id", "r")
+
+
+def test_an_access_rule_is_added_listed_and_retired(command: Command, acme: dict[str, object]) -> None:
+    added = command(*RULE, "--effect", "permit", "--expression", "'reader' in roles")
+    assert (added.stdout, added.stderr) == ("access rule r (permit) is in force for tenant acme\n", "")
+    rows = listed(command("access-rules", "list", "--tenant", "acme", "--json"))
+    assert [(row["id"], row["effect"], row["vocabulary"]) for row in rows] == [
+        ("first-key", "permit", 2),
+        ("r", "permit", 2),
+    ]
+    retired = command("access-rules", "retire", "r", "--tenant", "acme")
+    assert retired.stdout == "access rule r of tenant acme is retired\n"
+    again = command("access-rules", "retire", "r", "--tenant", "acme")
+    assert isinstance(again.exception, ConflictError)
+
+
+@pytest.mark.parametrize(
+    ("effect", "expression"),
+    [("allow", "true"), ("permit", "rolls == []"), ("permit", ""), ("permit", "1 + 1")],
+)
+def test_an_access_rule_that_is_none_is_refused(
+    command: Command, acme: dict[str, object], effect: str, expression: str
+) -> None:
+    refused = command(*RULE, "--effect", effect, "--expression", expression)
+    assert isinstance(refused.exception, BadRequestError | PolicyNotCompiledError)
+    assert len(listed(command("access-rules", "list", "--tenant", "acme", "--json"))) == 1
+
+
+def test_the_operator_may_lock_everybody_out_is_warned_and_undoes_it(command: Command, acme: dict[str, object]) -> None:
+    added = command(*RULE, "--effect", "forbid", "--expression", "true")
+    assert added.exit_code == 0
+    assert "warning: no key in force can retire it over HTTP" in added.stderr
+    assert "lakeproof access-rules retire r --tenant acme" in added.stderr
+    assert command("access-rules", "retire", "r", "--tenant", "acme").exit_code == 0
+
+
+async def test_what_the_operator_changes_is_in_the_log_as_of_the_system(
+    command: Command, acme: dict[str, object], database: str
+) -> None:
+    def change_everything() -> None:
+        assert command(*RULE, "--effect", "forbid", "--expression", "true").exit_code == 0
+        assert command("access-rules", "retire", "r", "--tenant", "acme").exit_code == 0
+        assert command("policies", "add", "--tenant", "acme", *POLICY, "--expression", "true").exit_code == 0
+        assert command("policies", "retire", "tenant-id", "--tenant", "acme").exit_code == 0
+
+    await asyncio.to_thread(change_everything)
+    async with await psycopg.AsyncConnection.connect(database) as connection:
+        query = (
+            "SELECT entry FROM ledger.entries WHERE log_id = (SELECT log_id FROM ledger.logs WHERE tenant = %s)"
+            " ORDER BY index"
+        )
+        rows = await (await connection.execute(query, (UUID(str(acme["tenant"])),))).fetchall()
+    told = [parse_entry(bytes(entry)) for (entry,) in rows][-4:]
+    assert [(entry.type, entry.actor) for entry in told] == [
+        ("access_rule.created", "system"),
+        ("access_rule.retired", "system"),
+        ("policy.created", "system"),
+        ("policy.retired", "system"),
+    ]
 
 
 def test_an_id_is_given_once(command: Command, acme: dict[str, object]) -> None:
@@ -271,6 +362,11 @@ def test_a_role_that_cannot_be_one_is_refused_by_its_field(command: Command, acm
     [
         ("policies", "add", "--tenant", "acme"),
         ("policies", "list"),
+        ("policies", "change", "--tenant", "acme", "--expression", "true", "--message", "m"),
+        ("policies", "retire", "--tenant", "acme"),
+        ("access-rules", "add", "--tenant", "acme", "--id", "r", "--expression", "true"),
+        ("access-rules", "list"),
+        ("access-rules", "retire", "r"),
         ("catalogs", "add", "--tenant", "acme"),
         ("catalogs", "secret", "--tenant", "acme"),
         ("catalogs", "secret", "partner"),

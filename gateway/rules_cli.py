@@ -1,0 +1,170 @@
+"""
+The commands `lakeproof policies …` and `lakeproof access-rules …`: what judges commits, and who may do what.
+
+They work beside a running server or without one, and are judged by nobody: here an operator takes out of force what
+nobody can over HTTP any more. What they change is in the log under the actor `system`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from typing import Annotated, TypeVar
+
+import typer
+
+from gateway.admin.aggregates import AccessRule, Policy
+from gateway.admin.application import OPERATOR
+from gateway.desk import AsJson, Console, Desk, OpenDesk, Tenant, run_at
+from gateway.policy.engine import PolicyNotCompiledError
+from gateway.policy.former import how_to_mend, is_in_doubt
+
+PolicyId = Annotated[str, typer.Argument(help="Its id, as `policies list` shows it.", show_default=False)]
+RuleId = Annotated[str, typer.Argument(help="Its id, as `access-rules list` shows it.", show_default=False)]
+NewId = Annotated[str, typer.Option("--id", help="Its id, for ever.", show_default=False)]
+Condition = Annotated[str, typer.Option("--expression", help="CEL; commits pass where it is true.", show_default=False)]
+Message = Annotated[str, typer.Option("--message", help="What a refused client is told.", show_default=False)]
+
+R = TypeVar("R")
+
+
+def policies_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
+    """
+    Return the commands for policies, working with what `open_desk` opens.
+    """
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    def add(*, tenant: Tenant, policy_id: NewId, expression: Condition, message: Message) -> None:
+        """Put a new policy in force."""
+
+        async def work(desk: Desk) -> tuple[Policy, Sequence[str]]:
+            policy = await desk.admin.create_policy(
+                await desk.log_of(tenant), OPERATOR, policy_id=policy_id, expression=expression, message=message
+            )
+            return policy, await desk.admin.warnings(Policy.KIND, expression)
+
+        policy, warnings = _saved(open_desk, console, work, expression=expression)
+        console.say(f"policy {policy.id} v{policy.version} is in force for tenant {tenant}")
+        _warn(console, warnings)
+
+    @app.command()
+    def change(policy_id: PolicyId, *, tenant: Tenant, expression: Condition, message: Message) -> None:
+        """Give a policy other contents."""
+
+        async def work(desk: Desk) -> tuple[Policy, Sequence[str]]:
+            policy = await desk.admin.change_policy(
+                await desk.log_of(tenant), OPERATOR, policy_id=policy_id, expression=expression, message=message
+            )
+            return policy, await desk.admin.warnings(Policy.KIND, expression)
+
+        policy, warnings = _saved(open_desk, console, work, expression=expression)
+        console.say(f"policy {policy.id} v{policy.version} is in force for tenant {tenant}")
+        _warn(console, warnings)
+
+    @app.command("list")
+    def list_(*, tenant: Tenant, as_json: AsJson = False) -> None:
+        """Show the policies in force, oldest first."""
+
+        async def work(desk: Desk) -> Sequence[Policy]:
+            return await desk.admin.list_policies(await desk.log_of(tenant))
+
+        columns = ("id", "version", "message", "expression")
+        console.show_rows(columns, _rows(columns, run_at(open_desk, work)), as_json=as_json)
+
+    @app.command()
+    def retire(policy_id: PolicyId, *, tenant: Tenant) -> None:
+        """Take a policy out of force, for ever."""
+
+        async def work(desk: Desk) -> Policy:
+            return await desk.admin.retire_policy(await desk.log_of(tenant), OPERATOR, policy_id=policy_id)
+
+        console.say(f"policy {run_at(open_desk, work).id} of tenant {tenant} is retired")
+
+    return app
+
+
+def access_rules_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
+    """
+    Return the commands for access rules, working with what `open_desk` opens.
+    """
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    def add(
+        *,
+        tenant: Tenant,
+        rule_id: NewId,
+        effect: Annotated[str, typer.Option(help="permit or forbid.", show_default=False)],
+        expression: Annotated[str, typer.Option(help="CEL; the rule holds where it is true.", show_default=False)],
+    ) -> None:
+        """Put a new access rule in force."""
+
+        async def work(desk: Desk) -> tuple[AccessRule, Sequence[str]]:
+            log_id = await desk.log_of(tenant)
+            rule = await desk.admin.create_access_rule(
+                log_id, OPERATOR, rule_id=rule_id, effect=effect, expression=expression
+            )
+            warnings = await desk.admin.warnings(AccessRule.KIND, expression, effect=rule.effect)
+            if not await desk.admin.is_retirable_by_a_key(log_id, rule_id=rule_id):
+                command = f"lakeproof access-rules retire {rule_id} --tenant {tenant}"
+                warnings = (*warnings, f"no key in force can retire it over HTTP, only `{command}` can")
+            return rule, warnings
+
+        rule, warnings = _saved(open_desk, console, work, expression=expression)
+        console.say(f"access rule {rule.id} ({rule.effect}) is in force for tenant {tenant}")
+        _warn(console, warnings)
+
+    @app.command("list")
+    def list_(*, tenant: Tenant, as_json: AsJson = False) -> None:
+        """Show the access rules in force, oldest first."""
+
+        async def work(desk: Desk) -> Sequence[AccessRule]:
+            return await desk.admin.list_access_rules(await desk.log_of(tenant))
+
+        columns = ("id", "version", "effect", "vocabulary", "expression")
+        rules = run_at(open_desk, work)
+        console.show_rows(columns, _rows(columns, rules), as_json=as_json)
+        for rule in rules:
+            if is_in_doubt(rule.judged()):
+                console.explain(f"access rule {rule.id} may be in doubt: {how_to_mend(rule.id)}")
+
+    @app.command()
+    def retire(rule_id: RuleId, *, tenant: Tenant) -> None:
+        """Take an access rule out of force, for ever."""
+
+        async def work(desk: Desk) -> AccessRule:
+            return await desk.admin.retire_access_rule(await desk.log_of(tenant), OPERATOR, rule_id=rule_id)
+
+        console.say(f"access rule {run_at(open_desk, work).id} of tenant {tenant} is retired")
+
+    return app
+
+
+def mark_place(text: str, *, line: int, column: int) -> str:
+    """
+    Return line `line` of `text` with a caret under column `column` (both from 1), indented by four spaces.
+    """
+    lines = text.split("\n")
+    shown = lines[line - 1] if line <= len(lines) else ""
+    before = re.sub(r"[^\t]", " ", shown[: column - 1].ljust(column - 1))  # a tab stays as wide as it is above
+    return f"    {shown}\n    {before}^"
+
+
+def _saved(open_desk: OpenDesk, console: Console, work: Callable[[Desk], Awaitable[R]], *, expression: str) -> R:
+    """Save an expression; the place where it does not compile is shown."""
+    try:
+        return run_at(open_desk, work)
+    except PolicyNotCompiledError as error:
+        console.explain(mark_place(expression, line=error.line, column=error.column))
+        raise
+
+
+def _warn(console: Console, warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        console.explain(f"warning: {warning}")
+
+
+def _rows(columns: Sequence[str], things: Sequence[Policy] | Sequence[AccessRule]) -> list[dict[str, object]]:
+    return [{column: asdict(thing)[column] for column in columns} for thing in things]
