@@ -195,9 +195,10 @@ class _Flow:
             table=loaded.metadata,
             result=None if isinstance(resulting, GatewayError) else resulting.metadata,
         )
-        if isinstance(resulting, GatewayError):
-            return await judge_access(engine, state, asked, timeout_s=timeout_s)
-        return await judge_all(engine, state, asked, timeout_s=timeout_s)
+        judge = judge_access if isinstance(resulting, GatewayError) else judge_all
+        judgement = await judge(engine, state, asked, timeout_s=timeout_s)
+        self.house.count_failures(judgement)
+        return judgement
 
     async def _decide(
         self, judgement: Judgement, loaded: Loaded, resulting: Change | GatewayError, *, is_last: bool

@@ -22,6 +22,7 @@ from gateway.errors import ForbiddenError, NotFoundError, UnavailableError
 from gateway.identifiers import Target
 from gateway.identity import Authenticator, Principal
 from gateway.judgement import Judgement, ReadJudgements
+from gateway.measures import FailedPrograms
 from gateway.metadata_files import MetadataFiles
 from gateway.policy.engine import PolicyEngine
 from gateway.refusals import Refusals
@@ -78,6 +79,7 @@ class House:
     """Opens payload parts that are sealed."""
     catalogs: dict[tuple[UUID, str], BuiltinCatalog | Upstream] = field(default_factory=dict)
     read_judgements: ReadJudgements = field(default_factory=ReadJudgements)
+    failed_programs: FailedPrograms = field(default_factory=FailedPrograms)
 
     def catalog(self, tenant: UUID, state: ControlState, alias: str, onward: Onward | None = None) -> Adapter:
         """
@@ -119,6 +121,11 @@ class House:
         now_ms = int(self.clock().timestamp() * 1000)
         return random_group_id(now_ms=now_ms, random=self.random(10))
 
+    def count_failures(self, judgement: Judgement) -> None:
+        """Count the access rules and policies that could not be judged."""
+        for kind in judgement.failed:
+            self.failed_programs.count(kind)
+
     async def check_permitted(
         self, caller: Principal, judgement: Judgement, *, operation: str, target: Target | None
     ) -> None:
@@ -129,6 +136,7 @@ class House:
             ForbiddenError: if no rule permits it, or one forbids it.
             UnavailableError: if access could not be judged.
         """
+        self.count_failures(judgement)
         if judgement.decision is Decided.APPROVED:
             return
         if judgement.decision is Decided.UNDECIDABLE:

@@ -19,7 +19,7 @@ from gateway.identity import Principal
 from gateway.policy.access import NOTHING, Access, AccessDecision, AccessRequest, AccessRule, Grant
 from gateway.policy.decide import Decided as Ruled
 from gateway.policy.decide import decide
-from gateway.policy.engine import PolicyEngine, PolicyEngineError, Verdict
+from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Verdict
 from gateway.policy.judging import judge_rules, permits_anything
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
 from gateway.policy.verdicts import format_verdicts
@@ -68,7 +68,8 @@ class Judgement:
     """
     What was decided, by which rules (digest `policy_set`, as of control entry `as_of`), and why.
 
-    `message` is for the client: the reason of a refusal, empty if approved. `verdicts` is the record's payload part.
+    `message` is for the client: the reason of a refusal, empty if approved. `verdicts` is the record's payload part;
+    `failed` has the kind of each program among them that could not be judged.
     """
 
     decision: Decided
@@ -77,6 +78,7 @@ class Judgement:
     verdicts: dict[str, Json]
     as_of: int
     policy_set: str
+    failed: tuple[str, ...] = ()
 
 
 async def judge_access(engine: PolicyEngine, state: ControlState, asked: Asked, *, timeout_s: float) -> Judgement:
@@ -84,7 +86,7 @@ async def judge_access(engine: PolicyEngine, state: ControlState, asked: Asked, 
     Return what the access rules in force say; policies are not asked.
     """
     try:
-        judged = await judge_rules(engine, access_rules(state), asked.access(), timeout_s=timeout_s)
+        judged = await judge_rules(engine.judge, access_rules(state), asked.access(), timeout_s=timeout_s)
     except UnavailableError as error:
         return _undecidable(state, error)
     return _judgement(state, judged.decision, judged.verdicts)
@@ -105,7 +107,7 @@ async def judge_all(engine: PolicyEngine, state: ControlState, asked: Asked, *, 
         return _undecidable(state, error) if access_alone.decision is Decided.APPROVED else access_alone
     try:
         judged = await judge_rules(
-            engine,
+            engine.judge,
             access_rules(state),
             asked.access(),
             timeout_s=timeout_s,
@@ -196,7 +198,7 @@ async def judge_anything(
     if (known := remembered.get(read)) is not None:
         return known.decision is Decided.APPROVED
     rules, caller = access_rules(state), principal_view(principal)
-    permitted = await permits_anything(engine, rules, caller, catalog=alias, timeout_s=timeout_s)
+    permitted = await permits_anything(engine.judge, rules, caller, catalog=alias, timeout_s=timeout_s)
     remembered.put(read, _made(state, Decided.APPROVED if permitted else Decided.REJECTED, None, "", ()))
     return permitted
 
@@ -234,4 +236,5 @@ def _made(
         verdicts=format_verdicts(verdicts),
         as_of=state.as_of,
         policy_set=state.policy_set,
+        failed=tuple(verdict.kind for verdict in verdicts if verdict.outcome is Outcome.ERROR),
     )

@@ -18,6 +18,27 @@ from gateway.mutations import Operation
 BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
+class FailedPrograms:
+    """How often programs could not be judged: a permitting rule that fails blocks nobody, so it shows here."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._failed = Counter(
+            "lakeproof_failed_programs_total",
+            "Access rules and policies that could not be judged, by kind: once for each request they were asked about.",
+            ["kind"],
+            registry=self._registry,
+        )
+
+    def count(self, kind: str) -> None:
+        """Count one failure of a program of this kind."""
+        self._failed.labels(kind=kind).inc()
+
+    def text(self) -> str:
+        """Return the counts in Prometheus' text format."""
+        return generate_latest(self._registry).decode()
+
+
 class Measures:
     """The gateway's own metrics, in a registry of their own (nothing global)."""
 

@@ -31,8 +31,11 @@ async def metrics(request: Request) -> Response:
     """Answer this process's measures and the projections' counters, to loopback or to whoever has the token."""
     _check_scraper(request)
     measures: Measures = request.app.state.measures
+    house: House = request.app.state.house
     history: str = await request.app.state.metrics()
-    return PlainTextResponse(measures.text() + history, media_type="text/plain; version=0.0.4; charset=utf-8")
+    return PlainTextResponse(
+        measures.text() + house.failed_programs.text() + history, media_type="text/plain; version=0.0.4; charset=utf-8"
+    )
 
 
 def _check_scraper(request: Request) -> None:

@@ -22,6 +22,7 @@ from gateway.reconciler import Reconciler
 from lakeproof.anchoring import open_anchoring
 from lakeproof.chronicle import tell_system_log
 from lakeproof.detecting import keep_detecting
+from lakeproof.doubtful_rules import tell_doubtful_rules
 from lakeproof.erasing import erase_again, keep_erasing
 from lakeproof.errors import ServerError, first_of_group
 from lakeproof.foundation import open_foundation
@@ -124,6 +125,7 @@ async def _serving_on(
             tasks.create_task(keep_erasing(services, stop), name="erasures")
             anchoring = await stack.enter_async_context(open_anchoring(services))
             tasks.create_task(anchoring.run(stop), name="anchoring")
+            tasks.create_task(tell_doubtful_rules(services, say), name="doubtful rules")
             upgrading = tasks.create_task(replace_older(services, runner, PROJECTIONS), name="upgrading")
             if settings.streams:
                 streams = await stack.enter_async_context(open_streams(services, gateway=_url(listener)))

@@ -158,7 +158,7 @@ class Admin:
             in_force = (await self._control.current(log_id)).access_rules.values()
             rules = (*(one.judged() for one in in_force), rule.judged())
             caller = by.caller or PrincipalView(actor=by.actor, source="")
-            await check_retirable(self._engine, rules, rules[-1], caller, timeout_s=COMPILE_TIMEOUT_S)
+            await check_retirable(self._engine.judge, rules, rules[-1], caller, timeout_s=COMPILE_TIMEOUT_S)
         event = AccessRuleCreated(id=rule_id, version=1, effect=rule.effect, expression=expression)
         await self._edits.create(log_id, by, event)
         return rule
@@ -177,7 +177,7 @@ class Admin:
         Return what the author of a policy or an access rule should know: on which inputs it fails, and why.
         """
         program = Program(kind=kind, id="", version=1, expression=expression)
-        return await warnings(self._engine, program, effect=None if effect is None else JudgedEffect(effect))
+        return await warnings(self._engine.judge, program, effect=None if effect is None else JudgedEffect(effect))
 
     async def is_retirable_by_a_key(self, log_id: int, *, rule_id: str) -> bool:
         """
@@ -190,7 +190,7 @@ class Admin:
         rules = [rule.judged() for rule in state.access_rules.values()]
         for actor, roles in dict.fromkeys((key.actor, key.roles) for key in state.keys.values()):
             caller = PrincipalView(actor=actor, source="api_key", roles=roles)
-            if await why_not_retirable(self._engine, rules, rule_id, caller, timeout_s=COMPILE_TIMEOUT_S) is None:
+            if await why_not_retirable(self._engine.judge, rules, rule_id, caller, timeout_s=COMPILE_TIMEOUT_S) is None:
                 return True
         return False
 

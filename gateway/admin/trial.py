@@ -29,9 +29,9 @@ from gateway.policy.access import (
     access_activation,
     refs_of,
 )
-from gateway.policy.engine import ACCESS_RULE, Outcome, PolicyEngine, PolicyEngineError, Program
+from gateway.policy.engine import ACCESS_RULE, Outcome, PolicyEngineError, Program
 from gateway.policy.former import ROOTS, speaks_of_former_paths
-from gateway.policy.judging import CONTENT_OPERATIONS, judge_rules
+from gateway.policy.judging import CONTENT_OPERATIONS, Judge, judge_rules
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
 from gateway.policy.words import mentions, texts_in
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ledger.canonical import Json
 
 TRIAL_TIMEOUT_S: Final = 5.0
+INPUT_TIMEOUT_S: Final = 1.0
 INPUTS_MAX: Final = 400
 TEXTS_MAX: Final = 4
 """Of the texts in an expression, how many stand in for a name."""
@@ -80,7 +81,7 @@ class _Input:
 
 
 async def warnings(
-    engine: PolicyEngine, program: Program, *, effect: Effect | None = None, timeout_s: float = TRIAL_TIMEOUT_S
+    judge: Judge, program: Program, *, effect: Effect | None = None, timeout_s: float = TRIAL_TIMEOUT_S
 ) -> tuple[str, ...]:
     """
     Return what there is to say about a program that is saved; `effect` is that of an access rule.
@@ -92,7 +93,8 @@ async def warnings(
     until = clock() + timeout_s
     for count, given in enumerate(inputs):
         try:
-            (verdict,) = await engine.judge([program], given.variables, timeout_s=max(until - clock(), 0.001))
+            remaining_s = max(min(until - clock(), INPUT_TIMEOUT_S), 0.001)
+            (verdict,) = await judge([program], given.variables, timeout_s=remaining_s)
         except PolicyEngineError as error:
             said.append(f"only {count} of {len(inputs)} inputs could be tried: {error}")
             break
@@ -112,7 +114,7 @@ async def warnings(
 
 
 async def check_retirable(
-    engine: PolicyEngine, rules: Sequence[AccessRule], rule: AccessRule, caller: PrincipalView, *, timeout_s: float
+    judge: Judge, rules: Sequence[AccessRule], rule: AccessRule, caller: PrincipalView, *, timeout_s: float
 ) -> None:
     """
     Check that `caller` could retire `rule` while `rules`, in which it is, are in force.
@@ -121,7 +123,7 @@ async def check_retirable(
         LockedOutError: if not.
         PolicyEngineError: if the engine gave no answer.
     """
-    why = await why_not_retirable(engine, rules, rule.id, caller, timeout_s=timeout_s)
+    why = await why_not_retirable(judge, rules, rule.id, caller, timeout_s=timeout_s)
     if why is not None:
         raise LockedOutError(
             f"access rule {rule.id} would lock you out: with it in force you could not retire it ({why}). Leave out "
@@ -131,7 +133,7 @@ async def check_retirable(
 
 
 async def why_not_retirable(
-    engine: PolicyEngine, rules: Sequence[AccessRule], rule_id: str, caller: PrincipalView, *, timeout_s: float
+    judge: Judge, rules: Sequence[AccessRule], rule_id: str, caller: PrincipalView, *, timeout_s: float
 ) -> str | None:
     """
     Return why `caller` could not retire an access rule under `rules`; None if he could.
@@ -141,7 +143,7 @@ async def why_not_retirable(
     """
     view = CommitView(catalog="", namespace=(), name=rule_id, kind="access_rule", operation="access_rule.configure")
     request = AccessRequest(commit=view, principal=caller, retired=rule_id)
-    judged = await judge_rules(engine, rules, request, timeout_s=timeout_s)
+    judged = await judge_rules(judge, rules, request, timeout_s=timeout_s)
     return None if judged.decision.outcome is Access.PERMITTED else judged.decision.message
 
 

@@ -9,9 +9,9 @@ variable that holds another value now (`former.py`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.policy.access import (
     Access,
@@ -23,7 +23,7 @@ from gateway.policy.access import (
     decide_access,
     refs_of,
 )
-from gateway.policy.engine import Outcome, PolicyEngine, Program, Verdict
+from gateway.policy.engine import Outcome, Program, Verdict
 from gateway.policy.former import ambiguous, compared, former_values
 from gateway.policy.variables import CommitView, PrincipalView
 from gateway.policy.words import mentions
@@ -41,7 +41,17 @@ CONTENT_OPERATIONS: Final = {
 }
 """What can be asked of a catalog's content, by its kind."""
 
+_OPEN: Final = frozenset({"path", "ref", "actions"})
 _STRICTEST: Final = (Access.DENIED, Access.UNDECIDABLE, Access.PERMITTED)
+
+
+class Judge(Protocol):
+    """How programs are judged: the engine's `judge`."""
+
+    async def __call__(
+        self, programs: Sequence[Program], activation: Mapping[str, Json], *, timeout_s: float
+    ) -> tuple[Verdict, ...]:
+        """Return a verdict for each of `programs`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +63,7 @@ class Judged:
 
 
 async def judge_rules(
-    engine: PolicyEngine,
+    judge: Judge,
     rules: Sequence[AccessRule],
     request: AccessRequest,
     *,
@@ -84,14 +94,14 @@ async def judge_rules(
         activation = access_activation(request, ref=ref)
         if not judged:
             both = {**(variables or {}), **activation}
-            verdicts = await engine.judge([*programs, *policies], both, timeout_s=remaining_s())
+            verdicts = await judge([*programs, *policies], both, timeout_s=remaining_s())
             verdicts, of_policies = verdicts[: len(programs)], verdicts[len(programs) :]
         else:
-            verdicts = await engine.judge(programs, activation, timeout_s=remaining_s())
+            verdicts = await judge(programs, activation, timeout_s=remaining_s())
         former = former_values(request.commit)
         if older := ambiguous(rules, activation, former):
             before = [rule.program() for rule in older]
-            told = await engine.judge(before, {**activation, **former}, timeout_s=remaining_s())
+            told = await judge(before, {**activation, **former}, timeout_s=remaining_s())
             verdicts = compared(verdicts, told)
         decision = decide_access(
             rules, verdicts, beyond=request.grant.beyond(request.principal), retired=request.retired
@@ -101,7 +111,7 @@ async def judge_rules(
 
 
 async def permits_anything(
-    engine: PolicyEngine, rules: Sequence[AccessRule], principal: PrincipalView, *, catalog: str, timeout_s: float
+    judge: Judge, rules: Sequence[AccessRule], principal: PrincipalView, *, catalog: str, timeout_s: float
 ) -> bool:
     """
     Tell whether `rules` may permit `principal` anything at all in a catalog.
@@ -114,23 +124,39 @@ async def permits_anything(
     """
     remaining_s = _countdown(timeout_s)
     programs = [rule.program() for rule in rules]
+    every = list(_all_that_can_be_asked(principal, catalog))
+    # Mostly it shows already without knowing the operation that nothing is permitted: one call instead of many.
+    of_all = {name: value for name, value in every[0].items() if name not in {"op", "contentType"}}
+    if not _may_permit(rules, await judge(programs, of_all, timeout_s=remaining_s())):
+        return False
+    for known in every:
+        if _may_permit(rules, await judge(programs, known, timeout_s=remaining_s())):
+            return True
+    return False
+
+
+def _all_that_can_be_asked(principal: PrincipalView, catalog: str) -> Iterator[dict[str, Json]]:
+    """Yield what is known of each kind of request to the catalog, whatever the names in it."""
     for kind, verbs in CONTENT_OPERATIONS.items():
         for verb in verbs:
             view = CommitView(catalog=catalog, namespace=(), name="", kind=kind, operation=f"{kind}.{verb}")
             known = access_activation(AccessRequest(commit=view, principal=principal), ref="")
-            for name in ("path", "ref", "actions"):
-                del known[name]
-            verdicts = await engine.judge(programs, known, timeout_s=remaining_s())
-            if _may_permit(rules, verdicts):
-                return True
-    return False
+            yield {name: value for name, value in known.items() if name not in _OPEN}
 
 
 def _countdown(timeout_s: float) -> Callable[[], float]:
-    """Return what tells how much of `timeout_s` is left for the calls that follow."""
+    """Return what tells how much of `timeout_s` is left for the next call; to the first, all of it."""
     clock = asyncio.get_running_loop().time
-    until = clock() + timeout_s
-    return lambda: max(until - clock(), 0.001)
+    until: float | None = None
+
+    def remaining_s() -> float:
+        nonlocal until
+        if until is None:
+            until = clock() + timeout_s
+            return timeout_s
+        return max(until - clock(), 0.001)
+
+    return remaining_s
 
 
 def _may_permit(rules: Sequence[AccessRule], verdicts: Sequence[Verdict]) -> bool:

@@ -61,6 +61,18 @@ async def another_key(gateway: Gateway, identity: str = "eve@acme.example", *rol
     return issued.secret
 
 
+async def another_guest(gateway: Gateway, identity: str = "eve@acme.example") -> str:
+    """A key of another identity, which is permitted one namespace and nothing else: the catalog exists to it."""
+    await gateway.services.house.admin.create_access_rule(
+        gateway.acme.log_id,
+        OPERATOR,
+        rule_id="guests",
+        effect="permit",
+        expression="'guest' in roles && path == 'elsewhere'",
+    )
+    return await another_key(gateway, identity, "guest")
+
+
 def before_each_append(gateway: Gateway, act: Callable[[int], Awaitable[object]]) -> Append:
     """The log's append, with `act` (told how many appends went before) happening right before it."""
     count = 0

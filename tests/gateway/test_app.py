@@ -112,6 +112,7 @@ async def test_metrics_are_for_loopback_or_for_a_token(sales: Gateway) -> None:
     assert 'lakeproof_gateway_mutations_total{operation="table.commit",status="200"} 1.0' in text
     assert 'lakeproof_gateway_mutations_total{operation="table.commit",status="400"} 1.0' in text
     assert 'lakeproof_commit_step_seconds_count{step="14"}' in text
+    assert "# TYPE lakeproof_failed_programs_total counter" in text
     assert text.endswith("history_total 1\n")
     assert (await scraped(sales, token=None, host="::1").get("/metrics")).status_code == 200
     assert (await scraped(sales, token=None, host="10.1.2.3").get("/metrics")).status_code == 403

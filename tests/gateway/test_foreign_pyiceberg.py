@@ -28,7 +28,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from gateway.admin.application import OPERATOR
 from lakeproof.services import Services
 from ledger.events import Settled
-from tests.gateway.sales import another_key, before_each_append, properties
+from tests.gateway.sales import another_guest, before_each_append, properties
 from tests.gateway.story import Told, check_agreement, check_log, tell, words
 from tests.servers.chained import BEYOND, Chained, open_chain
 
@@ -141,7 +141,7 @@ async def test_what_is_refused_here_never_reaches_the_upstream(chained: Chained)
     await chained.near.services.house.admin.create_policy(
         chained.near.acme.log_id, OPERATOR, policy_id="frozen", expression="!table.exists", message="nothing changes"
     )
-    eve = await another_key(chained.near)
+    eve = await another_guest(chained.near)
 
     def engine() -> None:
         with pytest.raises(ForbiddenError, match="nothing changes"):

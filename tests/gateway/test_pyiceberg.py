@@ -32,7 +32,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
 from gateway.admin.application import OPERATOR
-from tests.gateway.sales import another_key
+from tests.gateway.sales import another_guest, another_key
 from tests.gateway.story import check_agreement, path_of, tell, words
 from tests.servers.gateways import Gateway
 from tests.servers.loopback import serve
@@ -256,8 +256,11 @@ async def test_a_refusal_reaches_the_user_with_its_reason(served: Served) -> Non
             eve.create_namespace("eve")
         with pytest.raises(UnauthorizedError):
             served.connect("nobody")
+        with pytest.raises(RESTError, match="Catalog does not exist: lake"):
+            served.connect(nobodys_key)
 
-    await asyncio.to_thread(engine, await another_key(served.gateway))
+    nobodys_key = await another_key(served.gateway, "mallory@acme.example")
+    await asyncio.to_thread(engine, await another_guest(served.gateway))
     assert "rejected" in await served.words()
     told = await tell(served.gateway.services, log_id)
     (rejected,) = [one for one in told if one.words == "rejected" and one.entry.key == "table:lake/sales/orders"]

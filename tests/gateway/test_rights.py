@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from gateway.admin.application import OPERATOR
 from gateway.control import parse_control_event
 from gateway.policy.access import path_of
 from gateway.policy.variables import CommitView
+from lakeproof.doubtful_rules import tell_doubtful_rules
 from ledger.event import Event, prepare
 from ledger.events import AccessRuleCreatedV1, Effect, to_data
 from ledger.guards import GuardCall
@@ -89,6 +91,8 @@ async def test_a_permitting_rule_that_fails_takes_no_permission_away_and_can_be_
     assert (await http.post(ORDERS, json=properties(owner="ada"))).status_code == 200
     decided = (await tell(shared_gateway.services, shared_gateway.acme.log_id, key="table:lake/sales/orders"))[-2]
     assert b'"outcome":"error"' in decided.parts["verdicts"]
+    metrics = shared_gateway.services.house.failed_programs.text()
+    assert re.search(r'^lakeproof_failed_programs_total\{kind="access_rule"\} [1-9]', metrics, re.MULTILINE)
     eve = shared_gateway.client(await another_key(shared_gateway))
     unknown = await eve.get(NAMESPACES)
     assert (unknown.status_code, unknown.headers["retry-after"]) == (503, "1")
@@ -244,6 +248,18 @@ async def test_a_forbidding_rule_of_before_that_is_in_doubt_can_be_retired(share
     assert (await http.post("/v1/policies", json=POLICY)).status_code == 503
     assert (await http.delete("/v1/access-rules/closed")).status_code == 204
     assert (await http.post("/v1/policies", json=POLICY)).status_code == 201
+
+
+async def test_the_operator_is_told_of_rules_in_doubt_when_serving_begins(shared_gateway: Gateway) -> None:
+    await add_former_rule(shared_gateway, "owners", "path.startsWith('key.') && 'x' in roles")
+    await add_former_rule(shared_gateway, "readers", "path.startsWith('sales.') && 'x' in roles")
+    await add_rule(shared_gateway, "own", "path.startsWith('key.') && 'x' in roles")
+    said: list[str] = []
+    await tell_doubtful_rules(shared_gateway.services, said.append)
+    tenant = shared_gateway.acme.tenant.hex
+    (told,) = [line for line in said if line.startswith(f"tenant {tenant}")]
+    assert "access rule owners may be in doubt" in told
+    assert "lakeproof access-rules retire owners" in told
 
 
 async def test_a_new_rule_that_speaks_of_a_former_path_is_saved_with_a_warning(shared_gateway: Gateway) -> None:

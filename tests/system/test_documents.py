@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.policy.access import NO_CONTENT
+from gateway.policy.engine import ACCESS_RULE
+from gateway.policy.vocabulary import variables_of
 from lakeproof.settings import format_settings_table
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -33,3 +36,11 @@ def test_every_file_that_is_named_exists(document: Path) -> None:
         r"`((?:ledger|gateway|projections|lakeproof|streams|spark_detect|bench|docs|tests)/[\w/.]*)`", text
     )
     assert [path for path in named if not (PROJECT / path).exists()] == []
+
+
+def test_the_documented_variables_of_access_rules_are_the_variables() -> None:
+    text = (PROJECT / "docs" / "access-rules.md").read_text(encoding="utf-8")
+    variables = text.partition("## Variables")[2].partition("What is no content")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", variables, re.MULTILINE)) == set(variables_of(ACCESS_RULE))
+    for content_type, path in NO_CONTENT.values():
+        assert f"`{content_type}` | `{path}" in text
