@@ -24,6 +24,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from lakeproof.age_rights import make_age
 from lakeproof.authority import check_authority
 from lakeproof.errors import ProvisionError
 from ledger.entry import check_origin
@@ -34,16 +35,6 @@ PACKAGES: Final = ("ledger", "gateway", "projections", "streams", "spark_detect"
 
 _LOCK: Final = 0x6C70_0001
 """Advisory lock: one provisioning at a time on a database."""
-
-UNGUARDED: Final = (
-    "age_vle",
-    "age_shortest_path",
-    "age_all_shortest_paths",
-    "age_vertex_stats",
-    "age_graph_stats",
-    "age_delete_global_graphs",
-)
-"""Functions of Apache AGE 1.8 that show any graph to any role with USAGE on `ag_catalog`."""
 
 _FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 
@@ -107,7 +98,7 @@ def provision(
         installation_id, authority = _installation(connection, origin)
         roles = Roles(installation_id)
         _make_roles(connection, roles, login_password)
-        _make_age(connection, roles)
+        make_age(connection, roles)
         for migration in pending_migrations(connection):
             say(f"migration {migration.package} {migration.number:04d} {migration.name}")
             apply_migration(connection, migration, roles)
@@ -242,27 +233,6 @@ def _make_roles(connection: psycopg.Connection, roles: Roles, login_password: st
     connection.execute(
         sql.SQL("GRANT SELECT, INSERT ON lakeproof.migrations TO {}").format(sql.Identifier(roles.owner))
     )
-
-
-def _make_age(connection: psycopg.Connection, roles: Roles) -> None:
-    """
-    Make Apache AGE usable for projections and readers, and close its ways around grants.
-
-    These functions of AGE read any graph without asking for a privilege on it; only a superuser can take them away.
-    Readers traverse with bounded recursive SQL instead, under ordinary grants.
-    """
-    connection.execute("CREATE EXTENSION IF NOT EXISTS age")
-    connection.execute(
-        sql.SQL("GRANT USAGE ON SCHEMA ag_catalog TO {}, {}").format(*_names(roles.projector, roles.reader))
-    )
-    functions = connection.execute(
-        "SELECT oid::regprocedure::text FROM pg_proc "
-        "WHERE pronamespace = 'ag_catalog'::regnamespace AND proname = ANY(%s)",
-        (list(UNGUARDED),),
-    ).fetchall()
-    for (function,) in functions:
-        # The text is PostgreSQL's own rendering of a signature, quoted where it must be.
-        connection.execute(sql.SQL("REVOKE EXECUTE ON FUNCTION {} FROM PUBLIC").format(sql.SQL(function)))
 
 
 def _make_role(connection: psycopg.Connection, role: str) -> None:

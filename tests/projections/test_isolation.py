@@ -174,16 +174,13 @@ async def test_a_reader_cannot_change_rows_or_graphs_in_sql(world: World, story:
         f"SELECT ag_catalog.alter_graph('{graph}', 'RENAME', 'g_mine')",
         f"SELECT ag_catalog.create_vlabel('{graph}', 'Mine')",
         "SELECT ag_catalog.create_graph('g_mine')",
+        f"SELECT ag_catalog.drop_label('{graph}', 'Person')",
     ]
     for statement in statements:
         async with world.as_reader(log) as connection:
             await connection.execute("SET LOCAL search_path = public, ag_catalog")
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 await connection.execute(statement)
-    async with world.as_reader(log) as connection:
-        await connection.execute("SET LOCAL search_path = public, ag_catalog")
-        with pytest.raises(psycopg.errors.InternalError):  # AGE stumbles over its own refusal
-            await connection.execute(f"SELECT ag_catalog.drop_label('{graph}', 'Person')")
     async with world.as_reader(log) as connection:
         assert len(await (await open_graph(connection)).writes()) == 1
 

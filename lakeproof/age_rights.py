@@ -1,0 +1,98 @@
+"""
+Who may use what of Apache AGE: nobody anything, but our roles the functions that their queries call.
+
+Guarantee: once `make_age` has returned, nothing in `ag_catalog` is open to PUBLIC in this database, and our roles hold
+there what `projections/graph/functions.py` lists, and no more. It runs at every start: so it covers a database that was
+restored without its grants, one whose extension was updated, and one in which somebody has granted again.
+
+Only a superuser and the owner of the extension can take rights from PUBLIC. A REVOKE by anybody else changes nothing
+and is no error in PostgreSQL, so the rights are read back, and what is still open is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, Literal, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from lakeproof.errors import ProvisionError
+from ledger.queries import load_queries
+from ledger.roles import Roles
+from projections.graph.functions import PROJECTOR_FUNCTIONS, PROJECTOR_TYPES, READER_FUNCTIONS
+
+_QUERIES: Final = load_queries("lakeproof", "age_rights.sql")
+_PUBLIC: Final = "PUBLIC"
+
+Kind = Literal["ROUTINE", "TYPE", "TABLE"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Thing:
+    """Something in AGE's schema that can be granted; `name` is PostgreSQL's own rendering, quoted where it must be."""
+
+    kind: Kind
+    name: str
+    owner: str
+    holders: Collection[str]
+
+
+def make_age(connection: psycopg.Connection, roles: Roles) -> None:
+    """
+    Make the extension if it is not there, and restrict it, in one transaction: it is open to nobody in between.
+
+    Raises:
+        ProvisionError: if this user may not take rights from PUBLIC, or not give them to our roles.
+        psycopg.Error: if the extension cannot be made.
+    """
+    with connection.transaction():
+        connection.execute("CREATE EXTENSION IF NOT EXISTS age")
+        connection.execute(_QUERIES["path"])
+        lists = {
+            roles.reader: frozenset(READER_FUNCTIONS),
+            roles.projector: frozenset((*PROJECTOR_FUNCTIONS, *PROJECTOR_TYPES)),
+        }
+        for role in lists:
+            connection.execute(sql.SQL("GRANT USAGE ON SCHEMA ag_catalog TO {}").format(sql.Identifier(role)))
+        for thing in _things(connection):
+            if _PUBLIC in thing.holders:
+                _change(connection, "REVOKE ALL ON {} {} FROM {}", thing, sql.SQL(_PUBLIC))
+            for role, wanted in lists.items():
+                if thing.name in wanted and role not in thing.holders:
+                    _change(connection, "GRANT ALL ON {} {} TO {}", thing, sql.Identifier(role))
+                elif thing.name not in wanted and role in thing.holders:
+                    _change(connection, "REVOKE ALL ON {} {} FROM {}", thing, sql.Identifier(role))
+        _check(_things(connection), lists)
+
+
+def _check(things: Collection[_Thing], lists: dict[str, frozenset[str]]) -> None:
+    """
+    Check that the rights are what they were made.
+
+    A function of a list that this version of AGE does not have is called by no query on it.
+    """
+    wrong = [
+        thing
+        for thing in things
+        if _PUBLIC in thing.holders
+        or any((thing.name in wanted) != (role in thing.holders) for role, wanted in lists.items())
+    ]
+    if wrong:
+        first = wrong[0]
+        raise ProvisionError(
+            f"{len(wrong)} functions and types of Apache AGE keep rights in this database that this user may not "
+            f"change, such as {first.name} of {first.owner}; with them any role could read any graph, or end the "
+            f"server: let LAKEPROOF_DSN name a superuser, or {first.owner}"
+        )
+
+
+def _things(connection: psycopg.Connection) -> list[_Thing]:
+    rows = connection.execute(_QUERIES["things"]).fetchall()
+    return [_Thing(kind=kind, name=name, owner=owner, holders=holders) for kind, name, owner, holders in rows]
+
+
+def _change(connection: psycopg.Connection, statement: LiteralString, thing: _Thing, role: sql.Composable) -> None:
+    name = sql.SQL(thing.name)
+    connection.execute(sql.SQL(statement).format(sql.SQL(thing.kind), name, role))

@@ -1,0 +1,56 @@
+"""
+The functions of Apache AGE that our queries call: all that the roles of an installation may execute in `ag_catalog`.
+
+AGE lets everybody execute everything, and some of its functions read any graph without asking for a privilege, or end
+the server when they are given NULL. `lakeproof/age_rights.py` takes all of it from everybody and grants these lists, by
+exact signature: an overload, or a function that a later version adds, is granted to nobody.
+
+PostgreSQL asks for EXECUTE where a function is called: by its name, by an operator, a cast or an aggregate, and to
+compare values in GROUP BY, DISTINCT and hash joins. It does not ask when a type reads or shows a value, when an index
+compares, or for `cypher`, which AGE replaces by the query in it before it is planned: that query can call what its role
+may call, and no more. The tests hold both sides: all of our queries work with these lists, and without any one function
+of a list one of them fails.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+READER_FUNCTIONS: Final = (
+    "agtype_access_operator(agtype[])",  # v.key, in openCypher and in the traversals' SQL
+    "agtype_eq(agtype,agtype)",  # WHERE v.key = $key
+    "agtype_gt(agtype,agtype)",  # v.to_index > w.as_of
+    "agtype_le(agtype,agtype)",  # v.from_index <= w.as_of
+    "agtype_lt(agtype,agtype)",  # w.index < $before
+    "graphid_eq(graphid,graphid)",  # joins of vertices with the ends of edges
+    "_ag_enforce_edge_uniqueness2(graphid,graphid)",  # a pattern of two edges, such as (t)-->(c)-->(f)
+    "_label_name(oid,graphid)",  # label(v)
+    'agtype_build_list("any")',  # [label(d), d.id, d.version]
+    'age_collect("any")',  # collect(…)
+    'age_max("any")',  # max(f.confidence_percent)
+    "int8_to_agtype(bigint)",  # what count(…) has counted
+    'agtype_to_int8("any")',  # LIMIT $limit
+    "agtype_to_text(agtype)",  # keys as text, in the traversals' SQL
+)
+"""What a tenant's reader calls: `sql/graph.cypher`, and `walk` of `sql/graph.sql`. None of these takes a graph."""
+
+PROJECTOR_FUNCTIONS: Final = (
+    "create_graph(name)",
+    "create_vlabel(cstring,cstring)",
+    "create_elabel(cstring,cstring)",
+    "drop_graph(name,boolean)",
+    "age_invalidate_graph_cache()",  # the trigger that AGE puts on each label's table
+    "_graphid(integer,bigint)",  # the default of a label's column `id`
+    "_label_id(name,name)",  # the same
+    "agtype_access_operator(agtype[])",  # the indices over natural keys
+    "agtype_concat(agtype,agtype)",  # properties over those that are there
+    "agtype_eq(agtype,agtype)",
+    "agtype_ne(agtype,agtype)",  # a row that would not change is not written
+    "graphid_eq(graphid,graphid)",
+    'agtype_to_int8("any")',
+    "agtype_to_text(agtype)",
+)
+"""What the projector calls: `sql/graph.sql`."""
+
+PROJECTOR_TYPES: Final = ("agtype", "graphid")
+"""Types of the columns in a label's table. Without this right nobody else has tables of these types."""
