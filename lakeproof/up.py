@@ -13,6 +13,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 import uvicorn
 
@@ -41,6 +42,11 @@ from projections.runner import Runner
 
 KEEP_ALIVE_S = 30
 SHUTDOWN_S = 10
+WITHOUT_TLS = (
+    "warning: the gateway listens on {host} without TLS, so whoever is on the way to it reads its clients' keys and "
+    "can use them: put a proxy with TLS in front of it, and set LAKEPROOF_HOST to 127.0.0.1, or to an address that "
+    "only the proxy reaches"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +73,8 @@ async def serving(
     """
     settings = services.foundation.settings
     with closing(listen(settings.host, settings.port)) as listener:
+        if not ip_address(listener.getsockname()[0]).is_loopback:
+            say(WITHOUT_TLS.format(host=settings.host))
         async with _serving_on(listener, services, say, measures or Measures()) as served:
             yield served
 

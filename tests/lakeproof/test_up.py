@@ -68,3 +68,20 @@ async def test_what_is_done_beside_an_appender_ends_with_it_and_not_before(
         with pytest.raises(LogUnavailableError, match="nothing is appended any more"):
             async with ends_with_the_appender(services.appender):
                 await go_on_without_an_appender()
+
+
+@pytest.mark.parametrize(
+    ("host", "warns"),
+    [("127.0.0.1", False), ("127.0.0.2", False), ("localhost", False), ("0.0.0.0", True)],  # noqa: S104 - for a moment
+)
+async def test_whoever_listens_on_more_than_loopback_is_warned_that_there_is_no_tls(
+    host: str, warns: bool, database: str, installation: Installation, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    async with (
+        start_services(database, installation, tmp_path, **{**NOTHING_ELSE, "host": host}) as services,
+        serving(services, said.append),
+    ):
+        warnings = [line for line in said if line.startswith("warning: ")]
+    assert len(warnings) == warns
+    assert all(f"listens on {host} without TLS" in line and "a proxy with TLS" in line for line in warnings)
