@@ -1,9 +1,10 @@
 """
 Apache AGE for the embedded server: Debian's signed package, unpacked into a cache directory of ours, never installed.
 
-The one guarantee: the directory that `fetch_age` returns holds exactly what was unpacked from a package whose
-signature apt has checked. `age.json` records the SHA-256 of every file, the package among them; it is written last, so
-that its presence means complete, and everything is hashed again at each start (two milliseconds).
+The one guarantee: the directory that `fetch_age` returns holds exactly what was unpacked from a package that a valid
+signature covers, also where the machine's own settings would do without one. `age.json` records its source, and the
+SHA-256 of every file, the package among them; it is written last, so that its presence means complete, and everything
+is hashed again at each start (two milliseconds).
 
 apt runs with a configuration of its own: the system's transport (proxy, certificates) is used, its sources, its state
 and its hooks are not touched, and no rights are needed. Where there is no apt: LAKEPROOF_DSN.
@@ -15,12 +16,15 @@ import hashlib
 import json
 import os
 import platform
+import re
+import shlex
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from lakeproof.apt_sources import read_sources
 from lakeproof.elf import Version, relax_glibc
 from lakeproof.errors import AgeError
 from lakeproof.file_lock import exclusive
@@ -51,7 +55,7 @@ def fetch_age(cache: Path, say: Say) -> Path:
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with exclusive(target.with_suffix(".lock"), timeout_s=LOCK_TIMEOUT_S):
-            if not (target / "age.json").exists():
+            if not _is_of_a_checked_source(target):
                 _fetch(target, say)
     except OSError as error:
         raise AgeError(
@@ -79,6 +83,22 @@ def check_age(directory: Path) -> None:
         raise AgeError(f"{directory / names[0]} is not the file that was unpacked there: {remedy}")
 
 
+def _is_of_a_checked_source(target: Path) -> bool:
+    """
+    Tell whether a copy is there whose record names its source.
+
+    Earlier versions named none, and took what the machine's own sources gave without a signature.
+    """
+    try:
+        return bool(json.loads((target / "age.json").read_bytes())["source"])
+    except FileNotFoundError:
+        return False
+    except (ValueError, TypeError):
+        return True  # damaged: for `check_age` to refuse
+    except KeyError:
+        return False
+
+
 def _digests(directory: Path) -> dict[str, str]:
     files = (path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != "age.json")
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
@@ -89,20 +109,23 @@ def _fetch(target: Path, say: Say) -> None:
     with tempfile.TemporaryDirectory(prefix="lakeproof-age-") as name:
         work = Path(name)
         work.chmod(0o755)  # apt, when run as root, downloads as a user of its own
-        package = _download(work, say)
+        package, uri = _download(work, say)
         unpacked = work / "unpacked"
         _run(["dpkg-deb", "-x", str(package), str(unpacked)])
-        fresh = target.with_suffix(".new")
-        for leftover in (fresh, target):
+        fresh, former = target.with_suffix(".new"), target.with_suffix(".former")
+        for leftover in (fresh, former):
             shutil.rmtree(leftover, ignore_errors=True)
         relaxed = _place(unpacked, fresh)
         shutil.copy(package, fresh / package.name)
-        record = {"package": package.name, "relaxed": relaxed, "files": _digests(fresh)}
+        record = {"package": package.name, "source": uri, "relaxed": relaxed, "files": _digests(fresh)}
         with (fresh / "age.json").open("w") as file:
             json.dump(record, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
+        if target.exists():
+            target.rename(former)  # out of the way at once: a server that runs may read it at any moment
         fresh.rename(target)
+        shutil.rmtree(former, ignore_errors=True)
     say(f"unpacked {package.name}" + (f", bound {', '.join(relaxed)} to this machine's C library" if relaxed else ""))
 
 
@@ -125,36 +148,82 @@ def _glibc() -> Version:
     return tuple(int(part) for part in version.split("."))
 
 
-def _download(work: Path, say: Say) -> Path:
-    """Try the machine's own sources (Debian 14, PGDG, a newer Ubuntu), then Debian's newer suites, signatures on."""
+def _download(work: Path, say: Say) -> tuple[Path, str]:
+    """
+    Return the package, and the URI it came from.
+
+    Those of the machine's own sources that have it come first (Debian 14, PGDG, a newer Ubuntu), then Debian's newer
+    suites.
+    """
     refusals: list[str] = []
     for suite in (None, *SUITES):
         try:
-            options: list[str] = []
-            if suite:
-                say(f"looking in Debian {suite}")
-                options = ["-c", str(_private_apt(work / suite, suite))]
-                _run(["apt-get", "-q", *options, "update"])
+            stanzas = _own_sources(say) if suite is None else _debian(suite, say)
+            options = ["-c", str(_private_apt(work / (suite or "own"), stanzas))]
+            _run(["apt-get", "-q", *options, "update"])
+            listed = _run(["apt-get", "-q", *options, "download", "--print-uris", PACKAGE], cwd=work)
             _run(["apt-get", "-q", *options, "download", PACKAGE], cwd=work)
-            return next(work.glob(f"{PACKAGE}_*.deb"))
+            return _as_listed(next(work.glob(f"{PACKAGE}_*.deb")), listed)
         except AgeError as error:
             refusals.append(f"{suite or 'own sources'}: {error}")
     raise AgeError(
-        f"{PACKAGE} could not be fetched ({'; '.join(refusals)}): allow access to a Debian mirror, or {INSTEAD}"
+        f"{PACKAGE} could not be fetched with a valid signature ({'; '.join(refusals)}): allow access to a Debian "
+        f"mirror, or {INSTEAD}"
     )
 
 
-def _private_apt(root: Path, suite: str) -> Path:
-    """Write apt's settings of our own: sources, lists, state and hooks are ours, the transport stays the system's."""
+def _as_listed(package: Path, listed: str) -> tuple[Path, str]:
+    """Return the package and its URI if it is what `listed` ('URI' name size SHA256:hash) says, as apt has seen to."""
+    found = re.search(r"'(\S+)' \S+ (\d+) SHA256:([0-9a-f]{64})\b", listed)
+    content = package.read_bytes()
+    if found is None or (len(content), hashlib.sha256(content).hexdigest()) != (int(found[2]), found[3]):
+        raise AgeError(f"{package.name} is not what the signed list of its source says")
+    return package, found[1]
+
+
+def _own_sources(say: Say) -> str:
+    """
+    Return the machine's own sources that have the package, as it knows them from its last update.
+
+    That they have it is only a hint: their lists are fetched again, and checked.
+    """
+    rows = _run(["apt-cache", "madison", PACKAGE]).splitlines()
+    places = {row.split("|")[2].split()[0].rstrip("/") for row in rows if row.count("|") > 1}
+    files = _run(["apt-config", "shell", "MAIN", "Dir::Etc::sourcelist/f", "PARTS", "Dir::Etc::sourceparts/d"])
+    named = {name: value for name, _, value in (word.partition("=") for word in shlex.split(files))}
+    stanzas = []
+    for source in read_sources(Path(named.get("MAIN", os.devnull)), Path(named.get("PARTS", os.devnull))):
+        if any(uri.rstrip("/") in places for uri in source.uris):
+            if source.is_lax:
+                say(f"apt takes packages of {source.uris[0]} without a signature here; this one needs a valid one")
+            stanzas.append(source.stanza())
+    if not stanzas:
+        raise AgeError("none of them has it")
+    return "\n".join(stanzas)
+
+
+def _debian(suite: str, say: Say) -> str:
+    say(f"looking in Debian {suite}")
+    return f"Types: deb\nURIs: {_debian_mirror()}\nSuites: {suite}\nComponents: main\nSigned-By: {KEYRING}\n"
+
+
+def _private_apt(root: Path, stanzas: str) -> Path:
+    """
+    Write apt's settings of our own, which are read last and win: sources, lists, state and hooks are ours.
+
+    The transport stays the system's, and so do the keys that sources without `Signed-By` are checked with. Whatever
+    would let apt do without a valid signature is off.
+    """
     for sub in ("sources", "lists/partial", "cache/archives/partial", "state"):
         (root / sub).mkdir(parents=True, exist_ok=True)
     (root / "state/status").touch()
-    (root / "sources/age.sources").write_text(
-        f"Types: deb\nURIs: {_debian_mirror()}\nSuites: {suite}\nComponents: main\nSigned-By: {KEYRING}\n"
-    )
+    (root / "sources/age.sources").write_text(stanzas)
     (root / "apt.conf").write_text(f"""
 #clear APT::Update;
 #clear APT::Default-Release;
+#clear APT::Key;
+#clear APT::Hashes;
+#clear Acquire::gpgv;
 #clear Acquire::IndexTargets::deb::DEP-11;
 #clear Acquire::IndexTargets::deb::Contents-deb;
 #clear Acquire::IndexTargets::deb::CNF;
@@ -170,7 +239,9 @@ Acquire::Languages "none";
 Acquire::Retries "2";
 Acquire::AllowInsecureRepositories "false";
 Acquire::AllowWeakRepositories "false";
+Acquire::AllowDowngradeToInsecureRepositories "false";
 APT::Get::AllowUnauthenticated "false";
+APT::Get::Force-Yes "false";
 APT::Update::Error-Mode "any";
 """)
     return root / "apt.conf"

@@ -3,13 +3,21 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 from lakeproof.age import PACKAGE, check_age, fetch_age
+from lakeproof.apt_sources import read_sources
 from lakeproof.elf import relax_glibc
 from lakeproof.errors import AgeError
+from tests.conftest import missing
+from tests.lakeproof.apt_machine import AptMachine, Signer, new_signer
+
+ShortDirectory = Callable[[], AbstractContextManager[Path]]
 
 
 @pytest.fixture
@@ -37,6 +45,28 @@ def apt_that(does: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "apt-get").write_text(f"#!/bin/sh\n{does}\n")
     (folder / "apt-get").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.fixture(scope="module")
+def signers(short_directory: ShortDirectory) -> Iterator[tuple[Signer, Signer]]:
+    """Two keys: one that a machine trusts, and one that it does not know."""
+    if shutil.which("gpg") is None:
+        missing("gpg is not here, with which repositories are signed")
+    with short_directory() as folder, new_signer(folder / "a") as ours, new_signer(folder / "b") as stranger:
+        yield ours, stranger
+
+
+@pytest.fixture
+def machine(
+    package: Path, signers: tuple[Signer, Signer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AptMachine:
+    """A machine whose apt trusts one key, and a repository with AGE that nobody has signed yet."""
+    machine = AptMachine(folder=tmp_path / "machine")
+    machine.make()
+    signers[0].export(machine.keyring)
+    machine.publish(package)
+    monkeypatch.setenv("APT_CONFIG", str(machine.config))
+    return machine
 
 
 def refusal(directory: Path) -> str:
@@ -88,22 +118,127 @@ def test_a_fetch_with_a_changed_cache_is_refused_and_nothing_is_fetched(
         fetch_age(tmp_path / "cache", print)
 
 
-def test_a_package_that_apt_gives_is_unpacked_to_the_same_files(
-    age: Path, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+SOURCES = (
+    "deb {uri} own main\n",
+    "deb [trusted=yes] {uri} own main\n",
+    "# a comment\ndeb   [ arch+=i386 signed-by={keyring} trusted=yes allow-insecure=yes ]   {uri} own main # another\n",
+    "Types: deb\nURIs: {uri}\nSuites: own\nComponents: main\nTrusted: yes\nAllow-Insecure: yes\n",
+    "types: deb\n# a comment\nuris:\n {uri}\nsuites: own\ncomponents: main\nsigned-by: {keyring}\ntrusted: yes\n",
+)
+LAX_SETTINGS = (
+    'APT::Get::AllowUnauthenticated "true";\nAcquire::AllowInsecureRepositories "true";\n'
+    'Acquire::AllowWeakRepositories "true";\nAcquire::AllowDowngradeToInsecureRepositories "true";\n'
+)
+
+
+def add(machine: AptMachine, source: str) -> None:
+    machine.add(source, name="own.sources" if "{uri}\n" in source else "own.list")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_package_of_a_source_with_a_valid_signature_is_unpacked_to_the_same_files(
+    source: str, age: Path, machine: AptMachine, signers: tuple[Signer, Signer], tmp_path: Path
 ) -> None:
-    apt_that(f"cp '{package}' .", tmp_path / "bin", monkeypatch)
+    signers[0].sign(machine.release)
+    add(machine, source)
+    machine.update()
     said: list[str] = []
     fetched = fetch_age(tmp_path / "cache", said.append)
-    assert json.loads((fetched / "age.json").read_bytes()) == json.loads((age / "age.json").read_bytes())
+    record, expected = (json.loads((folder / "age.json").read_bytes()) for folder in (fetched, age))
+    assert unquote(record["source"]) == f"file:{machine.repository}/pool/{record['package']}"
+    assert {**record, "source": ""} == {**expected, "source": ""}
     assert (fetched / "lib" / "age.so").read_bytes() == (age / "lib" / "age.so").read_bytes()
     assert (fetched / "doc" / "copyright").exists()
-    assert len(said) == 2
+    assert any("without a signature here" in line for line in said) == ("yes" in source)
 
 
-def test_an_interrupted_fetch_is_begun_again(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    apt_that(f"cp '{package}' .", tmp_path / "bin", monkeypatch)
+@pytest.mark.parametrize("source", [source for source in SOURCES if "yes" in source])
+@pytest.mark.parametrize("fault", ["nobody", "a stranger", "then changed", "another package"])
+def test_a_package_without_a_valid_signature_is_refused_though_the_machine_trusts_its_source(
+    source: str, fault: str, machine: AptMachine, signers: tuple[Signer, Signer], tmp_path: Path
+) -> None:
+    ours, stranger = signers
+    if fault == "a stranger":
+        stranger.sign(machine.release)
+    elif fault != "nobody":
+        ours.sign(machine.release)
+    if fault == "then changed":
+        signed = (machine.release / "InRelease").read_text()
+        (machine.release / "InRelease").write_text(signed.replace("12:00:00", "12:00:01"))
+    machine.config.write_text(machine.config.read_text() + LAX_SETTINGS)
+    add(machine, source)
+    machine.update()
+    if fault == "another package":
+        (file,) = (machine.repository / "pool").iterdir()
+        file.write_bytes(file.read_bytes()[:-1] + b"x")
+    said: list[str] = []
+    with pytest.raises(AgeError, match=r"could not be fetched with a valid signature .*LAKEPROOF_DSN"):
+        fetch_age(tmp_path / "cache", said.append)
+    assert any("without a signature here; this one needs a valid one" in line for line in said)
+    assert not list((tmp_path / "cache").glob("*/age.json"))
+
+
+def test_a_keyring_that_others_can_change_signs_nothing(
+    machine: AptMachine, signers: tuple[Signer, Signer], tmp_path: Path
+) -> None:
+    signers[0].sign(machine.release)
+    machine.add("deb [signed-by={keyring}] {uri} own main\n")
+    machine.update()
+    machine.keyring.chmod(0o666)
+    with pytest.raises(AgeError, match=r"own\.gpg .* can be changed by others: run chmod go-w"):
+        fetch_age(tmp_path / "cache", print)
+    machine.keyring.chmod(0o644)
+    fetch_age(tmp_path / "cache", print)
+
+
+def test_a_copy_that_names_no_source_is_fetched_again(
+    age: Path, machine: AptMachine, signers: tuple[Signer, Signer], tmp_path: Path
+) -> None:
+    signers[0].sign(machine.release)
+    machine.add("deb {uri} own main\n")
+    machine.update()
+    cached = Path(shutil.copytree(age, tmp_path / "cache" / age.name))
+    record = json.loads((cached / "age.json").read_bytes())
+    del record["source"]
+    (cached / "age.json").write_text(json.dumps(record))
+    (cached / "lib" / "planted.so").touch()
+    fetched = fetch_age(tmp_path / "cache", print)
+    assert json.loads((fetched / "age.json").read_bytes())["source"].startswith("file:")
+    assert not (fetched / "lib" / "planted.so").exists()
+
+
+def test_sources_are_read_without_what_weakens_them(tmp_path: Path) -> None:
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    main = tmp_path / "sources.list"
+    main.write_text(
+        "deb-src http://a.example x main\n#deb http://b.example x main\n"
+        "deb [trusted=no] http://c.example/ x main contrib\ndeb cdrom: x\nnonsense\ndeb http://d.example\n"
+    )
+    (parts / "off.sources").write_text("Types: deb\nURIs: http://e.example\nSuites: x\nEnabled: no\n")
+    (parts / "more.sources").write_text(
+        "Types: deb deb-src\nURIs: http://f.example http://g.example\nSuites: x y\nComponents: main\n"
+        "Signed-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n key\n\n\n"
+        "Types: deb\nURIs: file:/h\nSuites: ./\nTrusted: yes\n"
+    )
+    (parts / "ignored.txt").write_text("deb http://i.example x main\n")
+    read = {source.uris: source for source in read_sources(main, parts)}
+    assert list(read) == [("http://c.example/",), ("cdrom:",), ("http://f.example", "http://g.example"), ("file:/h",)]
+    assert [source.is_lax for source in read.values()] == [False, False, False, True]
+    assert read["file:/h",].stanza() == "Types: deb\nURIs: file:/h\nSuites: ./\n"
+    assert read["http://c.example/",].stanza().endswith("Suites: x\nComponents: main contrib\n")
+    more = read["http://f.example", "http://g.example"].stanza()
+    assert more.endswith("Components: main\nSigned-By: \n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n key\n")
+
+
+def test_an_interrupted_fetch_is_begun_again(
+    machine: AptMachine, signers: tuple[Signer, Signer], tmp_path: Path
+) -> None:
+    signers[0].sign(machine.release)
+    machine.add("deb {uri} own main\n")
+    machine.update()
     leftover = tmp_path / "cache" / f"age-18-{platform.machine()}"
-    for folder in (leftover, leftover.with_suffix(".new")):
+    for folder in (leftover, leftover.with_suffix(".new"), leftover.with_suffix(".former")):
         (folder / "lib").mkdir(parents=True)
         (folder / "lib" / "half.so").touch()
     assert not (fetch_age(tmp_path / "cache", print) / "lib" / "half.so").exists()
