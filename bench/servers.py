@@ -43,7 +43,8 @@ def server_in_memory() -> Iterator[EmbeddedServer]:
 
 @contextmanager
 def _running(home: Path) -> Iterator[EmbeddedServer]:
-    server = EmbeddedServer(home, fetch_age(load_settings(os.environ, directory=PROJECT).cache, print))
+    age = fetch_age(load_settings(os.environ, directory=PROJECT).cache, print)
+    server = EmbeddedServer(home, age, folder=home.parent / "servers")
     try:
         server.start(print)
         yield server

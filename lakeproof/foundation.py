@@ -12,18 +12,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import psycopg
 
 from lakeproof.age import fetch_age
 from lakeproof.errors import ServerError
 from lakeproof.postgres import EmbeddedServer, Say, check_dsn
+from lakeproof.private_folders import keep_private
 from lakeproof.provision import Installation, provision
 from lakeproof.secret_files import read_or_make
 from lakeproof.settings import Settings
 from ledger.note import VerifierKey
 from ledger.signing.key_directory import KeyDirectory, open_key_directory
 from projections.lake.secrets import SecretDirectory
+
+LOCAL: Final = "file://"
+"""How the location of a warehouse begins that is a folder of this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,22 +77,29 @@ def open_foundation(settings: Settings, say: Say) -> Iterator[Foundation]:
     Raises:
         LakeproofError: if the server cannot be started, reached or provisioned; the message says what to do.
     """
-    settings.home.mkdir(mode=0o711, parents=True, exist_ok=True)
-    password = read_or_make(settings.home / "secrets" / "login-password", lambda: secrets.token_urlsafe(24))
     if settings.dsn is not None:
         check_dsn(settings.dsn)
-        yield _provisioned(settings, settings.dsn, password, say)
+        keep_private(settings.home, say, setting="LAKEPROOF_HOME")
+        yield _provisioned(settings, settings.dsn, say)
         return
-    server = EmbeddedServer(settings.home, fetch_age(settings.cache, say))
+    server = EmbeddedServer(
+        settings.home,
+        fetch_age(settings.cache, say),
+        account=settings.server_account,
+        folder=settings.server_folder,
+    )
     try:
         # Inside: whoever is interrupted while the server starts stops it again.
         server.start(say)
-        yield _provisioned(settings, server.admin_dsn, password, say)
+        yield _provisioned(settings, server.admin_dsn, say)
     finally:
         server.stop()
 
 
-def _provisioned(settings: Settings, admin_dsn: str, password: str, say: Say) -> Foundation:
+def _provisioned(settings: Settings, admin_dsn: str, say: Say) -> Foundation:
+    if settings.warehouse.startswith(LOCAL):
+        keep_private(Path(settings.warehouse.removeprefix(LOCAL)), say, setting="LAKEPROOF_WAREHOUSE")
+    password = read_or_make(settings.home / "secrets" / "login-password", lambda: secrets.token_urlsafe(24))
     try:
         installation = provision(admin_dsn, login_password=password, origin=settings.origin, say=say)
     except psycopg.Error as error:

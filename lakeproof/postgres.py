@@ -24,9 +24,10 @@ from psycopg.conninfo import make_conninfo
 from lakeproof.age import PG_MAJOR
 from lakeproof.errors import ServerError
 from lakeproof.file_lock import Presence, exclusive, is_alone
+from lakeproof.server_account import DEFAULT_ACCOUNT
 from lakeproof.server_files import SOCKET_NAME, ServerFiles
 from lakeproof.server_process import ServerPrograms, postmaster_pid, server_settings, stop_process
-from lakeproof.server_room import open_server_files
+from lakeproof.server_room import ROOMS_OF_ROOT, open_server_files
 
 PG_MAJOR_MIN = 17
 LOCK_TIMEOUT_S = 600
@@ -40,15 +41,26 @@ Say = Callable[[str], None]
 class EmbeddedServer:
     """The PostgreSQL server of one home directory."""
 
-    def __init__(self, home: Path, age: Path, *, overrides: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        age: Path,
+        *,
+        account: str = DEFAULT_ACCOUNT,
+        folder: Path = ROOMS_OF_ROOT,
+        overrides: Mapping[str, str] | None = None,
+    ) -> None:
         """
         Name the server of `home`; nothing is started or written.
 
-        `age` is the directory that `lakeproof.age.fetch_age` has returned; `overrides` are server settings, by name,
-        that win over ours when the server is started (not when it is attached to).
+        `age` is the directory that `lakeproof.age.fetch_age` has returned; `account` and `folder` are whom root's
+        server runs as and where its files lie; `overrides` are server settings, by name, that win over ours when the
+        server is started (not when it is attached to).
         """
         self._home = home
         self._age = age
+        self._account = account
+        self._folder = folder
         self._overrides = dict(overrides or {})
         self._files: ServerFiles | None = None
         self._presence: Presence | None = None
@@ -83,7 +95,7 @@ class EmbeddedServer:
             ServerError: if it cannot be started.
         """
         try:
-            self._files = open_server_files(self._home)
+            self._files = open_server_files(self._home, say, account=self._account, folder=self._folder)
             with exclusive(self._files.lock, timeout_s=LOCK_TIMEOUT_S):
                 # Before the start: whoever is interrupted in it can call `stop`.
                 self._presence = self._presence or Presence(self._files.users)

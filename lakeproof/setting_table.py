@@ -12,7 +12,22 @@ SETTINGS: tuple[Setting, ...] = (
         name="home",
         kind=Kind.PATH,
         default=".lakeproof",
-        meaning="keys (each file 0600), the embedded server's data and logs, and the default warehouse",
+        meaning="keys (each file 0600), the embedded server's data and logs (root's are in LAKEPROOF_SERVER_FOLDER), "
+        "and the default warehouse; nobody else may enter it",
+    ),
+    Setting(
+        name="server_account",
+        kind=Kind.TEXT,
+        default="lakeproof",
+        meaning="system account that root's embedded server runs as, and nothing else may; the default one is made if "
+        "it is missing",
+    ),
+    Setting(
+        name="server_folder",
+        kind=Kind.PATH,
+        default="/var/lib/lakeproof",
+        meaning="where root's embedded servers keep their databases, each in a folder of its own; that account must be "
+        "able to enter it",
     ),
     Setting(
         name="dsn",
@@ -40,7 +55,7 @@ SETTINGS: tuple[Setting, ...] = (
         name="warehouse",
         kind=Kind.LOCATION,
         default="<home>/warehouse",
-        meaning="where the built-in catalog keeps the files of its tables",
+        meaning="where the built-in catalog keeps the files of its tables; nobody else may enter a local one",
     ),
     Setting(name="cache", kind=Kind.PATH, default="~/.cache/lakeproof", meaning="what was fetched, and can be again"),
     *LOG_SETTINGS,

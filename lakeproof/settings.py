@@ -32,6 +32,8 @@ class Settings:
     """The configuration of one process. Its printed form shows no secret."""
 
     home: Path
+    server_account: str
+    server_folder: Path
     dsn: str | None = field(repr=False)
     origin: str | None
     host: str

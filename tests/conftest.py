@@ -93,7 +93,7 @@ def age() -> Path:
 def postgres_server(age: Path) -> Iterator[EmbeddedServer]:
     """One embedded server for the session; it ends with the session, even if that is killed."""
     with _short_directory() as directory:
-        server = EmbeddedServer(directory / "home", age)
+        server = EmbeddedServer(directory / "home", age, folder=directory / "servers")
         try:
             server.start(print)
         except LakeproofError as error:

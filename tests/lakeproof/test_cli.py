@@ -40,6 +40,7 @@ from ledger.note import Ed25519Signer, sign_note
 from ledger.proof import Proof, format_proof
 from ledger.sequence import Group, Head, sequence
 from projections.errors import NotProjectedError
+from tests.lakeproof.made_rooms import make_data_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60
@@ -102,7 +103,7 @@ def shell(tmp_path: Path) -> Shell:
 def installed(age: Path, short_directory: Callable[[], AbstractContextManager[Path]]) -> Iterator[Shell]:
     """A shell whose home has a server that runs."""
     with short_directory() as directory:
-        server = EmbeddedServer(directory / "home", age)
+        server = EmbeddedServer(directory / "home", age, folder=directory / "servers")
         server.start(print)
         try:
             yield shell_in(directory, directory / "home")
@@ -216,10 +217,7 @@ def test_data_of_another_version_is_left_alone(
     age: Path, short_directory: Callable[[], AbstractContextManager[Path]]
 ) -> None:
     with short_directory() as directory:
-        data = directory / "home" / "postgres" / "data"
-        data.mkdir(parents=True)
-        for parent in (data.parent.parent, data.parent):
-            parent.chmod(0o711)
+        data = make_data_folder(directory)
         (data / "PG_VERSION").write_text("16\n")
         sentence = shell_in(directory, directory / "home").refusal("up")
         assert "made by PostgreSQL 16" in sentence

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -17,8 +17,10 @@ from psycopg.conninfo import make_conninfo
 
 from lakeproof.errors import ServerError
 from lakeproof.postgres import EmbeddedServer, ServerFacts, check_dsn, check_facts, check_server
+from lakeproof.server_account import DEFAULT_ACCOUNT
 from lakeproof.server_process import explain, postmaster_pid
-from lakeproof.server_room import SOCKET_PATH_BYTES_MAX
+from lakeproof.server_room import SOCKET_PATH_BYTES_MAX, home_of
+from tests.lakeproof.made_rooms import make_data_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
 ShortDirectory = Callable[[], AbstractContextManager[Path]]
@@ -33,9 +35,14 @@ def home(short_directory: ShortDirectory) -> Iterator[Path]:
         yield directory / "home"
 
 
+def server_of(home: Path, age: Path, *, folder: Path | None = None, account: str = DEFAULT_ACCOUNT) -> EmbeddedServer:
+    """The server of a home; root's keeps its files beside the home, where the test's directory ends with them."""
+    return EmbeddedServer(home, age, account=account, folder=folder or home.parent / "servers")
+
+
 @contextmanager
-def started(home: Path, age: Path) -> Iterator[EmbeddedServer]:
-    server = EmbeddedServer(home, age)
+def started(home: Path, age: Path, **where: Any) -> Iterator[EmbeddedServer]:
+    server = server_of(home, age, **where)
     server.start(print)
     try:
         yield server
@@ -50,9 +57,9 @@ def one_value(dsn: str, query: LiteralString) -> object:
     return row[0]
 
 
-def refusal(home: Path, age: Path) -> str:
+def refusal(home: Path, age: Path, **where: Any) -> str:
     with pytest.raises(ServerError) as caught:
-        EmbeddedServer(home, age).start(print)
+        server_of(home, age, **where).start(print)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -113,7 +120,7 @@ def test_secrets_are_0600_and_directories_0700(home: Path, age: Path) -> None:
         secrets = [files.password_file, files.configuration, *files.log.iterdir()]
     assert {stat.S_IMODE(path.stat().st_mode) for path in directories} == {0o700}
     assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o600}
-    assert stat.S_IMODE(home.stat().st_mode) & 0o077 == (0o011 if os.geteuid() == 0 else 0)
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert not list(files.room.glob("*password*"))
 
 
@@ -140,13 +147,14 @@ def test_start_on_the_same_object_brings_a_killed_server_back(home: Path, age: P
 def test_a_server_outlives_its_starters_kill_and_the_next_start_attaches_to_it(home: Path, age: Path) -> None:
     program = (
         "import os, signal, sys; from pathlib import Path; from lakeproof.postgres import EmbeddedServer\n"
-        "EmbeddedServer(Path(sys.argv[1]), Path(sys.argv[2])).start(print)\n"
+        "home = Path(sys.argv[1])\n"
+        "EmbeddedServer(home, Path(sys.argv[2]), folder=home.parent / 'servers').start(print)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", program, home, age], cwd=PROJECT, check=False)
     assert done.returncode == -signal.SIGKILL
     said: list[str] = []
-    server = EmbeddedServer(home, age)
+    server = server_of(home, age)
     server.start(said.append)
     try:
         assert said == [f"PostgreSQL runs already (socket in {server.files.run})"]
@@ -234,7 +242,8 @@ def test_a_user_server_without_preloaded_age_or_without_fsync_is_refused(home: P
     dsn = server.admin_dsn
     with started(home, age) as server:
         check_dsn(dsn)
-    overridden = EmbeddedServer(home, age, overrides={"shared_preload_libraries": "auto_explain"})
+    overrides = {"shared_preload_libraries": "auto_explain"}
+    overridden = EmbeddedServer(home, age, folder=home.parent / "servers", overrides=overrides)
     overridden.start(print)
     try:
         with pytest.raises(ServerError, match=r"put the line  shared_preload_libraries = 'auto_explain,age'  into"):
@@ -284,8 +293,7 @@ def test_a_data_directory_of_another_version_is_refused_and_not_touched(
     short_directory: ShortDirectory, age: Path
 ) -> None:
     with short_directory() as directory:
-        data = directory / "home" / "postgres" / "data"
-        data.mkdir(parents=True)
+        data = make_data_folder(directory)
         (data / "PG_VERSION").write_text("16\n")
         message = refusal(directory / "home", age)
         assert message.startswith(f"{data} was made by PostgreSQL 16 and the embedded server is 18: ")
@@ -301,7 +309,8 @@ def test_a_path_that_a_shell_or_a_search_path_would_read_otherwise_is_refused(
     short_directory: ShortDirectory, age: Path
 ) -> None:
     with short_directory() as directory:
-        assert "choose a path without quotes" in refusal(directory / "$(true)", age)
+        odd = directory / "$(true)"
+        assert "choose a path without quotes" in refusal(odd / "home", age, folder=odd)
         copy = Path(shutil.copytree(age, directory / "a:b" / "age"))
         assert "without colons" in refusal(directory / "a:b" / "home", copy)
 
@@ -310,52 +319,66 @@ def test_a_long_home_with_odd_characters_gets_a_short_socket_and_keeps_it(
     short_directory: ShortDirectory, age: Path
 ) -> None:
     with short_directory() as directory:
-        home = directory / ("it's, so {long} " + "x" * 100)
-        with started(home, age) as server:
+        home = directory / ("it's, so {long} " + "x" * 100) / "home"
+        with started(home, age, folder=home.parent) as server:
             run = server.files.run
             assert len(str(run / ".s.PGSQL.5432")) <= SOCKET_PATH_BYTES_MAX
             assert stat.S_IMODE(run.stat().st_mode) == 0o700
             assert one_value(server.admin_dsn, "SELECT 1") == 1
-        with started(home, age) as server:
+        with started(home, age, folder=home.parent) as server:
             assert server.files.run == run
         run.rmdir()
-        with started(home, age) as server:
+        with started(home, age, folder=home.parent) as server:
             assert server.files.run != run
             assert one_value(server.admin_dsn, "SELECT 1") == 1
 
 
 @as_root
-def test_a_home_that_the_servers_user_cannot_enter_keeps_its_data_elsewhere_and_finds_it_again(
-    short_directory: ShortDirectory, age: Path, tmp_path: Path
-) -> None:
+def test_roots_database_lies_outside_its_home_and_is_found_again(short_directory: ShortDirectory, age: Path) -> None:
     with short_directory() as directory:
+        home, folder = directory / "closed" / "home", directory / "servers"
         (directory / "closed").mkdir(mode=0o700)
-        home = directory / "closed" / "home"
-        with started(home, age) as server:
+        with started(home, age, folder=folder) as server:
             room = server.files.room
-            assert room.parent == Path("/var/lib/lakeproof")
+            assert room.parent == folder
+            assert home_of(room) == home
             with psycopg.connect(server.admin_dsn) as connection:
                 connection.execute("CREATE TABLE kept AS SELECT 19 AS n")
-        with started(home, age) as server:
+        with started(home, age, folder=folder) as server:
             assert server.files.room == room
             assert one_value(server.admin_dsn, "SELECT n FROM kept") == 19
         moved = room.rename(room.with_name(room.name + "-moved"))
-        try:
-            assert refusal(home, age).startswith(f"the server's directory {room}, named in {home}/server.json, is gone")
-        finally:
-            moved.rename(room)
+        message = refusal(home, age, folder=folder)
+        assert message.startswith(f"the server's directory {room}, named in {home}/server.json, is gone")
+        moved.rename(room)
         (home / "server.json").write_text("{")
-        assert "server.json is damaged" in refusal(home, age)
+        assert "server.json is damaged" in refusal(home, age, folder=folder)
         (home / "server.json").write_text(f'{{"room": "{room}"}}')
 
 
 @as_root
-def test_roots_server_runs_as_nobody_and_its_binaries_are_not_its_own(home: Path, age: Path) -> None:
+def test_a_folder_that_others_can_change_or_the_server_cannot_enter_holds_no_database(
+    short_directory: ShortDirectory, age: Path
+) -> None:
+    with short_directory() as directory:
+        folder = directory / "servers"
+        folder.mkdir()
+        folder.chmod(0o777)
+        assert "others than root can change what" in refusal(directory / "home", age, folder=folder)
+        folder.chmod(0o700)
+        assert "cannot enter" in refusal(directory / "home", age, folder=folder)
+        assert not (directory / "home" / "server.json").exists()
+
+
+@as_root
+def test_roots_server_runs_as_an_account_of_its_own_and_its_binaries_are_not_its_own(home: Path, age: Path) -> None:
     with started(home, age) as server:
         status = (Path("/proc") / str(pid_of(server)) / "status").read_text()
-        assert server.files.account is not None
-        assert f"Uid:\t{server.files.account.uid}\t" in status
-        assert server.files.account.name == "nobody"
+        account = server.files.account
+        assert account is not None
+        assert account.name == DEFAULT_ACCOUNT
+        assert f"Uid:\t{account.uid}\t{account.uid}\t{account.uid}\t{account.uid}\n" in status
+        assert f"Gid:\t{account.gid}\t{account.gid}\t{account.gid}\t{account.gid}\n" in status
         assert server.files.room.stat().st_uid == 0
 
 

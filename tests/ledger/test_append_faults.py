@@ -209,7 +209,7 @@ async def test_a_commit_that_may_still_arrive_is_unknown_at_the_deadline(scene: 
 @pytest.fixture(scope="module")
 def own_server(age: Path, short_directory: Callable[[], AbstractContextManager[Path]]) -> Iterator[EmbeddedServer]:
     with short_directory() as directory:
-        server = EmbeddedServer(directory / "home", age)
+        server = EmbeddedServer(directory / "home", age, folder=directory / "servers")
         server.start(print)
         yield server
         server.stop()

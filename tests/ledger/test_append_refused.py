@@ -80,7 +80,7 @@ async def test_a_server_without_fsync_is_refused_and_one_with_it_is_not(
     age: Path, short_directory: Callable[[], AbstractContextManager[Path]]
 ) -> None:
     with short_directory() as directory:
-        server = EmbeddedServer(directory / "home", age, overrides={"fsync": "off"})
+        server = EmbeddedServer(directory / "home", age, folder=directory / "servers", overrides={"fsync": "off"})
         server.start(print)
         try:
             installation = provision(server.admin_dsn, login_password="of a test")

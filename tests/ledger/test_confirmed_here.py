@@ -218,7 +218,7 @@ async def test_a_server_whose_fsync_is_switched_off_while_it_runs_is_refused_by_
     age: Path, short_directory: Callable[[], AbstractContextManager[Path]]
 ) -> None:
     with short_directory() as directory:
-        server = EmbeddedServer(directory / "home", age, overrides={"fsync": "on"})
+        server = EmbeddedServer(directory / "home", age, folder=directory / "servers", overrides={"fsync": "on"})
         server.start(print)
         try:
             installation = provision(server.admin_dsn, login_password="of a test")

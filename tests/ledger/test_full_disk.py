@@ -68,7 +68,12 @@ async def test_while_the_database_s_disk_is_full_nothing_is_promised_and_then_it
     age: Path, short_directory: Callable[[], AbstractContextManager[Path]]
 ) -> None:
     with short_directory() as directory, small_disk(directory / "disk", f"{SERVER_MIB}m") as disk:
-        server = EmbeddedServer(disk / "home", age, overrides={"min_wal_size": "32MB", "max_wal_size": "64MB"})
+        server = EmbeddedServer(
+            disk / "home",
+            age,
+            folder=disk / "servers",
+            overrides={"min_wal_size": "32MB", "max_wal_size": "64MB"},
+        )
         server.start(print)
         try:
             installation = provision(server.admin_dsn, login_password="of a test")

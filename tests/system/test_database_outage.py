@@ -52,7 +52,7 @@ ShortDirectory = Callable[[], AbstractContextManager[Path]]
 def own_server(age: Path, short_directory: ShortDirectory) -> Iterator[EmbeddedServer]:
     """A server of this test's own, which it may stop and kill."""
     with short_directory() as directory:
-        server = EmbeddedServer(directory / "home", age)
+        server = EmbeddedServer(directory / "home", age, folder=directory / "servers")
         server.start(print)
         try:
             yield server

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from lakeproof.server_process import postmaster_pid
-from lakeproof.server_room import open_server_files
+from lakeproof.server_room import recorded_room
 
 TITLES = (
     "1. Start",
@@ -42,8 +43,12 @@ def home(age: Path, short_directory: Callable[[], AbstractContextManager[Path]])
     with short_directory() as directory:
         home = directory / "home"
         yield home
-        if (pid := postmaster_pid(open_server_files(home).data)) is not None:
+        if (pid := postmaster_of(home)) is not None:
             os.kill(pid, signal.SIGQUIT)
+
+
+def postmaster_of(home: Path) -> int | None:
+    return postmaster_pid((recorded_room(home) or home / "postgres") / "data")
 
 
 def start_scene(home: Path) -> subprocess.Popen[str]:
@@ -54,7 +59,12 @@ def start_scene(home: Path) -> subprocess.Popen[str]:
     }
     return subprocess.Popen(
         [sys.executable, "-m", "lakeproof", "demo", "--once"],
-        env={**environment, "LAKEPROOF_HOME": str(home), "LAKEPROOF_PORT": "0"},
+        env={
+            **environment,
+            "LAKEPROOF_HOME": str(home),
+            "LAKEPROOF_SERVER_FOLDER": str(home.parent / "servers"),
+            "LAKEPROOF_PORT": "0",
+        },
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -70,14 +80,24 @@ def play(home: Path) -> str:
     return printed
 
 
-def processes_of(home: Path) -> list[str]:
-    """The command lines of what still runs on behalf of that home: all of it names it, or was told of it."""
+def processes_of(directory: Path) -> list[str]:
+    """The command lines of what still runs for a home in `directory`: all of it names that, or was told of it."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             line, told = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
-            if str(home).encode() in line + told and int(process.name) != os.getpid():
+            if str(directory).encode() in line + told and int(process.name) != os.getpid():
                 found.append(line.replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
+def open_to_others(home: Path) -> list[str]:
+    """What in a home another user of the machine may use: every folder there is 0700, and every file 0600."""
+    found = []
+    for path in (home, *home.rglob("*")):
+        mode, usual = stat.S_IMODE(path.lstat().st_mode), 0o700 if path.is_dir() else 0o600
+        if not path.is_symlink() and mode != usual:
+            found.append(f"{path.relative_to(home)} {mode:04o}")
     return found
 
 
@@ -98,7 +118,7 @@ def test_after_everything_was_killed_in_the_middle_the_next_run_passes_and_leave
             break
     # The scene, its policy worker and whatever it runs are one session; the server is a daemon of its own.
     os.killpg(scene.pid, signal.SIGKILL)
-    postmaster = postmaster_pid(open_server_files(home).data)
+    postmaster = postmaster_of(home)
     assert postmaster is not None
     os.kill(postmaster, signal.SIGKILL)
     scene.stdout.close()
@@ -108,8 +128,9 @@ def test_after_everything_was_killed_in_the_middle_the_next_run_passes_and_leave
     assert "NOT ANCHORED" in printed
     assert "tenant demo-2" in printed
     assert "logs of earlier runs, verified again: 1" in printed
-    assert postmaster_pid(open_server_files(home).data) is None
-    assert processes_of(home) == []
+    assert postmaster_of(home) is None
+    assert processes_of(home.parent) == []
+    assert open_to_others(home) == []
     picture = (home / "graph.svg").read_text(encoding="utf-8")
     assert picture.startswith("<svg")
     assert "crm.customers" in picture
