@@ -244,6 +244,8 @@ APT::Get::AllowUnauthenticated "false";
 APT::Get::Force-Yes "false";
 APT::Update::Error-Mode "any";
 """)
+    for path in (root, *root.rglob("*")):  # apt, when run as root, downloads as a user of its own, whatever our umask
+        path.chmod(0o755 if path.is_dir() else 0o644)
     return root / "apt.conf"
 
 
@@ -263,7 +265,14 @@ def _run(command: list[str], *, cwd: Path | None = None) -> str:
     environment = {**os.environ, "LC_ALL": "C"}
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command line; nothing in it comes from outside
-            command, cwd=cwd, env=environment, text=True, capture_output=True, timeout=APT_TIMEOUT_S, check=False
+            command,
+            cwd=cwd,
+            env=environment,
+            text=True,
+            capture_output=True,
+            timeout=APT_TIMEOUT_S,
+            check=False,
+            umask=0o022,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise AgeError(f"{command[0]}: {error}") from error

@@ -45,6 +45,9 @@ BROKEN_DOWN: Final = 70
 NOT_INSTALLED: Final = 2
 """Not 1, for the same reason: a verification that lacks a package cannot tell, and has 2 for that."""
 
+PRIVATE_UMASK: Final = 0o077
+"""What a process that serves writes, and what it starts, is for this user alone."""
+
 FOR_PEOPLE: Final = frozenset(
     {
         ("lakeproof.errors", "LakeproofError"),
@@ -100,6 +103,12 @@ def _detect() -> typer.Typer:
     return detect_app(open_observatory, console)
 
 
+def _server() -> typer.Typer:
+    from lakeproof.server_commands import server_app
+
+    return server_app
+
+
 def _gateway(name: str) -> Callable[[], typer.Typer]:
     def load() -> typer.Typer:
         from gateway.cli import gateway_apps
@@ -121,6 +130,7 @@ GROUPS: Final[dict[str, tuple[str, Callable[[], typer.Typer]]]] = {
     "catalogs": ("Add and list the catalogs that engines reach.", _gateway("catalogs")),
     "tenants": ("Found and list tenants.", _gateway("tenants")),
     "keys": ("Create, list and revoke API keys.", _gateway("keys")),
+    "server": ("See which databases root's servers keep here; remove one that has ended.", _server),
 }
 
 
@@ -181,6 +191,7 @@ def lakeproof(
 def up() -> None:
     """Serve everything until Ctrl-C: PostgreSQL, gateway, projections, streams, detection, signer."""
     settings = _settings()
+    os.umask(PRIVATE_UMASK)
     console.log_from(settings.log_level)
     from lakeproof.up import run_up
 
@@ -193,6 +204,7 @@ def demo(
 ) -> None:
     """Play one scene with real parts, and keep serving."""
     settings = _settings()
+    os.umask(PRIVATE_UMASK)
     # What is logged at the usual level would stand between the lines of the scene.
     console.log_from(LogLevel.WARNING if settings.log_level is LogLevel.INFO else settings.log_level)
     from lakeproof.demo.scene import run_demo
