@@ -72,7 +72,8 @@ def java_server(
     said = directory / "server.log"
     with said.open("wb") as log:
         process = subprocess.Popen(
-            [find_java(), *arguments],
+            # Else what it unpacks, and what it tells of itself, stays in /tmp.
+            [find_java(), f"-Djava.io.tmpdir={directory}", "-XX:-UsePerfData", *arguments],
             cwd=directory,
             env={**os.environ, **(environment or {})},
             stdin=subprocess.DEVNULL,

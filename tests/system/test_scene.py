@@ -57,6 +57,8 @@ def start_scene(home: Path) -> subprocess.Popen[str]:
         for name, value in os.environ.items()
         if not name.startswith("LAKEPROOF_") or name.endswith("_CACHE")
     }
+    temporary = home.parent / "tmp"
+    temporary.mkdir(exist_ok=True)
     return subprocess.Popen(
         [sys.executable, "-m", "lakeproof", "demo", "--once"],
         env={
@@ -64,6 +66,7 @@ def start_scene(home: Path) -> subprocess.Popen[str]:
             "LAKEPROOF_HOME": str(home),
             "LAKEPROOF_SERVER_FOLDER": str(home.parent / "servers"),
             "LAKEPROOF_PORT": "0",
+            "TMPDIR": str(temporary),  # what is killed leaves its temporary files behind
         },
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
