@@ -32,7 +32,11 @@ READER_FUNCTIONS: Final = (
     'agtype_to_int8("any")',  # LIMIT $limit
     "agtype_to_text(agtype)",  # keys as text, in the traversals' SQL
 )
-"""What a tenant's reader calls: `sql/graph.cypher`, and `walk` of `sql/graph.sql`. None of these takes a graph."""
+"""
+What a tenant's reader calls: `sql/graph.cypher`, and `walk` of `sql/graph.sql`.
+
+Only `_label_name` takes a graph, by its oid, and it tells a label's name: those are the same for every tenant.
+"""
 
 PROJECTOR_FUNCTIONS: Final = (
     "create_graph(name)",
