@@ -36,6 +36,7 @@ from streams.measures import read_measures
 from streams.observe import Observe
 from streams.outbox import Answer, Outgoing, Sink
 from streams.poller import Poller
+from streams.reading import MetadataReads
 from streams.replay import Replay, replay
 from streams.runner import Runner
 from streams.s3_handler import ReceiveS3Events
@@ -104,6 +105,7 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
     settings, append = services.foundation.settings, services.house.append
     dsn, tally = streams_dsn(services), Tally()
     async with AsyncExitStack() as stack:
+        reads = await stack.enter_async_context(MetadataReads())
         sinks: list[Sink] = []
         if settings.alert_webhook is not None:
             client = await stack.enter_async_context(open_client(settings.upstreams_allowed))
@@ -115,7 +117,7 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
         sender = Sender(dsn, sinks, append, receipts={WEBHOOK: AlertReceipt(clock=now)}, on_sent=tally.add_sent)
         runner = Runner(
             dsn,
-            log_handlers(services),
+            log_handlers(services, reads),
             append,
             workers=settings.streams_workers,
             on_turn=tally.add_turn,
@@ -139,9 +141,16 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
         )
 
 
-def log_handlers(services: Services) -> Sequence[Handler]:
+def log_handler_names(services: Services) -> Sequence[str]:
     """
-    Return the handlers that pass the logs, as the settings ask for them.
+    Return the names of the handlers that pass the logs.
+    """
+    return [handler.name for handler in log_handlers(services, MetadataReads())]
+
+
+def log_handlers(services: Services, reads: MetadataReads) -> Sequence[Handler]:
+    """
+    Return the handlers that pass the logs, as the settings ask for them; they read metadata files by `reads`.
     """
     settings = services.foundation.settings
     handlers: list[Handler] = [
@@ -152,6 +161,7 @@ def log_handlers(services: Services) -> Sequence[Handler]:
             secrets=services.foundation.secrets,
             egress=settings.upstreams_allowed,
             clock=now,
+            reads=reads,
         ),
     ]
     if settings.kafka_brokers is not None:
@@ -182,9 +192,8 @@ async def streams_metrics_text(database: Database, role: str, services: Services
     Raises:
         UnavailableError: if the database cannot be reached.
     """
-    names = [handler.name for handler in log_handlers(services)]
     async with database.as_role(role) as connection:
-        return format_metrics(await read_measures(connection, names))
+        return format_metrics(await read_measures(connection, log_handler_names(services)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ async def put(connection: Connection, source: str, dead: Sequence[DeadLetter]) -
         keys=[None] * len(dead),
         payloads=payloads,
         reasons=[letter.reason for letter in dead],
-        attempts=[1] * len(dead),
+        attempts=[letter.attempts for letter in dead],
     )
 
 

@@ -15,3 +15,7 @@ class PoisonError(StreamError):
 
 class TransientError(StreamError):
     """Something that is needed is away for a moment: the same message is tried again, nothing is lost."""
+
+
+class UnansweredError(TransientError):
+    """A host that others run did not answer, or not in time. It is asked again some times, and not for ever."""

@@ -9,8 +9,8 @@ from its content (`ledger.event.derived_group_id`): what is already in the log i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, runtime_checkable
 
 from psycopg import AsyncConnection
 
@@ -54,10 +54,19 @@ class OutboxMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A message that can never be handled, and why."""
+    """A message that can never be handled, why, and how often it was tried."""
 
     message: Message
     reason: str
+    attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deferred:
+    """An entry whose handler has yet to ask `host`, which others run, and which may not answer."""
+
+    message: Message
+    host: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +76,7 @@ class Effects:
     groups: tuple[Group, ...] = ()
     outbox: tuple[OutboxMessage, ...] = ()
     dead: tuple[DeadLetter, ...] = ()
+    deferred: tuple[Deferred, ...] = ()
 
 
 class Handler(Protocol):
@@ -88,3 +98,54 @@ class Handler(Protocol):
             PoisonError: if one of the messages can never be handled. They then come in smaller batches; one that raises
                 alone becomes a dead letter.
         """
+
+
+@runtime_checkable
+class AsksHosts(Handler, Protocol):
+    """
+    A handler that asks hosts which tenants have named. Whoever passes a log defers its messages, host by host.
+
+    `handle` is then given them one by one, apart from the log's turn, and raises `UnansweredError` if the host does not
+    answer. Behind a message that waits others are handled: what they lead to must be right in any order.
+    """
+
+    async def hosts(self, batch: Sequence[Message], reading: AsyncConnection[Any]) -> Sequence[str | None]:
+        """
+        Return, for each message of `batch`, the host that handling it would ask; None if it would ask none.
+
+        Raises:
+            TransientError: as `handle`.
+            PoisonError: as `handle`.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Deferring:
+    """Defers the messages of a handler that asks hosts, and has it handle the others (implements `Handler`)."""
+
+    asking: AsksHosts
+
+    @property
+    def name(self) -> str:
+        """The name of the handler."""
+        return self.asking.name
+
+    @property
+    def types(self) -> frozenset[str]:
+        """The types of events that the handler is given."""
+        return self.asking.types
+
+    async def handle(self, batch: Sequence[Message], reading: AsyncConnection[Any]) -> Effects:
+        """
+        Return what is deferred, and the effects of what asks nobody.
+
+        Raises:
+            TransientError: as the handler.
+            PoisonError: as the handler.
+        """
+        hosts = await self.asking.hosts(batch, reading)
+        pairs = list(zip(batch, hosts, strict=True))
+        deferred = tuple(Deferred(message=message, host=host) for message, host in pairs if host is not None)
+        rest = [message for message, host in pairs if host is None]
+        effects = await self.asking.handle(rest, reading) if rest else Effects()
+        return replace(effects, deferred=deferred)

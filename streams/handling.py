@@ -2,9 +2,9 @@
 Handling a batch whatever its source: effects on the log first, poison apart from what can be handled. No tables here.
 
 Every runner (PostgreSQL, Kafka, a queue) calls `carry_out` and then stores what it returns together with its position.
-Guarantee: when it returns, every group that the batch leads to is durable; each message either had its effects or is
-among the dead. When it raises `TransientError`, all of them are to come again, and what is in the log already stays
-there once.
+Guarantee: when it returns, every group that the batch leads to is durable; each message either had its effects, is
+among the dead, or is deferred until a host has been asked (`deferred.py`). When it raises `TransientError`, all of them
+are to come again, and what is in the log already stays there once.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ledger.errors import (
 )
 from ledger.sequence import Group, Stale
 from streams.connections import Connection
-from streams.errors import PoisonError, TransientError
-from streams.handler import Append, DeadLetter, Effects, Handler, Message, OutboxMessage
+from streams.errors import PoisonError, TransientError, UnansweredError
+from streams.handler import Append, DeadLetter, Deferred, Effects, Handler, Message, OutboxMessage
 
 HANDLE_TIMEOUT_S: Final = 300.0
 """A handler that takes longer waits for something that does not come: its batch is tried again."""
@@ -48,12 +48,24 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What was done with one batch, once it is stored; `groups` and `dead` count."""
+
+    handler: str
+    messages: int
+    groups: int
+    outbox: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What a batch led to beside the log: to be stored with the source's position. `groups` counts those in the log."""
 
     groups: int
     outbox: tuple[OutboxMessage, ...]
     dead: tuple[DeadLetter, ...]
+    deferred: tuple[Deferred, ...] = ()
 
 
 async def carry_out(
@@ -71,6 +83,7 @@ async def carry_out(
 
     Raises:
         TransientError: if something is away, the log or what the handler reads: the same messages are to come again.
+        UnansweredError: if that is a host that others run, or the handler took longer than `timeout_s`.
         psycopg.OperationalError: if `reading` is lost.
         BrokenError: if the log is corrupt where it had to be read.
     """
@@ -91,7 +104,8 @@ async def carry_out(
         done.groups += len(effects.groups)
         done.outbox += effects.outbox
         done.dead += effects.dead
-    return Outcome(groups=done.groups, outbox=tuple(done.outbox), dead=tuple(done.dead))
+        done.deferred += effects.deferred
+    return Outcome(groups=done.groups, outbox=tuple(done.outbox), dead=tuple(done.dead), deferred=tuple(done.deferred))
 
 
 @dataclass(slots=True)
@@ -99,6 +113,7 @@ class _Done:
     groups: int = 0
     outbox: list[OutboxMessage] = field(default_factory=list)
     dead: list[DeadLetter] = field(default_factory=list)
+    deferred: list[Deferred] = field(default_factory=list)
 
 
 async def _handle(handler: Handler, part: Sequence[Message], reading: Connection, timeout_s: float) -> Effects:
@@ -106,7 +121,7 @@ async def _handle(handler: Handler, part: Sequence[Message], reading: Connection
         async with asyncio.timeout(timeout_s):
             return await handler.handle(part, reading)
     except TimeoutError as error:
-        raise TransientError(f"handler {handler.name}: expected effects within {timeout_s:g} s, found none") from error
+        raise UnansweredError(f"handler {handler.name}: expected effects within {timeout_s:g} s, found none") from error
     except OSError as error:
         raise TransientError(f"handler {handler.name}: {type(error).__name__}: {error}") from error
     except UNSTORABLE as error:

@@ -9,7 +9,7 @@ the lease back, and fails if it is another's by then (`release`): what two have 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -103,12 +103,24 @@ async def kept(connection: Connection, lease: Lease, *, lease_s: float = LEASE_S
     One that was lost all the same is noticed at `release`.
     """
 
+    async with renewed(connection, _QUERIES["renew"], _which(lease), lease_s=lease_s):
+        yield
+
+
+@asynccontextmanager
+async def renewed(
+    connection: Connection, query: str, which: Mapping[str, object], *, lease_s: float
+) -> AsyncIterator[None]:
+    """
+    Renew a lease by `query` three times as often as it runs out, while the context is open.
+    """
+
     async def renew() -> None:
         while True:
             await asyncio.sleep(lease_s / 3)
-            await connection.execute(_QUERIES["renew"], {**_which(lease), "lease_s": lease_s})
+            await connection.execute(query, {**which, "lease_s": lease_s})
 
-    renewing = asyncio.create_task(renew(), name=f"lease {lease.duty}")
+    renewing = asyncio.create_task(renew(), name="renew a lease")
     try:
         yield
     finally:

@@ -6,6 +6,10 @@ file first and the log afterwards finds the decision of every snapshot that the 
 being forwarded. Only what is still without one is called ungoverned, once: the id of its group is derived from table
 and snapshot.
 
+A storage that tenants chose may not answer, so triggers are handled host by host, and one may be handled behind a later
+one of its table. That changes nothing but which trigger an observation names, and where in the log it stands: a later
+metadata file names the snapshots of the earlier ones too, unless they have expired, and each is told of once.
+
 Only tables of catalogs elsewhere are looked at. The built-in catalog writes a metadata file before its decision, and a
 file there is no commit: nobody can move its pointers but the gateway.
 """
@@ -14,10 +18,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from psycopg import AsyncConnection
@@ -30,22 +35,27 @@ from projections.catalogs import BUILTIN, CATALOGS, CatalogRow, read_catalogs, s
 from projections.cursors import read_live
 from projections.egress.rules import EgressRules
 from projections.entries import LogEntry
-from projections.errors import FileMissingError, ProjectionError, StorageUnavailableError
+from projections.errors import FileMissingError, ProjectionError
 from projections.lake.storage import Secrets, Storage
 from streams.decisions import read_decided, read_groups
 from streams.errors import PoisonError, TransientError
 from streams.handler import DeadLetter, Effects, Message
-from streams.table_metadata import METADATA_SIZE_BYTES_MAX, Snapshot, TableSnapshots, parse_table_snapshots
+from streams.table_metadata import Snapshot, TableSnapshots
 
 OBSERVE: Final = "observe"
-READS_MAX: Final = 4
-"""Metadata files in memory at a time: each may have 64 MiB."""
-READS_OF_A_LOG_MAX: Final = 2
-"""Of those: a storage that never answers, which a tenant chose, holds up no other tenant's files."""
+NO_ENDPOINT: Final = "s3"
+"""The host of catalogs that name no endpoint: their files are at AWS."""
 PAUSES_S: Final = (0.2, 1.0)
 """Waits before a file that is missing is looked for again; S3 shows what it has told of, so few are enough."""
 
 Connection = AsyncConnection[Any]
+
+
+class Reads(Protocol):
+    """What reads metadata files, and gives up in time (see `streams.reading.MetadataReads`)."""
+
+    async def read(self, storage: Storage, location: str) -> TableSnapshots:
+        """Return what a metadata file says of its table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +71,7 @@ class _Seen:
 
 class Observe:
     """
-    Compares metadata files with the decisions of the log (implements `streams.handler.Handler`).
+    Compares metadata files with the decisions of the log (implements `streams.handler.AsksHosts`).
 
     `warehouse` and `ours` are this installation's own warehouse and the properties of its storage, `egress` says where
     files of catalogs elsewhere may be.
@@ -78,6 +88,7 @@ class Observe:
         secrets: Secrets,
         egress: EgressRules,
         clock: Callable[[], datetime],
+        reads: Reads,
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
         self._warehouse = warehouse
@@ -85,25 +96,29 @@ class Observe:
         self._secrets = secrets
         self._egress = egress
         self._clock = clock
+        self._reads = reads
         self._pauses_s = pauses_s
-        # Not the loop's own threads: whoever else needs one of those must not wait for a storage.
-        self._threads = ThreadPoolExecutor(READS_MAX, thread_name_prefix=OBSERVE)
+
+    async def hosts(self, batch: Sequence[Message], reading: Connection) -> Sequence[str | None]:
+        """
+        Return where the file of each trigger is kept; None if there is nothing to compare, or no such catalog.
+
+        Raises:
+            TransientError: if a projection is behind.
+        """
+        catalogs = await _catalogs(batch, reading)
+        return [_host(_trigger(message)[1], catalogs) for message in batch]
 
     async def handle(self, batch: Sequence[Message], reading: Connection) -> Effects:
         """
         Return a `commit.observed` for every snapshot that is ungoverned; files that cannot be read make dead letters.
 
         Raises:
-            TransientError: if a storage does not answer, or a projection is behind.
+            UnansweredError: if a storage does not answer.
+            TransientError: if a projection is behind.
         """
         catalogs = await _catalogs(batch, reading)
-        turns = asyncio.Semaphore(READS_OF_A_LOG_MAX)
-        seeing = [asyncio.create_task(self._see(message, catalogs, turns)) for message in batch]
-        try:
-            seen = await asyncio.gather(*seeing)
-        finally:
-            for task in seeing:
-                task.cancel()  # if one storage is away, the whole batch comes again
+        seen = [await self._see(message, catalogs) for message in batch]
         # The log is read from here on, behind every file.
         groups: dict[UUID, Group] = {}
         for item in seen:
@@ -112,9 +127,7 @@ class Observe:
                     groups.setdefault(group.id, group)
         return Effects(groups=tuple(groups.values()), dead=tuple(item for item in seen if isinstance(item, DeadLetter)))
 
-    async def _see(
-        self, message: Message, catalogs: Mapping[str, CatalogRow], turns: asyncio.Semaphore
-    ) -> _Seen | DeadLetter | None:
+    async def _see(self, message: Message, catalogs: Mapping[str, CatalogRow]) -> _Seen | DeadLetter | None:
         """Read what one trigger points at; None if there is nothing to compare."""
         entry, trigger = _trigger(message)
         location, alias = trigger.metadata_location, trigger.alias
@@ -127,13 +140,8 @@ class Observe:
             return None
         try:
             # What opens it also keeps it within the catalog's own folder: the location was sent by somebody.
-            storage = self._storage(catalog)
-            table = await self._read(storage, location, turns)
-        except StorageUnavailableError as error:
-            raise TransientError(str(error)) from error
-        except PoisonError as error:
-            return DeadLetter(message=message, reason=f"{location}: {error}")
-        except ProjectionError as error:
+            table = await self._read(self._storage(catalog), location)
+        except (PoisonError, ProjectionError) as error:
             return DeadLetter(message=message, reason=str(error))
         return _Seen(alias=alias, trigger=trigger, group=entry.entry.group_id, location=location, table=table)
 
@@ -142,26 +150,19 @@ class Observe:
             catalog, warehouse=self._warehouse, ours=self._ours, secrets=self._secrets, egress=self._egress
         )
 
-    async def _read(self, storage: Storage, location: str, turns: asyncio.Semaphore) -> TableSnapshots:
+    async def _read(self, storage: Storage, location: str) -> TableSnapshots:
         """
         Raises:
             FileMissingError: if it is still missing after every pause: it was expired, or belonged to an attempt.
             ProjectionError: if it cannot be read.
             PoisonError: if it is no metadata file.
+            UnansweredError: if the storage does not answer.
         """
-
-        def read() -> TableSnapshots:
-            return parse_table_snapshots(storage.read_bytes(location, size_bytes_max=METADATA_SIZE_BYTES_MAX))
-
-        for pause_s in (*self._pauses_s, None):
-            try:
-                async with turns:
-                    return await asyncio.get_running_loop().run_in_executor(self._threads, read)
-            except FileMissingError:
-                if pause_s is None:
-                    raise
+        for pause_s in self._pauses_s:
+            with suppress(FileMissingError):
+                return await self._reads.read(storage, location)
             await asyncio.sleep(pause_s)
-        raise AssertionError("the last attempt has returned or raised")
+        return await self._reads.read(storage, location)
 
     async def _ungoverned(self, seen: _Seen, log_id: int, reading: Connection) -> list[Group]:
         snapshots = {snapshot.id: snapshot for snapshot in seen.table.snapshots}
@@ -222,3 +223,14 @@ def _key(alias: str, identifier: Identifier | None) -> str:
     if identifier is None or identifier.name is None:
         return format_key("catalog", (alias,))
     return format_key("table", (identifier.alias, *identifier.namespace, identifier.name))
+
+
+def _host(trigger: TriggerReceived, catalogs: Mapping[str, CatalogRow]) -> str | None:
+    catalog = None if trigger.alias is None else catalogs.get(trigger.alias)
+    if trigger.metadata_location is None or catalog is None or catalog.kind == BUILTIN:
+        return None
+    endpoint = catalog.options.get("s3.endpoint", NO_ENDPOINT)
+    try:
+        return urlsplit(endpoint).netloc.rpartition("@")[2].lower() or endpoint
+    except ValueError:
+        return endpoint  # of no form that leads anywhere; it is a host like any other that does not answer

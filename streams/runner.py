@@ -6,6 +6,9 @@ Read `_turn` and `_handle`: a lease on one handler and log; the next messages; w
 Before: the same messages come again, and their groups are in the log already, under ids that derive from them. So
 nothing is lost and nothing is twice, however many workers and processes run, and whoever takes over from whom.
 
+A handler that asks hosts which tenants have named is asked for nothing here: its messages are deferred in that same
+transaction, and handled apart (`asking.py`), so that no host holds up a log or a worker.
+
 A worker wakes at a doorbell and looks for itself every second besides. A lost connection is made again with back-off;
 corruption ends `run`.
 """
@@ -23,7 +26,8 @@ import psycopg
 
 from ledger.outage import Outage
 from ledger.waiting import Bell, first_of
-from streams import cursors, dead_letters, leases, outbox
+from streams import cursors, dead_letters, deferred, leases, outbox
+from streams.asking import Asking
 from streams.connections import (
     PAUSE_S,
     POLL_S,
@@ -34,8 +38,8 @@ from streams.connections import (
 )
 from streams.cursors import Batch, Place, Progress
 from streams.errors import StreamError, TransientError
-from streams.handler import Append, Handler
-from streams.handling import HANDLE_TIMEOUT_S, Outcome, carry_out
+from streams.handler import Append, AsksHosts, Deferring, Handler
+from streams.handling import HANDLE_TIMEOUT_S, Outcome, Turn, carry_out
 from streams.leases import LEASE_S, Lease, LeaseLostError, handler_duty
 
 BATCH_MESSAGES_MAX: Final = 1_000
@@ -44,17 +48,6 @@ BATCHES_IN_A_ROW: Final = 8
 """Handled under one lease, each read while the one before is appended; then other handlers and logs have their turn."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """What one worker did with one batch; `groups` and `dead` count."""
-
-    handler: str
-    messages: int
-    groups: int
-    outbox: int
-    dead: int
 
 
 class Runner:
@@ -79,7 +72,11 @@ class Runner:
         on_outbox: Callable[[], None] = lambda: None,
     ) -> None:
         self._dsn = dsn
-        self._handlers = {handler_duty(handler.name): handler for handler in handlers}
+        self._given = tuple(handlers)
+        self._handlers: dict[str, Handler] = {
+            handler_duty(handler.name): Deferring(handler) if isinstance(handler, AsksHosts) else handler
+            for handler in handlers
+        }
         if len(self._handlers) != len(handlers):
             raise StreamError(f"handlers: expected names that differ, found {[handler.name for handler in handlers]}")
         self._append = append
@@ -91,11 +88,14 @@ class Runner:
         self._on_turn = on_turn
         self._on_outbox = on_outbox
         self._outage = Outage("streams", _log)
+        asking = [handler for handler in handlers if isinstance(handler, AsksHosts)]
+        options = {"poll_s": poll_s, "lease_s": lease_s}
+        self._asking = Asking(dsn, asking, append, on_turn=on_turn, on_outbox=on_outbox, **options) if asking else None
 
     @property
     def handlers(self) -> Sequence[Handler]:
         """The handlers, in the order in which they were given."""
-        return tuple(self._handlers.values())
+        return self._given
 
     async def run(self, stop: asyncio.Event, wake: Bell | None = None) -> None:
         """
@@ -112,6 +112,8 @@ class Runner:
         async with asyncio.TaskGroup() as tasks:
             ringing = tasks.create_task(pass_on(wake, bells)) if wake is not None else None
             workers = [tasks.create_task(self._work(stop, bell)) for bell in bells]
+            if self._asking is not None:
+                workers.append(tasks.create_task(self._asking.run(stop)))
             await asyncio.wait(workers)
             if ringing is not None:
                 ringing.cancel()
@@ -119,6 +121,8 @@ class Runner:
     async def catch_up(self, log_id: int, to_index: int) -> None:
         """
         Handle the entries of one log below `to_index` with every handler, waiting for others that do.
+
+        What leads to hosts is tried once; if a host does not answer, that stays, to be tried again later.
 
         Raises:
             StreamError: if there is no such log of a tenant, or it has fewer entries.
@@ -133,9 +137,11 @@ class Runner:
                 if self._handlers and (not of_log or of_log[0].size < to_index):
                     raise StreamError(f"log {log_id}: expected a tenant's log of {to_index} or more entries")
                 if all(each.next_index >= to_index for each in of_log):
-                    return
+                    break
                 if not await self._turn(session, log_id=log_id):
                     await asyncio.sleep(PAUSE_S)  # put off, or another is at work there
+        if self._asking is not None:
+            await self._asking.drain(log_id)
 
     async def progress(self) -> list[Progress]:
         """
@@ -212,6 +218,7 @@ class Runner:
                 await leases.hold(session.storing, lease, lease_s=self._lease_s)
             await outbox.put(session.storing, lease.log_id, outcome.outbox)
             await dead_letters.put(session.storing, lease.duty, outcome.dead)
+            await deferred.put(session.storing, lease.log_id, handler.name, outcome.deferred)
             await cursors.move(session.storing, handler.name, batch)
         self._tell(handler, batch, outcome)
         return following
@@ -226,8 +233,10 @@ class Runner:
             return
         if outcome.outbox:
             self._on_outbox()
+        if outcome.deferred and self._asking is not None:
+            self._asking.ring()
         counts = {"groups": outcome.groups, "outbox": len(outcome.outbox), "dead": len(outcome.dead)}
-        self._on_turn(Turn(handler=handler.name, messages=len(batch.messages), **counts))
+        self._on_turn(Turn(handler=handler.name, messages=len(batch.messages) - len(outcome.deferred), **counts))
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[_Session]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from streams.runner import Turn
+from streams.handling import Turn
 from streams.sender import Sent
 
 

@@ -16,7 +16,7 @@ from lakeproof.demo.channel import Channel
 from lakeproof.demo.cloud import Cloud
 from lakeproof.demo.engine import Client
 from lakeproof.demo.onlooker import WRITES_MAX
-from lakeproof.streaming import log_handlers
+from lakeproof.streaming import log_handler_names
 from lakeproof.tenants import Founded
 from lakeproof.up import Serving
 from ledger.entry import Entry, parse_entry
@@ -102,7 +102,7 @@ class Stage:
         services = self.serving.services
         auditor = services.foundation.installation.roles.auditor
         async with services.house.database.as_role(auditor) as connection:
-            progress = await read_progress(connection, [handler.name for handler in log_handlers(services)])
+            progress = await read_progress(connection, log_handler_names(services))
         return "; ".join(
             f"{each.handler} is at {each.next_index} of {each.size} in {each.log.origin}, after "
             f"{each.failures} failures in a row, with {each.dead_letters} dead letters"

@@ -17,7 +17,7 @@ from streams.connections import Connection
 from streams.cursors import LOOK_ENTRIES
 from streams.errors import StreamError, TransientError
 from streams.handler import EVERY_TYPE, Effects, Message
-from streams.runner import Turn
+from streams.handling import Turn
 from tests.streams.answering import ANSWERED, ASKED, OTHER, Answering, data_of, happened, told
 from tests.streams.conftest import World, check_answers, running, until
 

@@ -23,6 +23,7 @@ from projections.lake.secrets import SecretDirectory
 from streams.dead_letters import read_letters
 from streams.handler import Append
 from streams.observe import Observe
+from streams.reading import MetadataReads
 from streams.replay import Replayed, replay
 from streams.s3_handler import ReceiveS3Events
 from streams.sqs import QueueUnavailableError, Received, SqsQueue, SqsSource
@@ -384,9 +385,11 @@ async def test_what_was_committed_behind_the_gateways_back_is_ungoverned(
     location = put(cloud, f"{TABLE}/metadata/00001.metadata.json", json.dumps(metadata).encode())
     await run_until_empty(world, cloud)
     await project(world, log)
-    observe = Observe(warehouse=WAREHOUSE, ours={}, secrets=SecretDirectory(tmp_path), egress=LOOPBACK, clock=noon)
-    for _ in range(2):
-        await world.catch_up(log, observe)
-        (observed,) = await told(world, log, "commit.observed")
-        assert (observed["snapshot"], observed["metadata_location"]) == ("3051729675574597004", location)
-        await world.rows("UPDATE streams.cursors SET next_index = 0")
+    async with MetadataReads() as reads:
+        secrets = SecretDirectory(tmp_path)
+        observe = Observe(warehouse=WAREHOUSE, ours={}, secrets=secrets, egress=LOOPBACK, clock=noon, reads=reads)
+        for _ in range(2):
+            await world.catch_up(log, observe)
+            (observed,) = await told(world, log, "commit.observed")
+            assert (observed["snapshot"], observed["metadata_location"]) == ("3051729675574597004", location)
+            await world.rows("UPDATE streams.cursors SET next_index = 0")
