@@ -17,7 +17,8 @@ import typer
 
 from streams.connections import connect_reading
 from streams.cursors import Progress, read_progress
-from streams.dead_letters import count_letters
+from streams.dead_letters import StoredLetter, count_letters, read_letters
+from streams.deferred import HostProgress, read_hosts
 from streams.errors import StreamError
 from streams.leases import handler_duty, sink_duty
 from streams.outbox import read_waiting
@@ -84,6 +85,7 @@ Letter = Annotated[str | None, typer.Option("--id", help="Only the message of th
 DEFAULT_MEMBER: Final = "lakeproof"
 
 _STATUS = ("log", "source", "state", "waiting", "failures", "dead_letters")
+_LETTERS = ("log", "source", "id", "attempts", "died_at", "reason")
 _REPLAYS = ("log", "source", "id", "result", "reason")
 
 
@@ -126,8 +128,14 @@ def streams_app(open_station: OpenStation, console: Console) -> typer.Typer:
 
     @app.command()
     def status(*, as_json: AsJson = False) -> None:
-        """Show how far every handler is in every log, what waits to leave, and what has died."""
+        """Show how far every handler is in every log, which hosts it waits for, what waits to leave, and what has died."""
         console.show_rows(_STATUS, asyncio.run(_status(open_station)), as_json=as_json)
+
+    @app.command()
+    def dead_letters(*, tenant: Tenant = None, source: Source = None, letter: Letter = None, as_json: AsJson = False) -> None:
+        """List dead letters: what was given up, since when, after how many attempts and why."""
+        which = _Which(tenant=tenant, source=source, letter=letter)
+        console.show_rows(_LETTERS, asyncio.run(_letters(open_station, which)), as_json=as_json)
 
     @app.command()
     def replay(*, tenant: Tenant = None, source: Source = None, letter: Letter = None, as_json: AsJson = False) -> None:
@@ -153,8 +161,10 @@ async def _status(open_station: OpenStation) -> list[dict[str, object]]:
         progress = await read_progress(connection, station.handlers)
         waiting = await read_waiting(connection)
         letters = await count_letters(connection)
+        hosts = await read_hosts(connection)
     dead = {(each.log.origin, each.source): each.count for each in letters}
     rows = [_handler_row(each, dead.pop((each.log.origin, handler_duty(each.handler)), 0)) for each in progress]
+    rows += [_host_row(each) for each in hosts]
     for sink in waiting:
         source = sink_duty(sink.sink)
         found = dead.pop((sink.log.origin, source), 0)
@@ -189,6 +199,40 @@ def _handler_row(progress: Progress, dead: int) -> dict[str, object]:
         "size": progress.size,
         "handled": progress.handled,
     }
+
+
+def _host_row(progress: HostProgress) -> dict[str, object]:
+    return {
+        "log": progress.log.origin,
+        "source": f"{handler_duty(progress.handler)} at {progress.host}",
+        "state": State.PUT_OFF if progress.failures else State.BEHIND,
+        "waiting": progress.messages,
+        "failures": progress.failures,
+        "dead_letters": 0,
+        "reason": progress.reason,
+    }
+
+
+async def _letters(open_station: OpenStation, which: _Which) -> list[dict[str, object]]:
+    async with open_station() as station, connect_reading(station.dsn) as connection:
+        log_id = None if which.tenant is None else await station.log_of(which.tenant)
+        rows: list[dict[str, object]] = []
+        last: StoredLetter | None = None
+        asked = {"log_id": log_id, "source": which.source, "id": which.letter}
+        while letters := await read_letters(connection, **asked, after=last):
+            rows += [
+                {
+                    "log": each.log.origin,
+                    "source": each.source,
+                    "id": each.id,
+                    "attempts": each.attempts,
+                    "died_at": each.died_at.isoformat(),
+                    "reason": each.reason,
+                }
+                for each in letters
+            ]
+            last = letters[-1]
+        return rows
 
 
 async def _replay(open_station: OpenStation, which: _Which) -> list[dict[str, object]]:

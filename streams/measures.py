@@ -12,6 +12,7 @@ from projections.exposition import Metric, MetricKind, Sample
 from streams.connections import Connection
 from streams.cursors import read_progress
 from streams.dead_letters import count_letters
+from streams.deferred import count_deferred
 from streams.outbox import read_waiting
 
 
@@ -24,6 +25,7 @@ async def read_measures(connection: Connection, handlers: Iterable[str]) -> list
     progress = await read_progress(connection, handlers)
     waiting = await read_waiting(connection)
     letters = await count_letters(connection)
+    deferred = await count_deferred(connection)
     return [
         Metric(
             name="lakeproof_stream_lag_entries",
@@ -44,6 +46,18 @@ async def read_measures(connection: Connection, handlers: Iterable[str]) -> list
             kind=MetricKind.GAUGE,
             help="Failures in a row that put off a handler's next batch.",
             samples=[Sample(labels=_labels(each.log, handler=each.handler), value=each.failures) for each in progress],
+        ),
+        Metric(
+            name="lakeproof_stream_deferred",
+            kind=MetricKind.GAUGE,
+            help="Entries that a handler has passed and that wait for a host that others run.",
+            samples=[Sample(labels=_labels(each.log, handler=each.handler), value=each.messages) for each in deferred],
+        ),
+        Metric(
+            name="lakeproof_stream_host_failures",
+            kind=MetricKind.GAUGE,
+            help="How often in a row the worst of those hosts did not answer.",
+            samples=[Sample(labels=_labels(each.log, handler=each.handler), value=each.failures) for each in deferred],
         ),
         Metric(
             name="lakeproof_outbox_waiting",

@@ -89,13 +89,17 @@ class MetadataReads:
             await self._end(process)
             message = f"{location}: expected an answer of the storage within {self._timeout_s:g} s, found none"
             raise UnansweredError(message) from error
-        except (ConnectionError, asyncio.IncompleteReadError, orjson.JSONDecodeError, _TooLongError) as error:
+        except (ConnectionError, asyncio.IncompleteReadError, _NoAnswerError) as error:
+            # Perhaps of what it read: then that is what comes of it each time.
             await self._end(process)
             raise UnansweredError(f"{location}: the process that read it has ended") from error
         except BaseException:
             await self._end(process)
             raise
-        self._free.append(process)
+        if answer.pop("leaves"):
+            await self._end(process)
+        else:
+            self._free.append(process)
         return _table(answer)
 
     async def _take(self) -> asyncio.subprocess.Process:
@@ -126,7 +130,7 @@ class MetadataReads:
                 await _receive(process)
         except BaseException as error:
             await self._end(process)
-            if isinstance(error, TimeoutError | asyncio.IncompleteReadError):
+            if isinstance(error, TimeoutError | asyncio.IncompleteReadError | _NoAnswerError):
                 raise TransientError("the process that reads metadata files did not start") from error
             raise
         return process
@@ -140,8 +144,8 @@ class MetadataReads:
         self._all.discard(process)
 
 
-class _TooLongError(Exception):
-    """The process announces more than it is allowed to say."""
+class _NoAnswerError(Exception):
+    """The process says something other than an answer."""
 
 
 async def _ask(process: asyncio.subprocess.Process, question: bytes) -> dict[str, Any]:
@@ -157,8 +161,13 @@ async def _receive(process: asyncio.subprocess.Process) -> dict[str, Any]:
         raise ConnectionResetError("the pipe is closed")
     (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
     if length > ANSWER_SIZE_BYTES_MAX:
-        raise _TooLongError
-    answer: dict[str, Any] = orjson.loads(await process.stdout.readexactly(length))
+        raise _NoAnswerError
+    try:
+        answer = orjson.loads(await process.stdout.readexactly(length))
+    except orjson.JSONDecodeError as error:
+        raise _NoAnswerError from error
+    if not isinstance(answer, dict) or not isinstance(answer.get("leaves"), bool):
+        raise _NoAnswerError
     return answer
 
 

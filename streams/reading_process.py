@@ -31,6 +31,9 @@ from streams.table_metadata import METADATA_SIZE_BYTES_MAX, parse_table_snapshot
 MEMORY_BYTES_MAX: Final = 1536 * 2**20
 """Beside what the process takes when it begins: a file of 64 MiB, unpacked, and what JSON makes of it."""
 
+MEMORY_KEPT_BYTES_MAX: Final = 256 * 2**20
+"""A process that once took more than this is ended: it would not give all of it back."""
+
 
 def main() -> None:
     """Answer questions until the parent closes the pipe."""
@@ -40,10 +43,13 @@ def main() -> None:
     _limit_memory()
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(questions, inbox), daemon=True).start()
-    _send(answers, {"ready": True})
-    while True:
+    _send(answers, {"leaves": False})
+    leaves = False
+    while not leaves:
         storage, location = pickle.loads(inbox.get())  # noqa: S301 - of our parent alone
-        _send(answers, _answer(storage, location))
+        answer = _answer(storage, location)
+        leaves = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > MEMORY_KEPT_BYTES_MAX
+        _send(answers, {**answer, "leaves": leaves})
 
 
 def _answer(storage: Storage, location: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ledger.events import to_data
 from ledger.sequence import Group
 from projections.entries import LogEntry
 from streams.connections import Connection
-from streams.errors import PoisonError
+from streams.errors import PoisonError, UnansweredError
 from streams.handler import Effects, Message, OutboxMessage
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -77,3 +77,30 @@ def data_of(message: Message) -> dict[str, Any]:
     """Return the data of the entry that a message is."""
     assert isinstance(message.value, LogEntry)
     return dict(message.value.entry.data)
+
+
+class AnsweringHosts(Answering):
+    """
+    Answers each question that names a host once that host is asked; those of `silent` hosts do not answer.
+
+    A question that is `lost` is never answered, although its host answers others.
+    """
+
+    def __init__(self, *silent: str) -> None:
+        super().__init__()
+        self.silent = set(silent)
+        self.asked: list[str] = []
+
+    async def hosts(self, batch: Sequence[Message], reading: Connection) -> Sequence[str | None]:  # noqa: ARG002 - a handler's shape
+        """Return the hosts that the questions name."""
+        return [data_of(message).get("host") for message in batch]
+
+    async def handle(self, batch: Sequence[Message], reading: Connection) -> Effects:
+        """Ask the host of each question, then return the answers."""
+        for message in batch:
+            question = data_of(message)
+            if (host := question.get("host")) is not None:
+                self.asked.append(host)
+            if host in self.silent or "lost" in question:
+                raise UnansweredError(f"{host} does not answer {message.id}")
+        return await super().handle(batch, reading)

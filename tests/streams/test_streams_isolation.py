@@ -9,10 +9,10 @@ import pytest
 
 from projections.exposition import format_metrics
 from streams.measures import read_measures
-from tests.streams.answering import POISON, Answering, told
+from tests.streams.answering import POISON, AnsweringHosts, told
 from tests.streams.conftest import World
 
-TABLES = ("leases", "cursors", "outbox", "dead_letters")
+TABLES = ("leases", "cursors", "outbox", "dead_letters", "hosts", "deferred")
 
 
 async def two_tenants(world: World) -> list[tuple[int, str]]:
@@ -21,7 +21,8 @@ async def two_tenants(world: World) -> list[tuple[int, str]]:
     for _ in range(2):
         log = await world.new_log()
         await world.tell(log, told(number=0), told(**{POISON: "arsenic"}))
-        await world.catch_up(log, Answering())
+        await world.tell(log, told(host="silent.example"))
+        await world.catch_up(log, AnsweringHosts("silent.example"))
         assert log.reader is not None
         readers.append((log.log_id, log.reader))
     return readers
@@ -52,7 +53,7 @@ async def test_other_services_see_nothing(world: World, role: str, table: str) -
             await connection.execute(f"SELECT * FROM streams.{table}")  # noqa: S608 - ours
 
 
-@pytest.mark.parametrize("query", ["SELECT payload FROM streams.outbox", "SELECT reason FROM streams.dead_letters"])
+@pytest.mark.parametrize("query", ["SELECT payload FROM streams.outbox", "SELECT reason FROM streams.dead_letters", "SELECT host FROM streams.hosts", "SELECT host FROM streams.deferred"])
 async def test_the_auditor_sees_no_message(world: World, query: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         async with world.as_role(world.roles.auditor) as connection:
@@ -69,16 +70,20 @@ async def test_the_streams_role_changes_nothing_in_the_log(world: World) -> None
 async def test_the_metrics_are_what_the_auditor_counts(world: World) -> None:
     log = await world.new_log()
     await world.tell(log, told(number=0), told(**{POISON: "arsenic"}))
-    runner = world.runner(Answering())
+    runner = world.runner(AnsweringHosts("silent.example"))
     await runner.catch_up(log.log_id, 2)
+    await world.tell(log, told(host="silent.example"), told(host="silent.example"))
+    await runner.catch_up(log.log_id, 5)
     async with world.as_role(world.roles.auditor) as connection:
         text = format_metrics(await read_measures(connection, ["answering", "other"]))
     assert log.tenant is not None
     tenant = f'tenant="{log.tenant.hex}"'
     for line in (
         f'lakeproof_stream_lag_entries{{{tenant},handler="answering"}} 0',
-        f'lakeproof_stream_lag_entries{{{tenant},handler="other"}} 3',
-        f'lakeproof_stream_handled_total{{{tenant},handler="answering"}} 2',
+        f'lakeproof_stream_lag_entries{{{tenant},handler="other"}} 5',
+        f'lakeproof_stream_handled_total{{{tenant},handler="answering"}} 4',
+        f'lakeproof_stream_deferred{{{tenant},handler="answering"}} 2',
+        f'lakeproof_stream_host_failures{{{tenant},handler="answering"}} 1',
         f'lakeproof_stream_failures{{{tenant},handler="answering"}} 0',
         f'lakeproof_outbox_waiting{{{tenant},sink="test"}} 1',
         f'lakeproof_dead_letters{{{tenant},source="handler:answering"}} 1',
