@@ -128,11 +128,13 @@ def streams_app(open_station: OpenStation, console: Console) -> typer.Typer:
 
     @app.command()
     def status(*, as_json: AsJson = False) -> None:
-        """Show how far every handler is in every log, which hosts it waits for, what waits to leave, and what has died."""
+        """Show how far handlers are in every log, which hosts they wait for, what waits to leave, and what has died."""
         console.show_rows(_STATUS, asyncio.run(_status(open_station)), as_json=as_json)
 
     @app.command()
-    def dead_letters(*, tenant: Tenant = None, source: Source = None, letter: Letter = None, as_json: AsJson = False) -> None:
+    def dead_letters(
+        *, tenant: Tenant = None, source: Source = None, letter: Letter = None, as_json: AsJson = False
+    ) -> None:
         """List dead letters: what was given up, since when, after how many attempts and why."""
         which = _Which(tenant=tenant, source=source, letter=letter)
         console.show_rows(_LETTERS, asyncio.run(_letters(open_station, which)), as_json=as_json)
@@ -218,8 +220,9 @@ async def _letters(open_station: OpenStation, which: _Which) -> list[dict[str, o
         log_id = None if which.tenant is None else await station.log_of(which.tenant)
         rows: list[dict[str, object]] = []
         last: StoredLetter | None = None
-        asked = {"log_id": log_id, "source": which.source, "id": which.letter}
-        while letters := await read_letters(connection, **asked, after=last):
+        while letters := await read_letters(
+            connection, log_id=log_id, source=which.source, id=which.letter, after=last
+        ):
             rows += [
                 {
                     "log": each.log.origin,

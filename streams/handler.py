@@ -119,21 +119,13 @@ class AsksHosts(Handler, Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
 class Deferring:
     """Defers the messages of a handler that asks hosts, and has it handle the others (implements `Handler`)."""
 
-    asking: AsksHosts
-
-    @property
-    def name(self) -> str:
-        """The name of the handler."""
-        return self.asking.name
-
-    @property
-    def types(self) -> frozenset[str]:
-        """The types of events that the handler is given."""
-        return self.asking.types
+    def __init__(self, asking: AsksHosts) -> None:
+        self.name = asking.name
+        self.types = asking.types
+        self._asking = asking
 
     async def handle(self, batch: Sequence[Message], reading: AsyncConnection[Any]) -> Effects:
         """
@@ -143,9 +135,9 @@ class Deferring:
             TransientError: as the handler.
             PoisonError: as the handler.
         """
-        hosts = await self.asking.hosts(batch, reading)
+        hosts = await self._asking.hosts(batch, reading)
         pairs = list(zip(batch, hosts, strict=True))
         deferred = tuple(Deferred(message=message, host=host) for message, host in pairs if host is not None)
         rest = [message for message, host in pairs if host is None]
-        effects = await self.asking.handle(rest, reading) if rest else Effects()
+        effects = await self._asking.handle(rest, reading) if rest else Effects()
         return replace(effects, deferred=deferred)

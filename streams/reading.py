@@ -1,5 +1,5 @@
 """
-Reading metadata files that tenants name, in child processes that can be killed (their half is `reading_process.py`).
+Reading metadata files that tenants name, in child processes that can be killed (the other half: `reading_process.py`).
 
 A thread that waits for an object store cannot be ended: one that sends a byte a minute holds it for ever. A process
 can. Guarantee: a read ends within its time limit, whatever the store does, and a process that was interrupted never

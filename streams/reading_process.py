@@ -48,7 +48,7 @@ def main() -> None:
     while not leaves:
         storage, location = pickle.loads(inbox.get())  # noqa: S301 - of our parent alone
         answer = _answer(storage, location)
-        leaves = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > MEMORY_KEPT_BYTES_MAX
+        leaves = _memory_bytes("VmHWM") > MEMORY_KEPT_BYTES_MAX
         _send(answers, {**answer, "leaves": leaves})
 
 
@@ -93,9 +93,15 @@ def _limit_memory() -> None:
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        limit = pages * resource.getpagesize() + MEMORY_BYTES_MAX
+        limit = _memory_bytes("VmSize") + MEMORY_BYTES_MAX
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _memory_bytes(name: str) -> int:
+    """Return what the kernel says of our memory, 0 where it does not; rusage would tell of our parent's as well."""
+    status = Path("/proc/self/status")
+    lines = status.read_text(encoding="ascii").splitlines() if sys.platform == "linux" else ()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def _listen(questions: BinaryIO, inbox: queue.SimpleQueue[bytes]) -> None:

@@ -89,8 +89,11 @@ class Runner:
         self._on_outbox = on_outbox
         self._outage = Outage("streams", _log)
         asking = [handler for handler in handlers if isinstance(handler, AsksHosts)]
-        options = {"poll_s": poll_s, "lease_s": lease_s}
-        self._asking = Asking(dsn, asking, append, on_turn=on_turn, on_outbox=on_outbox, **options) if asking else None
+        self._asking = (
+            Asking(dsn, asking, append, poll_s=poll_s, lease_s=lease_s, on_turn=on_turn, on_outbox=on_outbox)
+            if asking
+            else None
+        )
 
     @property
     def handlers(self) -> Sequence[Handler]:

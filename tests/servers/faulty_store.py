@@ -63,7 +63,13 @@ async def faulty_store(answer: Answer) -> AsyncIterator[FaultyStore]:
 
 def _head(length: int | None, *, status: str = "200 OK") -> bytes:
     size = b"" if length is None else b"Content-Length: %d\r\n" % length
-    return b"HTTP/1.1 " + status.encode() + b'\r\nETag: "1"\r\nLast-Modified: Fri, 20 Nov 2026 12:00:00 GMT\r\n' + size + b"\r\n"
+    return (
+        b"HTTP/1.1 "
+        + status.encode()
+        + b'\r\nETag: "1"\r\nLast-Modified: Fri, 20 Nov 2026 12:00:00 GMT\r\n'
+        + size
+        + b"\r\n"
+    )
 
 
 async def never(_method: str, _writer: asyncio.StreamWriter) -> None:

@@ -5,16 +5,11 @@ What leads to a host that never answers: tried some times, apart from everything
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from psycopg.conninfo import make_conninfo
 
-from lakeproof.postgres import EmbeddedServer
-from lakeproof.server_files import SOCKET_NAME
 from ledger.errors import LogUnavailableError
 from ledger.read import Log
 from ledger.sequence import Appended, Group, Stale
@@ -27,7 +22,7 @@ from streams.handling import Turn
 from streams.leases import LeaseLostError
 from streams.replay import Replayed
 from streams.runner import Runner
-from tests.ledger.cutting_proxy import Cut, CuttingProxy, Plan
+from tests.ledger.cutting_proxy import Cut, Plan
 from tests.streams.answering import ANSWERED, AnsweringHosts, told
 from tests.streams.conftest import World, check_answers_in_any_order, running, until
 from tests.streams.test_dead_letters import replayed
@@ -217,8 +212,8 @@ async def test_a_new_tenant_comes_before_the_second_host_of_another(world: World
         assert one.log_id == later.log_id
 
 
-async def claim(connection: Connection) -> HostLease | None:
-    return await deferred.claim(connection, [HANDLER], is_quick=False, of_log_max=OF_LOG_MAX, lease_s=30)
+async def claim(connection: Connection, *, lease_s: float = 30.0) -> HostLease | None:
+    return await deferred.claim(connection, [HANDLER], is_quick=False, of_log_max=OF_LOG_MAX, lease_s=lease_s)
 
 
 async def has_answers(world: World, log: Log, count: int) -> bool:
@@ -340,8 +335,7 @@ async def test_a_failure_under_a_lost_lease_is_not_counted(world: World) -> None
     await world.catch_up(log, AnsweringHosts(HERE))
     await wait_no_longer(world)
     async with connect_storing(world.dsn) as connection:
-        claimed = {"is_quick": False, "of_log_max": 1, "lease_s": 0}
-        first, second = [await deferred.claim(connection, [HANDLER], **claimed) for _ in range(2)]
+        first, second = [await claim(connection, lease_s=0) for _ in range(2)]
         assert isinstance(first, HostLease)
         assert isinstance(second, HostLease)
         message = await deferred.read_next(connection, first)

@@ -7,6 +7,7 @@ import gzip
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +22,27 @@ from ledger.read import Log
 from projections.catalogs import CatalogsProjection
 from projections.egress.rules import EgressRules
 from projections.lake.secrets import SecretDirectory
+from projections.lake.storage import Storage
+from streams.asking import SLOW_MAX
 from streams.connections import connect_reading
 from streams.cursors import read_message
 from streams.dead_letters import read_letters
+from streams.deferred import ATTEMPTS_MAX
 from streams.errors import PoisonError, TransientError, UnansweredError
-from streams.handler import Effects, Message
+from streams.handler import Deferring, Effects, Message
 from streams.observe import Observe
 from streams.reading import MetadataReads
+from streams.replay import Replayed
 from streams.table_metadata import METADATA_SIZE_BYTES_MAX, SNAPSHOTS_MAX, TableSnapshots, parse_table_snapshots
 from tests.servers.cloud import fresh_cloud, put, start_cloud
+from tests.servers.faulty_store import drip_body, faulty_store, never
 from tests.servers.loopback import LOOPBACK
 from tests.servers.traps import set_trap
 from tests.streams.answering import happened, noon
-from tests.streams.conftest import World
+from tests.streams.conftest import World, running, until
 from tests.streams.lakes import ALIAS, TABLE, new_lake, project, told
+from tests.streams.test_dead_letters import replayed
+from tests.streams.test_deferred import wait_no_longer
 
 OBSERVED = "commit.observed"
 TABLE_UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
@@ -111,8 +119,14 @@ class Lake:
         self.handler = self.observe()
 
     def observe(self, kind: type[Observe] = Observe, **options: Any) -> Observe:
-        chosen: dict[str, Any] = {"warehouse": "file:///wh", "ours": {}, "pauses_s": (0.0, 0.0), "egress": LOOPBACK}
-        return kind(secrets=self.secrets, clock=noon, reads=self.reads, **(chosen | options))
+        chosen = {
+            "warehouse": "file:///wh",
+            "ours": {},
+            "pauses_s": (0.0, 0.0),
+            "egress": LOOPBACK,
+            "reads": self.reads,
+        }
+        return kind(secrets=self.secrets, clock=noon, **(chosen | options))
 
     def put(self, body: bytes, name: str = "00001.metadata.json") -> str:
         return put(self.cloud, f"{TABLE}/metadata/{name}", body)
@@ -337,6 +351,106 @@ async def test_a_file_that_comes_late_is_waited_for(lake: Lake) -> None:
 
     lake.handler = lake.observe(Late, pauses_s=(0.01,) * 1_000)
     assert len((await lake.handle(message)).groups) == 1
+
+
+async def test_storages_that_never_answer_hold_up_no_other_tenant(lake: Lake, world: World, tmp_path: Path) -> None:
+    """One worker, and more tenants with such a storage than are asked at a time; each has triggers to spare."""
+    await lake.pull(lake.put(metadata(1)))
+    assert len(await lake.observe_all()) == 1
+    async with faulty_store(never) as store:
+        stuck = [
+            await new_lake(
+                world, lake.cloud, secrets=tmp_path, folder=f"other{number}", **{"s3.endpoint": store.endpoint}
+            )
+            for number in range(SLOW_MAX + 1)
+        ]
+        for number, log in enumerate(stuck):
+            location = f"s3://{lake.cloud.bucket}/other{number}/orders/metadata"
+            await world.tell(log, *(happened(trigger(f"{location}/{file}.metadata.json")) for file in range(3)))
+            await project(world, log)
+        async with running(world.runner(lake.handler, poll_s=0.02)):
+            await store.connected.wait()
+            for snapshot in range(2, 6):
+                await lake.pull(lake.put(metadata(*range(1, snapshot + 1)), f"{snapshot}.metadata.json"))
+            await until(lambda: has_observed(world, lake.log, 5))
+        assert await world.rows("SELECT count(*) FROM streams.deferred") == [(3 * len(stuck),)]
+        assert await lake.dead() == []
+
+
+async def has_observed(world: World, log: Log, count: int) -> bool:
+    return len(await told(world, log, OBSERVED)) >= count
+
+
+async def test_a_storage_that_never_answers_ends_in_dead_letters_that_can_be_replayed(
+    lake: Lake, world: World, tmp_path: Path
+) -> None:
+    locations = [lake.put(metadata(1, *range(2, number + 1)), f"{number}.metadata.json") for number in (1, 2)]
+    for location in locations:
+        await lake.pull(location)
+    async with MetadataReads(timeout_s=2.0) as reads, faulty_store(drip_body) as store:
+        there = Elsewhere(reads, store.endpoint)
+        lake.handler = lake.observe(reads=there)
+        for _ in range(ATTEMPTS_MAX):
+            assert await lake.dead() == []
+            assert await lake.observe_all() == []
+            await wait_no_longer(world)
+        assert len(await lake.dead()) == len(locations)
+        assert all("has not answered 8 times in a row" in reason for reason in await lake.dead())
+        assert [each.result for each in await replayed(world, lake.handler)] == [Replayed.POSTPONED] * 2
+    lake.handler = lake.observe()
+    assert [each.result for each in await replayed(world, lake.handler)] == [Replayed.HANDLED] * 2
+    assert await lake.dead() == []
+    assert [item["snapshot"] for item in await lake.observe_all()] == ["1", "2"]
+
+
+class Elsewhere:
+    """Reads, but from a store at `endpoint`, wherever the catalog's options say that it is."""
+
+    def __init__(self, reads: MetadataReads, endpoint: str) -> None:
+        self._reads = reads
+        self._endpoint = endpoint
+
+    async def read(self, storage: Storage, location: str) -> TableSnapshots:
+        properties = {**storage.properties, "s3.endpoint": self._endpoint}
+        return await self._reads.read(replace(storage, properties=properties), location)
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+async def test_triggers_of_a_table_lead_to_the_same_in_any_order(lake: Lake, *, is_reversed: bool) -> None:
+    files = [lake.put(metadata(*range(1, number + 1)), f"{number}.metadata.json") for number in (1, 2, 3)]
+    messages = [await lake.pull(location) for location in files]
+    await lake.tell(decision(2))
+    await project(lake.world, lake.log)
+    for message in reversed(messages) if is_reversed else messages:
+        for group in (await lake.handle(message)).groups:
+            await lake.world.append(lake.log.log_id, group)
+    observed = await told(lake.world, lake.log, OBSERVED)
+    assert sorted(item["snapshot"] for item in observed) == ["1", "3"]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "host"),
+    [
+        (None, "s3"),
+        ("http://Store.Example:9000/x", "store.example:9000"),
+        ("https://user:password@store.example", "store.example"),
+        ("store.example:9000", "store.example:9000"),
+        ("http://[", "http://["),
+        ("", ""),
+    ],
+)
+async def test_triggers_wait_for_the_host_of_their_catalogs_endpoint(
+    world: World, lake: Lake, tmp_path: Path, endpoint: str | None, host: str
+) -> None:
+    other = await new_lake(world, lake.cloud, secrets=tmp_path, folder="other")
+    named = {"uri": "http://127.0.0.1:9"} | ({} if endpoint is None else {"s3.endpoint": endpoint})
+    created = happened(CatalogCreated(id="second", version=1, kind="rest", options=named), key="catalog:second")
+    data = happened(trigger(None, alias="second"))
+    await world.tell(other, created, happened(trigger("s3://x/1", alias="second")), data)
+    await project(world, other)
+    await world.catch_up(other, Deferring(lake.handler))
+    assert await world.rows("SELECT host FROM streams.hosts") == [(host,)]
+    assert len(await world.rows("SELECT index FROM streams.deferred")) == 1
 
 
 async def test_a_storage_that_is_away_is_tried_again(lake: Lake, world: World, tmp_path: Path) -> None:

@@ -187,6 +187,39 @@ def test_status_tells_handlers_sinks_and_what_has_died(
     assert table[0].split() == ["LOG", "SOURCE", "STATE", "WAITING", "FAILURES", "DEAD", "LETTERS"]
 
 
+def test_dead_letters_are_listed_with_their_reasons(
+    command: Command, database: str, append: Callable[[object], None], finding: DetectionFound
+) -> None:
+    assert command("dead-letters").stdout == "none\n"
+    append(finding)
+    with stopped_when(database, "SELECT FROM streams.dead_letters"):
+        assert command("run", path=REFUSED_PATH).exit_code == 0
+    (row,) = json.loads(command("dead-letters", "--json").stdout)
+    assert (row["source"], row["attempts"]) == ("sink:webhook", 1)
+    assert "404" in row["reason"]
+    assert command("dead-letters", "--source", "handler:observe").stdout == "none\n"
+    table = command("dead-letters").stdout.splitlines()
+    assert table[0].split() == ["LOG", "SOURCE", "ID", "ATTEMPTS", "DIED", "AT", "REASON"]
+
+
+def test_status_tells_the_hosts_that_do_not_answer(
+    command: Command, database: str, append: Callable[[object], None], finding: DetectionFound
+) -> None:
+    append(finding)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO streams.hosts (log_id, handler, host, failures, reason)"
+            " SELECT log_id, 'observe', 'silent.example', 3, 'no answer' FROM ledger.entries LIMIT 1"
+        )
+        connection.execute(
+            "INSERT INTO streams.deferred (log_id, handler, index, host)"
+            " SELECT log_id, handler, 0, host FROM streams.hosts"
+        )
+    rows = {row["source"]: row for row in json.loads(command("status", "--json").stdout)}
+    row = rows["handler:observe at silent.example"]
+    assert (row["state"], row["waiting"], row["failures"], row["reason"]) == ("put off", 1, 3, "no answer")
+
+
 def test_replay_sends_again_what_was_refused(
     command: Command,
     database: str,

@@ -53,7 +53,15 @@ async def test_other_services_see_nothing(world: World, role: str, table: str) -
             await connection.execute(f"SELECT * FROM streams.{table}")  # noqa: S608 - ours
 
 
-@pytest.mark.parametrize("query", ["SELECT payload FROM streams.outbox", "SELECT reason FROM streams.dead_letters", "SELECT host FROM streams.hosts", "SELECT host FROM streams.deferred"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT payload FROM streams.outbox",
+        "SELECT reason FROM streams.dead_letters",
+        "SELECT host FROM streams.hosts",
+        "SELECT host FROM streams.deferred",
+    ],
+)
 async def test_the_auditor_sees_no_message(world: World, query: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         async with world.as_role(world.roles.auditor) as connection:
