@@ -6,7 +6,9 @@ It reads a catalog first and the log afterwards, and only pulls a trigger: wheth
 as behind any other trigger (`streams.observe`). It reads as any engine does, through the gateway, with an API key that
 the tenant has issued to it and that is kept as the tenant's secret `poller-key`. A tenant without one is not polled.
 
-A round is bounded: of each catalog so many tables, and the next round goes on behind them.
+A round is bounded: of each catalog so many tables, and the next round goes on behind them; of each tenant so much time,
+and the next round begins with another of its catalogs. A few tenants are polled at a time. So a catalog that answers
+slowly, or never, takes that time from its own tenant alone.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -40,6 +42,10 @@ from streams.triggers import metadata_trigger
 INTERVAL_S: Final = 30.0
 TABLES_MAX: Final = 500
 """Tables of one catalog that are looked at in a round."""
+TENANT_TIMEOUT_S: Final = 60.0
+"""For all catalogs of one tenant in a round."""
+TENANTS_MAX: Final = 4
+"""Polled at a time."""
 REMEMBERED_MAX: Final = 100_000
 """Tables whose last metadata location is kept in mind, so that the log is not asked again."""
 SECRET: Final = "poller-key"  # noqa: S105 - the id of one
@@ -73,6 +79,7 @@ class Poller:
         clock: Callable[[], datetime],
         interval_s: float = INTERVAL_S,
         tables_max: int = TABLES_MAX,
+        tenant_timeout_s: float = TENANT_TIMEOUT_S,
     ) -> None:
         self._dsn = dsn
         self._append = append
@@ -81,6 +88,7 @@ class Poller:
         self._clock = clock
         self._interval_s = interval_s
         self._tables_max = tables_max
+        self._tenant_timeout_s = tenant_timeout_s
         self._waiting: dict[tuple[int, str], deque[Identifier]] = {}
         self._known: OrderedDict[tuple[int, str], str] = OrderedDict()
         self.counts = PollerCounts()
@@ -110,14 +118,40 @@ class Poller:
             LedgerError: if a trigger cannot be appended.
         """
         async with connect_reading(self._dsn) as reading:
-            rows = [row for row in await read_catalogs(reading) if row.kind != BUILTIN]
-            for row in rows:
-                if stop is not None and stop.is_set():
-                    return
-                walk = await self._walk(row)
-                if walk is not None:
-                    await self._poll_catalog(row, walk, reading)
+            of_log: dict[int, list[CatalogRow]] = {}
+            for row in await read_catalogs(reading):
+                if row.kind != BUILTIN:
+                    of_log.setdefault(row.log.log_id, []).append(row)
+            turns = asyncio.Semaphore(TENANTS_MAX)
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for rows in of_log.values():
+                        tasks.create_task(self._poll_tenant(rows, turns, reading, stop))
+            except ExceptionGroup as group:
+                raise group.exceptions[0] from None
         self.counts.rounds += 1
+
+    async def _poll_tenant(
+        self, rows: Sequence[CatalogRow], turns: asyncio.Semaphore, reading: Connection, stop: asyncio.Event | None
+    ) -> None:
+        """Look at the catalogs of one tenant, for so long."""
+        first = self.counts.rounds % len(rows)
+        async with turns:
+            try:
+                async with asyncio.timeout(self._tenant_timeout_s):
+                    for row in (*rows[first:], *rows[:first]):
+                        if stop is not None and stop.is_set():
+                            return
+                        walk = await self._walk(row)
+                        if walk is not None:
+                            await self._poll_catalog(row, walk, reading)
+            except TimeoutError:
+                self.counts.failures += 1
+                _log.warning(
+                    "the catalogs of %s took longer than %g s and are polled again later",
+                    rows[0].log.origin,
+                    self._tenant_timeout_s,
+                )
 
     async def _walk(self, row: CatalogRow) -> CatalogWalk | None:
         """Return how the catalog is read, with the tenant's key for the poller; None if there is no such key."""

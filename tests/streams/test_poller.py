@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
 from lakeproof.provision import Installation
+from lakeproof.tenants import found_tenant
 from ledger.entry import parse_entry
 from ledger.errors import LogUnavailableError
 from ledger.events import Identifier
@@ -24,8 +25,9 @@ from projections.commits import CommitsProjection
 from projections.lake.secrets import SecretDirectory
 from projections.runner import Runner
 from streams.catalog_walk import CatalogWalk, CatalogWalkError
-from streams.poller import SECRET, Poller
+from streams.poller import SECRET, TENANTS_MAX, Poller
 from tests.gateway.sales import SCHEMA
+from tests.servers.faulty_store import faulty_store, never
 from tests.servers.gateways import Gateway, open_gateway, start_services
 from tests.servers.upstream import Upstream, serve_upstream
 from tests.streams.answering import noon
@@ -70,12 +72,13 @@ class Polled:
     async def locations(self) -> list[str]:
         return [trigger["metadata_location"] for trigger in await self.triggers()]
 
-    async def project(self) -> None:
+    async def project(self, log_id: int | None = None) -> None:
+        log_id = self.log.log_id if log_id is None else log_id
         dsn = self.installation.as_role(self.installation.roles.projector)
         async with self.gateway.services.house.database.as_role(self.installation.roles.auditor) as connection:
-            size = len(await read_entries(connection, self.log.log_id, from_index=0, to_index=10_000))
+            size = len(await read_entries(connection, log_id, from_index=0, to_index=10_000))
         projections, opener = (CatalogsProjection(), CommitsProjection()), self.gateway.services.opener
-        await Runner(dsn, projections, opener=opener).catch_up(self.log.log_id, size)
+        await Runner(dsn, projections, opener=opener).catch_up(log_id, size)
 
 
 @pytest_asyncio.fixture
@@ -172,6 +175,32 @@ async def test_a_catalog_that_cannot_be_read_holds_up_no_other(polled: Polled) -
     await polled.poller.poll()
     assert await polled.locations() == [location]
     assert polled.poller.counts.failures == 1
+
+
+async def test_catalogs_that_never_answer_hold_up_no_other_tenant_and_no_other_catalog_for_ever(
+    polled: Polled,
+) -> None:
+    """As many tenants with such a catalog as are polled at a time; ours has one too, and comes last."""
+    services = polled.gateway.services
+    location = polled.create("orders")
+    async with faulty_store(never) as store:
+        await register(polled, polled.gateway.acme.log_id, store.endpoint)
+        for number in range(TENANTS_MAX):
+            founded = await found_tenant(services, name=f"t{number}", identity="eve@example.com")
+            polled.secrets.write(founded.tenant, SECRET, founded.key.secret)
+            await register(polled, founded.log_id, store.endpoint)
+        poller = polled.new_poller(tenant_timeout_s=2.0)
+        for _ in range(2):
+            await poller.poll()
+    assert await polled.locations() == [location]
+    assert poller.counts.failures == 2 * (TENANTS_MAX + 1)
+
+
+async def register(polled: Polled, log_id: int, uri: str) -> None:
+    """Register a catalog whose alias comes before the one that answers, and let the streams know of it."""
+    admin = polled.gateway.services.house.admin
+    await admin.create_catalog(log_id, OPERATOR, alias="never", kind="rest", options={"uri": uri})
+    await polled.project(log_id)
 
 
 async def test_a_log_that_is_away_is_told_in_a_later_round(polled: Polled) -> None:

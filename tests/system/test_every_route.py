@@ -1,0 +1,293 @@
+"""
+Every route of the gateway, called with one tenant's key on another tenant's things: the answer is the one for things
+that do not exist, and nothing of the other tenant is in it.
+
+The routes are the application's own. One that is new fails here until `BODIES` says what is sent to it, and one with a
+new parameter until `Named` says what the parameter may name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Final
+from urllib.parse import quote
+from uuid import UUID
+
+import httpx
+import pytest
+import pytest_asyncio
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from gateway.identity.api_keys import mint_key
+from ledger.signing.key_directory import create_key_directory
+from tests.gateway.sales import SCHEMA, properties
+from tests.gateway.test_log_routes import sign
+from tests.servers.gateways import Gateway
+from tests.system.two_tenants import Tenant, new_tenant, run_event, size_of, tenant_client
+
+METRICS, HEALTH, WEBHOOK = "/metrics", "/health", "/v1/webhooks/polaris"
+OPEN: Final = {HEALTH}
+"""Answered to everybody: it names nobody."""
+BY_SIGNATURE: Final = {WEBHOOK}
+"""Not a matter of keys: what is sent is signed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """What a tenant's things are called, or what nobody's are: by the parameters of routes, and in bodies."""
+
+    name: str
+    tenant: UUID
+    origin: str
+    key_ids: tuple[str, ...]
+    size: int
+
+    @classmethod
+    def of(cls, tenant: Tenant) -> Named:
+        """The names of a tenant's things."""
+        return cls(
+            name=tenant.name,
+            tenant=tenant.founded.tenant,
+            origin=tenant.founded.origin,
+            key_ids=tenant.key_ids,
+            size=tenant.size,
+        )
+
+    @classmethod
+    def nobody(cls, like: Named) -> Named:
+        """Names of the same form and length, which are nobody's."""
+        tenant = UUID(int=like.tenant.int ^ 0xF0F0)
+        return cls(
+            name="z" + like.name[1:],
+            tenant=tenant,
+            origin=like.origin.replace(like.tenant.hex, tenant.hex),
+            key_ids=tuple("0" * len(id_) for id_ in like.key_ids),
+            size=like.size,
+        )
+
+    @property
+    def parameters(self) -> Mapping[str, Sequence[str]]:
+        """What each parameter of a path may name."""
+        return {
+            "alias": [f"{self.name}-vault", f"{self.name}-far"],
+            "namespace": [f"{self.name}-sales"],
+            "table": [f"{self.name}-orders"],
+            "policy_id": [f"{self.name}-policy"],
+            "rule_id": [f"{self.name}-rule"],
+            "key_id": self.key_ids,
+            "place": [
+                f"{self.origin}/{resource}"
+                for resource in (
+                    *("checkpoint", "receipt/0", "nothing"),
+                    *(f"tile/{kind}/000.p/{self.size}" for kind in ("0", "entries")),
+                )
+            ],
+        }
+
+    def without_names(self, text: str) -> str:
+        """Return `text` as it would be about anybody: with what these names were replaced."""
+        for id_ in self.key_ids:
+            text = text.replace(id_, "<key>")
+        for id_ in (str(self.tenant), self.tenant.hex):
+            text = text.replace(id_, "<tenant>")
+        return text.replace(self.name, "<name>")
+
+
+def callback(named: Named) -> dict[str, Any]:
+    """A callback of another catalog about one of its tables."""
+    return {
+        "tenant_id": str(named.tenant),
+        "metadata_location": f"s3://{named.name}/1.metadata.json",
+        "namespace": [f"{named.name}-sales"],
+        "table_name": f"{named.name}-orders",
+    }
+
+
+BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
+    ("POST", "/v1/iceberg/{alias}/namespaces"): lambda named: [{"namespace": [f"{named.name}-sales"]}],
+    ("POST", "/v1/iceberg/{alias}/namespaces/{namespace}/properties"): lambda _: [{"updates": {"a": "b"}}],
+    ("POST", "/v1/iceberg/{alias}/namespaces/{namespace}/tables"): lambda named: [
+        {"name": f"{named.name}-orders", "schema": SCHEMA},
+        {"name": f"{named.name}-orders", "schema": SCHEMA, "stage-create": True},
+    ],
+    ("POST", "/v1/iceberg/{alias}/namespaces/{namespace}/tables/{table}"): lambda _: [
+        properties(a="b"),
+        {"requirements": [{"type": "assert-create"}], "updates": []},
+    ],
+    ("POST", "/v1/policies"): lambda named: [
+        {"id": f"{named.name}-policy", "expression": "true", "message": "mine"},
+    ],
+    ("PUT", "/v1/policies/{policy_id}"): lambda _: [{"expression": "true", "message": "mine"}],
+    ("POST", "/v1/access-rules"): lambda named: [
+        {"id": f"{named.name}-rule", "effect": "forbid", "expression": "'nobody' in roles"},
+    ],
+    ("POST", "/v1/catalogs"): lambda named: [{"alias": f"{named.name}-vault", "kind": "builtin"}],
+    ("POST", "/v1/keys"): lambda named: [{"identity": f"eve@{named.name}.example", "roles": []}],
+    ("POST", "/v1/lineage"): lambda named: [run_event(named.name, named.name)],
+    ("POST", "/v1/lineage/batch"): lambda named: [[run_event(named.name, named.name)]],
+    ("POST", WEBHOOK): lambda named: [callback(named)],
+}
+"""What is sent, by method and path: bodies that name those things."""
+QUERIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[dict[str, str]]]]] = {
+    ("GET", "/v1/config"): lambda named: [{"warehouse": f"{named.name}-vault"}],
+    ("GET", "/v1/iceberg/{alias}/namespaces"): lambda named: [{}, {"parent": f"{named.name}-sales"}],
+    ("DELETE", "/v1/iceberg/{alias}/namespaces/{namespace}/tables/{table}"): lambda _: [{}, {"purgeRequested": "true"}],
+}
+"""Parameters behind the path, where there are any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: bytes | None
+    headers: Mapping[str, str]
+
+    async def send(self, http: httpx.AsyncClient) -> httpx.Response:
+        """Send it; return the answer."""
+        return await http.request(
+            self.method, self.path, params=dict(self.query), content=self.body, headers=dict(self.headers)
+        )
+
+
+def routes(app: FastAPI) -> list[tuple[str, str]]:
+    """Return the method and path of every route; each router that is included is looked into."""
+    found: list[tuple[str, str]] = []
+    waiting = list(app.routes)
+    for route in waiting:
+        if isinstance(route, APIRoute):
+            found += ((method, route.path_format) for method in sorted(route.methods))
+        elif (router := getattr(route, "original_router", None)) is not None:
+            assert not route.include_context.prefix, "a prefix would be a part of the path"
+            waiting += router.routes
+        else:
+            raise AssertionError(f"{route}: expected a route of the gateway, found {type(route).__name__}")
+    assert len(found) == len(set(found))
+    # What names a thing comes before what makes one: whose a thing is must be clear when it is asked for.
+    return sorted(found, key=lambda route: "{" not in route[1])
+
+
+def requests(app: FastAPI, named: Named) -> Iterator[tuple[str, Request]]:
+    """Yield requests for every route (with its path as it is declared), each with everything that may be named."""
+    for method, path in routes(app):
+        parameters = [name.partition("}")[0].partition(":")[0] for name in path.split("{")[1:]]
+        bodies = BODIES[method, path](named) if method in {"POST", "PUT", "PATCH"} else [None]
+        queries = QUERIES.get((method, path), lambda _: [{}])(named)
+        for chosen, query, body in product(product(*(named.parameters[name] for name in parameters)), queries, bodies):
+            is_place = parameters == ["place"]
+            values = {
+                name: quote(value, safe="/" if is_place else "") for name, value in zip(parameters, chosen, strict=True)
+            }
+            content = None if body is None else json.dumps(body).encode()
+            signature = {"X-Polaris-Signature": hmac.digest(b"guess", content or b"", hashlib.sha256).hex()}
+            headers = {"Content-Type": "application/json", **(signature if path in BY_SIGNATURE else {})}
+            yield path, Request(method=method, path=path.format(**values), query=query, body=content, headers=headers)
+
+
+@pytest_asyncio.fixture
+async def tenants(gateway: Gateway) -> AsyncIterator[tuple[Tenant, Tenant]]:
+    """Two tenants that have lived."""
+    both = [await new_tenant(gateway, name) for name in ("acmemark", "boltmark")]
+    # So that their logs are published.
+    await sign(gateway, create_key_directory(gateway.services.foundation.keys))
+    both = [replace(tenant, size=await size_of(gateway.services, tenant)) for tenant in both]
+    yield both[0], both[1]
+    for tenant in both:
+        await tenant.http.aclose()
+
+
+def shown(answer: httpx.Response) -> str:
+    """All that an answer says."""
+    return f"{answer.status_code} {dict(answer.headers)} {answer.content.decode('utf-8', 'backslashreplace')}"
+
+
+def same_for_anybody(answer: httpx.Response, *names: Named) -> str:
+    """Return an answer without what it repeats of this request or earlier ones, and without what is new each time."""
+    headers = {name: value for name, value in answer.headers.items() if name not in {"content-length", "date"}}
+    content = answer.content.decode("utf-8", "backslashreplace")
+    if answer.status_code == 201 and answer.headers.get("content-type", "").startswith("application/json"):
+        content = str(sorted(answer.json()))  # a key of the caller's own, say, which differs each time
+    text = f"{answer.status_code} {headers} {content}"
+    for named in names:
+        text = named.without_names(text)
+    return text
+
+
+async def everything_of(tenant: Tenant) -> list[str]:
+    """Return what a tenant sees of its own."""
+    paths = ("/v1/policies", "/v1/access-rules", "/v1/catalogs", "/v1/keys", tenant.orders)
+    return [shown(await tenant.http.get(path)) for path in paths]
+
+
+async def test_every_route_answers_about_another_tenants_things_as_about_nobodys(
+    gateway: Gateway, tenants: tuple[Tenant, Tenant]
+) -> None:
+    services = gateway.services
+    for tenant, other in (tenants, tenants[::-1]):
+        theirs = Named.of(other)
+        nobodys = Named.nobody(theirs)
+        before, size = await everything_of(other), await size_of(services, other)
+        pairs = zip(requests(gateway.app, theirs), requests(gateway.app, nobodys), strict=True)
+        for (path, of_other), (_, of_nobody) in pairs:
+            found, unknown = await of_other.send(tenant.http), await of_nobody.send(tenant.http)
+            where = f"{of_other.method} {of_other.path}: {found.text:.300}"
+            assert found.status_code < 500, where
+            assert same_for_anybody(found, theirs, nobodys) == same_for_anybody(unknown, theirs, nobodys), where
+            assert not any(mark in shown(found) for mark in other.marks if mark not in of_other.path), where
+            if "{" in path or path in {METRICS, WEBHOOK}:
+                assert 400 <= found.status_code < 500, where
+        assert await everything_of(other) == before
+        assert await size_of(services, other) == size
+
+
+async def test_every_route_but_health_asks_who_is_there(gateway: Gateway, tenants: tuple[Tenant, Tenant]) -> None:
+    _, other = tenants
+    forged = tenants[0].founded.key.secret[:-4] + other.founded.key.secret[-4:]
+    stranger = mint_key(lambda size: b"s" * size).format()
+    for key in (None, "", forged, stranger, other.founded.key.secret[:-1], "Basic Zm9v"):
+        async with tenant_client(gateway.app, key=key) as http:
+            for path, request in requests(gateway.app, Named.of(other)):
+                answer = await request.send(http)
+                expected = {200} if path in OPEN else {403} if path == METRICS else {401}
+                assert answer.status_code in expected, f"{request.method} {request.path} with key {key!r}"
+                assert not any(mark in shown(answer) for mark in other.marks if mark not in request.path)
+
+
+async def test_every_route_shows_a_tenant_its_own_things_alone(
+    gateway: Gateway, tenants: tuple[Tenant, Tenant]
+) -> None:
+    """The same requests find what is there: else that nothing is shown of another's would say little."""
+    for tenant, other in (tenants, tenants[::-1]):
+        shown_to = ""
+        for path, request in requests(gateway.app, Named.of(tenant)):
+            if request.method in {"GET", "HEAD"} and path not in {METRICS, HEALTH}:
+                answer = await request.send(tenant.http)
+                assert not any(mark in shown(answer) for mark in other.marks), request.path
+                assert other.name not in shown(answer), request.path
+                if "-far" not in request.path and not request.path.endswith(("nothing", "receipt/0")):
+                    assert answer.status_code in {200, 204}, f"{request.path}: {answer.text:.200}"
+                shown_to += shown(answer)
+        assert tenant.secret in shown_to
+
+
+async def test_the_routes_are_the_applications_own(gateway: Gateway) -> None:
+    found = routes(gateway.app)
+    assert {path for _, path in found} >= {"/v1/config", "/v1/keys/{key_id}", "/log/{place}", METRICS, HEALTH, WEBHOOK}
+    assert {route for route in found if route[0] in {"POST", "PUT", "PATCH"}} == BODIES.keys()
+    assert QUERIES.keys() <= set(found)
+
+
+def test_a_route_of_a_kind_that_is_not_known_is_not_passed_over() -> None:
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app.mount("/hidden", FastAPI())
+    with pytest.raises(AssertionError, match="expected a route of the gateway"):
+        routes(app)
