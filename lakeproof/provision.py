@@ -32,6 +32,12 @@ from ledger.roles import Roles
 
 PACKAGES: Final = ("ledger", "gateway", "projections", "streams", "spark_detect")
 """Whose migrations run, in this order."""
+WRITING: Final = (
+    "pg_catalog.lo_creat(integer)",
+    "pg_catalog.lo_create(oid)",
+    "pg_catalog.lo_from_bytea(oid, bytea)",
+)
+"""Functions of PostgreSQL by which whoever may execute them stores something."""
 
 _LOCK: Final = 0x6C70_0001
 """Advisory lock: one provisioning at a time on a database."""
@@ -98,6 +104,7 @@ def provision(
         installation_id, authority = _installation(connection, origin)
         roles = Roles(installation_id)
         _make_roles(connection, roles, login_password)
+        _take_from_everybody(connection)
         make_age(connection, roles)
         for migration in pending_migrations(connection):
             say(f"migration {migration.package} {migration.number:04d} {migration.name}")
@@ -233,6 +240,18 @@ def _make_roles(connection: psycopg.Connection, roles: Roles, login_password: st
     connection.execute(
         sql.SQL("GRANT SELECT, INSERT ON lakeproof.migrations TO {}").format(sql.Identifier(roles.owner))
     )
+
+
+def _take_from_everybody(connection: psycopg.Connection) -> None:
+    """
+    Take away the ways to write that PostgreSQL leaves open to every role: temporary tables and large objects.
+
+    Otherwise a role that may only read could fill the disk, and leave something behind on a connection.
+    """
+    database = sql.Identifier(connection.info.dbname)
+    connection.execute(sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(database))
+    for function in WRITING:
+        connection.execute(sql.SQL("REVOKE EXECUTE ON FUNCTION {} FROM PUBLIC").format(sql.SQL(function)))
 
 
 def _make_role(connection: psycopg.Connection, role: str) -> None:
