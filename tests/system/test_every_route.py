@@ -165,9 +165,10 @@ def routes(app: FastAPI) -> list[tuple[str, str]]:
     waiting = list(app.routes)
     for route in waiting:
         if isinstance(route, APIRoute):
-            found += ((method, route.path_format) for method in sorted(route.methods))
+            found += ((method, route.path_format) for method in sorted(route.methods or ()))
         elif (router := getattr(route, "original_router", None)) is not None:
-            assert not route.include_context.prefix, "a prefix would be a part of the path"
+            included: Any = route
+            assert not included.include_context.prefix, "a prefix would be a part of the path"
             waiting += router.routes
         else:
             raise AssertionError(f"{route}: expected a route of the gateway, found {type(route).__name__}")
