@@ -182,7 +182,7 @@ def requests(app: FastAPI, named: Named) -> Iterator[tuple[str, Request]]:
     for method, path in routes(app):
         parameters = [name.partition("}")[0].partition(":")[0] for name in path.split("{")[1:]]
         bodies = BODIES[method, path](named) if method in {"POST", "PUT", "PATCH"} else [None]
-        queries = QUERIES.get((method, path), lambda _: [{}])(named)
+        queries = QUERIES[method, path](named) if (method, path) in QUERIES else [{}]
         for chosen, query, body in product(product(*(named.parameters[name] for name in parameters)), queries, bodies):
             is_place = parameters == ["place"]
             values = {
