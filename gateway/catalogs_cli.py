@@ -61,6 +61,37 @@ def catalogs_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
         console.show_rows(("alias", "kind"), catalogs, as_json=as_json)
 
     @app.command()
+    def retire(
+        alias: Annotated[str, typer.Argument(help="What engines call it.", show_default=False)], *, tenant: Tenant
+    ) -> None:
+        """Take an alias away, for ever. Tables and files stay where they are, and so does the hold on its location."""
+
+        async def work(desk: Desk) -> Catalog:
+            return await desk.admin.retire_catalog(await desk.log_of(tenant), OPERATOR, alias=alias)
+
+        console.say(f"catalog {run_at(open_desk, work).id} of tenant {tenant} is retired")
+
+    @app.command()
+    def transfer(
+        place: Annotated[str, typer.Argument(help="A location, as in s3://bucket/folder.", show_default=False)],
+        *,
+        giver: Annotated[str, typer.Option("--from", help="The tenant that has it: its name or id.")],
+        taker: Annotated[str, typer.Option("--to", help="The tenant that is to have it: its name or id.")],
+    ) -> None:
+        """
+        Move a place, with all below it, from one tenant to another, who alone may register catalogs for it then.
+
+        The giver's catalogs for it must be retired. Files are not moved; both tenants' logs say what was done.
+        """
+
+        async def work(desk: Desk) -> None:
+            logs = {"giver": await desk.log_of(giver), "taker": await desk.log_of(taker)}
+            await desk.admin.transfer_place(**logs, by=OPERATOR, place=place)
+
+        run_at(open_desk, work)
+        console.say(f"{place} was taken from tenant {giver}; tenant {taker} alone may register catalogs for it now")
+
+    @app.command()
     def secret(
         secret_id: Annotated[str, typer.Argument(help="Its id: options name it as secret:<id>.", show_default=False)],
         *,

@@ -8,7 +8,7 @@ The way of every catalog mutation through the gateway, in fourteen steps. This i
      5  parse        into one typed mutation; unknown updates and requirements are refused by name
      6  idempotency  no key lifetime is advertised, so engines send no key and there is nothing to claim
      7  catalog      the adapter behind the alias, as the tenant's control plane has it
-     8  load         the target as it is, and what the mutation would make of it
+     8  load         the target as it is, what the mutation would make of it, and whether names and places are its own
      9  control      policies and access rules, brought up to the log's newest control entry
     10  judge        access first (forbid > permit > default deny), then every policy
     11  decide       the decision, durable before anything is changed
@@ -179,11 +179,13 @@ class _Flow:
             loaded = await self.catalog.load(mutation.target)
             now_ms = int(self.house.clock().timestamp() * 1000)
             new_uuid = str(UUID(bytes=self.house.random(16), version=4))
-            return loaded, change(mutation, loaded, self.catalog, now_ms=now_ms, new_uuid=new_uuid)
+            changed = change(mutation, loaded, self.catalog, now_ms=now_ms, new_uuid=new_uuid)
+            await self.catalog.check(mutation, loaded, changed)
         except UnavailableError:
             raise
         except GatewayError as error:
             return loaded, error
+        return loaded, changed
 
     async def _judge(self, state: ControlState, loaded: Loaded, resulting: Change | GatewayError) -> Judgement:
         """Step 10. Of what cannot be done there is no result to judge: access alone says whether the caller is told."""

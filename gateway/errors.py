@@ -34,6 +34,25 @@ class ForwardingLoopError(BadRequestError):
     kind = "ForwardingLoopException"
 
 
+class LookAlikeNameError(BadRequestError):
+    """The name could be taken for that of something beside it, which is not named: the caller may not know of it."""
+
+    kind = "LookAlikeNameException"
+
+    def __init__(self, path: str, *, field: str | None = None) -> None:
+        super().__init__(
+            f"expected a name unlike those beside it, found {path!r:.300}, which differs from one of them only by "
+            "case, by characters that look alike, or by its kind: use the one that is there, or choose another",
+            field=field,
+        )
+
+
+class PlaceTakenError(BadRequestError):
+    """The place is another table's, or another tenant's; whose is not told."""
+
+    kind = "PlaceTakenException"
+
+
 class UnauthorizedError(GatewayError):
     """No credentials, or none that are known and in force."""
 
@@ -46,6 +65,12 @@ class ForbiddenError(GatewayError):
 
     status = 403
     kind = "ForbiddenException"
+
+
+class PlaceContestedError(ForbiddenError):
+    """The catalog was registered for a place that another tenant has had before; the operator has to decide."""
+
+    kind = "PlaceContestedException"
 
 
 class UpstreamCredentialsError(GatewayError):

@@ -1,9 +1,9 @@
 """
 Makes the gateway's guarded rows again from the log: which guards a group ran, told by its entries and payload parts.
 
-The catalog's pointers and namespaces, open decisions, and API keys. An accepted outcome that stands in the group of its
-decision is the built-in catalog's; a decision with a part `forward` was opened, and any outcome in a group of its own
-ended it, but for an unknown one.
+The catalog's pointers and namespaces, places of catalogs, open decisions, and API keys. An accepted outcome that stands
+in the group of its decision is the built-in catalog's; a decision with a part `forward` was opened, and any outcome in
+a group of its own ended it, but for an unknown one. Where a table is stands in the part `places`.
 
 The hash of a key is not in the log, so the secret of a key that was lost with its row can be checked by nobody. The row
 comes back with the hash of a secret that nobody has: the key opens nothing, and can be revoked like any other.
@@ -18,8 +18,11 @@ from uuid import UUID
 import orjson
 
 from gateway.admin.edits import PRINCIPAL
+from gateway.catalogs.catalog_places import GRANTED, LOCATION, replayed_claim, replayed_release
+from gateway.catalogs.table_places import PLACES, expected_places, parse_places, place_digests
 from gateway.identity.api_keys import KeyHasher, mint_key
 from gateway.identity.key_rows import revoke_guard
+from gateway.looks import look_of
 from gateway.mutations import Operation
 from gateway.open_decisions import FORWARD, close_guard, doubt_guard
 from ledger import canonical
@@ -27,6 +30,7 @@ from ledger.entry import Entry
 from ledger.errors import FormatError
 from ledger.event import is_control
 from ledger.events import (
+    CatalogCreated,
     CommitDecided,
     CommitSettled,
     Decided,
@@ -35,6 +39,8 @@ from ledger.events import (
     KeyCreatedV1,
     KeyRevoked,
     LineageReceived,
+    PlaceGranted,
+    PlaceReleased,
     Settled,
     from_data,
 )
@@ -83,15 +89,32 @@ def gateway_guards(random: Callable[[int], bytes]) -> Callable[[Sequence[Told]],
                         unknown = settled.outcome is Settled.UNKNOWN
                         yield (doubt_guard if unknown else close_guard)(UUID(settled.decision), entry.key)
                     elif settled.outcome is Settled.ACCEPTED:
-                        yield _changed(*decisions[entry.key], settled)
-                case KeyCreatedV1.TYPE:
-                    key = _created_key(entry)
-                    named = {"key_id": key.id, "prefix": key.prefix, "hash": lost, "actor": key.actor}
-                    yield GuardCall("key.create", named)
-                case KeyRevoked.TYPE:
-                    yield revoke_guard(from_data(KeyRevoked, entry.data).id)
+                        yield from _changed(*decisions[entry.key], settled)
+                case _:
+                    yield from _edited(entry, lost)
 
     return guards
+
+
+def _edited(entry: Entry, lost: str) -> Iterator[GuardCall]:
+    """Yield the guards of what people edit."""
+    match entry.type:
+        case CatalogCreated.TYPE:
+            catalog = from_data(CatalogCreated, entry.data)
+            if (location := catalog.options.get(LOCATION)) is not None:
+                yield from replayed_claim(catalog.id, location)
+        case PlaceGranted.TYPE:
+            yield from replayed_claim(GRANTED, from_data(PlaceGranted, entry.data).place)
+        case PlaceReleased.TYPE:
+            yield replayed_release(from_data(PlaceReleased, entry.data).place)
+        case KeyCreatedV1.TYPE:  # whatever the version
+            key = _created_key(entry)
+            named = {"key_id": key.id, "prefix": key.prefix, "hash": lost, "actor": key.actor}
+            yield GuardCall("key.create", named)
+        case KeyRevoked.TYPE:
+            yield revoke_guard(from_data(KeyRevoked, entry.data).id)
+        case _:
+            pass  # makes no row
 
 
 def subject_of(entry: Entry, part: str) -> str | None:
@@ -99,7 +122,7 @@ def subject_of(entry: Entry, part: str) -> str | None:
     Return the actor whom a payload part is about, as the gateway has said when it appended it; None if nobody.
     """
     if entry.type in {CommitDecided.TYPE, LineageReceived.TYPE}:
-        return None if part == FORWARD else entry.actor
+        return None if part in {FORWARD, PLACES} else entry.actor
     return entry.actor if is_control(entry.type) and part == PRINCIPAL else None
 
 
@@ -132,27 +155,39 @@ def _opened(told: Told, decided: CommitDecided) -> GuardCall:
     )
 
 
-def _changed(told: Told, decided: CommitDecided, settled: CommitSettled) -> GuardCall:
-    """Return the guard of an accepted change of the built-in catalog."""
+def _changed(told: Told, decided: CommitDecided, settled: CommitSettled) -> Iterator[GuardCall]:
+    """Yield the guards of an accepted change of the built-in catalog."""
     identifier = decided.identifier
     names: dict[str, object] = {"alias": identifier.alias, "namespace": list(identifier.namespace)}
     match Operation(decided.operation):
         case Operation.NAMESPACE_CREATE:
-            return GuardCall("namespace.create", names | {"properties": _json(_body(told).get("properties") or {})})
+            properties = {"properties": _json(_body(told).get("properties") or {})}
+            yield GuardCall("namespace.create", names | look_of(*identifier.namespace) | properties)
         case Operation.NAMESPACE_UPDATE:
             body = _body(told)
             changes = {"removals": body.get("removals") or [], "updates": _json(body.get("updates") or {})}
-            return GuardCall("namespace.replay", names | changes)
+            yield GuardCall("namespace.replay", names | changes)
         case Operation.NAMESPACE_DROP:
-            return GuardCall("namespace.drop", names)
+            yield GuardCall("namespace.drop", names)
         case operation:
             names |= {"name": identifier.name, "base": decided.base}
             pointer = {"metadata_location": settled.metadata_location, "metadata_sha256": settled.metadata_sha256}
             if operation is Operation.TABLE_DROP:
-                return GuardCall("table.drop", names)
+                yield GuardCall("table.drop", names)
+                return
             if operation is Operation.TABLE_CREATE:
-                return GuardCall("table.create", names | pointer | {"table_uuid": settled.table_uuid})
-            return GuardCall("table.swap", names | pointer)
+                look = look_of(*identifier.namespace, str(identifier.name))
+                yield GuardCall("table.create", names | pointer | look | {"table_uuid": settled.table_uuid})
+            else:
+                yield GuardCall("table.swap", names | pointer)
+            yield _placed(told, names, str(settled.metadata_location))
+
+
+def _placed(told: Told, names: dict[str, object], metadata_location: str) -> GuardCall:
+    """Nobody is asked whether the places are free: they were, or the catalog did not ask in those days."""
+    if PLACES in told.entry.parts:
+        return GuardCall("table.replay", names | place_digests(parse_places(told.part(PLACES))))
+    return GuardCall("table.expect", names | place_digests(expected_places(metadata_location)))
 
 
 def _body(told: Told) -> Mapping[str, Any]:

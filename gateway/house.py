@@ -13,12 +13,12 @@ from typing import Protocol
 from uuid import UUID
 
 from gateway.admin.application import Admin
-from gateway.catalogs import KINDS, REST, Adapter, BuiltinCatalog, Onward, RestCatalog
+from gateway.catalogs import KINDS, LOOK_ALIKES, LOOK_ALIKES_ALLOWED, REST, Adapter, BuiltinCatalog, Onward, RestCatalog
 from gateway.catalogs.onward import format_hop
 from gateway.catalogs.upstreams import Secrets, Upstream, Upstreams
 from gateway.control import ControlPlane, ControlState
 from gateway.database import Database
-from gateway.errors import ForbiddenError, NotFoundError, UnavailableError
+from gateway.errors import ForbiddenError, NotFoundError, PlaceContestedError, UnavailableError
 from gateway.identifiers import Target
 from gateway.identity import Authenticator, Principal
 from gateway.judgement import Judgement, ReadJudgements
@@ -75,6 +75,8 @@ class House:
     """The URI below which built-in catalogs keep their tables: `<warehouse>/<tenant>/<alias>/…`."""
     clock: Callable[[], datetime]
     random: Callable[[int], bytes]
+    contested: Mapping[tuple[UUID, str], str] = field(default_factory=dict)
+    """Catalogs (tenant and alias) whose place another tenant holds, and why: they wait for the operator."""
     opener: Opener = PLAIN
     """Opens payload parts that are sealed."""
     catalogs: dict[tuple[UUID, str], BuiltinCatalog | Upstream] = field(default_factory=dict)
@@ -87,17 +89,23 @@ class House:
 
         Raises:
             NotFoundError: if the tenant has no such catalog; another tenant's is none.
+            PlaceContestedError: if its place is another tenant's, so that the operator has to decide.
             ForwardingLoopError: if the request has come through this very alias before.
         """
         registered = state.catalogs.get(alias)
         if registered is None or registered.kind not in KINDS:
             raise no_such_catalog(alias)
         key = (tenant, alias)
+        if key in self.contested:
+            raise PlaceContestedError(
+                f"catalog {alias}: its location overlaps one that another tenant was first to register: its operator "
+                "is told, and can move the place or retire the catalog"
+            )
         if key not in self.catalogs:
             if registered.kind == REST:
                 self.catalogs[key] = self.upstreams.upstream(tenant, alias, registered.options)
             else:
-                self.catalogs[key] = self._builtin(tenant, alias)
+                self.catalogs[key] = self._builtin(tenant, alias, registered.options)
         match self.catalogs[key]:
             case BuiltinCatalog() as builtin:
                 return builtin
@@ -105,7 +113,7 @@ class House:
                 hop = format_hop(installation=self.installation, tenant_hex=tenant.hex, alias=alias)
                 return RestCatalog(upstream=upstream, onward=(onward or Onward()).through(hop))
 
-    def _builtin(self, tenant: UUID, alias: str) -> BuiltinCatalog:
+    def _builtin(self, tenant: UUID, alias: str, options: Mapping[str, str]) -> BuiltinCatalog:
         return BuiltinCatalog(
             alias=alias,
             reader=self.roles.tenant(tenant),
@@ -114,6 +122,7 @@ class House:
             database=self.database,
             files=self.files,
             table_config=self.table_config,
+            allows_look_alikes=options.get(LOOK_ALIKES) == LOOK_ALIKES_ALLOWED,
         )
 
     def new_group_id(self) -> UUID:

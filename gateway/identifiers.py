@@ -4,16 +4,21 @@ Names that arrive in paths: catalog alias, namespace levels, table name.
 Paths are split before they are decoded (`%2F` is a character of a name, not a separator), levels of a namespace are
 separated by the unit separator 0x1F as the Iceberg REST specification has it. Every name is bounded and free of control
 characters before anything else looks at it.
+
+A name that is to be created must in addition be one that a person reads as what it is (`check_new_name`). Names that
+were created before this was asked of them are still read, written and dropped.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
 from gateway.errors import BadRequestError
+from gateway.looks import find_ignorable
 from ledger.event import KEY_LENGTH_MAX
 from ledger.events import Identifier
 from ledger.keys import format_key
@@ -23,6 +28,18 @@ NAMESPACE_LEVELS_MAX: Final = 16
 NAMESPACE_SEPARATOR: Final = "\x1f"
 
 _ALIAS = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_UNREADABLE: Final = {
+    "Cc": "control",
+    "Cf": "format",
+    "Cn": "unassigned",
+    "Co": "private-use",
+    "Cs": "surrogate",
+    "Zl": "line-separating",
+    "Zp": "paragraph-separating",
+}
+"""Categories of characters that a new name has none of. Bidirectional controls and joiners are format characters."""
+_BLANK = "\u2800"
+"""Braille without a dot: a symbol by its category, and nothing to the eye."""
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -54,13 +71,17 @@ class Target:
     @property
     def key(self) -> str:
         """Return the event key."""
-        names = (self.alias, *self.namespace) if self.name is None else (self.alias, *self.namespace, self.name)
-        return format_key(self.kind, names)
+        return format_key(self.kind, (self.alias, *self.levels))
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Return the namespace, and the name behind it if there is one."""
+        return self.namespace if self.name is None else (*self.namespace, self.name)
 
     @property
     def path(self) -> str:
         """Return the dotted name that people write."""
-        return ".".join(self.namespace if self.name is None else (*self.namespace, self.name))
+        return ".".join(self.levels)
 
     def identifier(self) -> Identifier:
         """Return the identifier as events hold it."""
@@ -96,6 +117,38 @@ def parse_name(text: object, *, field: str) -> str:
     if text in {".", ".."}:
         raise BadRequestError(f"expected a name that a path can hold, found {text!r}", field=field)
     return text
+
+
+def check_new_name(name: str, *, field: str) -> None:
+    """
+    Check that a name which is to be created, as `parse_name` returned it, is read by people as what it is.
+
+    Raises:
+        BadRequestError: if it is not in Unicode's form NFC, begins or ends with white space, begins with a combining
+            mark, or holds a character that is not seen, not assigned, or another blank than the space.
+    """
+    for character in name:
+        category = unicodedata.category(character)
+        if category in _UNREADABLE:
+            kind = _UNREADABLE[category]
+        elif character == _BLANK or find_ignorable(character):
+            kind = "invisible"
+        elif category == "Zs" and character != " ":
+            kind = "blank"
+        else:
+            continue
+        raise BadRequestError(f"expected a name without {kind} characters, found U+{ord(character):04X}", field=field)
+    if name != name.strip():
+        raise BadRequestError(f"expected a name without outer spaces, found {name!r:.80}", field=field)
+    if unicodedata.category(name[0]).startswith("M"):
+        raise BadRequestError(
+            f"expected a name that begins with a character of its own, found the mark U+{ord(name[0]):04X}", field=field
+        )
+    if not unicodedata.is_normalized("NFC", name):
+        raise BadRequestError(
+            f"expected a name in Unicode's form NFC, found another form of {unicodedata.normalize('NFC', name)!r:.80}",
+            field=field,
+        )
 
 
 def parse_namespace(levels: object, *, field: str) -> tuple[str, ...]:

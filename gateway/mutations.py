@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from gateway.errors import BadRequestError, UnsupportedOperationError
-from gateway.identifiers import Target, parse_name, parse_namespace
+from gateway.identifiers import Target, check_new_name, parse_name, parse_namespace
 from gateway.metadata import (
     ASSERT_CREATE,
     Requirement,
@@ -66,6 +66,11 @@ class Mutation:
     def actions(self) -> tuple[str, ...]:
         """Return what it does in Nessie's vocabulary, sorted."""
         return access_actions(self._view(()))
+
+    @property
+    def creates(self) -> bool:
+        """Tell whether it gives a table or a namespace its name."""
+        return self.operation in {Operation.TABLE_CREATE, Operation.NAMESPACE_CREATE}
 
     def view(self) -> CommitView:
         """Return the mutation as policies and access rules see it."""
@@ -129,6 +134,7 @@ def parse_mutation(operation: Operation, path: Target, *, body: bytes, purge: bo
 
 def _table_create(path: Target, body: dict[str, Any]) -> Mutation:
     name = parse_name(body.get("name"), field="name")
+    check_new_name(name, field="name")
     staged = body.get("stage-create", False)
     if not isinstance(staged, bool):
         raise BadRequestError(f"expected true or false, found {staged!r:.80}", field="stage-create")
@@ -157,6 +163,8 @@ def _table_commit(path: Target, body: dict[str, Any]) -> Mutation:
         raise BadRequestError(f"expected at most {SNAPSHOTS_MAX} new snapshots, found {added}", field="updates")
     # Whoever may not create a table may not do it by way of a commit either.
     creates = any(requirement["type"] == ASSERT_CREATE["type"] for requirement in requirements)
+    if creates and path.name is not None:
+        check_new_name(path.name, field="table")
     return Mutation(
         operation=Operation.TABLE_CREATE if creates else Operation.TABLE_COMMIT,
         target=path,
@@ -179,6 +187,8 @@ def _check_identifier(path: Target, named: object) -> None:
 
 def _namespace_create(path: Target, body: dict[str, Any]) -> Mutation:
     namespace = parse_namespace(body.get("namespace"), field="namespace")
+    # The levels above are there already, or it is not created.
+    check_new_name(namespace[-1], field=f"namespace[{len(namespace) - 1}]")
     return Mutation(
         operation=Operation.NAMESPACE_CREATE,
         target=Target(alias=path.alias, namespace=namespace),

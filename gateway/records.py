@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -20,12 +20,14 @@ import orjson
 from gateway.catalogs.catalog import Change, Loaded
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.replies import Outcome
+from gateway.catalogs.table_places import PLACES, format_places
 from gateway.identity import Principal
 from gateway.judgement import Judgement
 from gateway.metadata import added_snapshot_ids
 from gateway.metadata_files import Written
 from gateway.mutations import Mutation
 from gateway.open_decisions import FORWARD, Forwarding
+from gateway.places import StoragePlace
 from ledger import canonical
 from ledger.event import Event, Part, PreparedEvent, prepare
 from ledger.events import CommitDecided, CommitSettled, Evidence, Settled, to_data
@@ -72,11 +74,13 @@ def decided(
     at: datetime,
     random: Random,
     forwarding: Forwarding | None = None,
+    places: Sequence[StoragePlace] | None = None,
 ) -> PreparedEvent:
     """
     Return the decision on a request. `change` is what it will make of the target: None if it makes nothing.
 
-    `forwarding` is what is known of an approved request that a catalog elsewhere will be sent.
+    `forwarding` is what is known of an approved request that a catalog elsewhere will be sent, `places` are those that
+    the table takes up from here on, if they are others than before.
     """
     mutation = requested.mutation
     data = CommitDecided(
@@ -107,6 +111,8 @@ def decided(
     if forwarding is not None:
         # Of nobody: the row that is replayed from it must outlive whoever asked.
         parts += (Part(name=FORWARD, payload=forwarding.payload(), salt=random(32)),)
+    if places is not None:
+        parts += (Part(name=PLACES, payload=format_places(places), salt=random(32)),)
     return prepare(
         Event(
             type=CommitDecided.TYPE,

@@ -42,7 +42,10 @@ async def swap(catalog: SwapsPointer, approved: Approved) -> Answer | Stale | No
     group_id = house.new_group_id()
     facts = (approved.requested, group_id, loaded, change)
     at = house.clock()
-    decision = decided(approved.requested, approved.judgement, loaded, change, at=at, random=house.random)
+    places = catalog.told_places(loaded, change)
+    decision = decided(
+        approved.requested, approved.judgement, loaded, change, at=at, random=house.random, places=places
+    )
     accepted = settled(*facts, written, outcome=Settled.ACCEPTED, at=at)
     conflicted = settled(*facts, None, outcome=Settled.CONFLICTED, at=at)
     group = Group(

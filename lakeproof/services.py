@@ -20,6 +20,7 @@ from psycopg import AsyncConnection
 from gateway.admin.application import Admin
 from gateway.catalogs import KINDS
 from gateway.catalogs.builtin import GUARDS as CATALOG_GUARDS
+from gateway.catalogs.catalog_places import read_contested
 from gateway.catalogs.upstream import open_client
 from gateway.catalogs.upstreams import Upstreams
 from gateway.control import ControlPlane
@@ -151,6 +152,7 @@ async def open_services(
     ):
         async with database.as_role(roles.auditor) as connection:
             logs = await read_logs(connection)
+            contested = await read_contested(connection, warehouse=settings.warehouse)
         system = next(log for log in logs if log.tenant is None)
         lend = partial(database.as_role, roles.gateway)
         control = ControlPlane(lend)
@@ -168,6 +170,7 @@ async def open_services(
                 lend_appender=partial(database.as_role, roles.appender),
                 catalog_kinds=KINDS,
                 egress=settings.upstreams_allowed,
+                warehouse=settings.warehouse,
                 clock=now,
                 random=random,
                 macs=macs,
@@ -188,6 +191,7 @@ async def open_services(
             warehouse=settings.warehouse,
             clock=now,
             random=random,
+            contested=contested,
             opener=KeyOpener(keys),
         )
         yield Services(

@@ -101,6 +101,11 @@ async def _serving_on(
     for origin, error in {**again.failed, **signer.held}.items():
         taking = "takes nothing until it is" if origin in signer.held else "goes on"
         say(f"what is erased of {origin} could not be erased again, and the log {taking}: {error}")
+    for (tenant, alias), reason in services.house.contested.items():
+        say(
+            f"catalog {alias} of tenant {tenant.hex} is not served: {reason}; move the place "
+            "(lakeproof catalogs transfer) or retire the catalog, then start again"
+        )
     await tell_system_log(services, signer.keys)
     app = create_app(
         services.house,

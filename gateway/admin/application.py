@@ -20,8 +20,10 @@ from uuid import UUID
 from gateway.admin import limits
 from gateway.admin.aggregates import AccessRule, ApiKey, Catalog, Policy
 from gateway.admin.edits import CHANGED, EXISTS, NOT_FOUND, OPERATOR, Editor, Edits, StaleEditError
+from gateway.admin.holding import Holding
 from gateway.admin.key_issue import IssuedKey, KeyIssue
 from gateway.admin.trial import check_retirable, warnings, why_not_retirable
+from gateway.catalogs.catalog_places import LOCATION, claim_guards
 from gateway.control import ControlPlane
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
 from gateway.identity.api_keys import KeyHasher
@@ -47,7 +49,8 @@ class Admin:
     Edits every tenant's control plane. One per process.
 
     `lend_appender` lends connections of the appender's role (actors are minted before anything is appended in their
-    name), `catalog_kinds` are the names of the known adapters, `egress` says where catalogs elsewhere may be.
+    name), `catalog_kinds` are the names of the known adapters, `egress` says where catalogs elsewhere may be, and
+    `warehouse` is the URI of the built-in catalogs' tables.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Admin:
         lend_appender: Lend,
         catalog_kinds: Collection[str],
         egress: EgressRules,
+        warehouse: str,
         clock: Callable[[], datetime],
         random: Callable[[int], bytes],
         macs: KeyMacs,
@@ -67,6 +71,7 @@ class Admin:
         self._edits = Edits(store, clock=clock, random=random)
         self._clock = clock
         self._keys = KeyIssue(lend_appender, random=random, hasher=hasher or KeyHasher(), macs=macs)
+        self._holding = Holding(lend_appender, self._edits, warehouse=warehouse)
         self._control = control
         self._engine = engine
         self._catalog_kinds = frozenset(catalog_kinds)
@@ -199,13 +204,32 @@ class Admin:
     async def create_catalog(
         self, log_id: int, by: Editor, *, alias: str, kind: str, options: Mapping[str, object]
     ) -> Catalog:
-        """Make a catalog reachable under `alias`. Raises as `create_policy`; `kind` must be a known adapter."""
+        """
+        Make a catalog reachable under `alias`.
+
+        Raises as `create_policy` (`kind` must be a known adapter), and:
+            LookAlikeNameError: if the alias could be taken for another one in force.
+            PlaceTakenError: if its option `location` overlaps a place of another tenant.
+        """
         limits.check_id(alias, field="alias")
         if kind not in self._catalog_kinds:
             raise BadRequestError(f"expected one of {sorted(self._catalog_kinds)}, found {kind!r:.80}", field="kind")
         checked = limits.check_catalog_options(kind, options, self._egress)
-        limits.check_room((await self._control.current(log_id)).catalogs, "catalogs")
-        await self._edits.create(log_id, by, CatalogCreated(id=alias, version=1, kind=kind, options=checked))
+        in_force = (await self._control.current(log_id)).catalogs
+        limits.check_room(in_force, "catalogs")
+        limits.check_unlike(alias, in_force, field="alias")
+        location = checked.get(LOCATION)
+        event = CatalogCreated(id=alias, version=1, kind=kind, options=checked)
+        if location is None:
+            await self._edits.create(log_id, by, event)
+        else:
+            await self._holding.check_free(log_id, location)
+            try:
+                await self._edits.create(log_id, by, event, guard=claim_guards(alias, location))
+            except ConflictError:
+                # Perhaps it was the place that somebody else was first to take, not the alias.
+                await self._holding.check_free(log_id, location)
+                raise
         return Catalog(id=alias, version=1, kind=kind, options=checked)
 
     async def retire_catalog(self, log_id: int, by: Editor, *, alias: str) -> Catalog:
@@ -216,6 +240,41 @@ class Admin:
     async def list_catalogs(self, log_id: int) -> tuple[Catalog, ...]:
         """Return the catalogs in force, oldest first."""
         return tuple((await self._control.current(log_id)).catalogs.values())
+
+    async def transfer_place(self, *, giver: int, taker: int, by: Editor, place: str) -> None:
+        """
+        Take a place from the tenant of the log `giver`, and let the tenant of the log `taker` hold it.
+
+        Safe to repeat after a crash in between: what the one does not hold any more, the other is given.
+
+        Raises as `release_place` and `grant_place`, and:
+            BadRequestError: if there is one tenant only.
+        """
+        if giver == taker:
+            raise BadRequestError("expected two tenants, found one twice", field="place")
+        await self.release_place(giver, by, place=place)
+        await self.grant_place(taker, by, place=place)
+
+    async def release_place(self, log_id: int, by: Editor, *, place: str) -> bool:
+        """
+        Take a place, and all below it, from a tenant; False if it holds none of them.
+
+        Raises as `create_policy`, and:
+            BadRequestError: if it is no place.
+            ConflictError: if a catalog of the tenant is in force there, or the tenant holds a larger place.
+        """
+        return await self._holding.release(log_id, by, place=place, state=await self._control.current(log_id))
+
+    async def grant_place(self, log_id: int, by: Editor, *, place: str) -> None:
+        """
+        Let a tenant hold a place, as if it had been the first to register a catalog for it.
+
+        Raises as `create_policy`, and:
+            BadRequestError: if it is no place.
+            PlaceTakenError: if another tenant holds one that overlaps it.
+            ConflictError: if it was granted to this very tenant already.
+        """
+        await self._holding.grant(log_id, by, place=place)
 
     # Keys and tenants
 

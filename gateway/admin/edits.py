@@ -22,8 +22,10 @@ from gateway.policy.variables import PrincipalView
 from ledger import canonical
 from ledger.canonical import Json
 from ledger.changes import Change, key_of
+from ledger.entry import Branch
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.event import SYSTEM_ACTOR, Part
+from ledger.event import SYSTEM_ACTOR, Event, Part, prepare
+from ledger.events import EventData, to_data
 from ledger.guards import GuardCall
 from ledger.log_store import LogStore
 from ledger.recorder import (
@@ -33,6 +35,7 @@ from ledger.recorder import (
     UnknownEventError,
     VersionConflictError,
 )
+from ledger.sequence import Appended, Group, Stale
 
 EDITS_MAX: Final = 4
 """Edits that run at once: each holds a worker thread while the log answers."""
@@ -133,6 +136,47 @@ class Edits:
                 return expect(cls, evolve(before, event))
 
         return await self._in_thread(save)
+
+    async def record(
+        self,
+        log_id: int,
+        by: Editor,
+        event: EventData,
+        *,
+        key: str,
+        guard: Sequence[GuardCall],
+        as_of: int | None = None,
+    ) -> None:
+        """
+        Save an event that is no aggregate's, if `guard` holds and, with `as_of`, nothing was edited since.
+
+        Raises:
+            ConflictError: if a guard does not hold.
+            And as `create`.
+        """
+        prepared = prepare(
+            Event(
+                type=event.TYPE,
+                version=event.VERSION,
+                key=key,
+                actor=by.actor,
+                occurred_at=self._clock(),
+                data=to_data(event),
+            )
+        )
+        group = Group(id=self._store.new_group_id(), then=(prepared,), guard=tuple(guard), as_of=as_of)
+
+        def save() -> Appended | Stale:
+            with _as_answers(taken=ConflictError(f"{key} was changed by someone else meanwhile", kind=CHANGED)):
+                return self._store.append(log_id, group)
+
+        match await self._in_thread(save):
+            case Stale():
+                raise StaleEditError(f"nothing was changed: {key} was judged by rules that have changed since")
+            case Appended(branch=Branch.ELSE):
+                raise ConflictError(f"{key} was changed by someone else meanwhile", kind=CHANGED)
+            case _:
+                return
 
     def _change(self, by: Editor, event: ControlEvent) -> Change:
         parts: tuple[Part, ...] = ()

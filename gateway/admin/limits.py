@@ -12,10 +12,12 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from gateway.catalogs import BUILTIN, REST
+from gateway.catalogs import BUILTIN, LOOK_ALIKES, LOOK_ALIKES_ALLOWED, REST
 from gateway.catalogs.upstreams import URI_OVERRIDES, uris_of
 from gateway.catalogs.urls import is_plain_url, place_of
-from gateway.errors import BadRequestError, UnprocessableError
+from gateway.errors import BadRequestError, LookAlikeNameError, UnprocessableError
+from gateway.looks import are_alike
+from gateway.places import parse_place
 from ledger import canonical
 from projections.egress.rules import EgressRules
 from projections.errors import AddressRefusedError
@@ -34,7 +36,7 @@ IN_FORCE_MAX: Final = 1_000
 """Things of one kind that a tenant may have in force."""
 
 KNOWN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
-    BUILTIN: frozenset(),
+    BUILTIN: frozenset({LOOK_ALIKES}),
     REST: frozenset(
         {
             "uri",
@@ -51,6 +53,8 @@ KNOWN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
     ),
 }
 """The options of each kind of catalog; of `rest`, `uri` is required."""
+LOOK_ALIKES_REFUSED: Final = "refused"
+"""What holds without the option, too."""
 
 _RFC_3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?([Zz]|[+-][0-9]{2}:[0-9]{2})"
@@ -225,6 +229,13 @@ def check_catalog_options(kind: str, options: Mapping[str, object], egress: Egre
         raise BadRequestError(
             f"expected s3://bucket/… or file:///…, found {checked['location']!r:.80}", field="options.location"
         )
+    if "location" in checked:
+        parse_place(checked["location"], field="options.location")
+    if checked.get(LOOK_ALIKES, LOOK_ALIKES_ALLOWED) not in {LOOK_ALIKES_ALLOWED, LOOK_ALIKES_REFUSED}:
+        raise BadRequestError(
+            f"expected {LOOK_ALIKES_ALLOWED} or {LOOK_ALIKES_REFUSED}, found {checked[LOOK_ALIKES]!r:.80}",
+            field=f"options.{LOOK_ALIKES}",
+        )
     if ("s3.access-key-id" in checked) != ("s3.secret-access-key" in checked):
         raise BadRequestError(
             "expected s3.access-key-id and s3.secret-access-key together", field="options.s3.access-key-id"
@@ -241,6 +252,17 @@ def _check_url(url: str, egress: EgressRules, *, field: str) -> None:
         egress.check_literal(*place_of(url))
     except AddressRefusedError as error:
         raise BadRequestError(str(error), field=field) from error
+
+
+def check_unlike(name: str, in_force: Iterable[str], *, field: str) -> None:
+    """
+    Check that no one else's name could be taken for `name`; the same name is for others to refuse.
+
+    Raises:
+        LookAlikeNameError: if one could.
+    """
+    if any(other != name and are_alike(name, other) for other in in_force):
+        raise LookAlikeNameError(name, field=field)
 
 
 def check_room(in_force: Collection[object], what: str) -> None:

@@ -29,6 +29,9 @@ from gateway.catalogs.rest import RestCatalog
 
 BUILTIN: Final = "builtin"
 REST: Final = "rest"
+LOOK_ALIKES: Final = "look-alike-names"
+LOOK_ALIKES_ALLOWED: Final = "allowed"
+"""The option by which a catalog's names may be such as people take for each other."""
 KINDS: Final = {BUILTIN: BuiltinCatalog, REST: RestCatalog}
 
 Adapter: TypeAlias = SwapsPointer | Forwards
@@ -36,6 +39,8 @@ Adapter: TypeAlias = SwapsPointer | Forwards
 __all__ = [
     "BUILTIN",
     "KINDS",
+    "LOOK_ALIKES",
+    "LOOK_ALIKES_ALLOWED",
     "REST",
     "Adapter",
     "BuiltinCatalog",

@@ -8,7 +8,7 @@ table cannot disagree. Existence and pointer are checked inside the guard's SQL 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import uuid4
 
@@ -22,11 +22,15 @@ from gateway.catalogs.page_tokens import (
     parse_namespace_token,
     rows_of_page,
 )
+from gateway.catalogs.table_places import added_places, place_digests, table_places
 from gateway.database import Database
-from gateway.errors import BadRequestError
+from gateway.errors import BadRequestError, LookAlikeNameError, PlaceTakenError
 from gateway.identifiers import Target
+from gateway.looks import look_of
+from gateway.metadata.paths import METADATA_PATH, changed_paths, named_files
 from gateway.metadata_files import MetadataFiles, Written
 from gateway.mutations import Mutation, Operation
+from gateway.places import StoragePlace, location_path, parse_place
 from ledger.guards import Guard, GuardCall
 from ledger.queries import load_queries
 
@@ -50,7 +54,8 @@ class BuiltinCatalog:
     """
     One alias of one tenant. `reader` is the tenant's database role, `warehouse` the URI its tables live under.
 
-    `table_config` is what engines are told with each table about its storage; never credentials.
+    `table_config` is what engines are told with each table about its storage; never credentials. Names that could be
+    taken for each other are refused unless the catalog `allows_look_alikes`.
     """
 
     def __init__(
@@ -62,10 +67,13 @@ class BuiltinCatalog:
         database: Database,
         files: MetadataFiles,
         table_config: Mapping[str, str],
+        allows_look_alikes: bool = False,
     ) -> None:
         self._alias = alias
         self._reader = reader
         self._warehouse = warehouse.rstrip("/")
+        self._root = parse_place(self._warehouse, field="warehouse")
+        self._allows_look_alikes = allows_look_alikes
         self._database = database
         self._files = files
         self._table_config = dict(table_config)
@@ -86,9 +94,14 @@ class BuiltinCatalog:
             pointer = await (await connection.execute(_QUERIES["table_pointer"], names)).fetchone()
         if namespace is None or pointer is None:
             return Loaded(namespace_exists=namespace is not None)
-        location, digest = pointer
+        location, digest, places_told, places = pointer
         metadata = await self._files.read(location, digest=digest)
-        return Loaded(namespace_exists=True, metadata=metadata, metadata_location=location)
+        return Loaded(
+            namespace_exists=True,
+            metadata=metadata,
+            metadata_location=location,
+            places=[bytes(place) for place in places] if places_told else None,
+        )
 
     async def _load_namespace(self, namespace: tuple[str, ...]) -> Loaded:
         names = {"alias": self._alias, "namespace": list(namespace)}
@@ -205,25 +218,75 @@ class BuiltinCatalog:
         readable = _UNSAFE.sub("_", target.path)[:READABLE_LENGTH_MAX]
         return Birth(location=location or f"{self._warehouse}/{readable}-{table_uuid}", table_uuid=table_uuid)
 
-    def check_locations(self, metadata: Mapping[str, Any]) -> None:
+    async def check(self, mutation: Mutation, loaded: Loaded, change: Change) -> None:
         """
-        Check that the table and its metadata live in this catalog's warehouse: the gateway writes there itself.
+        Check that the places of a table are below this catalog's warehouse and no other table's, and its name its own.
+
+        The gateway itself writes to the table's metadata folder, so that is looked at whether or not it is new.
 
         Raises:
-            BadRequestError: if one of them lies elsewhere.
+            BadRequestError: if a place lies elsewhere, or a file that the commit names lies outside of the table's.
+            LookAlikeNameError, PlaceTakenError, UnavailableError: as `Catalog.check`.
         """
-        self._check_location(metadata["location"], field="location")
-        self._check_location(_metadata_folder(metadata), field="properties.write.metadata.path")
+        if change.metadata is not None:
+            self._check_paths(mutation, loaded, change.metadata)
+        if mutation.creates and not self._allows_look_alikes:
+            await self._check_name(mutation.target)
+        if change.metadata is not None and (added := _added(loaded, change)):
+            await self._check_places(mutation.target, added)
 
-    def _check_location(self, location: str, *, field: str) -> None:
-        root, below = location[: len(self._warehouse) + 1], location[len(self._warehouse) + 1 :]
-        segments = below.removesuffix("/").split("/")
-        if root != f"{self._warehouse}/" or not all(map(_is_plain, segments)) or len(below) > LOCATION_LENGTH_MAX:
+    def _check_paths(self, mutation: Mutation, loaded: Loaded, metadata: Mapping[str, Any]) -> None:
+        for field, text in changed_paths(metadata, loaded.metadata):
+            self._below(text, field=field)
+        self._below(_metadata_folder(metadata), field=f"properties.{METADATA_PATH}")
+        own = [*table_places(metadata), *table_places(loaded.metadata)]
+        for field, text in named_files(mutation.updates):
+            place = parse_place(text, field=field)
+            if not any(one.holds(place) for one in own):
+                raise BadRequestError(f"expected a file of the table, found {text!r:.200}", field=field)
+
+    async def _check_name(self, target: Target) -> None:
+        parameters = {"alias": self._alias, "looks": look_of(*target.levels)["looks"]}
+        async with self._database.as_role(self._reader) as connection:
+            row = await (await connection.execute(_QUERIES["name_taken"], parameters)).fetchone()
+        if row is not None and row[0]:
+            raise LookAlikeNameError(target.path)
+
+    async def _check_places(self, target: Target, added: Sequence[StoragePlace]) -> None:
+        parameters = {**_names(self._alias, target), **place_digests(added)}
+        async with self._database.as_role(self._reader) as connection:
+            row = await (await connection.execute(_QUERIES["place_taken"], parameters)).fetchone()
+        if row is not None and row[0]:
+            raise PlaceTakenError(
+                f"expected places of the table's own, found one that overlaps another table's: "
+                f"{', '.join(place.format() for place in added)!r:.300}"
+            )
+
+    def told_places(self, loaded: Loaded, change: Change) -> Sequence[StoragePlace] | None:
+        """Return the places of the table from here on, if its row does not have them; None: they stay as they are."""
+        if change.metadata is None:
+            return None
+        places = table_places(change.metadata)
+        return None if loaded.places == place_digests(places)["places"] else places
+
+    def _below(self, location: str, *, field: str) -> str:
+        """
+        Return what `location` names below this catalog's warehouse, however the way there is spelled.
+
+        Raises:
+            BadRequestError: if it is no plain location there.
+        """
+        place, path, below = parse_place(location, field=field), location_path(location, field=field), ""
+        if (place.scheme, place.authority) == (self._root.scheme, self._root.authority):
+            root = f"{location_path(self._warehouse, field='warehouse')}/"
+            below = path.removeprefix(root).removesuffix("/") if path.startswith(root) else ""
+        if not all(map(_is_plain, below.split("/"))) or len(below) > LOCATION_LENGTH_MAX:
             raise BadRequestError(
                 f"expected a plain location below {self._warehouse}/ (no '..', no empty folder, no %, ?, # or \\), "
                 f"found {location!r:.200}",
                 field=field,
             )
+        return below
 
     async def write(self, loaded: Loaded, change: Change) -> Written | None:
         """
@@ -237,7 +300,9 @@ class BuiltinCatalog:
             return None
         match = _VERSION.search(loaded.metadata_location or "")
         version = int(match[1]) + 1 if match else 0
-        location = f"{_metadata_folder(change.metadata)}/{version:05d}-{uuid4()}.metadata.json"
+        folder = self._below(_metadata_folder(change.metadata), field=f"properties.{METADATA_PATH}")
+        # Spelled as the warehouse is: readers of metadata files know that spelling.
+        location = f"{self._warehouse}/{folder}/{version:05d}-{uuid4()}.metadata.json"
         return await self._files.write(location, change.metadata, within=self._warehouse)
 
     async def discard(self, written: Written) -> None:
@@ -253,16 +318,26 @@ class BuiltinCatalog:
         self, mutation: Mutation, loaded: Loaded, change: Change, written: Written | None
     ) -> tuple[GuardCall, ...]:
         """Return the guard that swaps what `loaded` saw for what `change` says."""
-        names: dict[str, object] = {"alias": self._alias, "namespace": list(mutation.target.namespace)}
+        names, look = _names(self._alias, mutation.target), look_of(*mutation.target.levels)
+        free = (GuardCall("name.free", {"alias": self._alias, "looks": look["looks"]}),)
+        alone = free if mutation.creates and not self._allows_look_alikes else ()
         if mutation.target.name is None:
-            return (self._namespace_guard(mutation, loaded, change, names),)
-        names |= {"name": mutation.target.name, "base": loaded.metadata_location}
+            return (*alone, self._namespace_guard(mutation, loaded, change, names | look))
+        names |= {"base": loaded.metadata_location}
         if written is None or change.metadata is None:
             return (GuardCall("table.drop", names),)
-        names |= {"metadata_location": written.location, "metadata_sha256": written.sha256}
+        pointer = {"metadata_location": written.location, "metadata_sha256": written.sha256}
+        place = self._place_guards(names, loaded, change)
         if loaded.metadata_location is None:
-            return (GuardCall("table.create", names | {"table_uuid": change.metadata["table-uuid"]}),)
-        return (GuardCall("table.swap", names),)
+            created = {**names, **look, **pointer, "table_uuid": change.metadata["table-uuid"]}
+            return (*alone, GuardCall("table.create", created), *place)
+        return (GuardCall("table.swap", names | pointer), *place)
+
+    def _place_guards(self, names: dict[str, object], loaded: Loaded, change: Change) -> tuple[GuardCall, ...]:
+        if (places := self.told_places(loaded, change)) is None:
+            return ()
+        added = {f"added_{name}": digests for name, digests in place_digests(_added(loaded, change)).items()}
+        return (GuardCall("table.place", names | place_digests(places) | added),)
 
     @staticmethod
     def _namespace_guard(mutation: Mutation, loaded: Loaded, change: Change, names: dict[str, object]) -> GuardCall:
@@ -279,8 +354,18 @@ class BuiltinCatalog:
 
 def _metadata_folder(metadata: Mapping[str, Any]) -> str:
     """Return where the table's metadata files go (property `write.metadata.path`, else below its location)."""
-    folder = metadata.get("properties", {}).get("write.metadata.path") or f"{metadata['location'].rstrip('/')}/metadata"
+    folder = metadata.get("properties", {}).get(METADATA_PATH) or f"{metadata['location'].rstrip('/')}/metadata"
     return str(folder).rstrip("/")
+
+
+def _added(loaded: Loaded, change: Change) -> list[StoragePlace]:
+    """The places that the table did not take up before."""
+    return added_places(table_places(change.metadata), table_places(loaded.metadata))
+
+
+def _names(alias: str, target: Target) -> dict[str, object]:
+    names: dict[str, object] = {"alias": alias, "namespace": list(target.namespace)}
+    return names if target.name is None else names | {"name": target.name}
 
 
 def _referenced(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from gateway.identifiers import Target
 from gateway.metadata import Requirement
 from gateway.metadata_files import Written
 from gateway.mutations import Mutation
+from gateway.places import StoragePlace
 from ledger.guards import GuardCall
 
 
@@ -25,7 +26,8 @@ class Loaded:
 
     `namespace_exists` tells whether the namespace that would hold the target (or is the target) is there. Only of a
     namespace: `parent_exists` tells whether the one above it is, `is_empty` whether it holds nothing; a catalog
-    elsewhere is not asked, and decides itself.
+    elsewhere is not asked, and decides itself. `places` are the digests of the places that a table takes up, as its row
+    has them; None where no row does.
     """
 
     namespace_exists: bool
@@ -34,6 +36,7 @@ class Loaded:
     metadata: Mapping[str, Any] | None = None
     metadata_location: str | None = None
     properties: Mapping[str, str] | None = None
+    places: Sequence[bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +130,17 @@ class Catalog(Protocol):
     def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:
         """Return where a new table is to live whose creator asks for `location` (None: does not say)."""
 
-    def check_locations(self, metadata: Mapping[str, Any]) -> None:
+    async def check(self, mutation: Mutation, loaded: Loaded, change: Change) -> None:
         """
-        Check that every location the catalog itself would write to lies in its warehouse.
+        Check what a mutation newly names: that its places are this catalog's and nobody else's, and a name its own.
+
+        What was there before is not looked at: it stays as it was.
 
         Raises:
-            BadRequestError: if one does not.
+            BadRequestError: if a place lies outside of the catalog's, or cannot be read in one way only.
+            LookAlikeNameError: if the new name could be taken for one that is there.
+            PlaceTakenError: if a place overlaps another table's.
+            UnavailableError: if it cannot be found out.
         """
 
 
@@ -153,6 +161,9 @@ class SwapsPointer(Catalog, Protocol):
         self, mutation: Mutation, loaded: Loaded, change: Change, written: Written | None
     ) -> tuple[GuardCall, ...]:
         """Return the guards that hold only if the target is still as it was loaded, and make it as it is to be."""
+
+    def told_places(self, loaded: Loaded, change: Change) -> Sequence[StoragePlace] | None:
+        """Return the places of the table from here on, if the log is to tell them; None: they stay as they are."""
 
     async def discard(self, written: Written) -> None:
         """

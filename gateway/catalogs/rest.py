@@ -9,24 +9,27 @@ requirements that pin what was judged are added (`pins.py`), and only what leads
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
 import orjson
 
-from gateway.catalogs.catalog import Birth, Configuration, Loaded, Outgoing, Page, Snapshots
+from gateway.catalogs.catalog import Birth, Change, Configuration, Loaded, Outgoing, Page, Snapshots
 from gateway.catalogs.json_text import check_unambiguous, off_loop
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.page_tokens import PAGE_SIZE_MAX, PAGE_TOKEN_LENGTH_MAX
 from gateway.catalogs.pins import pins_of, with_requirements
 from gateway.catalogs.replies import Answered, NeverSent, Refused, Reply, error_of, parse_table
 from gateway.catalogs.rewrite import table_answer
+from gateway.catalogs.table_places import table_places
 from gateway.catalogs.upstreams import Place, Upstream
 from gateway.errors import BadRequestError, GatewayError, UpstreamNotAllowedError
 from gateway.identifiers import Target
+from gateway.metadata.paths import changed_paths, named_files, path_properties
 from gateway.mutations import Mutation, Operation
+from gateway.places import StoragePlace, parse_place
 
 NAMES_MAX: Final = 1_000_000
 """Names in one page of a list."""
@@ -118,8 +121,31 @@ class RestCatalog:
         """Return the location asked for: all else about a new table is the upstream's to decide, and not yet known."""
         return Birth(location=location, table_uuid=None)
 
-    def check_locations(self, metadata: Mapping[str, Any]) -> None:
-        """Check nothing: what this catalog writes, the upstream writes, where the upstream permits."""
+    async def check(self, mutation: Mutation, loaded: Loaded, change: Change) -> None:
+        """
+        Check that what a mutation newly names lies in the option `location`, if the catalog has it.
+
+        Where the upstream's other tables are is not known here, and what is beside a name is the upstream's to say.
+
+        Raises:
+            BadRequestError: if it does not.
+        """
+        location = self.upstream.options.get("location")
+        if location is None:
+            return
+        root = parse_place(location, field="options.location")
+        if change.properties is not None:
+            before = path_properties(loaded.properties or {}).items()
+            for name, text in path_properties(change.properties).items() - before:
+                _check_within(text, [root], field=f"properties.{name}")
+        if change.metadata is None:
+            return
+        for field, text in changed_paths(change.metadata, loaded.metadata):
+            if text:  # else the upstream decides where the table is
+                _check_within(text, [root], field=field)
+        own = [root, *table_places(loaded.metadata)]
+        for field, text in named_files(mutation.updates):
+            _check_within(text, own, field=field)
 
     # Changes
 
@@ -232,6 +258,15 @@ class RestCatalog:
 
 def _member(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else None
+
+
+def _check_within(text: str, roots: Sequence[StoragePlace], *, field: str) -> None:
+    place = parse_place(text, field=field)
+    if not any(root.holds(place) for root in roots):
+        raise BadRequestError(
+            f"expected a location in {roots[0].format()}, where this catalog's files are, found {text!r:.200}",
+            field=field,
+        )
 
 
 def _page_query(page_token: str | None, page_size: int | None) -> list[str]:

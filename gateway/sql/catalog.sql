@@ -1,6 +1,6 @@
 -- name: table_pointer
--- Where a table's metadata is.
-SELECT metadata_location, metadata_sha256 FROM gateway.tables
+-- Where a table's metadata is, and which places it is known to take up.
+SELECT metadata_location, metadata_sha256, places_told, places FROM gateway.tables
 WHERE alias = %(alias)s AND namespace = %(namespace)s::text[] AND name = %(name)s
 
 -- name: namespace_row
@@ -22,6 +22,19 @@ SELECT
         WHERE alias = %(alias)s AND cardinality(namespace) > cardinality(%(namespace)s::text[])
           AND namespace[: cardinality(%(namespace)s::text[])] = %(namespace)s::text[]
     )
+
+-- name: name_taken
+-- Whether a table or a namespace could be taken for a new name, as its looks have it.
+SELECT EXISTS (SELECT FROM gateway.tables WHERE alias = %(alias)s AND looks && %(looks)s::bytea[])
+    OR EXISTS (SELECT FROM gateway.namespaces WHERE alias = %(alias)s AND looks && %(looks)s::bytea[])
+
+-- name: place_taken
+-- Whether another table is in these places, holds one of them, or lies in one.
+SELECT EXISTS (
+    SELECT FROM gateway.tables
+    WHERE (places && %(folders)s::bytea[] OR folders && %(places)s::bytea[])
+      AND (alias, namespace, name) <> (%(alias)s, %(namespace)s::text[], %(name)s)
+)
 
 -- name: list_tables
 -- A page of the tables of one namespace.

@@ -1,7 +1,7 @@
 -- name: namespace_create
 -- Holds if the namespace does not exist and its parent does.
-INSERT INTO gateway.namespaces (log_id, alias, namespace, properties)
-SELECT %(log_id)s, %(alias)s, %(namespace)s::text[], %(properties)s::jsonb
+INSERT INTO gateway.namespaces (log_id, alias, namespace, properties, looks, looks_version)
+SELECT %(log_id)s, %(alias)s, %(namespace)s::text[], %(properties)s::jsonb, %(looks)s::bytea[], %(looks_version)s
 WHERE cardinality(%(namespace)s::text[]) = 1 OR EXISTS (
     SELECT FROM gateway.namespaces
     WHERE log_id = %(log_id)s AND alias = %(alias)s
@@ -31,8 +31,12 @@ WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::t
 
 -- name: table_create
 -- Holds if the namespace exists and the name in it is free.
-INSERT INTO gateway.tables (log_id, alias, namespace, name, table_uuid, metadata_location, metadata_sha256)
-SELECT log_id, alias, namespace, %(name)s, %(table_uuid)s::uuid, %(metadata_location)s, %(metadata_sha256)s
+INSERT INTO gateway.tables (
+    log_id, alias, namespace, name, table_uuid, metadata_location, metadata_sha256, looks, looks_version
+)
+SELECT
+    log_id, alias, namespace, %(name)s, %(table_uuid)s::uuid, %(metadata_location)s, %(metadata_sha256)s,
+    %(looks)s::bytea[], %(looks_version)s
 FROM gateway.namespaces
 WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::text[]
 ON CONFLICT DO NOTHING
@@ -49,6 +53,53 @@ WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::t
 DELETE FROM gateway.tables
 WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::text[] AND name = %(name)s
   AND metadata_location = %(base)s
+
+-- name: name_free
+-- Holds if no table and no namespace beside it could be taken for it. Asked before it is created.
+SELECT WHERE NOT EXISTS (
+    SELECT FROM gateway.tables
+    WHERE log_id = %(log_id)s AND alias = %(alias)s AND looks && %(looks)s::bytea[]
+) AND NOT EXISTS (
+    SELECT FROM gateway.namespaces
+    WHERE log_id = %(log_id)s AND alias = %(alias)s AND looks && %(looks)s::bytea[]
+)
+
+-- name: table_place
+-- Holds if no other table of the tenant is in the places that are added, holds one of them, or lies in one.
+UPDATE gateway.tables
+SET places = %(places)s::bytea[], folders = %(folders)s::bytea[], places_told = true
+WHERE log_id = %(log_id)s AND alias = %(alias)s AND namespace = %(namespace)s::text[] AND name = %(name)s
+  AND NOT EXISTS (
+    SELECT FROM gateway.tables AS t
+    WHERE t.log_id = %(log_id)s
+      AND (t.places && %(added_folders)s::bytea[] OR t.folders && %(added_places)s::bytea[])
+      AND (t.alias, t.namespace, t.name) <> (%(alias)s, %(namespace)s::text[], %(name)s)
+  )
+
+-- name: place_lock
+-- Holds when it is this transaction's turn: whether a place is free is asked by one transaction at a time, of any log.
+SELECT pg_advisory_xact_lock(%(lock)s) WHERE %(log_id)s::integer IS NOT NULL
+
+-- name: place_claim
+-- Holds if no other tenant holds a place that overlaps this one, and this one was not granted already.
+-- It looks at other logs' rows, so it needs place_lock before it.
+INSERT INTO gateway.catalog_places (log_id, alias, place, digest, folders, held)
+SELECT %(log_id)s, %(alias)s, %(place)s, %(digest)s, %(folders)s::bytea[], true
+WHERE NOT EXISTS (
+    SELECT FROM gateway.catalog_places
+    WHERE held AND log_id <> %(log_id)s
+      AND (digest = ANY(%(folders)s::bytea[]) OR folders @> ARRAY[%(digest)s::bytea])
+)
+ON CONFLICT (log_id, alias, place) DO UPDATE SET held = true WHERE NOT catalog_places.held
+
+-- name: place_release
+-- Holds if the tenant holds a place here, or places below it: it holds them no longer.
+WITH released AS (
+    UPDATE gateway.catalog_places SET held = false
+    WHERE log_id = %(log_id)s AND held AND folders @> ARRAY[%(digest)s::bytea]
+    RETURNING 1
+)
+SELECT FROM released LIMIT 1
 
 -- name: decision_open
 -- Holds always: a decision's group has one event and is appended once.

@@ -72,6 +72,7 @@ from ledger.events.operations import (
     SignerRetired,
     SignerRotated,
 )
+from ledger.events.places import PlaceGranted, PlaceReleased
 from ledger.events.triggers import CommitObserved, TriggerReceived, TriggerSource
 
 EVENTS: Final[dict[tuple[str, int], type[EventData]]] = {
@@ -112,6 +113,8 @@ EVENTS: Final[dict[tuple[str, int], type[EventData]]] = {
         PayloadErasedElsewhere,
         LogsAnchored,
         LogContinued,
+        PlaceReleased,
+        PlaceGranted,
     )
 }
 
@@ -151,6 +154,8 @@ __all__ = [
     "MigrationApplied",
     "PayloadErased",
     "PayloadErasedElsewhere",
+    "PlaceGranted",
+    "PlaceReleased",
     "PolicyChanged",
     "PolicyCreated",
     "PolicyRetired",

@@ -36,6 +36,7 @@ GUARDED: Final[dict[str, tuple[str, ...]]] = {
     "gateway.api_keys": ("log_id", "key_id", "prefix", "actor"),
     "gateway.namespaces": (),
     "gateway.tables": (),
+    "gateway.catalog_places": (),
     "gateway.open_decisions": (),
     "detection.marks": (),
 }

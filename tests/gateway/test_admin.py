@@ -66,6 +66,7 @@ def another_admin(services: Services, *, store: LogStore | None = None, kinds: t
         lend_appender=partial(house.database.as_role, house.roles.appender),
         catalog_kinds=kinds,
         egress=LOOPBACK,
+        warehouse=house.warehouse,
         clock=now,
         random=house.random,
         macs=open_key_macs(services.foundation.keys / KEY_SECRET),
@@ -432,7 +433,13 @@ def test_an_option_that_is_not_of_its_kinds_form_is_refused(options: dict[str, s
 def test_each_kind_of_catalog_takes_its_own_options() -> None:
     assert limits.check_catalog_options("rest", UPSTREAM, LOOPBACK) == UPSTREAM
     assert limits.check_catalog_options("builtin", {}, LOOPBACK) == {}
-    with pytest.raises(BadRequestError, match=r"^options.uri: a catalog of kind builtin takes no options"):
+    for choice in ("allowed", "refused"):
+        assert limits.check_catalog_options("builtin", {"look-alike-names": choice}, LOOPBACK)
+    with pytest.raises(
+        BadRequestError, match=r"^options.look-alike-names: expected allowed or refused, found 'perhaps'"
+    ):
+        limits.check_catalog_options("builtin", {"look-alike-names": "perhaps"}, LOOPBACK)
+    with pytest.raises(BadRequestError, match=r"^options.uri: a catalog of kind builtin takes one of look-alike-names"):
         limits.check_catalog_options("builtin", UPSTREAM, LOOPBACK)
     assert limits.KNOWN_OPTIONS.keys() == KINDS.keys()
 

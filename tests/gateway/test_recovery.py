@@ -64,6 +64,7 @@ async def live_on(gateway: Gateway, key_id: str) -> tuple[str, str]:
     (await http.delete(f"{TABLES}/dropped")).raise_for_status()
     await admin.change_policy(log_id, OPERATOR, policy_id="p", expression="1 == 1", message="never")
     await admin.create_catalog(log_id, OPERATOR, alias="second", kind="builtin", options={})
+    await hold_places(gateway)
     await admin.revoke_key(log_id, OPERATOR, key_id=key_id)
     made = await admin.create_key(log_id, OPERATOR, identity="eve@acme.example", roles=[])
     done, doubted, _ = [await decide(gateway.services, log_id) for _ in range(3)]
@@ -73,6 +74,19 @@ async def live_on(gateway: Gateway, key_id: str) -> tuple[str, str]:
     await record(gateway, replace(scan(), snapshot="1"))
     await record(gateway, replace(scan(), request="somebody asked"))
     return made.id, made.secret
+
+
+async def hold_places(gateway: Gateway) -> None:
+    """Register for two places, lose one of them, be granted a third, and tell a table where its data goes."""
+    admin, acme = gateway.services.house.admin, gateway.acme
+    for alias in ("kept", "lost"):
+        options = {"uri": "https://far.example", "location": f"s3://{acme.tenant.hex}/{alias}"}
+        await admin.create_catalog(acme.log_id, OPERATOR, alias=alias, kind="rest", options=options)
+    await admin.retire_catalog(acme.log_id, OPERATOR, alias="lost")
+    assert await admin.release_place(acme.log_id, OPERATOR, place=f"s3a://{acme.tenant.hex}/lost/")
+    await admin.grant_place(acme.log_id, OPERATOR, place=f"s3://{acme.tenant.hex}/granted")
+    folder = f"{gateway.services.house.warehouse}/{acme.tenant.hex}/lake/data of orders"
+    (await gateway.http.post(ORDERS, json=properties(**{"write.data.path": folder}))).raise_for_status()
 
 
 class Lived(NamedTuple):

@@ -71,6 +71,8 @@ MEMBERS = {
     ("payload.erased", 1): "before index name reason subject type",
     ("payload.erased", 2): "before index name origin reason subject type",
     ("migration.applied", 1): "name number package sha256",
+    ("place.released", 1): "place",
+    ("place.granted", 1): "place",
     ("log.continued", 1): "note origin root size",
     ("logs.anchored", 1): "origin root size",
     ("projection.attested", 1): "digest generation projection projection_version size",

@@ -1,0 +1,108 @@
+"""
+Which tenant holds which place: asked before a catalog is registered, and settled by the operator.
+
+What is asked here is for a clear answer; what counts are the guards of `gateway.catalogs.catalog_places`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.admin.edits import Editor, Edits
+from gateway.catalogs.catalog_places import GRANTED, LOCATION, below, claim_guards, place_parameters, release_guards
+from gateway.control import ControlState
+from gateway.database import outage_as_unavailable
+from gateway.errors import BadRequestError, ConflictError, PlaceTakenError
+from gateway.places import StoragePlace, parse_place
+from ledger.events import PlaceGranted, PlaceReleased
+from ledger.keys import format_key
+from ledger.log_store import Lend
+from ledger.queries import load_queries
+
+TAKEN: Final = "PlaceTakenException"
+
+_QUERIES: Final = load_queries("gateway", "catalog_places.sql")
+
+
+class Holding:
+    """`lend` lends connections of the appender's role; `warehouse` is the URI below which tenants' folders lie."""
+
+    def __init__(self, lend: Lend, edits: Edits, *, warehouse: str) -> None:
+        self._lend = lend
+        self._edits = edits
+        self._warehouse = parse_place(warehouse, field="warehouse")
+
+    async def check_free(self, log_id: int, location: str) -> None:
+        """
+        Check that the tenant of that log may register a catalog for `location`.
+
+        Raises:
+            BadRequestError: if it is no place.
+            PlaceTakenError: if another tenant holds one that overlaps it, or keeps its built-in catalogs there.
+            UnavailableError: if the database cannot be reached.
+        """
+        parameters = {"log_id": log_id, **place_parameters(GRANTED, location)}
+        with outage_as_unavailable("the database cannot be reached: nothing was changed, try again"):
+            async with self._lend() as connection:
+                taken = await (await connection.execute(_QUERIES["taken"], parameters)).fetchone()
+                tenant = await (await connection.execute(_QUERIES["tenant_of_log"], parameters)).fetchone()
+        place = parse_place(location, field=f"options.{LOCATION}")
+        own = tenant is not None and tenant[0] is not None and below(self._warehouse, tenant[0]).holds(place)
+        if (taken is not None and taken[0]) or (place.overlaps(self._warehouse) and not own):
+            raise PlaceTakenError(
+                f"expected a place that no other tenant has, found {location!r:.200} overlapping one that was there "
+                "first: the operator can move it (lakeproof catalogs transfer)",
+                field=f"options.{LOCATION}",
+            )
+
+    async def release(self, log_id: int, by: Editor, *, place: str, state: ControlState) -> bool:
+        """
+        Take a place and all below it from the tenant whose control plane `state` is; False if it holds none of them.
+
+        Raises:
+            ConflictError: if a catalog for such a place is in force, or the tenant holds a larger one.
+            And as `Edits.record`.
+        """
+        wanted = parse_place(place, field="place")
+        parameters = {"log_id": log_id, **place_parameters(GRANTED, place)}
+        with outage_as_unavailable("the database cannot be reached: nothing was changed, try again"):
+            async with self._lend() as connection:
+                row = await (await connection.execute(_QUERIES["holds"], parameters)).fetchone()
+        holds, holds_more = row or (False, False)
+        if holds_more:
+            raise ConflictError(f"the tenant holds a larger place than {wanted.format()}: name that one", kind=TAKEN)
+        if in_force := _in_force(state, wanted):
+            raise ConflictError(
+                f"catalogs for {wanted.format()} are in force: retire {', '.join(in_force)} first "
+                "(lakeproof catalogs retire)",
+                kind=TAKEN,
+            )
+        if holds:
+            event = PlaceReleased(place=wanted.format())
+            key, guards = format_key("place", (event.place,)), release_guards(place)
+            await self._edits.record(log_id, by, event, key=key, guard=guards, as_of=state.as_of)
+        return bool(holds)
+
+    async def grant(self, log_id: int, by: Editor, *, place: str) -> None:
+        """
+        Let a tenant hold a place that nobody else holds.
+
+        Raises as `check_free` and `Edits.record`.
+        """
+        await self.check_free(log_id, place)
+        event = PlaceGranted(place=parse_place(place, field="place").format())
+        key = format_key("place", (event.place,))
+        await self._edits.record(log_id, by, event, key=key, guard=claim_guards(GRANTED, place))
+
+
+def _in_force(state: ControlState, place: StoragePlace) -> list[str]:
+    """The aliases of catalogs that were registered for a place at or below this one."""
+    located = ((catalog.id, catalog.options.get(LOCATION)) for catalog in state.catalogs.values())
+    return [alias for alias, location in located if location is not None and _lies_in(location, place)]
+
+
+def _lies_in(location: str, place: StoragePlace) -> bool:
+    try:
+        return place.holds(parse_place(location, field=LOCATION))
+    except BadRequestError:
+        return False  # registered when it did not have to be a place

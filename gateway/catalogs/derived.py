@@ -1,0 +1,82 @@
+"""
+Fills in what rows from before cannot have: the looks of names, the places of tables, the places of catalogs.
+
+All three follow from what the rows and the log hold already, so that filling them twice changes nothing. It is done
+when a process starts, before it serves; looks are made again when their rules or Unicode's data have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+import psycopg
+
+from gateway.catalogs.catalog_places import LOCATION, LOCK, place_parameters
+from gateway.catalogs.table_places import expected_places, place_digests
+from gateway.errors import BadRequestError
+from gateway.looks import LOOKS_VERSION, look_of
+from ledger.entry import parse_entry
+from ledger.events import CatalogCreated, from_data
+from ledger.queries import load_queries
+
+BATCH_ROWS: Final = 2_000
+
+_QUERIES: Final = load_queries("gateway", "derived.sql")
+
+Row: TypeAlias = tuple[Any, ...]
+
+
+def fill_derived_rows(connection: psycopg.Connection) -> None:
+    """
+    Fill in looks and places where they are missing or out of date. `connection` is the owner's, in autocommit mode.
+    """
+    _fill(connection, "namespaces_without_looks", "fill_namespace_looks", _namespace_look)
+    _fill(connection, "tables_without_looks", "fill_table_looks", _table_look)
+    _fill(connection, "tables_without_places", "fill_table_places", _expected)
+    _fill_catalog_places(connection)
+
+
+def _fill(connection: psycopg.Connection, find: str, fill: str, derive: Callable[[Row], dict[str, object]]) -> None:
+    """Fill the rows that `find` names, a batch in a transaction; one that an append holds comes with the next batch."""
+    while True:
+        with connection.transaction():
+            bounds = {"version": LOOKS_VERSION, "limit": BATCH_ROWS}
+            rows = connection.execute(_QUERIES[find], bounds).fetchall()
+            if rows:
+                connection.cursor().executemany(_QUERIES[fill], [derive(row) for row in rows])
+        if not rows:
+            return
+
+
+def _namespace_look(row: Row) -> dict[str, object]:
+    log_id, alias, namespace = row
+    return {"log_id": log_id, "alias": alias, "namespace": namespace, **look_of(*namespace)}
+
+
+def _table_look(row: Row) -> dict[str, object]:
+    log_id, alias, namespace, name = row
+    return {"log_id": log_id, "alias": alias, "namespace": namespace, "name": name, **look_of(*namespace, name)}
+
+
+def _expected(row: Row) -> dict[str, object]:
+    log_id, alias, namespace, name, metadata_location = row
+    names = {"log_id": log_id, "alias": alias, "namespace": namespace, "name": name}
+    return {**names, **place_digests(expected_places(metadata_location))}
+
+
+def _fill_catalog_places(connection: psycopg.Connection) -> None:
+    """Who came first, by the time at which its catalog was recorded, holds the place; later ones have a row, too."""
+    with connection.transaction():
+        connection.execute(_QUERIES["lock_places"], {"lock": LOCK})
+        rows: Sequence[Row] = connection.execute(_QUERIES["catalogs_without_places"]).fetchall()
+        entries = [(log_id, parse_entry(bytes(entry))) for log_id, entry in rows]
+        for log_id, entry in sorted(entries, key=lambda told: (told[1].recorded_at, told[0], told[1].index)):
+            created = from_data(CatalogCreated, entry.data)
+            if LOCATION not in created.options:
+                continue
+            try:
+                parameters = place_parameters(created.id, created.options[LOCATION])
+            except BadRequestError:
+                continue  # nothing can be below what is no place
+            connection.execute(_QUERIES["fill_catalog_place"], {"log_id": log_id, **parameters})

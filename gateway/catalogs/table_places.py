@@ -1,0 +1,98 @@
+"""
+The places that a table takes up: its location and the folders that its properties name, as the log tells them. Pure.
+
+They stand in the part `places` of the decision that made them, a JSON list of URIs, and are replayed from there. Tables
+whose decisions are older than that are taken to be where the location of their metadata lets expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from gateway.errors import BadRequestError
+from gateway.metadata.paths import path_properties
+from gateway.places import StoragePlace, parse_place
+from ledger.errors import FormatError
+
+PLACES: Final = "places"
+"""The payload part of a `commit.decided` that tells where the table is from then on."""
+_METADATA: Final = "metadata"
+
+
+def table_places(metadata: Mapping[str, Any] | None) -> list[StoragePlace]:
+    """
+    Return the places of a table, those that lie in another of them left out; what cannot be read is none.
+    """
+    if metadata is None:
+        return []
+    texts = [metadata["location"], *path_properties(metadata.get("properties", {})).values()]
+    return _outermost(place for text in texts if (place := _place(text)) is not None)
+
+
+def expected_places(metadata_location: str) -> list[StoragePlace]:
+    """
+    Return where a table is expected whose metadata file is there: a level above the folder `metadata`.
+    """
+    place = _place(metadata_location)
+    if place is None or not place.segments:
+        return []
+    levels = 2 if place.segments[-2:-1] == (_METADATA,) else 1
+    return [StoragePlace(place.scheme, place.authority, place.segments[:-levels])]
+
+
+def added_places(after: Iterable[StoragePlace], before: Iterable[StoragePlace]) -> list[StoragePlace]:
+    """
+    Return those of `after` that are not in one of `before`.
+    """
+    known = list(before)
+    return [place for place in after if not any(one.holds(place) for one in known)]
+
+
+def place_digests(places: Iterable[StoragePlace]) -> dict[str, list[bytes]]:
+    """
+    Return what is stored and looked for of places: their digests, and those of every folder down to them.
+    """
+    known = list(places)
+    folders = {digest for place in known for digest in place.folder_digests()}
+    return {"places": sorted(place.digest() for place in known), "folders": sorted(folders)}
+
+
+def format_places(places: Iterable[StoragePlace]) -> bytes:
+    """
+    Return the payload of the part `places`.
+    """
+    return orjson.dumps(sorted(place.format() for place in places))
+
+
+def parse_places(payload: bytes) -> list[StoragePlace]:
+    """
+    Return the places that the part `places` tells.
+
+    Raises:
+        FormatError: if it is not what `format_places` writes.
+    """
+    try:
+        texts = orjson.loads(payload)
+        if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
+            return [parse_place(text, field=PLACES) for text in texts]
+    except (orjson.JSONDecodeError, BadRequestError) as error:
+        raise FormatError("part places", expected="a list of locations", found=error) from error
+    raise FormatError("part places", expected="a list of locations", found=payload)
+
+
+def _outermost(places: Iterable[StoragePlace]) -> list[StoragePlace]:
+    found: list[StoragePlace] = []
+    for place in sorted(places, key=lambda place: len(place.segments)):
+        if not any(one.holds(place) for one in found):
+            found.append(place)
+    return found
+
+
+def _place(text: str) -> StoragePlace | None:
+    try:
+        return parse_place(text, field="location")
+    except BadRequestError:
+        return None

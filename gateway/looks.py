@@ -1,0 +1,104 @@
+"""
+What names look like: two that a person cannot tell apart, or that differ by case alone, have a look in common. Pure.
+
+The skeleton is that of UTS 39, section 4, over the data of `unicode/confusables.txt`. A name has up to three looks,
+since case and shape cannot be folded in one order: a capital I looks like a small l, and is the capital of a small i.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Final
+
+import orjson
+
+LOOKS_VERSION: Final = "1/18.0.0"
+"""Of the rules here, and of Unicode's data: looks that were stored under another one are made again."""
+LOOK_SIZE_BYTES: Final = 16
+
+_SPACES: Final = re.compile(r"\s+")
+# Default_Ignorable_Code_Point: characters that are shown as nothing at all.
+_IGNORABLE: Final = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+
+
+def find_ignorable(text: str) -> str | None:
+    """
+    Return the first character of `text` that is shown as nothing at all (Default_Ignorable_Code_Point), if any.
+    """
+    found = _IGNORABLE.search(text)
+    return None if found is None else found[0]
+
+
+def skeleton(text: str) -> str:
+    """
+    Return the skeleton of `text` (UTS 39, section 4): strings that look alike have the same one.
+    """
+    decomposed = _IGNORABLE.sub("", unicodedata.normalize("NFD", text))
+    return unicodedata.normalize("NFD", decomposed.translate(_prototypes()))
+
+
+@lru_cache(maxsize=4_096)
+def looks(name: str) -> frozenset[str]:
+    """
+    Return what `name` looks like; names are alike if they have one of these in common.
+    """
+    text = _SPACES.sub(" ", unicodedata.normalize("NFKC", name)).strip()
+    readings = (
+        skeleton(text),  # as it is seen, then as if case did not count
+        text,  # as if case did not count, then as it is seen
+        _spelled(text),  # letters of other scripts as the Latin ones that they look like, capitals as capitals
+    )
+    return frozenset(skeleton(unicodedata.normalize("NFKC", reading).casefold()) for reading in readings)
+
+
+def look_of(*path: str) -> dict[str, object]:
+    """
+    Return what the row of the table or namespace at `path` holds of its name.
+
+    Of each look the SHA-256 of the JSON list of the levels above and the look, 16 bytes of it. Tables and namespaces
+    of one parent share them: a path names one thing.
+    """
+    *parent, name = path
+    digests = (hashlib.sha256(orjson.dumps([*parent, look])).digest() for look in looks(name))
+    return {"looks": sorted(digest[:LOOK_SIZE_BYTES] for digest in digests), "looks_version": LOOKS_VERSION}
+
+
+def are_alike(one: str, other: str) -> bool:
+    """
+    Tell whether two names look alike.
+    """
+    return not looks(one).isdisjoint(looks(other))
+
+
+def _spelled(text: str) -> str:
+    """A capital that looks like a stroke is the Latin I, not the small l that stands for all strokes."""
+    spelled = []
+    for character in unicodedata.normalize("NFD", text):
+        prototype = _prototypes().get(ord(character), character)
+        if character.isascii() or not prototype.isascii():
+            spelled.append(character)
+        else:
+            spelled.append("I" if prototype == "l" and character.isupper() else prototype)
+    return "".join(spelled)
+
+
+@cache
+def _prototypes() -> Mapping[int, str]:
+    """What stands for each character that looks like something else."""
+    lines = files("gateway").joinpath("unicode", "confusables.txt").read_text(encoding="ascii").splitlines()
+    prototypes: dict[int, str] = {}
+    for line in lines:
+        if line.startswith("#"):
+            continue
+        prototype, *alike = line.split()
+        text = "".join(chr(int(point, 16)) for point in prototype.split("+"))
+        prototypes |= {int(point, 16): text for point in alike}
+    return prototypes

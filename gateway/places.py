@@ -1,0 +1,130 @@
+"""
+Places: what locations and paths name, in one spelling, so that it can be told whether one lies in another. Pure.
+
+`file:/x`, `file:///x`, `file://localhost/x` and `/x` are one place; `s3:`, `s3a:` and `s3n:` are one scheme. Where
+readers of a location disagree (percent signs, doubled slashes, case on a disk that ignores it), places count as the
+same: two tables are rather kept apart too often than once too rarely.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+import orjson
+
+from gateway.errors import BadRequestError
+
+PLACE_LENGTH_MAX: Final = 4_096
+FOLDERS_MAX: Final = 64
+"""Folders of one place, each of which is looked for in an index."""
+DIGEST_SIZE_BYTES: Final = 16
+
+_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+_AUTHORITY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]*")
+"""A bucket, or what else holds folders, such as Azure's `container@account`."""
+_S3: Final = frozenset({"s3", "s3a", "s3n"})
+_LOCAL_HOSTS: Final = frozenset({"", "localhost"})
+_UNPLAIN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff?#\\]")
+_MISLEADING: Final = re.compile(r"[\x00-\x1f\x7f/\\%]")
+"""What a percent sign must not stand for: with it, readers see different folders."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoragePlace:
+    """A folder or file of a storage: its scheme, its bucket (empty: of a disk), and the folders down to it."""
+
+    scheme: str
+    authority: str
+    segments: tuple[str, ...]
+
+    def holds(self, other: StoragePlace) -> bool:
+        """Tell whether `other` is this place, or lies in it."""
+        return self._folded()[: len(self.segments) + 2] == other._folded()[: len(self.segments) + 2]
+
+    def overlaps(self, other: StoragePlace) -> bool:
+        """Tell whether one of the two lies in the other, or both are one."""
+        return self.holds(other) or other.holds(self)
+
+    def format(self) -> str:
+        """Return the place as a URI, without a slash at its end."""
+        return f"{self.scheme}://{'/'.join((self.authority, *self.segments))}"
+
+    def digest(self) -> bytes:
+        """Return what stands for this place in an index: SHA-256 of the JSON list of its parts, 16 bytes of it."""
+        return self.folder_digests()[-1]
+
+    def folder_digests(self) -> list[bytes]:
+        """Return the digests of every place that holds this one, and of this one last."""
+        folded = self._folded()
+        return [
+            hashlib.sha256(orjson.dumps(folded[:length])).digest()[:DIGEST_SIZE_BYTES]
+            for length in range(2, len(folded) + 1)
+        ]
+
+    def _folded(self) -> tuple[str, ...]:
+        """Its parts as they are compared: disks of some systems know neither case nor Unicode's forms."""
+        if self.scheme != "file":
+            return (self.scheme, self.authority, *self.segments)
+        return ("file", "", *(unicodedata.normalize("NFC", segment.casefold()) for segment in self.segments))
+
+
+def parse_place(text: str, *, field: str) -> StoragePlace:
+    """
+    Return the place that a location, a path property or a file's path names.
+
+    Raises:
+        BadRequestError: if it is no absolute path or URI, goes up (`..`), or is read in more than one way.
+    """
+    if not text or len(text) > PLACE_LENGTH_MAX:
+        raise BadRequestError(f"expected a location of 1 to {PLACE_LENGTH_MAX} characters", field=field)
+    if found := _UNPLAIN.search(text):
+        raise BadRequestError(f"expected a location without {found[0]!r}, found {text!r:.200}", field=field)
+    scheme, authority, path = _split(text, field=field)
+    segments = tuple(_segment(part, text, field=field) for part in path.split("/") if part not in {"", "."})
+    if len(segments) > FOLDERS_MAX:
+        raise BadRequestError(f"expected at most {FOLDERS_MAX} folders, found {len(segments)}", field=field)
+    return StoragePlace(scheme, authority, segments)
+
+
+def location_path(text: str, *, field: str) -> str:
+    """
+    Return the path of a location as it is spelled, behind its bucket.
+
+    Raises as `parse_place`.
+    """
+    return _split(text, field=field)[2]
+
+
+def _split(text: str, *, field: str) -> tuple[str, str, str]:
+    """Return scheme, authority and path."""
+    uri = _URI.fullmatch(text)
+    scheme, rest = (uri[1].lower(), uri[2]) if uri else ("file", text)
+    if uri and rest.startswith("//"):
+        authority, separator, path = rest[2:].partition("/")
+        path = separator + path
+    else:
+        authority, path = "", rest
+    if scheme == "file":
+        if authority.lower() in _LOCAL_HOSTS and path.startswith("/"):
+            return "file", "", path
+    elif _AUTHORITY.fullmatch(authority):
+        return "s3" if scheme in _S3 else scheme, authority.lower(), path
+    raise BadRequestError(f"expected an absolute path or a URI such as s3://bucket/…, found {text!r:.200}", field=field)
+
+
+def _segment(part: str, text: str, *, field: str) -> str:
+    """One folder, percent signs decoded: some readers do that, and some do not."""
+    try:
+        decoded = unquote(part, errors="strict")
+    except UnicodeDecodeError as error:
+        raise BadRequestError(f"expected percent-encoded UTF-8, found {text!r:.200}", field=field) from error
+    if decoded != part and _MISLEADING.search(decoded):
+        raise BadRequestError(f"expected a location that all read alike, found {text!r:.200}", field=field)
+    if decoded in {".", ".."}:
+        raise BadRequestError(f"expected a location without '..', found {text!r:.200}", field=field)
+    return decoded
