@@ -50,7 +50,7 @@ def looks(name: str) -> frozenset[str]:
     """
     Return what `name` looks like; names are alike if they have one of these in common.
     """
-    text = _SPACES.sub(" ", unicodedata.normalize("NFKC", name)).strip()
+    text = _SPACES.sub(" ", unicodedata.normalize("NFKC", _IGNORABLE.sub("", name))).strip()
     readings = (
         skeleton(text),  # as it is seen, then as if case did not count
         text,  # as if case did not count, then as it is seen

@@ -51,8 +51,8 @@ class StoragePlace:
         return self.holds(other) or other.holds(self)
 
     def format(self) -> str:
-        """Return the place as a URI, without a slash at its end."""
-        return f"{self.scheme}://{'/'.join((self.authority, *self.segments))}"
+        """Return the place as a URI, without a slash at its end unless it is all of the disk."""
+        return f"{self.scheme}://{'/'.join((self.authority, *self.segments)) or '/'}"
 
     def digest(self) -> bytes:
         """Return what stands for this place in an index: SHA-256 of the JSON list of its parts, 16 bytes of it."""

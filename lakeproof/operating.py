@@ -16,7 +16,7 @@ from uuid import UUID
 
 from gateway.admin.aggregates import Tenant
 from gateway.admin.application import Admin
-from gateway.admin.limits import check_id
+from gateway.admin.limits import check_id, check_tenant_name
 from gateway.errors import ConflictError
 from lakeproof.confirming import confirm_logs
 from lakeproof.console import say_aside
@@ -68,13 +68,15 @@ class OperatorDesk:
         Make a tenant with its log and its first key, and perhaps a built-in catalog under `alias`.
 
         Raises:
-            BadRequestError: if the alias is not of its form.
+            BadRequestError: if the alias or the name is not of its form, or the name looks like another tenant's.
             ConflictError: if there is one of that name: commands that name it would mean either.
             GatewayError, ServerError: as `lakeproof.tenants.found_tenant`.
         """
         if alias is not None:
             check_id(alias, field="alias")  # or the tenant would be founded, and its key lost, before it is refused
-        if any(tenant.name == name for tenant in await self.tenants()):
+        known = [tenant.name for tenant in await self.tenants()]
+        check_tenant_name(name, known)
+        if name in known:
             raise ConflictError(
                 f"tenant {name!r:.80} exists already: choose another name", kind="AlreadyExistsException"
             )

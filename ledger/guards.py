@@ -3,7 +3,7 @@ Guards: conditions that are checked and made true in the same transaction that a
 
 A guard is a name and its SQL; a group asks for guards by name with parameters (`GuardCall`). A guard holds if each of
 its statements affects exactly one row. The sequencer binds `log_id` itself, and every guarded key begins with it, so a
-guard cannot reach another tenant's rows. There is no clock and no randomness in a guard's SQL: its rows are a function
+guard cannot change another tenant's rows; one that asks about them first takes a lock of its own. There is no clock and no randomness in a guard's SQL: its rows are a function
 of the log and can be replayed from it.
 """
 

@@ -324,7 +324,8 @@ class Admin:
         Raises as `create_policy`, and:
             ConflictError: if the tenant is founded already, or known under another name.
         """
-        limits.check_text(name, field="name", length_max=limits.NAME_LENGTH_MAX)
+        tenants = (await self._control.current(system_log_id)).tenants
+        limits.check_tenant_name(name, [other.name for other in tenants.values()])
         limits.check_text(identity, field="identity", length_max=limits.IDENTITY_LENGTH_MAX)
         checked = limits.check_roles(roles)
         told = derived_group_id("tenant.created", {"id": tenant.hex})

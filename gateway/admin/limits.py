@@ -16,6 +16,7 @@ from gateway.catalogs import BUILTIN, LOOK_ALIKES, LOOK_ALIKES_ALLOWED, REST
 from gateway.catalogs.upstreams import URI_OVERRIDES, uris_of
 from gateway.catalogs.urls import is_plain_url, place_of
 from gateway.errors import BadRequestError, LookAlikeNameError, UnprocessableError
+from gateway.identifiers import check_new_name
 from gateway.looks import are_alike
 from gateway.places import parse_place
 from ledger import canonical
@@ -252,6 +253,19 @@ def _check_url(url: str, egress: EgressRules, *, field: str) -> None:
         egress.check_literal(*place_of(url))
     except AddressRefusedError as error:
         raise BadRequestError(str(error), field=field) from error
+
+
+def check_tenant_name(name: str, known: Iterable[str]) -> None:
+    """
+    Check the name of a new tenant: people and commands call it so.
+
+    Raises:
+        BadRequestError: if it is not of its form, or not readable as it is.
+        LookAlikeNameError: if another tenant's could be taken for it.
+    """
+    check_text(name, field="name", length_max=NAME_LENGTH_MAX)
+    check_new_name(name, field="name")
+    check_unlike(name, known, field="name")
 
 
 def check_unlike(name: str, in_force: Iterable[str], *, field: str) -> None:

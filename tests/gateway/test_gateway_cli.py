@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from gateway.cli import gateway_apps, parse_end
 from gateway.desk import Desk
-from gateway.errors import BadRequestError, ConflictError, NotFoundError
+from gateway.errors import BadRequestError, ConflictError, NotFoundError, PlaceTakenError
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.rules_cli import mark_place
 from lakeproof import console
@@ -228,6 +228,29 @@ def test_an_id_is_given_once(command: Command, acme: dict[str, object]) -> None:
     for expected in (type(None), ConflictError):
         result = command("policies", "add", "--tenant", "acme", *POLICY, "--expression", "true")
         assert isinstance(result.exception, expected)
+
+
+def test_a_tenant_that_looks_like_another_is_not_founded(command: Command, acme: dict[str, object]) -> None:
+    for name in ("Acme", "acm\u0435", "acme\u200b"):
+        refused = command("tenants", "add", name, "--identity", "eve@acme.example")
+        assert isinstance(refused.exception, BadRequestError)
+    assert [row["name"] for row in listed(command("tenants", "list", "--json"))] == ["acme"]
+
+
+def test_a_place_goes_from_one_tenant_to_another(command: Command, acme: dict[str, object]) -> None:
+    assert command("tenants", "add", "globex", "--identity", "gus@globex.example").exit_code == 0
+    options = ("--kind", "rest", "--option", "uri=https://x.example", "--option", "location=s3://lake/sales")
+    assert command("catalogs", "add", "--tenant", "acme", "far", *options).exit_code == 0
+    refused = command("catalogs", "add", "--tenant", "globex", "far", *options)
+    assert isinstance(refused.exception, PlaceTakenError)
+    move = ("catalogs", "transfer", "s3://lake/sales", "--from", "acme", "--to", "globex")
+    assert isinstance(command(*move).exception, ConflictError)
+    assert command("catalogs", "retire", "--tenant", "acme", "far").stdout == "catalog far of tenant acme is retired\n"
+    moved = command(*move)
+    assert moved.stdout == (
+        "s3://lake/sales was taken from tenant acme; tenant globex alone may register catalogs for it now\n"
+    )
+    assert command("catalogs", "add", "--tenant", "globex", "far", *options).exit_code == 0
 
 
 def test_catalogs_are_added_by_kind(command: Command, acme: dict[str, object]) -> None:

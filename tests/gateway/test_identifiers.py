@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from urllib.parse import quote
 
 import pytest
@@ -14,6 +15,7 @@ from gateway.identifiers import (
     NAMESPACE_LEVELS_MAX,
     NAMESPACE_SEPARATOR,
     Target,
+    check_new_name,
     parse_alias,
     parse_name,
     parse_name_segment,
@@ -23,6 +25,7 @@ from gateway.identifiers import (
 from ledger.event import KEY_LENGTH_MAX
 from ledger.keys import parse_key
 
+READABLE = ["finance", "my table", "été", "таблица", "表", "a-b.c", "🦆", "naïve_2", "ﬁnance"]
 CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0xD800, 0xDFFF)]
 
 names = st.text(
@@ -114,3 +117,18 @@ def test_names_that_make_too_long_a_key_are_refused() -> None:
         Target(alias="lake", namespace=(*longest, "x" * (rest + 1)))
     with pytest.raises(BadRequestError, match=r"^table: "):
         Target(alias="lake", namespace=longest, name="ü" * 255)
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_a_name_of_any_script_is_readable(name: str) -> None:
+    check_new_name(name, field="name")
+
+
+@given(st.text(min_size=1, max_size=12))
+def test_a_readable_name_shows_all_that_it_holds(name: str) -> None:
+    try:
+        check_new_name(name, field="name")
+    except BadRequestError:
+        return
+    assert unicodedata.normalize("NFC", name) == name == name.strip()
+    assert not {unicodedata.category(one) for one in name} & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}

@@ -280,3 +280,34 @@ async def test_an_undecidable_commit_reaches_the_user_as_not_available(served: S
 
     await asyncio.to_thread(engine)
     assert (await served.words())[-1] == "undecidable"
+
+
+async def test_an_engine_keeps_to_its_tables_places_and_to_names_of_their_own(served: Served) -> None:
+    house, acme = served.gateway.services.house, served.gateway.acme
+    root = f"{house.warehouse}/{acme.tenant.hex}/lake"
+
+    def engine() -> None:
+        catalog = served.connect()
+        orders = make_orders(catalog)
+        for name in ("write.data.path", "write.metadata.path", "write.object-storage.path"):
+            with pytest.raises(BadRequestError, match="expected a plain location below"):
+                catalog.create_table(("sales", "t"), SCHEMA, properties={name: "file:///etc"})
+            with (
+                pytest.raises(BadRequestError, match="expected a plain location below"),
+                orders.transaction() as change,
+            ):
+                change.set_properties({name: "file:///etc"})
+        with pytest.raises(BadRequestError, match="overlaps another table's"):
+            catalog.create_table(("sales", "t"), SCHEMA, location=f"{orders.location()}/data")
+        for name in ("Orders", "\u043erders", "0rders"):
+            with pytest.raises(BadRequestError, match="expected a name unlike those beside it"):
+                catalog.create_table(("sales", name), SCHEMA)
+        with orders.transaction() as change:
+            change.set_properties({"write.data.path": f"{root}/data of orders"})
+        orders.append(rows(0, 10))
+        assert ids(served.connect()) == list(range(10))
+        (file,) = orders.inspect.files()["file_path"].to_pylist()
+        assert file.startswith(f"{root}/data of orders/")
+
+    await asyncio.to_thread(engine)
+    await check_agreement(served.gateway.services, acme.log_id)
