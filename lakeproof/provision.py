@@ -1,8 +1,8 @@
 """
 Provisioning: everything a database must hold before Lakeproof runs on it. Idempotent, at each start, under one lock.
 
-Order: installation row, roles, AGE, migrations of each package in order, what rows from before lack, the `system` log.
-Tenants come later, each with a log, a head and a reader role of its own; a tenant's graph is made by its projection.
+Order: installation row, roles, AGE, migrations of each package in order, the `system` log. Tenants come later, each
+with a log, a head and a reader role of its own; a tenant's graph is made by its projection.
 
 A migration that was applied is never applied again, and one whose text has changed since is refused: the log's tables
 are a stored format.
@@ -24,7 +24,6 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from gateway.catalogs.derived import fill_derived_rows
 from lakeproof.age_rights import make_age
 from lakeproof.authority import check_authority
 from lakeproof.errors import ProvisionError
@@ -110,7 +109,6 @@ def provision(
         for migration in pending_migrations(connection):
             say(f"migration {migration.package} {migration.number:04d} {migration.name}")
             apply_migration(connection, migration, roles)
-        fill_derived_rows(connection)
         installation = Installation(
             id=installation_id, authority=authority, roles=roles, dsn=_login_dsn(admin_dsn, roles, login_password)
         )

@@ -6,6 +6,7 @@ Everything one process runs, wired once: appender, control plane, policy engine,
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,16 +16,18 @@ from functools import partial
 from time import time_ns
 from uuid import UUID
 
+import psycopg
 from psycopg import AsyncConnection
 
 from gateway.admin.application import Admin
 from gateway.catalogs import KINDS
 from gateway.catalogs.builtin import GUARDS as CATALOG_GUARDS
 from gateway.catalogs.catalog_places import read_contested
+from gateway.catalogs.derived import fill_derived_rows
 from gateway.catalogs.upstream import open_client
 from gateway.catalogs.upstreams import Upstreams
 from gateway.control import ControlPlane
-from gateway.database import Database
+from gateway.database import Database, outage_as_unavailable
 from gateway.house import House
 from gateway.identity import Authenticator
 from gateway.identity.key_macs import open_key_macs
@@ -124,6 +127,7 @@ async def open_services(
     roles = installation.roles
     doorbell = Doorbell(installation.dsn)
     secrets = foundation.secrets
+    await asyncio.to_thread(_fill, foundation.admin_dsn)
     async with await AsyncConnection.connect(installation.as_role(roles.eraser), autocommit=True) as eraser:
         keys = await open_checked_keys(foundation, eraser)
     macs = open_key_macs(foundation.keys / KEY_SECRET)
@@ -203,3 +207,9 @@ async def open_services(
             system=system,
             subject_keys=keys,
         )
+
+
+def _fill(admin_dsn: str) -> None:
+    """Fill in what rows from before lack: it follows from names, locations and the log."""
+    with outage_as_unavailable("the database cannot be reached"), psycopg.connect(admin_dsn, autocommit=True) as owner:
+        fill_derived_rows(owner)

@@ -147,7 +147,7 @@ async def test_a_location_outside_the_warehouse_on_s3_is_refused(lake: Gateway, 
         f"s3://{cloud.bucket}/elsewhere",
         f"{cloud.warehouse}/x",
         f"{own}/../y",
-        f"s3a{own[2:]}/z",
+        f"s3a{own[2:]}/../z",
         "s3://b",
     ):
         answer = await lake.http.post(TABLES, json={**CREATE, "location": location})
@@ -155,3 +155,6 @@ async def test_a_location_outside_the_warehouse_on_s3_is_refused(lake: Gateway, 
     assert keys(cloud) == set()
     (await lake.http.post(TABLES, json={**CREATE, "location": f"{own}/orders"})).raise_for_status()
     assert len(keys(cloud)) == 1
+    # Another word for the same storage; what the gateway writes is spelled as its warehouse is.
+    again = await lake.http.post(TABLES, json={**CREATE, "name": "again", "location": f"s3a{own[2:]}/again"})
+    assert again.json()["metadata-location"].startswith(f"{own}/again/metadata/")
