@@ -3,8 +3,8 @@ Guards: conditions that are checked and made true in the same transaction that a
 
 A guard is a name and its SQL; a group asks for guards by name with parameters (`GuardCall`). A guard holds if each of
 its statements affects exactly one row. The sequencer binds `log_id` itself, and every guarded key begins with it, so a
-guard cannot change another tenant's rows; one that asks about them first takes a lock of its own. There is no clock and no randomness in a guard's SQL: its rows are a function
-of the log and can be replayed from it.
+guard cannot change another tenant's rows; one that looks at them comes behind another that takes a lock. There is no
+clock and no randomness in a guard's SQL: its rows are a function of the log and can be replayed from it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 from gateway.iceberg_routes import router
 from gateway.identifiers import Target
 from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
-from tests.gateway.story import check_agreement, live_rows, tell
+from tests.gateway.story import check_agreement, tell
 from tests.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -92,7 +92,7 @@ async def test_an_alias_that_nobody_registered_does_not_exist(sales: Gateway) ->
 NAMES = [
     "plain",
     "two words",
-    " spaces around ",
+    "spaces  within",
     "a.b",
     "a/b",
     "...",
@@ -107,7 +107,7 @@ NAMES = [
     "ünïcödé",
     "表格",
     "😀",
-    "e\u0301",
+    "\u1eb9\u0301",
     "\u00e9",
     "{brace}",
     "$dollar$",
@@ -190,12 +190,13 @@ async def test_a_table_is_loaded_as_it_was_committed(sales: Gateway) -> None:
 
 async def test_only_the_snapshots_that_refs_name_are_loaded_on_request(sales: Gateway) -> None:
     updates: list[dict[str, Any]] = []
+    location = (await sales.http.get(ORDERS)).json()["metadata"]["location"]
     for number in (1, 2):
         snapshot: dict[str, Any] = {
             "snapshot-id": number,
             "sequence-number": number,
             "timestamp-ms": 32_503_680_000_000 + number,
-            "manifest-list": f"file:///{number}",
+            "manifest-list": f"{location}/metadata/{number}.avro",
             "summary": {"operation": "append"},
             "schema-id": 0,
         }
@@ -221,9 +222,10 @@ async def test_members_nobody_knows_survive(sales: Gateway) -> None:
     assert (found["x-note"], found["fields"][1]["x-tag"]) == ({"deep": [1, None, "ü"]}, 7)
 
 
-async def test_two_spellings_of_one_letter_are_two_tables(shared_gateway: Gateway) -> None:
+async def test_of_two_spellings_of_one_letter_one_is_a_name(shared_gateway: Gateway) -> None:
     await shared_gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})
-    for name in ("caf\u00e9", "cafe\u0301"):
-        assert (await shared_gateway.http.post(TABLES, json={**CREATE, "name": name})).status_code == 200
-    rows = await live_rows(shared_gateway.services, shared_gateway.acme.log_id)
-    assert len({location for _, location, _ in rows.tables.values()}) == 2
+    made = [
+        (await shared_gateway.http.post(TABLES, json={**CREATE, "name": name})).status_code
+        for name in ("caf\u00e9", "cafe\u0301")
+    ]
+    assert made == [200, 400]
