@@ -15,15 +15,17 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway import admin_routes, iceberg_routes, lineage_routes, log_routes, status_routes, webhook_routes
+from gateway.decoding import DecodesBodies
 from gateway.errors import (
     BadRequestError,
     CommitStateUnknownError,
     GatewayError,
     UnauthorizedError,
     UnavailableError,
+    UnsupportedEncodingError,
 )
 from gateway.house import House
 from gateway.measures import Measures
@@ -65,7 +67,7 @@ def create_app(
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unexpected_error)
     app.add_middleware(RawIcebergPaths)
-    app.add_middleware(ClosesUnread)
+    app.add_middleware(DecodesBodies, size_bytes_max=house.body_size_bytes_max)
     return app
 
 
@@ -97,37 +99,6 @@ class RawIcebergPaths:
         await self._app(scope, receive, send)
 
 
-class ClosesUnread:
-    """
-    Closes the connection behind an answer that was given before the request's body was read to its end.
-
-    Otherwise the server would go on reading what nobody wants, without an end if the body has none.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        names = {name for name, value in scope["headers"] if value != b"0"}
-        is_unread = not names.isdisjoint({b"content-length", b"transfer-encoding"})
-
-        async def receive_and_note() -> Message:
-            nonlocal is_unread
-            message = await receive()
-            is_unread = is_unread and bool(message.get("more_body", False))
-            return message
-
-        async def close_and_send(message: Message) -> None:
-            if is_unread and message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
-            await send(message)
-
-        await self._app(scope, receive_and_note, close_and_send)
-
-
 def _answer(
     status: int, kind: str, message: str, headers: Mapping[str, str] | None = None, *, to: Request | None = None
 ) -> Response:
@@ -148,6 +119,8 @@ async def _gateway_error(request: Request, error: Exception) -> Response:
         if isinstance(error.__cause__, FOR_OPERATORS):
             _log.error("%s %s: %s", request.method, _route(request), error.__cause__)
             text = text.replace(str(error.__cause__), TOLD)
+    if isinstance(error, UnsupportedEncodingError):
+        headers["Accept-Encoding"] = "gzip"  # RFC 9110, section 12.5.3
     if isinstance(error, UnauthorizedError):
         headers["WWW-Authenticate"] = "Bearer"
         house: House = request.app.state.house

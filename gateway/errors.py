@@ -133,6 +133,13 @@ class TooLargeError(GatewayError):
     kind = "PayloadTooLargeException"
 
 
+class UnsupportedEncodingError(GatewayError):
+    """The body is sent in a coding that is not taken."""
+
+    status = 415
+    kind = "UnsupportedMediaTypeException"
+
+
 class UnprocessableError(GatewayError):
     """Well-formed, but what it says cannot be accepted (a policy that does not compile)."""
 

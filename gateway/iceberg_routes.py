@@ -185,9 +185,14 @@ async def _authenticate(request: Request) -> tuple[House, Principal]:
 def credential(request: Request) -> str | None:
     """
     Return the credential as the client sent it: the Authorization header, or an X-Api-Key as if it were a bearer token.
+
+    Raises:
+        BadRequestError: if there is more than one: whoever looks at the request before or after us may take another.
     """
-    key = request.headers.get("x-api-key")
-    return f"Bearer {key}" if key is not None else request.headers.get("authorization")
+    bearers, keys = request.headers.getlist("authorization"), request.headers.getlist("x-api-key")
+    if len(bearers) + len(keys) > 1:
+        raise BadRequestError("expected one credential, found several in Authorization and X-Api-Key")
+    return f"Bearer {keys[0]}" if keys else next(iter(bearers), None)
 
 
 async def chunks(request: Request) -> AsyncIterator[bytes]:

@@ -60,6 +60,12 @@ class Measures:
             ["method", "outcome"],
             registry=self.registry,
         )
+        self._connections = Gauge("lakeproof_gateway_connections", "Connections that are open.", registry=self.registry)
+        self._connections_refused = Counter(
+            "lakeproof_gateway_connections_refused_total",
+            "Connections that were too many, of one address or in all.",
+            registry=self.registry,
+        )
         self._in_flight = Gauge("lakeproof_gateway_mutations_in_flight", "Mutations at work.", registry=self.registry)
 
     @contextmanager
@@ -88,6 +94,14 @@ class Measures:
     def upstream(self, method: str, outcome: str) -> None:
         """Count a request to a catalog elsewhere: answered (`2xx`, `4xx`, …), `unanswered` or `never_sent`."""
         self._upstream.labels(method=method, outcome=outcome).inc()
+
+    def connection_refused(self) -> None:
+        """Count a connection for which there was no place."""
+        self._connections_refused.inc()
+
+    def watch_connections(self, count: Callable[[], int]) -> None:
+        """Ask `count` how many connections are open whenever the metrics are read."""
+        self._connections.set_function(count)
 
     def text(self) -> str:
         """Return the metrics in Prometheus' text format."""

@@ -5,7 +5,6 @@ For operators: is the gateway well (`/health`), and what has it seen (`/metrics`
 from __future__ import annotations
 
 import hmac
-from ipaddress import ip_address
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
@@ -13,6 +12,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from gateway.errors import ForbiddenError, UnauthorizedError
 from gateway.house import House
 from gateway.measures import Measures
+from gateway.server.clients import FORWARDING, parse_address
 
 router = APIRouter()
 
@@ -45,6 +45,10 @@ def _check_scraper(request: Request) -> None:
         if not hmac.compare_digest(presented.encode(), f"Bearer {token}".encode()):
             raise UnauthorizedError("expected the token of LAKEPROOF_METRICS_TOKEN as a bearer token")
         return
-    host = request.client.host if request.client else ""
-    if not host or not ip_address(host).is_loopback:
-        raise ForbiddenError("metrics are for loopback alone; set LAKEPROOF_METRICS_TOKEN to scrape from elsewhere")
+    address = parse_address(request.client.host) if request.client else None
+    # Behind a proxy on this machine everyone would come from loopback, and it is the proxy's loopback in any case.
+    is_forwarded = any(name.decode() in request.headers for name in FORWARDING)
+    if address is None or not address.is_loopback or is_forwarded:
+        raise ForbiddenError(
+            "metrics are for loopback alone, and not through a proxy; set LAKEPROOF_METRICS_TOKEN to scrape otherwise"
+        )

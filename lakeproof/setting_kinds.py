@@ -32,6 +32,7 @@ class Kind(StrEnum):
     NUMBER = "number"
     LEVEL = "level"
     HOSTS = "hosts"
+    NETWORKS = "networks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

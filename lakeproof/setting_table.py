@@ -4,6 +4,7 @@ The table of settings: names, kinds, defaults, bounds and meanings. `settings.py
 
 from __future__ import annotations
 
+from lakeproof.connection_settings import CONNECTION_SETTINGS
 from lakeproof.log_settings import LOG_SETTINGS
 from lakeproof.setting_kinds import Kind, LogLevel, Setting
 
@@ -95,6 +96,7 @@ SETTINGS: tuple[Setting, ...] = (
         most=1024**3,
         meaning="largest body of a request; beyond it 413, without reading it all",
     ),
+    *CONNECTION_SETTINGS,
     Setting(
         name="metrics_token",
         kind=Kind.SECRET,

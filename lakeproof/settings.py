@@ -13,7 +13,9 @@ import difflib
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,14 @@ class Settings:
     policy_memory_mib: int
     policy_workers: int
     body_max_bytes: int
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...]
+    connections_max: int
+    connections_per_address_max: int
+    head_timeout_s: float
+    idle_timeout_s: float
+    stall_timeout_s: float
+    rate_min_bytes_per_s: int
+    drain_timeout_s: float
     metrics_token: str | None = field(repr=False)
     upstreams_allowed: EgressRules
     upstream_timeout_s: float
@@ -129,7 +139,7 @@ def format_settings_table() -> str:
     """
     lines = ["| variable | type | default | unit | meaning |", "|---|---|---|---|---|"]
     for setting in SETTINGS:
-        default = "" if setting.default is None else f"`{setting.default}`"
+        default = "" if setting.default in {None, ""} else f"`{setting.default}`"
         lines.append(f"| `{setting.variable}` | {setting.kind} | {default} | {setting.unit} | {setting.meaning} |")
     return "\n".join(lines) + "\n"
 
@@ -171,19 +181,20 @@ def _convert(setting: Setting, given: _Given) -> object:
     match setting.kind:
         case _ if value is None:  # only as a default: TOML has no null, and an empty variable is not set
             return None
-        case Kind.INTEGER if isinstance(value, int) and not isinstance(value, bool):
-            if setting.least <= value <= setting.most:
-                return value
-        case Kind.NUMBER if isinstance(value, int | float) and not isinstance(value, bool):
-            if setting.least <= value <= setting.most:
-                return float(value)
-        case Kind.LEVEL if isinstance(value, str) and value.lower() in set(LogLevel):
-            return LogLevel(value.lower())
+        case Kind.INTEGER | Kind.NUMBER:
+            if (number := _within(setting, value)) is not None:
+                return number
+        case Kind.LEVEL if isinstance(value, str):
+            if value.lower() in set(LogLevel):
+                return LogLevel(value.lower())
         case Kind.ORIGIN if isinstance(value, str):
             if re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._~:-]|/(?![/]|$)){0,199}", value):
                 return value
         case Kind.HOSTS if isinstance(value, str):
             return _rules(value, given.where)
+        case Kind.NETWORKS if isinstance(value, str):
+            with suppress(ValueError):
+                return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
         case Kind.TEXT | Kind.SECRET | Kind.PATH | Kind.LOCATION if isinstance(value, str):
             if value and value.isprintable():
                 return _located(setting.kind, value, given.relative_to)
@@ -196,6 +207,14 @@ def _rules(value: str, where: str) -> EgressRules:
         return EgressRules.parse(value)
     except EgressRulesError as error:
         raise SettingsError(f"{where}: {error}") from error
+
+
+def _within(setting: Setting, value: object) -> int | float | None:
+    """Return the number that `value` is, None if it is none or out of the setting's range."""
+    kinds = int if setting.kind is Kind.INTEGER else (int, float)
+    if not isinstance(value, kinds) or isinstance(value, bool) or not setting.least <= value <= setting.most:
+        return None
+    return value if setting.kind is Kind.INTEGER else float(value)
 
 
 def _located(kind: Kind, value: str, relative_to: Path) -> str | Path:
@@ -227,5 +246,7 @@ def _expected(setting: Setting) -> str:
             return "hosts, addresses and networks, separated by commas"
         case Kind.ORIGIN:
             return "an authority such as logs.example.org (no scheme, space or plus, no slash at the end)"
+        case Kind.NETWORKS:
+            return "addresses or networks such as 10.0.0.0/8 or ::1, separated by commas"
         case Kind.TEXT | Kind.SECRET | Kind.PATH | Kind.LOCATION:
             return f"a {setting.kind} of printable characters"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 
@@ -20,6 +20,9 @@ import uvicorn
 from gateway.app import create_app
 from gateway.measures import Measures
 from gateway.reconciler import Reconciler
+from gateway.server.clients import Proxies
+from gateway.server.configuration import server_config
+from gateway.server.connections import Bounds, Connections
 from lakeproof.anchoring import open_anchoring
 from lakeproof.chronicle import tell_system_log
 from lakeproof.detecting import keep_detecting
@@ -40,8 +43,8 @@ from projections.lineage.projection import LINEAGE
 from projections.lineage.tell import keep_telling
 from projections.runner import Runner
 
-KEEP_ALIVE_S = 30
-SHUTDOWN_S = 10
+BACKLOG = 1024
+"""Connections that the system accepts before we do."""
 WITHOUT_TLS = (
     "warning: the gateway listens on {host} without TLS, so whoever is on the way to it reads its clients' keys and "
     "can use them: put a proxy with TLS in front of it, and set LAKEPROOF_HOST to 127.0.0.1, or to an address that "
@@ -113,17 +116,7 @@ async def _serving_on(
         metrics=lambda: history(services),
         metrics_token=settings.metrics_token,
     )
-    server = Server(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=SHUTDOWN_S,
-        )
-    )
+    server = Server(server_config(app, _connections(settings, measures)))
     stop = asyncio.Event()
     bells = [services.doorbell.subscribe() for _ in range(2)]
     await services.engine.start()
@@ -163,6 +156,24 @@ async def _serving_on(
             services.doorbell.unsubscribe(bell)
 
 
+def _connections(settings: Settings, measures: Measures) -> Connections:
+    bounds = Bounds(
+        connections_max=settings.connections_max,
+        connections_per_peer_max=settings.connections_per_address_max,
+        head_timeout_s=settings.head_timeout_s,
+        idle_timeout_s=settings.idle_timeout_s,
+        stall_timeout_s=settings.stall_timeout_s,
+        rate_min_bytes_per_s=settings.rate_min_bytes_per_s,
+        drain_timeout_s=settings.drain_timeout_s,
+        drain_bytes_max=2 * settings.body_max_bytes,
+    )
+    connections = Connections(
+        bounds=bounds, proxies=Proxies(networks=settings.trusted_proxies), on_refused=measures.connection_refused
+    )
+    measures.watch_connections(lambda: connections.count)
+    return connections
+
+
 def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -191,14 +202,24 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         ServerError: if that address is in use or not this machine's.
     """
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=128)
-    except OSError as error:
-        raise ServerError(
-            f"the gateway cannot listen on {host} port {port} ({error.strerror}): end what uses that port, "
-            "or set LAKEPROOF_PORT"
-        ) from error
+    with ExitStack() as stack:
+        try:
+            family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            # With TCP named: connections accepted from a socket of protocol 0 are not known to asyncio as TCP's, which
+            # then leaves Nagle's algorithm on, and each answer over a kept connection waits for a delayed ACK (40 ms).
+            listener = stack.enter_context(socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError as error:
+            raise ServerError(
+                f"the gateway cannot listen on {host} port {port} ({error.strerror}): end what uses that port, "
+                "or set LAKEPROOF_PORT"
+            ) from error
+        stack.pop_all()
+        return listener
 
 
 class Server(uvicorn.Server):

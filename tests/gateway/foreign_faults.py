@@ -28,7 +28,7 @@ from tests.gateway.sales import SCHEMA
 from tests.gateway.story import tell
 from tests.servers.faulty_wire import Fault, FaultyWire, Loss, Replaced, answer
 from tests.servers.gateways import app_of
-from tests.servers.loopback import serve
+from tests.servers.loopback import serve_gateway
 from tests.system.crashing_gateway import APPEND, serve_until_death
 
 DEATH_TIMEOUT_S: Final = 60
@@ -250,7 +250,7 @@ async def _lose_forward(far: Far, body: dict[str, Any], loss: Loss) -> tuple[Tol
 async def _lose_answer(far: Far, body: dict[str, Any], loss: Loss) -> tuple[Told, Deliver]:
     """Put a wire between client and gateway, too."""
     headers = dict(far.gateway.http.headers)
-    async with serve(app_of(far.services.house)) as url, FaultyWire(url) as wire:
+    async with serve_gateway(app_of(far.services.house)) as url, FaultyWire(url) as wire:
         fault = wire.fault = Fault(happens=loss, path=far.path)
         async with httpx.AsyncClient(base_url=wire.url, headers=headers, trust_env=False) as client:
             asking = asyncio.create_task(client.post(far.orders, json=body))

@@ -15,10 +15,11 @@ import pytest
 
 from gateway.identity.api_keys import mint_key
 from gateway.requests import COMMIT_BODY_SIZE_BYTES_MAX, NAMESPACE_BODY_SIZE_BYTES_MAX
+from gateway.server.connections import Bounds, Connections
 from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
 from tests.gateway.story import check_agreement, tell
 from tests.servers.gateways import Gateway
-from tests.servers.loopback import serve
+from tests.servers.loopback import serve_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -312,14 +313,19 @@ async def refused_while_feeding(url: str, key: str, *headers: str, chunk: bytes)
 
 async def test_a_declared_length_over_the_cap_is_refused_before_the_body_is_read(sales: Gateway) -> None:
     length = f"Content-Length: {COMMIT_BODY_SIZE_BYTES_MAX + 1}"
-    async with serve(sales.app) as url:
+    async with serve_gateway(sales.app) as url:
         with await asyncio.to_thread(Wire, url, sales.acme.key.secret, length) as wire:
             status, headers, _ = await asyncio.to_thread(wire.answer)
             assert (status, headers["connection"]) == (413, "close"), "nothing of the body was sent"
 
 
+def briefly_drained() -> Connections:
+    """Connections on which little is read and thrown away behind a refusal."""
+    return Connections(bounds=Bounds(drain_bytes_max=1 << 20))
+
+
 async def test_a_body_without_an_end_is_not_read_to_its_end(sales: Gateway) -> None:
-    async with serve(sales.app) as url:
+    async with serve_gateway(sales.app, briefly_drained()) as url:
         status, connection, sent = await refused_while_feeding(
             url, sales.acme.key.secret, "Transfer-Encoding: chunked", chunk=CHUNK
         )
@@ -327,8 +333,8 @@ async def test_a_body_without_an_end_is_not_read_to_its_end(sales: Gateway) -> N
         assert sent < 3 * COMMIT_BODY_SIZE_BYTES_MAX
 
 
-async def test_a_stranger_cannot_make_the_gateway_read_at_all(sales: Gateway) -> None:
-    async with serve(sales.app) as url:
+async def test_a_stranger_cannot_make_the_gateway_read_on(sales: Gateway) -> None:
+    async with serve_gateway(sales.app, briefly_drained()) as url:
         status, connection, sent = await refused_while_feeding(url, "nobody", "Transfer-Encoding: chunked", chunk=CHUNK)
         assert (status, connection) == (401, "close")
         assert sent < COMMIT_BODY_SIZE_BYTES_MAX
@@ -337,7 +343,7 @@ async def test_a_stranger_cannot_make_the_gateway_read_at_all(sales: Gateway) ->
 async def test_a_body_that_ends_before_its_declared_length_changes_nothing(sales: Gateway) -> None:
     told = await tell(sales.services, sales.acme.log_id)
     body = json.dumps(properties(a="b")).encode()
-    async with serve(sales.app) as url:
+    async with serve_gateway(sales.app) as url:
         with await asyncio.to_thread(Wire, url, sales.acme.key.secret, f"Content-Length: {len(body) + 1}") as wire:
             wire.send(body)
             wire.hang_up()
@@ -349,7 +355,7 @@ async def test_a_body_that_ends_before_its_declared_length_changes_nothing(sales
 
 async def test_more_than_was_declared_is_no_part_of_the_request(sales: Gateway) -> None:
     body = json.dumps(properties(a="b")).encode()
-    async with serve(sales.app) as url:
+    async with serve_gateway(sales.app) as url:
         with await asyncio.to_thread(Wire, url, sales.acme.key.secret, f"Content-Length: {len(body)}") as wire:
             wire.send(body + b"and more")
             status, _, answered = await asyncio.to_thread(wire.answer)

@@ -33,7 +33,7 @@ from tests.gateway.foreign_faults import (
 )
 from tests.servers.faulty_wire import Fault, Loss
 from tests.servers.iceberg_rest import IcebergRest, start_iceberg_rest
-from tests.servers.loopback import serve
+from tests.servers.loopback import serve_gateway
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ async def test_whatever_happens_in_whatever_order_record_and_table_agree(far: Fa
 @on_module_loop
 @pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.ANSWER], ids=str)
 async def test_an_engine_keeps_its_files_while_the_outcome_is_unknown(far: Far, loss: Loss) -> None:
-    async with serve(far.gateway.app) as url:
+    async with serve_gateway(far.gateway.app) as url:
         catalog = await asyncio.to_thread(
             RestCatalog, "test", uri=url, warehouse=ALIAS, token=far.gateway.acme.key.secret
         )

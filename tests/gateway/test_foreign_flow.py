@@ -27,7 +27,7 @@ from tests.gateway.sales import CREATE, Append, another_key, error_of, propertie
 from tests.gateway.story import tell, words
 from tests.servers.chained import BEYOND, Chained, open_chain, register
 from tests.servers.gateways import Gateway, open_gateway
-from tests.servers.loopback import serve
+from tests.servers.loopback import serve_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -129,7 +129,7 @@ async def test_rules_that_change_before_the_decision_are_judged_again(chained: C
 
 async def test_an_upstream_that_is_gone_has_done_nothing(chained: Chained, module_services: Services) -> None:
     async with open_gateway(module_services) as third:
-        async with serve(third.app) as url:
+        async with serve_gateway(third.app) as url:
             await register(chained.near, "gone", url, token=third.acme.key.secret, warehouse="lake")
             namespaces = "/v1/iceberg/gone/namespaces"
             assert (await chained.http.post(namespaces, json={"namespace": ["a"]})).status_code == 200

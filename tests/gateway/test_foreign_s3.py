@@ -25,7 +25,7 @@ from tests.gateway.story import live_rows, replay, tell
 from tests.gateway.test_foreign_pyiceberg import SCHEMA, rows
 from tests.servers.cloud import fresh_cloud, start_cloud
 from tests.servers.gateways import Gateway, open_gateway, start_services
-from tests.servers.loopback import serve
+from tests.servers.loopback import serve_gateway
 
 METADATA: dict[str, Any] = {"table-uuid": "u"}
 
@@ -81,7 +81,7 @@ async def test_an_engine_writes_to_a_warehouse_on_s3(lake: Gateway, cloud: Cloud
         orders.append(rows(10, 10))
         return sorted(catalog.load_table(("sales", "orders")).scan().to_arrow()["id"].to_pylist())
 
-    async with serve(lake.app) as url:
+    async with serve_gateway(lake.app) as url:
         assert await asyncio.to_thread(engine, url) == list(range(20))
     log_id = lake.acme.log_id
     told = await tell(lake.services, log_id)

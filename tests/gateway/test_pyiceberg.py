@@ -35,7 +35,7 @@ from gateway.admin.application import OPERATOR
 from tests.gateway.sales import another_guest, another_key
 from tests.gateway.story import check_agreement, path_of, tell, words
 from tests.servers.gateways import Gateway
-from tests.servers.loopback import serve
+from tests.servers.loopback import serve_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -73,7 +73,7 @@ class Served:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def served(shared_gateway: Gateway) -> AsyncIterator[Served]:
-    async with serve(shared_gateway.app) as url:
+    async with serve_gateway(shared_gateway.app) as url:
         yield Served(gateway=shared_gateway, url=url)
 
 

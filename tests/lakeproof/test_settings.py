@@ -30,7 +30,7 @@ def test_every_default_is_a_value_its_setting_takes(tmp_path: Path) -> None:
     settings = load_settings({}, directory=tmp_path)
     kinds: dict[Kind, type | tuple[type, ...]] = {
         Kind.TEXT: str, Kind.SECRET: str, Kind.ORIGIN: str, Kind.LOCATION: str, Kind.PATH: Path, Kind.INTEGER: int,
-        Kind.NUMBER: float, Kind.LEVEL: LogLevel, Kind.HOSTS: EgressRules,
+        Kind.NUMBER: float, Kind.LEVEL: LogLevel, Kind.HOSTS: EgressRules, Kind.NETWORKS: tuple,
     }  # fmt: skip
     for setting in SETTINGS:
         value = getattr(settings, setting.name)
@@ -110,6 +110,8 @@ def test_an_unknown_key_of_the_file_names_the_nearest_known_one(tmp_path: Path) 
         ("origin", "a b", "an authority such as"),
         ("origin", "a+b", "an authority such as"),
         ("host", "a\nb", "a text of printable characters"),
+        ("trusted_proxies", "10.0.0.1/8", "addresses or networks such as 10.0.0.0/8"),
+        ("trusted_proxies", "proxy.internal", "addresses or networks such as 10.0.0.0/8"),
     ],
 )
 def test_a_bad_value_says_what_was_expected_and_what_was_found(
@@ -146,6 +148,12 @@ def test_a_damaged_file_is_one_sentence_with_its_name(content: bytes, tmp_path: 
 
 def test_a_named_file_that_is_missing_is_an_error_but_the_default_one_may_be_missing(tmp_path: Path) -> None:
     assert "cannot be read" in refusal({"LAKEPROOF_CONFIG": "no.toml"}, tmp_path)
+
+
+def test_proxies_are_addresses_and_networks_of_both_kinds(tmp_path: Path) -> None:
+    settings = load_settings({"LAKEPROOF_TRUSTED_PROXIES": "10.0.0.0/8, ::1,192.0.2.7"}, directory=tmp_path)
+    assert [str(network) for network in settings.trusted_proxies] == ["10.0.0.0/8", "::1/128", "192.0.2.7/32"]
+    assert load_settings({}, directory=tmp_path).trusted_proxies == ()
 
 
 def test_no_secret_is_printed(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from lakeproof.services import Services
 from lakeproof.tenants import found_tenant
 from projections.lake.secrets import SecretDirectory
 from tests.servers.gateways import Gateway, app_of, open_gateway
-from tests.servers.loopback import serve
+from tests.servers.loopback import serve_gateway
 
 BEYOND = "beyond"
 TOKEN = "upstream"  # the name of a secret
@@ -73,8 +73,12 @@ async def open_chain(services: Services) -> AsyncIterator[Chained]:
     founded = await found_tenant(
         services, name="far", identity="gateway@acme.example", roles=["data-eng"], alias="lake"
     )
-    async with open_gateway(services, founded) as far, serve(far.app) as far_url, open_gateway(services) as near:
+    async with (
+        open_gateway(services, founded) as far,
+        serve_gateway(far.app) as far_url,
+        open_gateway(services) as near,
+    ):
         await register(near, BEYOND, far_url, token=far.acme.key.secret, warehouse="lake")
         measures = Measures()
-        async with serve(app_of(services.house, measures)) as near_url:
+        async with serve_gateway(app_of(services.house, measures)) as near_url:
             yield Chained(near=near, far=far, near_url=near_url, far_url=far_url, measures=measures)

@@ -5,13 +5,15 @@ A real HTTP server for an application of a test: uvicorn on a free port of loopb
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
 from starlette.applications import Starlette
 
+from gateway.server.configuration import server_config
+from gateway.server.connections import Connections
+from lakeproof.up import listen
 from projections.egress.rules import EgressRules
 
 LOOPBACK = EgressRules.parse("127.0.0.0/8")
@@ -35,9 +37,16 @@ async def serve(app: Starlette) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
+async def serve_gateway(app: Starlette, connections: Connections | None = None) -> AsyncIterator[str]:
+    """Yield the URL under which a gateway is served as it is in earnest, over connections within their bounds."""
+    async with serve_config(server_config(app, connections)) as url:
+        yield url
+
+
+@asynccontextmanager
 async def serve_config(config: uvicorn.Config) -> AsyncIterator[str]:
     """Yield the URL under which an application is served as `config` says."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    listener = listen("127.0.0.1", 0)
     server = _Server(config)
     serving = asyncio.create_task(server.serve([listener]))
     try:

@@ -32,7 +32,7 @@ from spark_detect.recorder import Recorded
 from spark_detect.room import Driver, Lake
 from spark_detect.worker import scan_once
 from tests.servers.gateways import open_gateway
-from tests.servers.loopback import serve
+from tests.servers.loopback import serve_gateway
 
 BYTES_MAX = 1024**3
 
@@ -140,7 +140,7 @@ class Lakehouse:
 async def open_lakehouse(services: Services, *, name: str = "acme") -> AsyncIterator[Lakehouse]:
     """Yield a lakehouse over `services`, with a tenant of its own."""
     tenant = await found_tenant(services, name=name, identity=f"ada@{name}.example", roles=["data-eng"], alias="lake")
-    async with open_gateway(services, tenant) as gateway, serve(gateway.app) as url:
+    async with open_gateway(services, tenant) as gateway, serve_gateway(gateway.app) as url:
         yield Lakehouse(services=services, url=url, key=tenant.key.secret, log_id=tenant.log_id, tenant=tenant.tenant)
 
 

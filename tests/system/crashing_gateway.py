@@ -23,7 +23,7 @@ from gateway.mutations import Operation
 from lakeproof.provision import Installation
 from ledger.sequence import Appended, Group, Stale
 from tests.servers.gateways import app_of, start_services
-from tests.servers.loopback import serve
+from tests.servers.loopback import serve_gateway
 
 APPEND: Final = "append"
 POINTS: Final = (*map(str, range(1, 15)), APPEND)
@@ -86,6 +86,6 @@ async def _serve(database: str, installation: Installation, directory: Path, poi
             app = app_of(dying_at_append(services.house, fuse), DyingMeasures(fuse, None))
         else:
             app = app_of(services.house, DyingMeasures(fuse, int(point)))
-        async with serve(app) as url:
+        async with serve_gateway(app) as url:
             ready.send(url)
             await asyncio.Event().wait()

@@ -1,0 +1,235 @@
+"""
+One request and its answer, between a connection and the application: ASGI's `receive` and `send`.
+
+Guarantee: what goes out is one whole answer or the connection ends. An answer that is finished before the request's
+body has arrived says `Connection: close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from http import HTTPStatus
+from typing import Final, Protocol
+
+import orjson
+from starlette.types import ASGIApp, Message, Scope
+
+BUFFER_SIZE_BYTES_MAX: Final = 256 * 1024
+"""What is kept of a body that the application does not read yet; beyond it the connection is not read either."""
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_STATUS_LINES: Final = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
+
+_log = logging.getLogger(__name__)
+
+
+class Wire(Protocol):
+    """What an exchange needs of its connection."""
+
+    def write(self, data: bytes) -> None:
+        """Send `data`."""
+
+    async def drained(self) -> None:
+        """Wait until the peer has taken most of what was written."""
+
+    def read_on(self) -> None:
+        """Read the connection again, if it was not read because too much is kept."""
+
+    def may_stay_open(self) -> bool:
+        """Tell whether another request may follow an answer that begins now."""
+
+    def answered(self, *, stays_open: bool) -> None:
+        """Take note that the answer is complete."""
+
+    def abort(self) -> None:
+        """End the connection at once."""
+
+
+def format_answer(
+    status: int, headers: list[tuple[bytes, bytes]], *, default_headers: list[tuple[bytes, bytes]], closes: bool
+) -> bytes:
+    """
+    Return the head of an answer.
+
+    Raises:
+        ValueError: if a header holds what would end its line: it would be another header, or another answer.
+    """
+    lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
+    for name, value in (*default_headers, *headers):
+        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            raise ValueError(f"expected a header of an answer, found {name!r}")
+        lines.append(b"%b: %b\r\n" % (name, value))
+    if closes:
+        lines.append(b"connection: close\r\n")
+    lines.append(b"\r\n")
+    return b"".join(lines)
+
+
+def format_error(
+    status: int,
+    message: str,
+    *,
+    default_headers: list[tuple[bytes, bytes]],
+    is_to_head: bool = False,
+    headers: tuple[tuple[bytes, bytes], ...] = (),
+) -> bytes:
+    """Return a whole answer of the server's own, in the form that the application's errors have, and the last one."""
+    kinds = {408: "RequestTimeoutException", 503: "ServiceUnavailableException", 500: "InternalServerError"}
+    error = {"message": message, "type": kinds.get(status, "BadRequestException"), "code": status}
+    body = orjson.dumps({"error": error})
+    fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers]
+    return format_answer(status, fields, default_headers=default_headers, closes=True) + (b"" if is_to_head else body)
+
+
+class Exchange:
+    """One request on `wire`, from its head to the end of its answer."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        scope: Scope,
+        *,
+        default_headers: list[tuple[bytes, bytes]],
+        expects_continue: bool,
+    ) -> None:
+        self._wire = wire
+        self._scope = scope
+        self._default_headers = default_headers
+        self._expects_continue = expects_continue
+        self.is_to_head = scope["method"] == "HEAD"
+        self._body = bytearray()
+        self._news = asyncio.Event()
+        self._is_arrived = False
+        self._was_handed_out = False
+        self._is_gone = False
+        self._stays_open = False
+        self._is_chunked = False
+        self._left: int | None = None
+        self.is_started = False
+        self.is_complete = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more of the body is kept than the application should be given at once."""
+        return len(self._body) > BUFFER_SIZE_BYTES_MAX
+
+    def put(self, content: bytes) -> None:
+        """Take a piece of the body."""
+        if not self.is_complete and not self._is_gone:
+            self._body += content
+            self._news.set()
+
+    def body_arrived(self) -> None:
+        """Take note that the body is complete."""
+        self._is_arrived = True
+        self._news.set()
+
+    def give_up(self) -> None:
+        """Take note that nobody waits for the answer any more, or that the connection has given one of its own."""
+        self._is_gone = True
+        self._body.clear()
+        self._news.set()
+
+    async def run(self, app: ASGIApp) -> None:
+        """Let the application answer; without a whole answer of it the connection gives one, or ends."""
+        try:
+            await app(self._scope, self.receive, self.send)
+            if not self.is_complete and not self._is_gone:
+                raise RuntimeError("the application returned without a whole answer")  # noqa: TRY301 - as if it failed
+        except Exception as error:  # noqa: BLE001 - the one place where whatever the application fails with ends
+            if not self.is_complete and not self._is_gone:
+                _log.error("%s failed", self._scope["method"], exc_info=error)
+                self._fail()
+            # Otherwise the client has its answer, and who gave it has said why.
+        finally:
+            if not self.is_complete and not self._is_gone:
+                self._wire.abort()  # the task was cancelled: the process ends
+
+    def _fail(self) -> None:
+        if self.is_started:
+            self._wire.abort()
+            return
+        text = "the gateway failed; its log says why"
+        self._wire.write(format_error(500, text, default_headers=self._default_headers, is_to_head=self.is_to_head))
+        self._finish(stays_open=False)
+
+    async def receive(self) -> Message:
+        """ASGI: the next piece of the body, or that the client is gone."""
+        if self._expects_continue and not (self._body or self._is_arrived or self.is_started or self._is_gone):
+            self._wire.write(CONTINUE)
+        self._expects_continue = False
+        while not self._can_tell:
+            self._news.clear()
+            self._wire.read_on()
+            await self._news.wait()
+        if self.is_complete or self._is_gone:
+            return {"type": "http.disconnect"}
+        content, self._body = bytes(self._body), bytearray()
+        self._was_handed_out = self._is_arrived
+        self._wire.read_on()
+        return {"type": "http.request", "body": content, "more_body": not self._is_arrived}
+
+    @property
+    def _can_tell(self) -> bool:
+        """Behind the end of the body, what is asked for is the end of the connection."""
+        is_over = self.is_complete or self._is_gone
+        return is_over or bool(self._body) or (self._is_arrived and not self._was_handed_out)
+
+    async def send(self, message: Message) -> None:
+        """ASGI: the answer's head, then its body."""
+        if self._is_gone:
+            return
+        await self._wire.drained()
+        if self._is_gone:
+            return
+        if message["type"] == "http.response.start" and not self.is_started:
+            self._start(message["status"], list(message.get("headers", ())))
+        elif message["type"] == "http.response.body" and self.is_started and not self.is_complete:
+            self._continue(message.get("body", b""), is_last=not message.get("more_body", False))
+        else:
+            raise RuntimeError(f"expected the next part of an answer, found {message['type']}")
+
+    def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        lengths = [int(value) for name, value in headers if name.lower() == b"content-length"]
+        headers = [
+            (name, value) for name, value in headers if name.lower() not in {b"connection", b"transfer-encoding"}
+        ]
+        self._stays_open = self._wire.may_stay_open()
+        if self.is_to_head or status in {204, 304}:
+            self._left = 0
+        elif lengths:
+            self._left = lengths[0]
+        elif self._scope["http_version"] == "1.1":
+            self._is_chunked = True
+            headers.append((b"transfer-encoding", b"chunked"))
+        else:
+            self._stays_open = False  # where the answer ends is told by the end of the connection
+        head = format_answer(status, headers, default_headers=self._default_headers, closes=not self._stays_open)
+        self.is_started = True
+        self._wire.write(head)
+
+    def _continue(self, content: bytes, *, is_last: bool) -> None:
+        if self.is_to_head:
+            content = b""
+        if self._left is not None:
+            self._left -= len(content)
+            if self._left < 0 or (is_last and self._left):
+                raise RuntimeError("expected as much of the answer as its Content-Length declares")
+        if self._is_chunked:
+            content = (b"%x\r\n%b\r\n" % (len(content), content) if content else b"") + (
+                b"0\r\n\r\n" if is_last else b""
+            )
+        if content:
+            self._wire.write(content)
+        if is_last:
+            self._finish(stays_open=self._stays_open)
+
+    def _finish(self, *, stays_open: bool) -> None:
+        self.is_started = self.is_complete = True
+        self._body.clear()
+        self._news.set()
+        self._wire.answered(stays_open=stays_open)
