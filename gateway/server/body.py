@@ -63,7 +63,7 @@ class Body:
             if not self.is_complete:
                 raise RefusedRequestError(400, f"expected chunks as HTTP/1.1 has them: {error}") from error
             self.has_more = True
-        if self.wire_size_bytes > OVERHEAD_BYTES_MAX + _OVERHEAD_RATIO * self._size_bytes:
+        if not self.is_complete and self.wire_size_bytes > OVERHEAD_BYTES_MAX + _OVERHEAD_RATIO * self._size_bytes:
             raise RefusedRequestError(400, "expected chunks that hold content, found little else than their heads")
 
     def _end(self, behind: bytes) -> None:

@@ -141,10 +141,9 @@ class Exchange:
             if not self.is_complete and not self._is_gone:
                 raise RuntimeError("the application returned without a whole answer")  # noqa: TRY301 - as if it failed
         except Exception as error:  # noqa: BLE001 - the one place where whatever the application fails with ends
+            _log.error("%s failed", self._scope["method"], exc_info=error)
             if not self.is_complete and not self._is_gone:
-                _log.error("%s failed", self._scope["method"], exc_info=error)
                 self._fail()
-            # Otherwise the client has its answer, and who gave it has said why.
         finally:
             if not self.is_complete and not self._is_gone:
                 self._wire.abort()  # the task was cancelled: the process ends
