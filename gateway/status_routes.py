@@ -42,7 +42,7 @@ def _check_scraper(request: Request) -> None:
     token: str | None = request.app.state.metrics_token
     if token is not None:
         presented = request.headers.get("authorization", "")
-        if not hmac.compare_digest(presented.encode(), f"Bearer {token}".encode()):
+        if not hmac.compare_digest(presented.encode("latin-1"), f"Bearer {token}".encode()):
             raise UnauthorizedError("expected the token of LAKEPROOF_METRICS_TOKEN as a bearer token")
         return
     address = parse_address(request.client.host) if request.client else None

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 from typing import Any, Final
 from urllib.parse import unquote
@@ -364,7 +365,8 @@ class Connection(asyncio.Protocol):
         self._enter(Stage.DRAIN, timeout_s=timeout_s)
         if self._transport is not None and not self._transport.is_closing():
             if self._transport.can_write_eof():
-                self._transport.write_eof()
+                with suppress(OSError):  # it is gone already, and `connection_lost` follows
+                    self._transport.write_eof()
             self._read_again()
 
     def _close(self) -> None:

@@ -121,3 +121,45 @@ async def test_metrics_are_for_loopback_or_for_a_token(sales: Gateway) -> None:
     assert (await far.get("/metrics", headers={"Authorization": "Bearer shut"})).status_code == 401
     assert (await far.get("/metrics", headers={"Authorization": "Bearer open"})).status_code == 200
     assert (await scraped(sales, token="open").get("/metrics")).status_code == 401, "loopback too, once there is one"
+
+
+async def test_metrics_are_not_for_whoever_comes_through_a_proxy_however_it_looks(sales: Gateway) -> None:
+    for headers in ({"X-Forwarded-For": "127.0.0.1"}, {"Forwarded": "for=127.0.0.1"}, {"X-Forwarded-For": ""}):
+        answer = await scraped(sales, token=None).get("/metrics", headers=headers)
+        assert (answer.status_code, error_of(answer)["type"]) == (403, "ForbiddenException")
+    assert (await scraped(sales, token=None, host="::ffff:127.0.0.1").get("/metrics")).status_code == 200
+    assert (await scraped(sales, token=None, host="::ffff:10.1.2.3").get("/metrics")).status_code == 403
+
+
+JUNK = (
+    b"",
+    b"Bearer",
+    b"Bearer ",
+    b"Bearer \xff\xfe",
+    b"bearer open",
+    b"Bearer open ",
+    b"\xf0\x9f\x94\x91",
+    b"Bearer " + b"x" * 30_000,
+)
+
+
+async def test_junk_in_what_metrics_looks_at_is_refused_and_fails_nothing(sales: Gateway) -> None:
+    for junk in JUNK:
+        answer = await scraped(sales, token="open").get("/metrics", headers={b"Authorization": junk})
+        assert answer.status_code == 401, junk
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert (
+            await scraped(sales, token="ö\u200b").get("/metrics", headers={b"Authorization": junk})
+        ).status_code == 401
+        assert (await scraped(sales, token=None).get("/metrics", headers={b"Authorization": junk})).status_code == 200
+    for host in (
+        "",
+        "localhost",
+        "testclient",
+        "127.0.0.1, 10.1.2.3",
+        "fe80::1%eth0",
+        "/run/socket",
+        "\udcff",
+        "127.1",
+    ):
+        assert (await scraped(sales, token=None, host=host).get("/metrics")).status_code == 403, host
