@@ -29,11 +29,20 @@ from gateway.errors import (
 )
 from gateway.house import House
 from gateway.measures import Measures
+from gateway.openapi import openapi
 from ledger.erasing.sealing import SubjectKeysError
 from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError, UnsafeServerError
 
 ICEBERG: Final = b"/v1/iceberg/"
 PATH_LENGTH_MAX: Final = 16 * 1024
+OWN: Final = (
+    admin_routes.router,
+    lineage_routes.router,
+    log_routes.router,
+    webhook_routes.router,
+    status_routes.router,
+)
+"""What the gateway offers beside the catalog."""
 FOR_OPERATORS: Final = (UnsafeServerError, SubjectKeysError)
 """Why a log cannot be used until its operator acts: what they say is of this machine, and for nobody else."""
 TOLD: Final = "the log cannot be used at present, its operator is told why"
@@ -55,12 +64,9 @@ def create_app(
     app.state.measures = measures
     app.state.metrics = metrics
     app.state.metrics_token = metrics_token
-    app.include_router(iceberg_routes.router)
-    app.include_router(admin_routes.router)
-    app.include_router(lineage_routes.router)
-    app.include_router(log_routes.router)
-    app.include_router(webhook_routes.router)
-    app.include_router(status_routes.router)
+    app.state.openapi = openapi(OWN)
+    for router in (iceberg_routes.router, *OWN):
+        app.include_router(router)
     app.add_exception_handler(GatewayError, _gateway_error)
     app.add_exception_handler(LedgerError, _ledger_error)
     app.add_exception_handler(RequestValidationError, _validation_error)

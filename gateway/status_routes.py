@@ -1,5 +1,5 @@
 """
-For operators: is the gateway well (`/health`), and what has it seen (`/metrics`).
+For operators: is the gateway well (`/health`), what has it seen (`/metrics`), what does it offer (`/v1/openapi.json`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ async def health(request: Request) -> Response:
     async with house.database.as_role(house.roles.gateway) as connection:
         await connection.execute("SELECT 1")
     return JSONResponse({"status": "ok"})
+
+
+@router.get("/v1/openapi.json")
+async def describe(request: Request) -> Response:
+    """Answer with the description of the gateway's own routes."""
+    return JSONResponse(request.app.state.openapi)
 
 
 @router.get("/metrics")
