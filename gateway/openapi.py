@@ -84,7 +84,7 @@ def _own_routes(routers: Iterable[APIRouter]) -> Iterator[tuple[str, APIRoute]]:
     for router in routers:
         for route in router.routes:
             if isinstance(route, APIRoute):
-                for method in sorted(route.methods):
+                for method in sorted(route.methods or ()):
                     yield method, route
 
 

@@ -57,8 +57,11 @@ class Body:
             self._deliver(mine)
             self._end(data[len(mine) :])
             return
+        self._feed_chunks(self._chunks, data)
+
+    def _feed_chunks(self, chunks: HttpRequestParser, data: bytes) -> None:
         try:
-            self._chunks.feed_data(data)
+            chunks.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             if not self.is_complete:
                 raise RefusedRequestError(400, f"expected chunks as HTTP/1.1 has them: {error}") from error

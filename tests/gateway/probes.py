@@ -308,9 +308,9 @@ def framings(maker: Maker) -> Iterator[Probe]:
             yield Probe(name=name, pieces=pieces, statuses=refused, closes=True)
     for chunks in BAD_CHUNKS:
         for hidden in (b"", maker.hidden()):
-            pieces = (maker.head(headers=b"Transfer-Encoding: chunked\r\n"), chunks + hidden)
+            sent = (maker.head(headers=b"Transfer-Encoding: chunked\r\n"), chunks + hidden)
             name = f"chunks {chunks!r:.50}{' with a hidden request' * bool(hidden)}"
-            yield Probe(name=name, pieces=pieces, statuses=frozenset({400}), closes=True)
+            yield Probe(name=name, pieces=sent, statuses=frozenset({400}), closes=True)
     little = (
         maker.head(headers=b"Transfer-Encoding: chunked\r\n"),
         *(b"1;" + b"x" * 8_000 + b"\r\n \r\n" for _ in range(40)),
@@ -323,28 +323,27 @@ def framings(maker: Maker) -> Iterator[Probe]:
 def bodies(maker: Maker) -> Iterator[Probe]:
     """Bodies that are as they should be, sent in every way there is: they are carried out, each once."""
     for size in (1, 2, 7, 1_000):
-        name = f"b{next(_numbers)}"
-        body = body_for(name)
-        for text, data in (
-            (b"Content-Length: %d\r\n" % len(body), body),
-            (b"Transfer-Encoding: chunked\r\n", _chunked(body, *[1] * min(size, 5))),
-        ):
+        for framing in ("length", "chunks"):
             name = f"b{next(_numbers)}"
-            other = body_for(name)
-            data = other if text.startswith(b"Content") else _chunked(other, *[1] * min(size, 5))
-            text = b"Content-Length: %d\r\n" % len(other) if text.startswith(b"Content") else text
-            whole = maker.head(headers=text) + data
-            pieces = tuple(whole[i : i + size] for i in range(0, len(whole), size))
-            yield Probe(name=f"in pieces of {size}", pieces=pieces, statuses=CREATED, creates=name)
-    for chunks in (
-        lambda body: b"%x;a=b;c\r\n%b\r\n0\r\n\r\n" % (len(body), body),
-        lambda body: b"0%X\r\n%b\r\n0\r\n\r\n" % (len(body), body),
-        lambda body: b"%x\r\n%b\r\n0\r\nX-After: v\r\n\r\n" % (len(body), body),
-        lambda body: b"%x\r\n%b\r\n000;x\r\n\r\n" % (len(body), body),
+            body = body_for(name)
+            if framing == "length":
+                whole = maker.head(headers=b"Content-Length: %d\r\n" % len(body)) + body
+            else:
+                sizes = [1] * min(size, 5)
+                whole = maker.head(headers=b"Transfer-Encoding: chunked\r\n") + _chunked(body, *sizes)
+            cut = tuple(whole[i : i + size] for i in range(0, len(whole), size))
+            yield Probe(name=f"{framing} in pieces of {size}", pieces=cut, statuses=CREATED, creates=name)
+    for first, last in (
+        (b"%x;a=b;c\r\n", b"0\r\n\r\n"),
+        (b"0%X\r\n", b"0\r\n\r\n"),
+        (b"%x\r\n", b"0\r\nX-After: v\r\n\r\n"),
+        (b"%x\r\n", b"000;x\r\n\r\n"),
     ):
         name = f"b{next(_numbers)}"
-        pieces = (maker.head(headers=b"transfer-encoding: CHUNKED\r\n"), chunks(body_for(name)))
-        yield Probe(name=f"chunks {pieces[1]!r:.40}", pieces=pieces, statuses=CREATED, creates=name)
+        body = body_for(name)
+        head = maker.head(headers=b"transfer-encoding: CHUNKED\r\n")
+        sent = (head, first % len(body) + body + b"\r\n" + last)
+        yield Probe(name=f"chunks {first!r} {last!r}", pieces=sent, statuses=CREATED, creates=name)
     for before, line in ((b"\r\n", b"POST %s HTTP/1.1"), (b"", b"POST http://" + HOST + b"%s HTTP/1.1")):
         name = f"b{next(_numbers)}"
         body = body_for(name)
