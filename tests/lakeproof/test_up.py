@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import httpx
@@ -38,6 +39,22 @@ async def test_up_ends_when_the_appender_does(database: str, installation: Insta
 
     with pytest.raises(LogUnavailableError, match="nothing is appended any more"):
         await serve()
+
+
+async def test_an_answer_over_a_kept_connection_waits_for_no_acknowledgement() -> None:
+    options: list[int] = []
+
+    async def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        options.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    with listen("127.0.0.1", 0) as listener:
+        async with await asyncio.start_server(note, sock=listener):
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            assert await reader.read() == b""
+            writer.close()
+    assert len(options) == 1
+    assert options[0] != 0
 
 
 async def test_a_start_that_fails_gives_its_port_back(
