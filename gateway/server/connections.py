@@ -97,7 +97,10 @@ class Connections:
         self._remove(connection)
         change()
         self._add(connection)
-        return self._has_place(connection)
+        if not self._has_place(connection):
+            self.on_refused()
+            return False
+        return True
 
     def forget(self, connection: Bounded) -> None:
         """Take note that a connection has ended."""

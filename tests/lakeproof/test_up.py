@@ -35,6 +35,7 @@ async def test_up_ends_when_the_appender_does(database: str, installation: Insta
             httpx.AsyncClient() as client,
         ):
             assert (await client.get(f"{served.url}/health")).status_code == 200
+            assert "lakeproof_gateway_connections 1.0" in (await client.get(f"{served.url}/metrics")).text
             await go_on_without_an_appender()
 
     with pytest.raises(LogUnavailableError, match="nothing is appended any more"):
