@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.errors import UnprocessableError
@@ -33,7 +33,8 @@ from gateway.policy.engine import ACCESS_RULE, Outcome, PolicyEngineError, Progr
 from gateway.policy.former import ROOTS, speaks_of_former_paths
 from gateway.policy.judging import CONTENT_OPERATIONS, Judge, judge_rules
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
-from gateway.policy.words import mentions, texts_in
+from gateway.policy.vocabulary import variables_of
+from gateway.policy.words import mentions, texts_in, texts_near
 
 if TYPE_CHECKING:
     from ledger.canonical import Json
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 TRIAL_TIMEOUT_S: Final = 5.0
 INPUT_TIMEOUT_S: Final = 1.0
 INPUTS_MAX: Final = 400
+SAMPLING_STEP: Final = 7_919
 TEXTS_MAX: Final = 4
 """Of the texts in an expression, how many stand in for a name."""
 WARNINGS_MAX: Final = 5
@@ -158,20 +160,24 @@ def _consequence(effect: Effect | None) -> str:
 
 
 def _bounded(inputs: Iterable[_Input]) -> list[_Input]:
-    """Return at most as many as may be tried, from all parts of the list."""
+    """Return at most as many as may be tried, from all over the list."""
     every = list(inputs)
-    return every[:: -(-len(every) // INPUTS_MAX) or 1]
+    # Steps of a prime: steps that divide the list's inner sizes would take the same names and roles every time.
+    steps = (number * SAMPLING_STEP % len(every) for number in range(len(every)))
+    return [every[step] for step in sorted(islice(dict.fromkeys(steps), INPUTS_MAX))]
 
 
 def _rule_inputs(expression: str) -> Iterator[_Input]:
-    texts = texts_in(expression)[:TEXTS_MAX]
+    near = texts_near(expression, frozenset(variables_of(ACCESS_RULE)))
     overridden = sorted(mentions(expression, _NAMES))
+    texts = {name: near.get(name, ())[:TEXTS_MAX] for name in overridden}
+    roles = (*near.get("roles", ()), *near.get("role", ()))[:TEXTS_MAX]
     for view, grant in _requests():
-        for caller in _callers(texts):
+        for caller in _callers(roles):
             request = AccessRequest(commit=view, principal=caller, grant=grant)
             for ref in refs_of(view):
                 known = access_activation(request, ref=ref)
-                for values in product(*([known[name], *texts] for name in overridden)):
+                for values in product(*([known[name], *texts[name]] for name in overridden)):
                     named = dict(zip(overridden, values, strict=True))
                     yield _Input(words=_rule_words(known, named), variables={**known, **named})
 

@@ -55,6 +55,31 @@ def texts_in(expression: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
+def texts_near(expression: str, names: frozenset[str]) -> dict[str, tuple[str, ...]]:
+    """
+    Return for each of `names` the strings that it seems to be compared with: those that follow it, up to the next name.
+
+    Of `'x' in roles` or `'x' == path`, it is the one before.
+    """
+    found: dict[str, list[str]] = {}
+    current, before = "", ["", ""]
+    for token in _TOKEN.finditer(expression):
+        word = token[0]
+        if word.startswith("//") or not word.strip():
+            continue
+        if token["quote"]:
+            text = _ESCAPED.sub(r"\1", token["text"])
+            found.setdefault(current, []).append(text)
+            word = "'" + text
+        elif word in names and before[-1] != ".":
+            current = word
+            if before[-1] in {"=", "in"}:
+                compared = [one[1:] for one in before[-3:] if one.startswith("'")]
+                found.setdefault(current, []).extend(compared[-1:])
+        before.append(word)
+    return {name: tuple(dict.fromkeys(texts)) for name, texts in found.items() if name in names}
+
+
 def _words(expression: str) -> list[str]:
     """Return names and signs in their order: no strings, no comments, no blanks."""
     tokens = _TOKEN.finditer(expression)

@@ -7,7 +7,7 @@ import pytest
 from gateway.policy.cel.check import check
 from gateway.policy.cel.parse import parse
 from gateway.policy.engine import ACCESS_RULE
-from gateway.policy.words import fields_named, mentions, texts_in
+from gateway.policy.words import fields_named, mentions, texts_in, texts_near
 
 NAMED = [
     ("grant.roles.all(r, r == 'x')", {"roles"}),
@@ -35,6 +35,17 @@ def test_a_name_is_mentioned_wherever_it_stands() -> None:
     names = ("path", "ref", "contentType")
     assert mentions("path == 'ref' // contentType", names) == set(names)
     assert mentions("paths == xref && content.Type", names) == set()
+
+
+def test_texts_belong_to_the_name_that_they_are_compared_with() -> None:
+    expression = "catalog == 'a' && path.startsWith('b') && 'c' == ref && 'd' in roles // path == 'e'"
+    names = frozenset({"catalog", "path", "ref", "roles", "op"})
+    near = texts_near(expression, names)
+    assert near["catalog"] == ("a",)
+    assert near["path"] == ("b", "c")
+    assert near["ref"] == ("c", "d")
+    assert near["roles"] == ("d",)
+    assert texts_near("op in ['x', 'y'] && api.path == 'z'", names) == {"op": ("x", "y", "z")}
 
 
 @pytest.mark.parametrize(
