@@ -21,6 +21,7 @@ from ledger.append import Appender
 from ledger.event import Event, Part, PreparedEvent, is_control, prepare
 from ledger.events import (
     AccessRuleCreated,
+    AccessRuleCreatedV1,
     AlertDelivered,
     AlertRaised,
     CatalogCreated,
@@ -340,9 +341,9 @@ class Story:
         data = CatalogCreated(id=alias, version=1, kind="builtin", options={})
         self.add(self.event(data, key=format_key("catalog", [alias])))
 
-    def rule(self, rule_id: str) -> None:
+    def rule(self, rule_id: str, kind: type[AccessRuleCreated | AccessRuleCreatedV1] = AccessRuleCreated) -> None:
         """An access rule."""
-        data = AccessRuleCreated(id=rule_id, version=1, effect=Effect.PERMIT, expression="true")
+        data = kind(id=rule_id, version=1, effect=Effect.PERMIT, expression="true")
         self.add(self.event(data, key=format_key("access_rule", [rule_id])))
 
     def raw(self, event_type: str, version: int = 1) -> None:

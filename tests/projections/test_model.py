@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from ledger.errors import FormatError
 from ledger.events import (
+    AccessRuleCreated,
+    AccessRuleCreatedV1,
     CatalogCreated,
     CatalogRetired,
     Decided,
@@ -127,9 +129,12 @@ def test_the_reason_is_the_version_that_was_in_force_and_no_other_kind_of_rule(s
     assert decided_by == {"policy:p1/2"}
 
 
-def test_a_policy_and_a_rule_of_one_name_are_two_and_both_can_be_the_reason(story: Story) -> None:
+@pytest.mark.parametrize("kind", [AccessRuleCreated, AccessRuleCreatedV1])
+def test_a_policy_and_a_rule_of_one_name_are_two_and_both_can_be_the_reason(
+    story: Story, kind: type[AccessRuleCreated | AccessRuleCreatedV1]
+) -> None:
     story.policy("p1")
-    story.rule("p1")
+    story.rule("p1", kind)
     story.decided(decision=Decided.REJECTED, reason=Reason(id="p1", version=1))
     decided_by = {end for _, label, end in drawn(changes_of(story.entries())) if label == "DECIDED_BY"}
     assert decided_by == {"policy:p1/1", "access_rule:p1/1"}
