@@ -276,9 +276,9 @@ def _view(kind: str, thing: str, verb: str) -> CommitView:
 
 
 async def _warnings(request: Request, saved: Policy | AccessRule) -> list[str]:
-    house: House = request.app.state.house
+    house, caller = await _authenticate(request)
     effect = saved.effect if isinstance(saved, AccessRule) else None
-    return list(await house.admin.warnings(saved.KIND, saved.expression, effect=effect))
+    return list(await house.admin.warnings(caller.log_id, saved.KIND, saved.expression, effect=effect))
 
 
 async def _body(request: Request, model: type[B]) -> B:

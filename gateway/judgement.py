@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from gateway.control import ControlState
-from gateway.errors import UnavailableError
+from gateway.errors import TooLargeError, UnavailableError
 from gateway.identifiers import Target
 from gateway.identity import Principal
 from gateway.policy.access import NOTHING, Access, AccessDecision, AccessRequest, AccessRule, Grant
@@ -86,7 +87,8 @@ async def judge_access(engine: PolicyEngine, state: ControlState, asked: Asked, 
     Return what the access rules in force say; policies are not asked.
     """
     try:
-        judged = await judge_rules(engine.judge, access_rules(state), asked.access(), timeout_s=timeout_s)
+        judge = partial(engine.judge, log_id=asked.principal.log_id)
+        judged = await judge_rules(judge, access_rules(state), asked.access(), timeout_s=timeout_s)
     except UnavailableError as error:
         return _undecidable(state, error)
     return _judgement(state, judged.decision, judged.verdicts)
@@ -95,6 +97,9 @@ async def judge_access(engine: PolicyEngine, state: ControlState, asked: Asked, 
 async def judge_all(engine: PolicyEngine, state: ControlState, asked: Asked, *, timeout_s: float) -> Judgement:
     """
     Return what access rules and policies in force say, in one call of the engine.
+
+    Raises:
+        TooLargeError: if access permits what is too large for policies to judge.
     """
     caller = asked.principal_view()
     try:
@@ -107,13 +112,18 @@ async def judge_all(engine: PolicyEngine, state: ControlState, asked: Asked, *, 
         return _undecidable(state, error) if access_alone.decision is Decided.APPROVED else access_alone
     try:
         judged = await judge_rules(
-            engine.judge,
+            partial(engine.judge, log_id=asked.principal.log_id),
             access_rules(state),
             asked.access(),
             timeout_s=timeout_s,
             policies=[policy.program() for policy in state.policies.values()],
             variables=variables,
         )
+    except TooLargeError:
+        access_alone = await judge_access(engine, state, asked, timeout_s=timeout_s)  # as above
+        if access_alone.decision is Decided.APPROVED:
+            raise
+        return access_alone
     except UnavailableError as error:
         return _undecidable(state, error)
     access, verdicts = judged.decision, judged.verdicts
@@ -198,7 +208,8 @@ async def judge_anything(
     if (known := remembered.get(read)) is not None:
         return known.decision is Decided.APPROVED
     rules, caller = access_rules(state), principal_view(principal)
-    permitted = await permits_anything(engine.judge, rules, caller, catalog=alias, timeout_s=timeout_s)
+    judge = partial(engine.judge, log_id=principal.log_id)
+    permitted = await permits_anything(judge, rules, caller, catalog=alias, timeout_s=timeout_s)
     remembered.put(read, _made(state, Decided.APPROVED if permitted else Decided.REJECTED, None, "", ()))
     return permitted
 

@@ -40,10 +40,11 @@ def policies_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
         """Put a new policy in force."""
 
         async def work(desk: Desk) -> tuple[Policy, Sequence[str]]:
+            log_id = await desk.log_of(tenant)
             policy = await desk.admin.create_policy(
-                await desk.log_of(tenant), OPERATOR, policy_id=policy_id, expression=expression, message=message
+                log_id, OPERATOR, policy_id=policy_id, expression=expression, message=message
             )
-            return policy, await desk.admin.warnings(Policy.KIND, expression)
+            return policy, await desk.admin.warnings(log_id, Policy.KIND, expression)
 
         policy, warnings = _saved(open_desk, console, work, expression=expression)
         console.say(f"policy {policy.id} v{policy.version} is in force for tenant {tenant}")
@@ -54,10 +55,11 @@ def policies_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
         """Give a policy other contents."""
 
         async def work(desk: Desk) -> tuple[Policy, Sequence[str]]:
+            log_id = await desk.log_of(tenant)
             policy = await desk.admin.change_policy(
-                await desk.log_of(tenant), OPERATOR, policy_id=policy_id, expression=expression, message=message
+                log_id, OPERATOR, policy_id=policy_id, expression=expression, message=message
             )
-            return policy, await desk.admin.warnings(Policy.KIND, expression)
+            return policy, await desk.admin.warnings(log_id, Policy.KIND, expression)
 
         policy, warnings = _saved(open_desk, console, work, expression=expression)
         console.say(f"policy {policy.id} v{policy.version} is in force for tenant {tenant}")
@@ -106,7 +108,7 @@ def access_rules_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
             rule = await desk.admin.create_access_rule(
                 log_id, OPERATOR, rule_id=rule_id, effect=effect, expression=expression
             )
-            warnings = await desk.admin.warnings(AccessRule.KIND, expression, effect=rule.effect)
+            warnings = await desk.admin.warnings(log_id, AccessRule.KIND, expression, effect=rule.effect)
             if not await desk.admin.is_retirable_by_a_key(log_id, rule_id=rule_id):
                 command = f"lakeproof access-rules retire {rule_id} --tenant {tenant}"
                 warnings = (*warnings, f"no key in force can retire it over HTTP, only `{command}` can")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -31,6 +32,7 @@ from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import revoke_guard
 from gateway.policy.access import Effect as JudgedEffect
 from gateway.policy.engine import ACCESS_RULE, POLICY, PolicyEngine, Program
+from gateway.policy.judging import Judge
 from gateway.policy.variables import PrincipalView
 from ledger.event import derived_group_id
 from ledger.events import AccessRuleCreated, CatalogCreated, Effect, PolicyChanged, PolicyCreated, TenantCreated
@@ -94,7 +96,7 @@ class Admin:
         limits.check_id(policy_id)
         limits.check_text(message, field="message", length_max=limits.MESSAGE_LENGTH_MAX)
         limits.check_room((await self._control.current(log_id)).policies, "policies")
-        await self._check_expression(expression, kind=POLICY)
+        await self._check_expression(log_id, expression, kind=POLICY)
         event = PolicyCreated(id=policy_id, version=1, expression=expression, message=message)
         await self._edits.create(log_id, by, event)
         return Policy(id=policy_id, version=1, expression=expression, message=message)
@@ -111,7 +113,7 @@ class Admin:
         """
         limits.check_id(policy_id)
         limits.check_text(message, field="message", length_max=limits.MESSAGE_LENGTH_MAX)
-        await self._check_expression(expression, kind=POLICY)
+        await self._check_expression(log_id, expression, kind=POLICY)
 
         def change(policy: Policy) -> PolicyChanged:
             if version is not None and policy.version != version:
@@ -156,14 +158,14 @@ class Admin:
         if effect not in set(Effect):
             raise BadRequestError(f"expected one of {sorted(Effect)}, found {effect!r:.80}", field="effect")
         limits.check_room((await self._control.current(log_id)).access_rules, "access rules")
-        await self._check_expression(expression, kind=ACCESS_RULE)
+        await self._check_expression(log_id, expression, kind=ACCESS_RULE)
         rule = AccessRule(id=rule_id, version=1, effect=Effect(effect), expression=expression)
         if by.as_of is not None:
             # The state may be newer than `as_of`: then the save is stale, and all of this is done again.
             in_force = (await self._control.current(log_id)).access_rules.values()
             rules = (*(one.judged() for one in in_force), rule.judged())
             caller = by.caller or PrincipalView(actor=by.actor, source="")
-            await check_retirable(self._engine.judge, rules, rules[-1], caller, timeout_s=COMPILE_TIMEOUT_S)
+            await check_retirable(self._judge(log_id), rules, rules[-1], caller, timeout_s=COMPILE_TIMEOUT_S)
         event = AccessRuleCreated(id=rule_id, version=1, effect=rule.effect, expression=expression)
         await self._edits.create(log_id, by, event)
         return rule
@@ -177,12 +179,13 @@ class Admin:
         """Return the access rules in force, oldest first."""
         return tuple((await self._control.current(log_id)).access_rules.values())
 
-    async def warnings(self, kind: str, expression: str, *, effect: str | None = None) -> tuple[str, ...]:
+    async def warnings(self, log_id: int, kind: str, expression: str, *, effect: str | None = None) -> tuple[str, ...]:
         """
         Return what the author of a policy or an access rule should know: on which inputs it fails, and why.
         """
         program = Program(kind=kind, id="", version=1, expression=expression)
-        return await warnings(self._engine.judge, program, effect=None if effect is None else JudgedEffect(effect))
+        judged = None if effect is None else JudgedEffect(effect)
+        return await warnings(self._judge(log_id), program, effect=judged)
 
     async def is_retirable_by_a_key(self, log_id: int, *, rule_id: str) -> bool:
         """
@@ -191,11 +194,11 @@ class Admin:
         Raises:
             UnavailableError: if that could not be judged.
         """
-        state = await self._control.current(log_id)
+        state, judge = await self._control.current(log_id), self._judge(log_id)
         rules = [rule.judged() for rule in state.access_rules.values()]
         for actor, roles in dict.fromkeys((key.actor, key.roles) for key in state.keys.values()):
             caller = PrincipalView(actor=actor, source="api_key", roles=roles)
-            if await why_not_retirable(self._engine.judge, rules, rule_id, caller, timeout_s=COMPILE_TIMEOUT_S) is None:
+            if await why_not_retirable(judge, rules, rule_id, caller, timeout_s=COMPILE_TIMEOUT_S) is None:
                 return True
         return False
 
@@ -341,6 +344,9 @@ class Admin:
             raise ConflictError(f"tenant {tenant} is founded already", kind=EXISTS) from error
         return issue.key
 
-    async def _check_expression(self, expression: str, *, kind: str) -> None:
+    def _judge(self, log_id: int) -> Judge:
+        return partial(self._engine.judge, log_id=log_id)
+
+    async def _check_expression(self, log_id: int, expression: str, *, kind: str) -> None:
         limits.check_text(expression, field="expression", length_max=limits.EXPRESSION_LENGTH_MAX)
-        await self._engine.check(expression, timeout_s=COMPILE_TIMEOUT_S, kind=kind)
+        await self._engine.check(expression, log_id=log_id, timeout_s=COMPILE_TIMEOUT_S, kind=kind)

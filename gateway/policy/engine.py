@@ -6,7 +6,7 @@ an expression is `Outcome.DENY` (exactly false) or `Outcome.ERROR`; there is no 
 
 The engine stands behind a Protocol because it runs elsewhere (see `pool.py`) and because a faster one may come. All
 programs of a commit go in one call: a deadline over each of them alone would let their number decide how long a commit
-waits.
+waits. Each call says whose it is (the tenant's log): engines share out their time between tenants.
 """
 
 from __future__ import annotations
@@ -82,23 +82,23 @@ class EngineUnavailableError(PolicyEngineError):
 
 
 class DeadlineExceededError(PolicyEngineError):
-    """The deadline of the call passed; whatever was still running has been killed."""
+    """The call's time was over, that for waiting or that for the work; whatever was still running has been stopped."""
 
 
 class PolicyEngine(Protocol):
     """Compiles expressions when they are saved and judges programs when something is committed."""
 
-    async def check(self, expression: str, *, timeout_s: float, kind: str = POLICY) -> None:
+    async def check(self, expression: str, *, log_id: int, timeout_s: float, kind: str = POLICY) -> None:
         """
         Check that `expression` compiles, and that it uses only the variables and functions that its `kind` has.
 
         Raises:
             PolicyNotCompiledError: if it does not; carries the place.
-            PolicyEngineError: if the engine gave no answer within `timeout_s`.
+            PolicyEngineError: if the engine gave no answer within `timeout_s`, counted from when it began.
         """
 
     async def judge(
-        self, programs: Sequence[Program], activation: Mapping[str, Json], *, timeout_s: float
+        self, programs: Sequence[Program], activation: Mapping[str, Json], *, log_id: int, timeout_s: float
     ) -> tuple[Verdict, ...]:
         """
         Judge `programs` on the variables in `activation`; return a verdict for each, in their order.
@@ -106,6 +106,8 @@ class PolicyEngine(Protocol):
         A program that fails is a verdict, `Outcome.ERROR`. An exception is raised only when the call as a whole failed.
 
         Raises:
-            DeadlineExceededError: if `timeout_s`, counted from the call, was over before all of them were judged.
+            TooLargeError: if the variables are more than any call may bring; nothing was judged.
+            DeadlineExceededError: if `timeout_s`, counted from when the judging began, was over before all of them were
+                judged, or the call waited too long for it to begin.
             EngineUnavailableError: if the engine could not be asked, or ended before it answered.
         """

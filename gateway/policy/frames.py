@@ -5,25 +5,42 @@ Guarantee: neither half reads a frame longer than `FRAME_BYTES_MAX`, and both se
 that crosses.
 
 A conversation: the child sends `{"ready": true}` once. Then, for each request of the parent, `{"check": …}` or
-`{"judge": …}`, the child sends its results, one frame each as soon as it is known (so that the parent can tell which
-program was running when the time was over), and `{"end": "ready"}`, or `{"end": "leaving"}` if it will not serve again.
+`{"judge": …}` with a number in `call`, the child sends its results, one frame each as soon as it is known (so that the
+parent can tell which program was running when the time was over), and last `{"end": …, "used_s": …}`: how it ended
+(`End`), and what processor time it took. In between the parent may send `{"stop": <call>}`.
 """
 
 from __future__ import annotations
 
 import struct
+from enum import StrEnum
 from typing import Any, Final
 
 import orjson
 
-FRAME_BYTES_MAX: Final = 64 * 2**20
-"""Four times the largest body the gateway takes: a commit's updates, and the two sides of its table, fit."""
+FRAME_BYTES_MAX: Final = 32 * 2**20
+"""Twice the largest body the gateway takes by default. A child that reads it needs ten times that of its memory."""
 
 LENGTH: Final = struct.Struct(">I")
 
 
+class End(StrEnum):
+    """How a request ended."""
+
+    READY = "ready"
+    """Answered; the child serves on."""
+    STOPPED = "stopped"
+    """Told to stop, so some results are missing; the child serves on."""
+    LEAVING = "leaving"
+    """Answered; the child ends, since its memory was exhausted once."""
+
+
 class FrameError(Exception):
     """A frame cannot be written, or what was read is none; says why."""
+
+
+class FrameTooLargeError(FrameError):
+    """A frame would be longer than any that is read."""
 
 
 def format_frame(value: Any) -> bytes:
@@ -31,14 +48,16 @@ def format_frame(value: Any) -> bytes:
     Return the frame of a JSON value.
 
     Raises:
-        FrameError: if `value` is not JSON (a lone surrogate, an integer beyond 64 bits, too deep) or too large.
+        FrameTooLargeError: if it would be longer than `FRAME_BYTES_MAX`.
+        FrameError: if `value` is not JSON (a lone surrogate, an integer beyond 64 bits, too deep).
     """
     try:
         payload = orjson.dumps(value)
     except orjson.JSONEncodeError as error:
         raise FrameError(f"the variables cannot be written as JSON: {error}") from error
     if len(payload) > FRAME_BYTES_MAX:
-        raise FrameError(f"the variables are {len(payload)} bytes of JSON; at most {FRAME_BYTES_MAX} are judged")
+        found = f"found {len(payload)}: commit in smaller steps"
+        raise FrameTooLargeError(f"expected at most {FRAME_BYTES_MAX} bytes of variables for policies, {found}")
     return LENGTH.pack(len(payload)) + payload
 
 

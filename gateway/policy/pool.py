@@ -1,12 +1,25 @@
 """
-The policy engine of the gateway: expressions are judged in child processes that can be killed.
+The policy engine of the gateway: expressions are judged in child processes that can be stopped and killed.
 
-Guarantee: a call ends at its deadline, whatever its expressions do; a process that was interrupted never serves again;
-and once a `WorkerEngine` is closed, none of its processes is left. A call without an answer raises.
+Guarantee: a call ends, whatever its expressions do: `waiting_s` bounds its waiting, and its deadline, which begins with
+the work, bounds the work. Once a `WorkerEngine` is closed, none of its processes is left. A call without an answer
+raises.
 
-Each of the few workers has a task, its *seat*, which keeps one process running and takes the waiting calls one by one.
-The seat, not the caller, owns the process: a caller that gives up leaves its deadline behind, and a process that is
-starting is not thrown away with the call that was the first to need it.
+What one tenant asks for must not delay another's commits, however long, many or large its calls are. Nobody can tell
+beforehand how long a call takes, so there are three *lanes* with processes of their own:
+
+- **short** (`workers` processes): every judging begins here, and is stopped after `SLICE_S`.
+- **long** (one process, at low priority): what was stopped there is judged again from the beginning (judging has no
+  effects), now up to its deadline. Calls too large to be quick, and all calls of a tenant without credit, begin here.
+- **checks** (one process, at low priority): expressions are compiled here when they are saved, away from every commit.
+
+In each lane every tenant has a line of its own, and they take turns by what they have used (`lines.py`). So a call of a
+tenant whose policies are quick waits for one call of another tenant at most, which takes a slice at most. And slices
+cannot follow each other, since a call that was stopped costs its tenant all the *credit* there is: its next ones begin
+in the long lane, until some seconds later one of them is tried in the short lane again.
+
+Each process is kept by a task, its *seat*, which takes the waiting calls one by one. The seat, not the caller, owns the
+process: a caller that gives up leaves its call behind, and that ends at its slice or deadline.
 """
 
 from __future__ import annotations
@@ -14,9 +27,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from gateway.errors import TooLargeError
 from gateway.policy.engine import (
     POLICY,
     DeadlineExceededError,
@@ -27,36 +43,63 @@ from gateway.policy.engine import (
     Program,
     Verdict,
 )
-from gateway.policy.frames import FrameError, format_frame
-from gateway.policy.process import WorkerProcess
-from gateway.policy.text import check_text
+from gateway.policy.frames import End, FrameError, FrameTooLargeError, format_frame
+from gateway.policy.lines import LINE_CALLS_MAX, Credit, LineFullError, Lines
+from gateway.policy.process import Ended, Processes, WorkerProcess
+from gateway.policy.text import check_new_text
 
 if TYPE_CHECKING:
     from ledger.canonical import Json
 
 WORKERS: Final = 1
-WAITING_MAX: Final = 256
+WAITING_S: Final = 5.0
 JUDGING_BYTES_MAX: Final = 256 * 2**20
 START_TIMEOUT_S: Final = 10.0
+
+SLICE_S: Final = 0.1
+"""What one call may take of the short lane: ten times what the policies of a commit take, when there are many."""
+SHORT_BYTES_MAX: Final = 256 * 2**10
+"""A larger call is no short one: to read and convert it takes a good part of a slice."""
+STOPPED_COST_S: Final = 0.5
+"""What a call costs its tenant in credit that was stopped in the short lane: 25 seconds of its share."""
+KILLED_COST_S: Final = 1.0
+"""What a call costs that ended its process: another has to be started, and the programs of all be compiled again."""
+STOP_GRACE_S: Final = 0.25
+"""How long a process may take to stop that was told to. A judging stops within a millisecond, a parser does not."""
 
 _OUTCOMES: Final[Mapping[object, Outcome]] = {str(outcome): outcome for outcome in Outcome}
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class _Call:
     """One request on its way. `results` grows as they arrive, so that a call cut short shows how far it came."""
 
+    number: int
+    log_id: int
     timeout_s: float
-    deadline: float  # on the loop's clock
     finished: asyncio.Future[None]
+    patience: asyncio.Timeout
+    """Of the caller, for waiting alone: suspended while the call is at work, whose time its seat bounds."""
     frame: bytes = b""
     running: bool = False
+    _patience_ends: float | None = None
     results: list[dict[str, Any]] = field(default_factory=list)
 
-    def overdue(self) -> DeadlineExceededError:
-        """Return the error for a deadline that has passed."""
-        state = "was done" if self.running else "could begin: the policy engine is busy"
-        return DeadlineExceededError(f"{self.timeout_s} s passed before it {state}")
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of memory while it waits."""
+        return len(self.frame)
+
+    def begin(self) -> None:
+        """Say that the work begins, perhaps once more."""
+        self.running, self._patience_ends = True, self.patience.when()
+        self.results.clear()
+        self.patience.reschedule(None)
+
+    def wait_again(self) -> None:
+        """Say that the work was cut short and is to begin anew; waiting ends when it would have ended before."""
+        self.running = False
+        self.patience.reschedule(self._patience_ends)
 
     def finish(self, error: PolicyEngineError | None = None) -> None:
         """Tell the caller, unless it has left."""
@@ -68,30 +111,65 @@ class _Call:
             self.finished.set_exception(error)
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Lane:
+    """Calls that wait for the same processes, of which there are `seats`; `slice_s` is the most that one call gets."""
+
+    seats: int = 1
+    slice_s: float = inf
+    gives_way: bool = False
+    lines: Lines[_Call] = field(default_factory=Lines)
+    filled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def take(self) -> _Call:
+        """Return the next call, as soon as there is one."""
+        while not len(self.lines):
+            self.filled.clear()
+            await self.filled.wait()
+        return self.lines.take()
+
+    def put(self, call: _Call) -> None:
+        """
+        Let `call` wait.
+
+        Raises:
+            EngineUnavailableError: if too much waits already.
+        """
+        try:
+            gave_way = self.lines.put(call)
+        except LineFullError as error:
+            raise EngineUnavailableError(f"the policy engine is busy: {error}") from error
+        for other in gave_way:
+            other.finish(EngineUnavailableError("the policy engine is busy: too many calls wait, most of this tenant"))
+        self.filled.set()
+
+
 class WorkerEngine:
     """
     A `PolicyEngine` over child processes; an async context manager.
 
-    The processes start with the first call, or with `start`; one that dies or is killed is replaced at once. Calls wait
-    in one queue, and their waiting counts against their deadlines: with one worker, an expression that runs until its
-    deadline holds up the calls behind it.
+    The processes of the short lane start with the first call, or with `start`; the others when they are needed, from
+    the spare one that is always ready (`process.Processes`).
     """
 
     def __init__(
         self,
         *,
         workers: int = WORKERS,
-        waiting_max: int = WAITING_MAX,
+        waiting_s: float = WAITING_S,
+        line_calls_max: int = LINE_CALLS_MAX,
         judging_bytes_max: int = JUDGING_BYTES_MAX,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        self._workers = workers
-        self._judging_bytes_max = judging_bytes_max
-        self._start_timeout_s = start_timeout_s
-        self._waiting: asyncio.Queue[_Call] = asyncio.Queue(waiting_max)
+        self._waiting_s = waiting_s
+        self._processes = Processes(judging_bytes_max=judging_bytes_max, start_timeout_s=start_timeout_s)
+        self._short = _Lane(seats=workers, slice_s=SLICE_S, lines=Lines(line_calls_max=line_calls_max))
+        self._long = _Lane(gives_way=True, lines=Lines(line_calls_max=line_calls_max))
+        self._checks = _Lane(gives_way=True, lines=Lines(line_calls_max=line_calls_max))
+        self._credit = Credit()
+        self._numbers = count()
         self._seats: list[asyncio.Task[None]] = []
         self._first_starts: list[asyncio.Future[EngineUnavailableError | None]] = []
-        self._processes: set[WorkerProcess] = set()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -104,12 +182,12 @@ class WorkerEngine:
 
     @property
     def pids(self) -> frozenset[int]:
-        """The ids of the processes that run now."""
-        return frozenset(process.pid for process in self._processes)
+        """The ids of the processes that run now, the spare one among them."""
+        return frozenset(process.pid for process in self._processes.running)
 
     async def start(self) -> None:
         """
-        Start all workers and wait until they can serve. Without it the first call waits for that.
+        Start the workers of the short lane and wait until they can serve. Without it the first call waits for that.
 
         Raises:
             EngineUnavailableError: if one of them cannot.
@@ -125,16 +203,16 @@ class WorkerEngine:
         for seat in self._seats:
             seat.cancel()
         await asyncio.gather(*self._seats, return_exceptions=True)
-        for process in list(self._processes):
-            await self._end(process)
-        while not self._waiting.empty():
-            self._waiting.get_nowait().finish(_shut_down())
+        await self._processes.close()
+        for lane in (self._short, self._long, self._checks):
+            while len(lane.lines):
+                lane.lines.take().finish(_shut_down())
 
-    async def check(self, expression: str, *, timeout_s: float, kind: str = POLICY) -> None:
+    async def check(self, expression: str, *, log_id: int, timeout_s: float, kind: str = POLICY) -> None:
         """See `PolicyEngine.check`."""
-        check_text(expression)
-        call = self._call(timeout_s)
-        await self._ask(call, {"check": {"expression": expression, "kind": kind}})
+        check_new_text(expression)
+        call = self._call(log_id, timeout_s)
+        await self._ask(call, {"check": {"expression": expression, "kind": kind}}, self._checks)
         match call.results:
             case [{"compiled": True}]:
                 return
@@ -144,62 +222,88 @@ class WorkerEngine:
                 raise EngineUnavailableError("the policy worker answered something other than it was asked")
 
     async def judge(
-        self, programs: Sequence[Program], activation: Mapping[str, Json], *, timeout_s: float
+        self, programs: Sequence[Program], activation: Mapping[str, Json], *, log_id: int, timeout_s: float
     ) -> tuple[Verdict, ...]:
         """See `PolicyEngine.judge`."""
         if not programs:
             return ()
         asked = [(program.kind, program.expression) for program in programs]
-        call = self._call(timeout_s)
+        call = self._call(log_id, timeout_s)
         try:
-            await self._ask(call, {"judge": {"programs": asked, "activation": activation}})
+            await self._ask(
+                call, {"judge": {"programs": asked, "activation": activation, "log_id": log_id}}, self._short
+            )
         except PolicyEngineError as error:
             error.verdicts = _verdicts(programs, call, missing=str(error))
             raise
         return _verdicts(programs, call, missing="the policy worker gave no verdict")
 
-    def _call(self, timeout_s: float) -> _Call:
+    def _call(self, log_id: int, timeout_s: float) -> _Call:
         loop = asyncio.get_running_loop()
-        return _Call(timeout_s=timeout_s, deadline=loop.time() + timeout_s, finished=loop.create_future())
+        return _Call(
+            number=next(self._numbers),
+            log_id=log_id,
+            timeout_s=timeout_s,
+            finished=loop.create_future(),
+            patience=asyncio.timeout(self._waiting_s),
+        )
 
-    async def _ask(self, call: _Call, request: dict[str, Any]) -> None:
+    async def _ask(self, call: _Call, request: dict[str, Any], lane: _Lane) -> None:
         """
-        Have a seat carry out `call` with this `request`.
+        Have a seat of `lane` carry out `call` with this `request`.
 
         Raises:
+            TooLargeError: if it is larger than any that is carried out.
             PolicyEngineError: if there is no answer.
         """
+        try:
+            call.frame = format_frame({**request, "call": call.number, "timeout_s": call.timeout_s})
+        except FrameTooLargeError as error:
+            raise TooLargeError(str(error)) from error
+        except FrameError as error:
+            raise EngineUnavailableError(f"nothing was judged: {error}") from error
         if self._closed:
             raise _shut_down()
         self._take_seats()
+        if lane is self._short and not self._is_short(call):
+            lane = self._long
         try:
-            call.frame = format_frame({**request, "timeout_s": call.timeout_s})
-            self._waiting.put_nowait(call)
-        except FrameError as error:
-            raise EngineUnavailableError(f"nothing was judged: {error}") from error
-        except asyncio.QueueFull as error:
-            raise EngineUnavailableError(f"{self._waiting.maxsize} calls already wait for the policy engine") from error
-        try:
-            async with asyncio.timeout_at(call.deadline):
+            async with call.patience:
+                lane.put(call)
                 await call.finished
         except TimeoutError as error:
-            raise call.overdue() from error
+            words = f"{self._waiting_s} s passed before it could begin: the policy engine is busy"
+            raise DeadlineExceededError(words) from error
+        finally:
+            for one in (self._short, self._long, self._checks):
+                one.lines.remove(call)  # where it still waits, if its caller has left
+
+    def _is_short(self, call: _Call) -> bool:
+        """Tell whether `call` is tried in the short lane; in the long one, its tenant's next call may be again."""
+        now_s = asyncio.get_running_loop().time()
+        return call.size_bytes <= SHORT_BYTES_MAX and self._credit.left_s(call.log_id, now_s=now_s) > 0
 
     def _take_seats(self) -> None:
         if not self._seats:
             loop = asyncio.get_running_loop()
-            self._first_starts = [loop.create_future() for _ in range(self._workers)]
-            self._seats = [asyncio.create_task(self._seat(first_start)) for first_start in self._first_starts]
+            self._first_starts = [loop.create_future() for _ in range(self._short.seats)]
+            short = [self._seat(self._short, first_start) for first_start in self._first_starts]
+            seats = [*short, self._seat(self._long), self._seat(self._checks)]
+            self._seats = [asyncio.create_task(seat) for seat in seats]
 
-    async def _seat(self, first_start: asyncio.Future[EngineUnavailableError | None]) -> None:
-        """Keep one process running, and have it answer the waiting calls, until cancelled."""
+    async def _seat(
+        self, lane: _Lane, first_start: asyncio.Future[EngineUnavailableError | None] | None = None
+    ) -> None:
+        """Have the calls of `lane` answered one by one, until cancelled."""
         call: _Call | None = None
+        process: WorkerProcess | None = None
         try:
-            process = await self._start_for(first_start)
+            if first_start is not None:
+                process = await self._start_for(first_start)
             while True:
-                call = await self._waiting.get()
-                if not call.finished.done():  # else its caller has left: the deadline is over
-                    process = await self._carry_out(call, process)
+                call = await lane.take()
+                if not call.finished.done():  # else its caller has left
+                    process = await self._carry_out(call, lane, process)
         finally:
             if call is not None:
                 call.finish(_shut_down())  # does nothing to one that is answered
@@ -207,46 +311,94 @@ class WorkerEngine:
     async def _start_for(self, first_start: asyncio.Future[EngineUnavailableError | None]) -> WorkerProcess | None:
         """Start the first process of a seat, and say so; one that cannot start is tried again by the next call."""
         try:
-            process = await self._start()
+            process = await self._processes.take()
         except EngineUnavailableError as error:
             first_start.set_result(error)
             return None
         first_start.set_result(None)
         return process
 
-    async def _carry_out(self, call: _Call, process: WorkerProcess | None) -> WorkerProcess | None:
-        """Have `call` answered by `process`, or by a new one; return the process for the next call, if one runs."""
-        serves = False
+    async def _carry_out(self, call: _Call, lane: _Lane, process: WorkerProcess | None) -> WorkerProcess | None:
+        """Have `call` answered by `process`, or by another; return the process for the next call, if one runs."""
         try:
-            if process is not None and not process.runs:  # something else has ended it while it had nothing to do
-                await self._end(process)
-                process = None
-            process = process or await self._start()
-            call.running = True
-            async with asyncio.timeout_at(call.deadline):
-                serves = await process.converse(call.frame, call.results)
-            call.finish()
-        except TimeoutError:
-            call.finish(call.overdue())
+            process = await self._ready(lane, process)
         except EngineUnavailableError as error:
             call.finish(error)
-        if serves:
+            return None
+        if call.finished.done():  # its caller has left meanwhile
             return process
-        await self._end(process)
+        call.begin()
         try:
-            return await self._start()
-        except EngineUnavailableError:
-            return None  # the next call tries again, and is told if that fails too
+            ended = await self._converse(call, lane, process)
+        except EngineUnavailableError as error:  # the process has ended
+            self._charge(call, lane, KILLED_COST_S)
+            call.finish(error)
+            return await self._replaced(lane, process)
+        if ended is None:  # it did not stop
+            self._charge(call, lane, KILLED_COST_S)
+            self._overrun(call, lane)
+            return await self._replaced(lane, process)
+        if ended.end is End.STOPPED:
+            self._charge(call, lane, max(ended.used_s, STOPPED_COST_S))
+            self._overrun(call, lane)
+            return process
+        self._charge(call, lane, ended.used_s)
+        call.finish()
+        return await self._replaced(lane, process) if ended.end is End.LEAVING else process
 
-    async def _start(self) -> WorkerProcess:
-        process = await WorkerProcess.start(judging_bytes_max=self._judging_bytes_max, timeout_s=self._start_timeout_s)
-        self._processes.add(process)
+    async def _converse(self, call: _Call, lane: _Lane, process: WorkerProcess) -> Ended | None:
+        """
+        Have `process` answer `call` and return how it ended; None if it neither did in time nor stopped when told to.
+
+        Raises:
+            EngineUnavailableError: if the process ends before it has answered.
+        """
+        conversation = asyncio.create_task(process.converse(call.frame, call.results))
+        try:
+            await asyncio.wait([conversation], timeout=min(call.timeout_s, lane.slice_s))
+            if not conversation.done():
+                process.stop(call.number)
+                await asyncio.wait([conversation], timeout=STOP_GRACE_S)
+            return conversation.result() if conversation.done() else None
+        finally:
+            conversation.cancel()  # does nothing to one that is done
+
+    def _overrun(self, call: _Call, lane: _Lane) -> None:
+        """Let a call that was cut short in the short lane begin again in the long one; elsewhere its time is over."""
+        if call.finished.done():
+            return
+        if call.timeout_s <= lane.slice_s:
+            call.finish(DeadlineExceededError(f"{call.timeout_s} s passed before it was done"))
+            return
+        call.wait_again()
+        try:
+            self._long.put(call)
+        except EngineUnavailableError as error:
+            call.finish(error)
+
+    def _charge(self, call: _Call, lane: _Lane, used_s: float) -> None:
+        lane.lines.charge(call.log_id, used_s)
+        if lane is not self._checks:
+            self._credit.charge(call.log_id, used_s, now_s=asyncio.get_running_loop().time())
+
+    async def _ready(self, lane: _Lane, process: WorkerProcess | None) -> WorkerProcess:
+        """Return `process` if it runs, else another: there was none, or something else has ended it meanwhile."""
+        if process is not None and process.runs:
+            return process
+        if process is not None:
+            await self._processes.end(process)
+        process = await self._processes.take()
+        if lane.gives_way:
+            process.give_way()
         return process
 
-    async def _end(self, process: WorkerProcess | None) -> None:
-        if process is not None:
-            await process.kill()
-            self._processes.discard(process)
+    async def _replaced(self, lane: _Lane, process: WorkerProcess) -> WorkerProcess | None:
+        """Kill `process` and return another, if there is one: else the next call tries again, and is told."""
+        await self._processes.end(process)
+        try:
+            return await self._ready(lane, None)
+        except EngineUnavailableError:
+            return None
 
 
 def _shut_down() -> EngineUnavailableError:

@@ -1,8 +1,11 @@
 """
-One child process of the policy engine, seen from the gateway: started, spoken to, killed.
+The child processes of the policy engine, seen from the gateway: started, spoken to, stopped, killed, replaced.
 
-Guarantee: whatever goes wrong with the process leaves as `EngineUnavailableError`, and a process whose start failed or
-was given up has been killed. It inherits none of our environment, in which the gateway's secrets may stand.
+Guarantee: whatever goes wrong with a process leaves as `EngineUnavailableError`, and one whose start failed or was
+given up has been killed. It inherits none of our environment, in which the gateway's secrets may stand.
+
+`Processes` always keeps one more than is in use, started and ready: a process takes half a second to start, and none of
+the calls behind one that had to be killed should wait for that.
 """
 
 from __future__ import annotations
@@ -11,17 +14,29 @@ import asyncio
 import contextlib
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 from gateway.policy.engine import EngineUnavailableError
-from gateway.policy.frames import LENGTH, FrameError, parse_length, parse_payload
+from gateway.policy.frames import LENGTH, End, FrameError, format_frame, parse_length, parse_payload
 
 _SOURCES: Final = Path(__file__).resolve().parents[2]
 """Where the child finds `gateway`: from here, not from a working directory that others may write to (hence `-P`)."""
 
 _INHERITED: Final = ("LD_LIBRARY_PATH",)
 """What a Python that lives outside the system's folders needs to start at all."""
+
+LOW_PRIORITY: Final = 5
+"""Niceness of a process for what may take long: a third of a processor that another wants too, all of one otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How the process ended a request, and what processor time that took it."""
+
+    end: End
+    used_s: float
 
 
 class WorkerProcess:
@@ -77,9 +92,14 @@ class WorkerProcess:
             raise EngineUnavailableError("the policy worker did not say that it is ready")
         return worker
 
-    async def converse(self, frame: bytes, results: list[dict[str, Any]]) -> bool:
+    def give_way(self) -> None:
+        """Let every other process go first from now on; there is no way back from it."""
+        with contextlib.suppress(OSError):  # it has ended, which the next request to it tells
+            os.setpriority(os.PRIO_PROCESS, self.pid, LOW_PRIORITY)
+
+    async def converse(self, frame: bytes, results: list[dict[str, Any]]) -> Ended:
         """
-        Send a request and append its results to `results` as they come; return whether the process serves on.
+        Send a request and append its results to `results` as they come; return how it ended.
 
         Raises:
             EngineUnavailableError: if the process ends before it has answered.
@@ -93,7 +113,15 @@ class WorkerProcess:
             raise await self._lost() from error
         while "end" not in (result := await self._receive()):
             results.append(result)
-        return bool(result["end"] == "ready")
+        try:
+            return Ended(end=End(result["end"]), used_s=float(result["used_s"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise EngineUnavailableError("the policy worker ended a request in a way that is not known") from error
+
+    def stop(self, call: int) -> None:
+        """Tell the process to stop judging `call`; whether it does shows in how it ends the request."""
+        if self._process.stdin is not None and not self._process.stdin.is_closing():
+            self._process.stdin.write(format_frame({"stop": call}))
 
     async def kill(self) -> None:
         """Kill the process, and wait until the system has taken it off its table."""
@@ -117,4 +145,77 @@ class WorkerProcess:
     async def _lost(self) -> EngineUnavailableError:
         """Return the error for a process that has closed its pipe, which is the last thing it does."""
         status = await self._process.wait()
-        return EngineUnavailableError(f"the policy worker ended (status {status}); it starts again with the next call")
+        return EngineUnavailableError(f"the policy worker ended (status {status}); another has taken its place")
+
+
+class Processes:
+    """The processes of one engine: those that were taken, and the one that is ready to be."""
+
+    def __init__(self, *, judging_bytes_max: int, start_timeout_s: float) -> None:
+        self._judging_bytes_max = judging_bytes_max
+        self._start_timeout_s = start_timeout_s
+        self._taken: set[WorkerProcess] = set()
+        self._spare: asyncio.Task[WorkerProcess] | None = None
+
+    @property
+    def running(self) -> frozenset[WorkerProcess]:
+        """Those that run now, the spare one too once it is ready."""
+        spare = self._ready_spare()
+        return frozenset(self._taken) | (frozenset() if spare is None else {spare})
+
+    async def take(self) -> WorkerProcess:
+        """
+        Return a process that is ready: the spare one, at once, if there is one; and start the next spare one.
+
+        Raises:
+            EngineUnavailableError: if none can be started.
+        """
+        while (starting := self._spare) is not None:
+            try:
+                process = await asyncio.shield(starting)
+            except EngineUnavailableError:
+                self._give_up(starting)
+                break  # told by the start below, if it was no accident
+            if self._spare is starting:  # nobody else was faster
+                self._spare = None
+                if process.runs:
+                    return self._took(process)
+                await process.kill()
+        return self._took(await self._start())
+
+    async def end(self, process: WorkerProcess) -> None:
+        """Kill a process that was taken."""
+        try:
+            await process.kill()
+        finally:
+            self._taken.discard(process)
+
+    async def close(self) -> None:
+        """Kill all of them."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.cancel()  # does nothing to one that has started
+            await asyncio.wait([spare])
+            if not spare.cancelled() and spare.exception() is None:
+                await spare.result().kill()
+        for process in list(self._taken):
+            await self.end(process)
+
+    def _took(self, process: WorkerProcess) -> WorkerProcess:
+        self._taken.add(process)
+        if self._spare is None:
+            self._spare = asyncio.create_task(self._start(), name="spare policy worker")
+        return process
+
+    def _give_up(self, starting: asyncio.Task[WorkerProcess]) -> None:
+        if self._spare is starting:
+            self._spare = None
+
+    def _ready_spare(self) -> WorkerProcess | None:
+        spare = self._spare
+        if spare is None or not spare.done() or spare.cancelled() or spare.exception() is not None:
+            return None
+        return spare.result()
+
+    async def _start(self) -> WorkerProcess:
+        return await WorkerProcess.start(judging_bytes_max=self._judging_bytes_max, timeout_s=self._start_timeout_s)

@@ -3,16 +3,43 @@ What the text of an expression must be before anyone parses it, and where in it 
 
 Guarantee: a checked text has a UTF-8 form of at most `EXPRESSION_BYTES_MAX` bytes and is not blank. Both halves of the
 engine ask for that: the gateway's, so that nothing else is sent to a worker, and the worker's, for texts of a record.
+A new text, one that is about to be saved, has besides at most `TOKENS_MAX` tokens, `NESTING_MAX` open brackets and
+`BACKSLASHES_MAX` backslashes, counted in one pass before any parser sees it: a parser's time grows with them. Texts of
+a record are not held to that: what was saved under other bounds means what it meant.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import Final, NoReturn
 
 from gateway.policy.engine import PolicyNotCompiledError
 
 EXPRESSION_BYTES_MAX: Final = 8192
 """As UTF-8. A policy longer than that is several policies."""
+
+TOKENS_MAX: Final = 2_048
+"""Names, numbers, strings and signs. Parsing takes up to a tenth of a millisecond for each."""
+
+NESTING_MAX: Final = 100
+"""Brackets open at once; evaluating gives up at twice that many levels."""
+
+BACKSLASHES_MAX: Final = 1_024
+"""Within strings and without. One pattern has a few; a thousand have nothing to say that a parser should be asked."""
+
+_TOKENS: Final = re.compile(
+    r"""
+      (?P<blank> \s+ | //[^\n]* )
+    | [rRbB]{0,2} (?: \"{3} (?:\\[\s\S]|(?!\"{3})[^\\])* \"{3} | \'{3} (?:\\[\s\S]|(?!\'{3})[^\\])* \'{3}
+                    | \" (?:\\.|[^\"\\\n])* \" | \' (?:\\.|[^\'\\\n])* \' )
+    | (?P<open> [(\[{] )
+    | (?P<close> [)\]}] )
+    | [^\W]+
+    | [\s\S]
+    """,
+    re.VERBOSE,
+)
+"""What a text is made of, roughly: enough to count, and with one way to read each character."""
 
 
 def check_text(expression: str) -> None:
@@ -32,6 +59,35 @@ def check_text(expression: str) -> None:
         raise PolicyNotCompiledError(reason, line=1, column=1)
     if not expression.strip():
         raise PolicyNotCompiledError("the expression is empty", line=1, column=1)
+
+
+def check_new_text(expression: str) -> None:
+    """
+    Check the text of an expression that is about to be saved.
+
+    Raises:
+        PolicyNotCompiledError: if it is blank, too long or too intricate; carries the place where it becomes that.
+    """
+    check_text(expression)
+    backslashes = expression.count("\\")
+    if backslashes > BACKSLASHES_MAX:
+        reason = f"the expression has {backslashes} backslashes; at most {BACKSLASHES_MAX} are allowed"
+        raise PolicyNotCompiledError(reason, line=1, column=1)
+    tokens = depth = 0
+    for token in _TOKENS.finditer(expression):
+        if token.lastgroup == "blank":
+            continue
+        tokens += 1
+        depth = max(0, depth + (token.lastgroup == "open") - (token.lastgroup == "close"))
+        if tokens > TOKENS_MAX:
+            _refuse(expression, token.start(), f"more than {TOKENS_MAX} names, values and signs")
+        if depth > NESTING_MAX:
+            _refuse(expression, token.start(), f"nested too deeply: more than {NESTING_MAX} open brackets")
+
+
+def _refuse(expression: str, offset: int, reason: str) -> NoReturn:
+    line, column = place_of(expression, offset)
+    raise PolicyNotCompiledError(f"{reason}; split it into several policies", line=line, column=column)
 
 
 def place_of(text: str, offset: int) -> tuple[int, int]:

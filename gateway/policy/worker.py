@@ -1,10 +1,11 @@
 """
 The child process that judges: `python -m gateway.policy.worker <bytes of memory>`, spoken to as `frames.py` says.
 
-Guarantee: it never outlives its parent, its deadline or its memory. A thread reads the pipe and ends the process at its
-end, whatever the expression at work is doing; where even that thread cannot run (a regular expression of the parser
-that backtracks holds the interpreter's lock), the kernel's timer ends the process a second after the deadline. The
-parent, which is not hindered by any of this, has killed it before.
+Guarantee: it never outlives its parent, its deadline or its memory. A thread reads the pipe: at its end it ends the
+process, whatever the expression at work is doing; at the word to stop it tells the judging, which stops at its next
+node (`cel/interruption.py`). Where even that thread cannot run (a single operation that holds the interpreter's lock),
+the kernel's timer ends the process some time after the deadline. The parent, which is not hindered by any of this, has
+killed it before.
 
 It reads no file and no variable of the environment, opens no connection, and holds no secret: its parent gives it an
 empty environment. What an expression manages to print cannot reach the pipe.
@@ -20,16 +21,18 @@ import resource
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from gateway.policy.cel.interruption import Interruption, JudgingStopped
 from gateway.policy.cel.programs import Programs
 from gateway.policy.engine import POLICY, PolicyNotCompiledError
-from gateway.policy.frames import LENGTH, format_frame, parse_length, parse_payload
+from gateway.policy.frames import LENGTH, End, format_frame, parse_length, parse_payload
 
-GRACE_S: Final = 1.0
-"""By how much the process outlives a deadline that its parent did not enforce."""
+GRACE_S: Final = 2.0
+"""By how much the process outlives a deadline that its parent did not enforce; the parent waits less than that."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -40,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
     programs = Programs()
     programs.check("true", kind=POLICY)  # builds the parser, which is most of the time to start
     inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(requests, inbox), daemon=True).start()
+    threading.Thread(target=_read, args=(requests, inbox, programs.interruption), daemon=True).start()
     _limit_memory(int(arguments[0]))
     _send(answers, {"ready": True})
     with contextlib.suppress(BrokenPipeError):  # the parent is gone: `_read` has noticed, or is about to
@@ -71,11 +74,15 @@ def _limit_memory(judging_bytes_max: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def _read(requests: BinaryIO, inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
+def _read(requests: BinaryIO, inbox: queue.SimpleQueue[dict[str, Any]], interruption: Interruption) -> None:
     status = 1
     try:
         while header := requests.read(LENGTH.size):
-            inbox.put(parse_payload(requests.read(parse_length(header))))
+            match parse_payload(requests.read(parse_length(header))):
+                case {"stop": call}:
+                    interruption.stop(call)
+                case request:
+                    inbox.put(request)
         status = 0
     finally:
         os._exit(
@@ -91,13 +98,19 @@ def _send(answers: BinaryIO, value: dict[str, Any]) -> None:
 def _serve(request: dict[str, Any], programs: Programs, answers: BinaryIO) -> bool:
     """Answer one request; return whether to serve another. Memory once exhausted may be missing anywhere afterwards."""
     signal.setitimer(signal.ITIMER_REAL, request["timeout_s"] + GRACE_S)
-    leaving = False
-    for result in _results(request, programs):
-        leaving = leaving or result.pop("exhausted", False)
-        _send(answers, result)
-    _send(answers, {"end": "leaving" if leaving else "ready"})
+    began_s = time.process_time()
+    programs.interruption.begin(request["call"])
+    end = End.READY
+    try:
+        for result in _results(request, programs):
+            if result.pop("exhausted", False):
+                end = End.LEAVING
+            _send(answers, result)
+    except JudgingStopped:
+        end = End.LEAVING if end is End.LEAVING else End.STOPPED
+    _send(answers, {"end": end, "used_s": time.process_time() - began_s})
     signal.setitimer(signal.ITIMER_REAL, 0)
-    return not leaving
+    return end is not End.LEAVING
 
 
 def _results(request: dict[str, Any], programs: Programs) -> Iterator[dict[str, Any]]:
@@ -109,8 +122,9 @@ def _results(request: dict[str, Any], programs: Programs) -> Iterator[dict[str, 
                 yield {"reason": error.reason, "line": error.line, "column": error.column}
             else:
                 yield {"compiled": True}
-        case {"judge": {"programs": asked, "activation": activation}}:
-            for result in programs.judge([(kind, expression) for kind, expression in asked], activation):
+        case {"judge": {"programs": asked, "activation": activation, "log_id": log_id}}:
+            pairs = [(kind, expression) for kind, expression in asked]
+            for result in programs.judge(pairs, activation, log_id=log_id):
                 yield {"outcome": result.outcome, "detail": result.detail, "exhausted": result.exhausted}
 
 

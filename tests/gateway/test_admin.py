@@ -103,7 +103,7 @@ async def test_a_tenants_first_group_is_the_rule_that_permits_its_first_key(serv
 
 async def test_the_first_rule_compiles_as_an_access_rule(services: Services, acme: Founded) -> None:
     (rule,) = await services.house.admin.list_access_rules(acme.log_id)
-    await services.house.engine.check(rule.expression, timeout_s=10, kind=rule.KIND)
+    await services.house.engine.check(rule.expression, log_id=acme.log_id, timeout_s=10, kind=rule.KIND)
 
 
 async def test_a_tenant_is_founded_once(services: Services, acme: Founded, admin: Admin) -> None:

@@ -180,9 +180,9 @@ async def test_an_edit_permitted_by_older_rules_is_judged_again(shared_gateway: 
     class Slow:
         """The gateway's engine, and somebody who edits while it compiles."""
 
-        async def check(self, expression: str, *, timeout_s: float, kind: str = "policy") -> None:
+        async def check(self, expression: str, *, log_id: int, timeout_s: float, kind: str = "policy") -> None:
             nonlocal count
-            await engine.check(expression, timeout_s=timeout_s, kind=kind)
+            await engine.check(expression, log_id=log_id, timeout_s=timeout_s, kind=kind)
             count += 1
             if expression == POLICY["expression"]:
                 await house.admin.create_catalog(log_id, OPERATOR, alias=f"c{count}", kind="builtin", options={})

@@ -100,16 +100,16 @@ class KilledEngine:
     def __init__(self, engine: WorkerEngine) -> None:
         self._engine = engine
 
-    async def check(self, expression: str, *, timeout_s: float, kind: str = "policy") -> None:
-        await self._engine.check(expression, timeout_s=timeout_s, kind=kind)
+    async def check(self, expression: str, *, log_id: int, timeout_s: float, kind: str = "policy") -> None:
+        await self._engine.check(expression, log_id=log_id, timeout_s=timeout_s, kind=kind)
 
     async def judge(
-        self, programs: Sequence[Program], activation: Mapping[str, Json], *, timeout_s: float
+        self, programs: Sequence[Program], activation: Mapping[str, Json], *, log_id: int, timeout_s: float
     ) -> tuple[Verdict, ...]:
         await self._engine.start()
         for pid in self._engine.pids:
             os.kill(pid, signal.SIGKILL)
-        return await self._engine.judge(programs, activation, timeout_s=timeout_s)
+        return await self._engine.judge(programs, activation, log_id=log_id, timeout_s=timeout_s)
 
 
 async def test_a_policy_engine_that_dies_lets_nothing_pass(sales: Gateway) -> None:

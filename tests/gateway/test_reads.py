@@ -134,14 +134,14 @@ class CountedEngine:
         self._engine = engine
         self.judged = 0
 
-    async def check(self, expression: str, *, timeout_s: float, kind: str = "policy") -> None:
-        await self._engine.check(expression, timeout_s=timeout_s, kind=kind)
+    async def check(self, expression: str, *, log_id: int, timeout_s: float, kind: str = "policy") -> None:
+        await self._engine.check(expression, log_id=log_id, timeout_s=timeout_s, kind=kind)
 
     async def judge(
-        self, programs: Sequence[Program], activation: Mapping[str, Json], *, timeout_s: float
+        self, programs: Sequence[Program], activation: Mapping[str, Json], *, log_id: int, timeout_s: float
     ) -> tuple[Verdict, ...]:
         self.judged += 1
-        return await self._engine.judge(programs, activation, timeout_s=timeout_s)
+        return await self._engine.judge(programs, activation, log_id=log_id, timeout_s=timeout_s)
 
 
 async def test_a_read_is_judged_once_under_one_set_of_rules(sales: Gateway) -> None:
@@ -173,7 +173,7 @@ class SilentEngine(CountedEngine):
     """An engine that gives no answer."""
 
     async def judge(
-        self, programs: Sequence[Program], activation: Mapping[str, Json], *, timeout_s: float
+        self, programs: Sequence[Program], activation: Mapping[str, Json], *, log_id: int, timeout_s: float
     ) -> tuple[Verdict, ...]:
         self.judged += 1
         asked = f"{len(programs)} programs over {sorted(activation)}"

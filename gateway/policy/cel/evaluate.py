@@ -18,6 +18,7 @@ from celpy.evaluation import Activation, CELEvalError, Evaluator
 
 from gateway.policy.cel.check import MACROS, name_of
 from gateway.policy.cel.functions import FUNCTIONS
+from gateway.policy.cel.interruption import Interruption
 from gateway.policy.cel.parse import Node
 from gateway.policy.cel.values import FALSE, TRUE, TYPES, Value, is_false, is_true
 
@@ -41,19 +42,21 @@ _OPERATORS: Final[Mapping[str, str]] = {
 }
 
 
-def evaluate(tree: Node, variables: Mapping[str, Value]) -> Value:
+def evaluate(tree: Node, variables: Mapping[str, Value], interruption: Interruption) -> Value:
     """
     Return what `tree` gives on `variables`, or the `CELEvalError` that it ends in.
 
     Raises:
+        JudgingStopped: at the next node, once `interruption` was told.
         Whatever cel-python raises on what it did not expect; to a caller that is one more error.
     """
-    return _Evaluator(tree, Activation(vars={**TYPES, **variables}, functions=FUNCTIONS)).visit(tree)
+    activation = Activation(vars={**TYPES, **variables}, functions=FUNCTIONS)
+    return _Evaluator(tree, activation, interruption).visit(tree)
 
 
 def literal_of(node: Node) -> Value:
     """Return the value of a literal, or the `CELEvalError` that it is (a number out of range)."""
-    return _Evaluator(node, Activation(functions=FUNCTIONS)).visit(node)
+    return _Evaluator(node, Activation(functions=FUNCTIONS), Interruption()).visit(node)
 
 
 class _Evaluator(Evaluator):
@@ -65,7 +68,12 @@ class _Evaluator(Evaluator):
     is half of its time.
     """
 
+    def __init__(self, tree: Node, activation: Activation, interruption: Interruption) -> None:
+        super().__init__(tree, activation)
+        self._interruption = interruption
+
     def visit(self, tree: Node) -> Value:
+        self._interruption.check()
         value = getattr(self, tree.data)(tree)
         if isinstance(value, CELEvalError) and value.line is None:
             value.line, value.column = tree.meta.line, tree.meta.column
@@ -177,7 +185,7 @@ class _Evaluator(Evaluator):
         """Yield what `body` gives with `name` bound to each of `items`, in one scope whose variable is set anew."""
         variable = name_of(name) or ""
         scope = self.activation.nested_activation(vars={variable: None})
-        referent, evaluator = scope.identifiers[variable], _Evaluator(body, scope)
+        referent, evaluator = scope.identifiers[variable], _Evaluator(body, scope, self._interruption)
         for item in items:
             referent.value = item
             yield evaluator.visit(body)

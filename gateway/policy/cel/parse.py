@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import Any, Final, NoReturn, TypeAlias, cast
 
 import lark
-from celpy.celparser import CELParseError, CELParser
 
+from gateway.policy.cel.grammar import open_parser
+from gateway.policy.cel.interruption import Interruption
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.text import check_text, place_of
 
@@ -30,17 +31,21 @@ _PRECEDENCE: Final = frozenset(
 _CHAINS: Final = frozenset({"conditionalor", "conditionaland"})
 
 
-def parse(expression: str) -> Node:
+def parse(expression: str, interruption: Interruption) -> Node:
     """
     Return the folded syntax tree of `expression`.
 
     Raises:
+        JudgingStopped: at the next token, once `interruption` was told.
         PolicyNotCompiledError: if it is too long, nested too deeply, or not CEL.
     """
     check_text(expression)
+    parsing = open_parser().parse_interactive(expression)
     try:
-        tree = _folded(CELParser().parse(expression))
-    except CELParseError as error:
+        for _ in parsing.iter_parse():
+            interruption.check()
+        tree = _folded(parsing.feed_eof())
+    except lark.exceptions.UnexpectedInput as error:
         _refuse_syntax(expression, error)
     _check_depth(tree)
     return tree
@@ -57,19 +62,18 @@ def refuse(node: Node | lark.Token, reason: str) -> NoReturn:
     raise PolicyNotCompiledError(reason, line=place.line or 1, column=place.column or 1)
 
 
-def _refuse_syntax(expression: str, error: CELParseError) -> NoReturn:
-    """Say in words what the parser met. cel-python keeps the parser's own error only as the context of its own."""
-    cause = error.__context__
-    line, column = error.line or 1, error.column or 1
-    if isinstance(cause, lark.UnexpectedToken) and cause.token.type == "$END":
+def _refuse_syntax(expression: str, error: lark.exceptions.UnexpectedInput) -> NoReturn:
+    """Say in words what the parser met."""
+    line, column = error.line, error.column
+    if isinstance(error, lark.UnexpectedToken) and error.token.type == "$END":
         reason = "the expression ends where more was expected"
         line, column = place_of(expression, len(expression.rstrip()))
-    elif isinstance(cause, lark.UnexpectedToken):
-        reason = f"{cause.token.value!r:.60} cannot stand here"
-    elif isinstance(cause, lark.UnexpectedCharacters) and cause.char in "'\"":
+    elif isinstance(error, lark.UnexpectedToken):
+        reason = f"{error.token.value!r:.60} cannot stand here"
+    elif isinstance(error, lark.UnexpectedCharacters) and error.char in "'\"":
         reason = "the string that begins here is not closed, or cannot stand here"
-    elif isinstance(cause, lark.UnexpectedCharacters):
-        reason = f"{cause.char!r} cannot stand here"
+    elif isinstance(error, lark.UnexpectedCharacters):
+        reason = f"{error.char!r} cannot stand here"
     else:
         reason = "this is not a CEL expression"
     raise PolicyNotCompiledError(reason, line=line, column=column) from error

@@ -4,15 +4,16 @@ Compiled expressions, and the judging of many of them on one set of variables.
 Guarantee: `judge` yields one result for each program asked about, in their order, and `Outcome.ALLOW` only where the
 expression gave exactly the boolean true. Whatever one program does, short of ending the process, the others are judged.
 
-Compiled programs are kept by kind and text, the oldest used going first, bounded in number and in the length of their
-texts. Variables are converted at most once a call, and only the fields that some program of the call reads.
+Compiled programs are kept by tenant, kind and text, bounded in number and in the length of their texts. Whoever keeps
+most gives up his own least recently used one first, so that no tenant's programs are driven out by another's. Variables
+are converted at most once a call, and only the fields that some program of the call reads.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import lark
@@ -21,13 +22,14 @@ from celpy.evaluation import CELEvalError, CELSyntaxError, CELUnsupportedError
 
 from gateway.policy.cel.check import Needs, check
 from gateway.policy.cel.evaluate import evaluate
+from gateway.policy.cel.interruption import Interruption
 from gateway.policy.cel.literals import check_literals
 from gateway.policy.cel.parse import Node, parse
 from gateway.policy.cel.values import Value, cel_of, is_false, is_true
 from gateway.policy.engine import Outcome, PolicyNotCompiledError
 
-COMPILED_MAX: Final = 512
-COMPILED_CHARACTERS_MAX: Final = 131_072
+COMPILED_MAX: Final = 2_048
+COMPILED_CHARACTERS_MAX: Final = 262_144
 """Over all kept texts. A tree takes some hundred bytes for each character, out of the worker's memory."""
 
 _FAILURES: Final = (
@@ -76,63 +78,103 @@ class _Compiled:
     needs: Needs
 
 
-class Programs:
-    """Compiles and judges. Not for threads: one belongs to one worker."""
+@dataclass(slots=True)
+class _Kept:
+    """What is kept of one tenant, least recently used first, and the length of its texts."""
 
-    def __init__(self) -> None:
-        self._compiled: OrderedDict[tuple[str, str], _Compiled] = OrderedDict()
-        self._characters = 0
+    compiled: OrderedDict[tuple[str, str], _Compiled] = field(default_factory=OrderedDict)
+    characters: int = 0
+
+
+class Programs:
+    """Compiles and judges. Not for threads: one belongs to one worker; its `interruption` alone is for others too."""
+
+    def __init__(
+        self, *, compiled_max: int = COMPILED_MAX, compiled_characters_max: int = COMPILED_CHARACTERS_MAX
+    ) -> None:
+        self.interruption = Interruption()
+        self._compiled_max = compiled_max
+        self._compiled_characters_max = compiled_characters_max
+        self._kept: dict[int, _Kept] = {}
 
     def check(self, expression: str, *, kind: str) -> None:
         """
-        Check that `expression` compiles as this `kind` of program.
+        Check that `expression` compiles as this `kind` of program. Nothing of it is kept.
 
         Raises:
             PolicyNotCompiledError: if it does not; carries the place.
         """
-        self._compile(expression, kind=kind)
+        _compile(expression, self.interruption, kind=kind)
 
-    def judge(self, programs: Sequence[tuple[str, str]], activation: Mapping[str, Any]) -> Iterator[Result]:
-        """Yield a result for each of `programs` (kind and expression), evaluated on the JSON values of `activation`."""
-        compiled = [self._compile_or_say(kind, expression) for kind, expression in programs]
-        variables = _Variables(activation, [one.needs for one in compiled if isinstance(one, _Compiled)])
+    def judge(
+        self, programs: Sequence[tuple[str, str]], activation: Mapping[str, Any], *, log_id: int
+    ) -> Iterator[Result]:
+        """
+        Yield a result for each of `programs` (kind and expression), evaluated on the JSON values of `activation`.
+
+        `log_id` is the tenant's, among whose programs they are kept.
+
+        Raises:
+            JudgingStopped: once `interruption` was told; results that were yielded stand.
+        """
+        compiled = [self._compiled(log_id, kind, expression) for kind, expression in programs]
+        needs = [one.needs for one in compiled if isinstance(one, _Compiled)]
+        variables = _Variables(activation, needs, self.interruption)
         for one in compiled:
-            yield one if isinstance(one, Result) else _judge(one, variables)
+            yield one if isinstance(one, Result) else _judge(one, variables, self.interruption)
 
-    def _compile_or_say(self, kind: str, expression: str) -> _Compiled | Result:
+    def _compiled(self, log_id: int, kind: str, expression: str) -> _Compiled | Result:
         """A stored expression compiled once; if it does not now, this version of us reads it otherwise: an error."""
+        self.interruption.check()
+        kept = self._kept.setdefault(log_id, _Kept())
+        found = kept.compiled.get((kind, expression))
+        if found is not None:
+            kept.compiled.move_to_end((kind, expression))
+            return found
         try:
-            return self._compile(expression, kind=kind)
+            compiled = _compile(expression, self.interruption, kind=kind)
         except PolicyNotCompiledError as error:
             return Result(Outcome.ERROR, f"does not compile: {error}")
         except MemoryError:
             return Result(Outcome.ERROR, _WORDS[0][1], exhausted=True)
-
-    def _compile(self, expression: str, *, kind: str) -> _Compiled:
-        key = (kind, expression)
-        found = self._compiled.get(key)
-        if found is not None:
-            self._compiled.move_to_end(key)
-            return found
-        try:
-            tree = parse(expression)
-            compiled = _Compiled(tree, check(tree, kind=kind))
-            check_literals(tree)
-        except RecursionError as error:
-            raise PolicyNotCompiledError("nested too deeply", line=1, column=1) from error
-        self._compiled[key] = compiled
-        self._characters += len(expression)
-        while len(self._compiled) > COMPILED_MAX or self._characters > COMPILED_CHARACTERS_MAX:
-            (_, oldest), _ = self._compiled.popitem(last=False)
-            self._characters -= len(oldest)
+        kept.compiled[kind, expression] = compiled
+        kept.characters += len(expression)
+        self._make_room()
         return compiled
+
+    def _make_room(self) -> None:
+        def taken(log_id: int) -> float:
+            kept = self._kept[log_id]
+            of_number = len(kept.compiled) / self._compiled_max
+            return max(of_number, kept.characters / self._compiled_characters_max)
+
+        while (
+            sum(len(kept.compiled) for kept in self._kept.values()) > self._compiled_max
+            or sum(kept.characters for kept in self._kept.values()) > self._compiled_characters_max
+        ):
+            most = max(self._kept, key=taken)
+            (_, oldest), _ = self._kept[most].compiled.popitem(last=False)
+            self._kept[most].characters -= len(oldest)
+            if not self._kept[most].compiled:
+                del self._kept[most]
+
+
+def _compile(expression: str, interruption: Interruption, *, kind: str) -> _Compiled:
+    try:
+        tree = parse(expression, interruption)
+        compiled = _Compiled(tree, check(tree, kind=kind))
+        check_literals(tree)
+    except RecursionError as error:
+        raise PolicyNotCompiledError("nested too deeply", line=1, column=1) from error
+    return compiled
 
 
 class _Variables:
     """The variables of one call, each converted when the first program that reads it is judged."""
 
-    def __init__(self, activation: Mapping[str, Any], needs: Sequence[Needs]) -> None:
+    def __init__(self, activation: Mapping[str, Any], needs: Sequence[Needs], interruption: Interruption) -> None:
         self._activation = activation
+        self._interruption = interruption
         self._fields: Needs = {}
         for need in needs:
             for name, fields in need.items():
@@ -159,13 +201,13 @@ class _Variables:
             value, fields = self._activation[name], self._fields[name]
             if fields is not None and isinstance(value, dict):
                 value = {field: value[field] for field in fields if field in value}
-            self._converted[name] = cel_of(value)
+            self._converted[name] = cel_of(value, self._interruption)
         return self._converted[name]
 
 
-def _judge(compiled: _Compiled, variables: _Variables) -> Result:
+def _judge(compiled: _Compiled, variables: _Variables, interruption: Interruption) -> Result:
     try:
-        value = evaluate(compiled.tree, variables.of(compiled.needs))
+        value = evaluate(compiled.tree, variables.of(compiled.needs), interruption)
     except _FAILURES as error:
         return Result(Outcome.ERROR, _in_words(type(error), error), exhausted=isinstance(error, MemoryError))
     if is_true(value):

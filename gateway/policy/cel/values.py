@@ -14,6 +14,8 @@ from typing import Any, Final, TypeAlias
 
 from celpy import celtypes
 
+from gateway.policy.cel.interruption import Interruption
+
 Value: TypeAlias = Any
 """A value of cel-python: its classes extend Python's own and its types are too loose to be worth repeating."""
 
@@ -123,22 +125,28 @@ def is_false(value: Value) -> bool:
     return type(value) is celtypes.BoolType and int(value) == 0
 
 
-def cel_of(value: Any) -> Value:
+def cel_of(value: Any, interruption: Interruption) -> Value:
     """
     Return a JSON value as a value of CEL. Faster than cel-python's own, which checks each key and each type twice.
 
     Raises:
+        JudgingStopped: at the next list or map, once `interruption` was told.
         ValueError: for what CEL has no value for (an integer beyond 64 bits, anything that is not JSON).
     """
     kind = type(value)
     if kind is str:
         return str.__new__(celtypes.StringType, value)
     if kind is dict:
+        interruption.check()
         converted = celtypes.MapType.__new__(celtypes.MapType)
-        dict.update(converted, {str.__new__(celtypes.StringType, name): cel_of(item) for name, item in value.items()})
+        items = value.items()
+        dict.update(
+            converted, {str.__new__(celtypes.StringType, name): cel_of(item, interruption) for name, item in items}
+        )
         return converted
     if kind is list:
-        return celtypes.ListType([cel_of(item) for item in value])
+        interruption.check()
+        return celtypes.ListType([cel_of(item, interruption) for item in value])
     if kind is int and -_INT64_MAX - 1 <= value <= _INT64_MAX:
         return int.__new__(celtypes.IntType, value)
     if kind is bool:

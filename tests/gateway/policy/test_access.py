@@ -269,7 +269,7 @@ def test_captured_commits_name_their_actions(shared_data: Path) -> None:
 )
 def test_rules_in_nessies_vocabulary_are_judged(rule: str, outcome: Outcome) -> None:
     variables = access_activation(request(commit("table.create")), ref="main")
-    (result,) = Programs().judge([(ACCESS_RULE, rule)], variables)
+    (result,) = Programs().judge([(ACCESS_RULE, rule)], variables, log_id=1)
     assert result.outcome is outcome
 
 

@@ -13,6 +13,7 @@ from celpy.celparser import CELParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.policy.cel.interruption import Interruption
 from gateway.policy.cel.parse import DEPTH_MAX, parse
 from gateway.policy.cel.programs import Programs
 from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, PolicyNotCompiledError
@@ -158,7 +159,7 @@ def test_the_deepest_expression_that_compiles_can_be_judged(before: str, after: 
     count = DEPTH_MAX // levels
     while not _compiles(before * count + "true" + after * count):
         count -= 1
-    (result,) = Programs().judge([(POLICY, before * count + "true" + after * count)], {})
+    (result,) = Programs().judge([(POLICY, before * count + "true" + after * count)], {}, log_id=1)
     assert "nested" not in result.detail
     assert not _compiles(before * (count + DEPTH_MAX) + "true" + after * (count + DEPTH_MAX))
 
@@ -174,7 +175,7 @@ def _compiles(expression: str) -> bool:
 def test_brackets_and_long_chains_of_conditions_are_not_nesting() -> None:
     Programs().check("(" * 2000 + "true" + ")" * 2000, kind=POLICY)
     chain = " || ".join(f"commit.name == 't{number}'" for number in range(300))
-    (result,) = Programs().judge([(POLICY, chain)], {"commit": {"name": "t299"}})
+    (result,) = Programs().judge([(POLICY, chain)], {"commit": {"name": "t299"}}, log_id=1)
     assert result.outcome is Outcome.ALLOW
 
 
@@ -208,7 +209,9 @@ expressions = st.recursive(
 def test_folding_keeps_the_meaning_that_cel_python_gives(expression: str) -> None:
     """cel-python's own interpreter on the folded and on the full tree: the same value, or an error in both."""
     activation = json_to_cel({"a": 1, "b": True, "c": [1, "x"]})
-    assert _by_cel_python(parse(expression), activation) == _by_cel_python(CELParser().parse(expression), activation)
+    assert _by_cel_python(parse(expression, Interruption()), activation) == _by_cel_python(
+        CELParser().parse(expression), activation
+    )
 
 
 # Made here, since it raises the recursion limit, which Hypothesis wants to find as it left it.

@@ -39,7 +39,7 @@ ALLOW, DENY, ERROR = Outcome.ALLOW, Outcome.DENY, Outcome.ERROR
 
 
 def judged(expression: str, activation: dict[str, Any] = ACTIVATION, *, kind: str = POLICY) -> Result:
-    (result,) = Programs().judge([(kind, expression)], activation)
+    (result,) = Programs().judge([(kind, expression)], activation, log_id=1)
     return result
 
 
@@ -240,7 +240,7 @@ def test_a_variable_that_was_not_given_is_an_error() -> None:
 def test_an_integer_beyond_64_bits_is_an_error_only_to_programs_that_read_it() -> None:
     activation = {"table": {"uuid": 2**64, "exists": True}}
     programs = [(POLICY, "table.uuid == 1"), (POLICY, "table.exists")]
-    first, second = Programs().judge(programs, activation)
+    first, second = Programs().judge(programs, activation, log_id=1)
     assert first.outcome is ERROR
     assert second.outcome is ERROR  # `table` is converted once, with the fields of both
     assert judged("table.exists", activation).outcome is ALLOW
@@ -248,7 +248,7 @@ def test_an_integer_beyond_64_bits_is_an_error_only_to_programs_that_read_it() -
 
 def test_each_program_is_judged_whatever_the_others_do() -> None:
     programs = [(POLICY, text) for text in ("true", "1 / 0 == 1", "false", "(", "dyn(1)", "true")]
-    outcomes = [result.outcome for result in Programs().judge(programs, ACTIVATION)]
+    outcomes = [result.outcome for result in Programs().judge(programs, ACTIVATION, log_id=1)]
     assert outcomes == [ALLOW, ERROR, DENY, ERROR, ERROR, ALLOW]
 
 
@@ -264,15 +264,30 @@ def test_access_rules_see_their_own_variables_and_no_others() -> None:
 
 def test_programs_beyond_what_is_kept_are_compiled_again() -> None:
     programs = Programs()
-    asked = [(POLICY, f"{number} >= 0 // {'x' * 8000}") for number in range(20)]
+    asked = [(POLICY, f"{number} >= 0 // {'x' * 8000}") for number in range(40)]
     for _ in range(2):
-        assert {result.outcome for result in programs.judge(asked, {})} == {ALLOW}
-        assert 0 < programs._characters <= COMPILED_CHARACTERS_MAX
-        assert 0 < len(programs._compiled) < len(asked)
+        assert {result.outcome for result in programs.judge(asked, {}, log_id=1)} == {ALLOW}
+        assert 0 < programs._kept[1].characters <= COMPILED_CHARACTERS_MAX
+        assert 0 < len(programs._kept[1].compiled) < len(asked)
     few = [(POLICY, f"{number} >= 0") for number in range(COMPILED_MAX + 1)]
-    assert {result.outcome for result in programs.judge(few, {})} == {ALLOW}
-    assert len(programs._compiled) == COMPILED_MAX
-    assert programs._characters == sum(len(text) for _, text in programs._compiled)
+    assert {result.outcome for result in programs.judge(few, {}, log_id=1)} == {ALLOW}
+    assert len(programs._kept[1].compiled) == COMPILED_MAX
+    assert programs._kept[1].characters == sum(len(text) for _, text in programs._kept[1].compiled)
+
+
+def test_a_tenant_with_many_programs_drives_out_none_of_another() -> None:
+    programs = Programs(compiled_max=10, compiled_characters_max=1000)
+    own = [(POLICY, f"{number} == 0") for number in range(4)]
+    assert len(list(programs.judge(own, {}, log_id=1))) == len(own)
+    kept = dict(programs._kept[1].compiled)
+    for text in ("'a' == '{}'", f"'{'a' * 300}' == '{{}}'"):
+        for number in range(30):
+            list(programs.judge([(POLICY, text.format(number))], {}, log_id=2))
+            assert dict(programs._kept[1].compiled) == kept
+        assert len(programs._kept[2].compiled) in {6, 3}, "as many as there is room for"
+    many = [(POLICY, f"{number} == 1") for number in range(10)]
+    list(programs.judge(many, {}, log_id=1))
+    assert len(programs._kept[1].compiled) <= 10, "a tenant that has most gives up its own"
 
 
 Modelled = tuple[str, bool | None]

@@ -457,7 +457,7 @@ def test_captured_commits_are_shown_and_judged(shared_data: Path) -> None:
         )
         shown = variables(result=metadata, commit=commit)
         assert has_exactly(shown, variables_of(POLICY)), path.name
-        assert {result.outcome for result in programs.judge(policy, shown)} == {Outcome.ALLOW}, path.name
+        assert {result.outcome for result in programs.judge(policy, shown, log_id=1)} == {Outcome.ALLOW}, path.name
         judged += 1
     assert judged > 10
 

@@ -18,7 +18,6 @@ from gateway.policy.frames import FRAME_BYTES_MAX, LENGTH, FrameError, format_fr
 PROJECT = Path(__file__).parents[3]
 WORKER = [sys.executable, "-m", "gateway.policy.worker", str(64 * 2**20)]
 ENDLESS = "".join(f"[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].all(x{n}, " for n in range(12)) + "true" + ")" * 12
-BACKTRACKING = "'" + r"\a" * 60
 TIMEOUT_S = 30.0
 
 # Starts a worker, has it judge two programs of which the second never ends, and waits to be killed.
@@ -32,7 +31,9 @@ def receive():
 receive()
 if sys.argv[1] == "busy":
     programs = [("policy", "true"), ("policy", {ENDLESS!r})]
-    worker.stdin.write(format_frame({{"judge": {{"programs": programs, "activation": {{}}}}, "timeout_s": 600.0}}))
+    worker.stdin.write(format_frame({{
+        "call": 1, "judge": {{"programs": programs, "activation": {{}}, "log_id": 1}}, "timeout_s": 600.0
+    }}))
     worker.stdin.flush()
     receive()
 print(worker.pid, flush=True)
@@ -50,6 +51,15 @@ def send(worker: subprocess.Popen[bytes], request: dict[str, Any]) -> None:
     assert worker.stdin is not None
     worker.stdin.write(format_frame(request))
     worker.stdin.flush()
+
+
+def judge(
+    *expressions: str, call: int = 1, timeout_s: float = 60.0, activation: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """A request to judge policies."""
+    programs = [("policy", expression) for expression in expressions]
+    asked = {"programs": programs, "activation": activation or {}, "log_id": 1}
+    return {"call": call, "judge": asked, "timeout_s": timeout_s}
 
 
 def received(worker: subprocess.Popen[bytes]) -> dict[str, Any]:
@@ -74,9 +84,9 @@ def test_a_worker_ends_when_its_parent_is_killed(state: str) -> None:
 
 
 def test_a_worker_ends_by_itself_when_its_deadline_is_not_enforced() -> None:
-    """Even in the parser's regular expression, which lets no other thread run: it is the kernel that ends it."""
+    """Even where no other thread of it may run: it is the kernel that ends it."""
     with started() as worker:
-        send(worker, {"check": {"expression": BACKTRACKING, "kind": "policy"}, "timeout_s": 0.0})
+        send(worker, judge(ENDLESS, timeout_s=0.0))
         assert worker.wait(TIMEOUT_S) == -signal.SIGALRM
 
 
@@ -98,15 +108,67 @@ def test_a_worker_ends_when_it_is_sent_no_frame() -> None:
 def test_a_worker_is_not_interrupted_with_its_parent() -> None:
     with started() as worker:
         worker.send_signal(signal.SIGINT)
-        send(worker, {"check": {"expression": "true", "kind": "policy"}, "timeout_s": 10.0})
-        assert [received(worker), received(worker)] == [{"compiled": True}, {"end": "ready"}]
+        send(worker, {"call": 1, "check": {"expression": "true", "kind": "policy"}, "timeout_s": 10.0})
+        assert received(worker) == {"compiled": True}
+        assert received(worker)["end"] == "ready"
 
 
 def test_results_are_sent_one_by_one_as_they_are_known() -> None:
     with started() as worker:
-        programs = [("policy", "true"), ("policy", "false"), ("policy", ENDLESS)]
-        send(worker, {"judge": {"programs": programs, "activation": {}}, "timeout_s": 60.0})
+        send(worker, judge("true", "false", ENDLESS))
         assert [received(worker)["outcome"], received(worker)["outcome"]] == ["allow", "deny"]
+        worker.kill()
+
+
+def test_a_judging_that_is_told_to_stop_stops_and_the_worker_serves_on() -> None:
+    with started() as worker:
+        send(worker, judge("true", ENDLESS, call=7))
+        assert received(worker)["outcome"] == "allow"
+        send(worker, {"stop": 7})
+        assert received(worker)["end"] == "stopped"
+        send(worker, judge("true", call=8))
+        assert [received(worker).get("outcome"), received(worker).get("end")] == ["allow", "ready"]
+        worker.kill()
+
+
+def test_the_word_to_stop_stops_no_other_call() -> None:
+    with started() as worker:
+        send(worker, judge("true", call=7))
+        assert [received(worker).get("outcome"), received(worker).get("end")] == ["allow", "ready"]
+        send(worker, {"stop": 7})
+        send(worker, judge("true", call=8))
+        assert [received(worker).get("outcome"), received(worker).get("end")] == ["allow", "ready"]
+        send(worker, judge(ENDLESS, call=9))
+        send(worker, {"stop": 9})
+        assert received(worker)["end"] == "stopped", "though it had perhaps not begun"
+        worker.kill()
+
+
+def test_a_conversion_of_many_values_is_stopped_too() -> None:
+    with started() as worker:
+        updates = [{"action": "set-properties", "updates": {"a": "b"}}] * 100_000
+        send(worker, judge("commit.updates.size() == 1", activation={"commit": {"updates": updates}}, call=7))
+        send(worker, {"stop": 7})
+        assert received(worker)["end"] == "stopped"
+        worker.kill()
+
+
+def test_a_worker_whose_memory_was_exhausted_answers_and_leaves() -> None:
+    doubled = "['aaaaaaaaaaaaaaaa'].all(x0, " + "".join(
+        f"[x{n} + x{n} + x{n} + x{n}].all(x{n + 1}, " for n in range(14)
+    )
+    with started() as worker:
+        send(worker, judge(doubled + "true" + ")" * 15, "true"))
+        assert [received(worker)["outcome"], received(worker)["outcome"]] == ["error", "allow"]
+        assert received(worker)["end"] == "leaving"
+        assert worker.wait(TIMEOUT_S) == 0
+
+
+def test_a_worker_tells_what_processor_time_a_call_took() -> None:
+    with started() as worker:
+        send(worker, judge("true"))
+        assert received(worker)["outcome"] == "allow"
+        assert 0 < received(worker)["used_s"] < TIMEOUT_S
         worker.kill()
 
 
@@ -154,7 +216,7 @@ def test_a_frame_longer_than_allowed_is_neither_written_nor_read() -> None:
     assert parse_length(LENGTH.pack(FRAME_BYTES_MAX)) == FRAME_BYTES_MAX
     with pytest.raises(FrameError, match="was announced"):
         parse_length(LENGTH.pack(FRAME_BYTES_MAX + 1))
-    with pytest.raises(FrameError, match="are judged"):
+    with pytest.raises(FrameError, match="variables for policies"):
         format_frame({"a": "x" * FRAME_BYTES_MAX})
 
 
