@@ -27,6 +27,7 @@ exactly the rules in force at its place in the log, and an answer that never say
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, assert_never
 from uuid import UUID
 
@@ -84,7 +85,8 @@ async def commit(request: Request, house: House, step: Step) -> Answer:
     key = await house.request_keys.key(principal.log_id)
     requested_hash = request_hash(key, method=request.method, path=request.path, body=body)
     step(4)
-    mutation = parse_mutation(request.operation, path, body=body, purge=request.purge)
+    parse = partial(parse_mutation, request.operation, path, body=body, purge=request.purge)
+    mutation = await house.large_requests.parse(principal.log_id, body, parse)
     step(5)
     step(6)
     requested = Requested(

@@ -22,6 +22,7 @@ from gateway.errors import ForbiddenError, NotFoundError, PlaceContestedError, U
 from gateway.identifiers import Target
 from gateway.identity import Authenticator, Principal
 from gateway.judgement import Judgement, ReadJudgements
+from gateway.large_requests import LargeRequests
 from gateway.measures import FailedPrograms
 from gateway.metadata_files import MetadataFiles
 from gateway.policy.engine import PolicyEngine
@@ -82,6 +83,7 @@ class House:
     catalogs: dict[tuple[UUID, str], BuiltinCatalog | Upstream] = field(default_factory=dict)
     read_judgements: ReadJudgements = field(default_factory=ReadJudgements)
     failed_programs: FailedPrograms = field(default_factory=FailedPrograms)
+    large_requests: LargeRequests = field(default_factory=LargeRequests)
 
     def catalog(self, tenant: UUID, state: ControlState, alias: str, onward: Onward | None = None) -> Adapter:
         """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from ipaddress import ip_address
 import uvicorn
 
 from gateway.app import create_app
+from gateway.large_requests import SWITCH_INTERVAL_S
 from gateway.measures import Measures
 from gateway.reconciler import Reconciler
 from gateway.server.clients import Proxies
@@ -187,6 +189,7 @@ async def run_up(settings: Settings, say: Say) -> None:
         LakeproofError: if the server, the database or the port cannot be had.
         LedgerError, ProjectionError: if a task met corruption.
     """
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with open_foundation(settings, say) as foundation:
         async with open_services(foundation) as services, serving(services, say) as served:
             with stop_on_signals(served.stop):

@@ -37,7 +37,8 @@ from gateway.metadata.shapes import (
 )
 from gateway.metadata.sorting import parse_order
 
-UPDATES_MAX: Final = 200_000  # the reference expires each snapshot in an update of its own, statistics in two more
+UPDATES_MAX: Final = 25_000  # the reference expires each snapshot in an update of its own, statistics in two more
+CHANGES_MAX: Final = 1_000  # updates that remove nothing: a schema change has a few, a replaced table a few dozens
 DEFINITIONS_MAX: Final = 1_000  # schemas, specs and orders added by one commit: each is compared with those there are
 
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -61,8 +62,11 @@ def parse_updates(raw: object, at: str = "updates") -> list[Update]:
         BadRequestError: naming the member that is wrong, as in `updates[3].snapshot-id`; also for an action that is not
             known or is for views only, and for too many updates.
     """
-    check_bounds(raw, at)
     items = as_list(raw, at, count_max=UPDATES_MAX)
+    changes = sum(not _removes(item) for item in items)  # counted before anything is looked at more closely
+    if changes > CHANGES_MAX:
+        raise BadRequestError(f"expected at most {CHANGES_MAX} updates beside removals, found {changes}", field=at)
+    check_bounds(raw, at)
     updates: list[Update] = [_parse_update(item, f"{at}[{index}]") for index, item in enumerate(items)]
     added = sum(update["action"] in {"add-schema", "add-spec", "add-sort-order"} for update in updates)
     if added > DEFINITIONS_MAX:
@@ -70,6 +74,11 @@ def parse_updates(raw: object, at: str = "updates") -> list[Update]:
             f"expected at most {DEFINITIONS_MAX} schemas, specs and sort orders, found {added}", field=at
         )
     return updates
+
+
+def _removes(item: object) -> bool:
+    action = item.get("action") if isinstance(item, dict) else None
+    return isinstance(action, str) and action[:7].lower() == "remove-"
 
 
 def _parse_update(value: object, at: str) -> JsonObject:

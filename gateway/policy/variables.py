@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.errors import BadRequestError
-from gateway.policy.table import Metadata, UnreadableMetadataError, plain_json, snapshot_of, table_of
+from gateway.policy.table import Metadata, UnreadableMetadataError, snapshot_of, table_of
 
 if TYPE_CHECKING:
     from ledger.canonical import Json
 
 CLIENT_CHARACTERS_MAX: Final = 256
 """Of what a client says about itself; the header is under its control and goes into the record."""
+
+AS_REQUESTED: Final[Mapping[str, frozenset[str]]] = {"commit": frozenset({"updates", "requirements"})}
+"""Variables, and the fields of them, that become what policies see (`table.plain_json`) where one is judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +78,11 @@ def activation(
     """
     Return the variables of policies, by name.
 
+    What stands in `AS_REQUESTED` is as the request has it: it may be large, and few policies read it.
+
     Raises:
         UnreadableMetadataError: if the metadata contradicts the Iceberg specification.
-        BadRequestError: if the updates or requirements of the commit do.
+        BadRequestError: if a snapshot among the updates of the commit does.
     """
     client = request.client_version or request.user_agent or ""
     return {
@@ -97,11 +102,9 @@ def activation(
 
 def _commit(commit: CommitView) -> dict[str, Json]:
     try:
-        updates = plain_json(list(commit.updates))
-        requirements = plain_json(list(commit.requirements))
         snapshots = [snapshot_of(one) for one in added_snapshots(commit.updates)]
     except UnreadableMetadataError as error:
-        raise BadRequestError(str(error), field="updates or requirements") from error
+        raise BadRequestError(str(error), field="updates") from error
     return {
         "catalog": commit.catalog,
         "namespace": list(commit.namespace),
@@ -109,8 +112,8 @@ def _commit(commit: CommitView) -> dict[str, Json]:
         "kind": commit.kind,
         "operation": commit.operation,
         "actions": list(commit.actions),
-        "updates": updates,
-        "requirements": requirements,
+        "updates": list(commit.updates),
+        "requirements": list(commit.requirements),
         "snapshots": snapshots,
     }
 

@@ -173,7 +173,7 @@ async def test_rules_speak_of_editing_by_kind_and_id(shared_gateway: Gateway) ->
 
 async def test_an_edit_permitted_by_older_rules_is_judged_again(shared_gateway: Gateway) -> None:
     house = shared_gateway.services.house
-    log_id = shared_gateway.acme.log_id
+    acme = shared_gateway.acme.log_id
     engine = house.engine
     count = 0
 
@@ -185,7 +185,7 @@ async def test_an_edit_permitted_by_older_rules_is_judged_again(shared_gateway: 
             await engine.check(expression, log_id=log_id, timeout_s=timeout_s, kind=kind)
             count += 1
             if expression == POLICY["expression"]:
-                await house.admin.create_catalog(log_id, OPERATOR, alias=f"c{count}", kind="builtin", options={})
+                await house.admin.create_catalog(acme, OPERATOR, alias=f"c{count}", kind="builtin", options={})
 
         judge = engine.judge
 

@@ -176,7 +176,7 @@ class SilentEngine(CountedEngine):
         self, programs: Sequence[Program], activation: Mapping[str, Json], *, log_id: int, timeout_s: float
     ) -> tuple[Verdict, ...]:
         self.judged += 1
-        asked = f"{len(programs)} programs over {sorted(activation)}"
+        asked = f"{len(programs)} programs of log {log_id} over {sorted(activation)}"
         raise EngineUnavailableError(f"the policy worker was asked for {asked} within {timeout_s} s, and ended")
 
 

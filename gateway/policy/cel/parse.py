@@ -44,7 +44,7 @@ def parse(expression: str, interruption: Interruption) -> Node:
     try:
         for _ in parsing.iter_parse():
             interruption.check()
-        tree = _folded(parsing.feed_eof())
+        tree = _folded(parsing.feed_eof())  # type: ignore[no-untyped-call]
     except lark.exceptions.UnexpectedInput as error:
         _refuse_syntax(expression, error)
     _check_depth(tree)

@@ -27,6 +27,8 @@ from gateway.policy.cel.literals import check_literals
 from gateway.policy.cel.parse import Node, parse
 from gateway.policy.cel.values import Value, cel_of, is_false, is_true
 from gateway.policy.engine import Outcome, PolicyNotCompiledError
+from gateway.policy.table import UnreadableMetadataError, plain_json
+from gateway.policy.variables import AS_REQUESTED
 
 COMPILED_MAX: Final = 2_048
 COMPILED_CHARACTERS_MAX: Final = 262_144
@@ -46,6 +48,7 @@ _FAILURES: Final = (
     RuntimeError,  # among them RecursionError
     StopIteration,
     TypeError,
+    UnreadableMetadataError,
     ValueError,
 )
 """What cel-python may raise on an expression. Anything else is a fault of ours, and ends the process."""
@@ -191,6 +194,7 @@ class _Variables:
 
         Raises:
             ValueError: if one of them has no value in CEL.
+            UnreadableMetadataError: if one that is as the request has it is nested too deeply.
         """
         return {name: self._value(name) for name in needs}
 
@@ -199,10 +203,20 @@ class _Variables:
             return CELEvalError("not known", KeyError)
         if name not in self._converted:
             value, fields = self._activation[name], self._fields[name]
-            if fields is not None and isinstance(value, dict):
-                value = {field: value[field] for field in fields if field in value}
+            if isinstance(value, dict):
+                wanted = value.keys() if fields is None else fields & value.keys()
+                value = {field: self._plain(name, field, value[field]) for field in wanted}
             self._converted[name] = cel_of(value, self._interruption)
         return self._converted[name]
+
+    def _plain(self, name: str, field: str, value: Any) -> Any:
+        if field not in AS_REQUESTED.get(name, ()):
+            return value
+        plain = []
+        for item in value:
+            self._interruption.check()
+            plain.append(plain_json(item, depth=1))
+        return plain
 
 
 def _judge(compiled: _Compiled, variables: _Variables, interruption: Interruption) -> Result:

@@ -15,7 +15,7 @@ from gateway.errors import BadRequestError
 from gateway.metadata import parse_updates
 from gateway.metadata.actions import META_ACTIONS
 from gateway.metadata.apply import APPLY
-from gateway.metadata.parse import DEFINITIONS_MAX, UPDATES, UPDATES_MAX
+from gateway.metadata.parse import CHANGES_MAX, DEFINITIONS_MAX, UPDATES, UPDATES_MAX
 
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "a", "required": False, "type": "int"}]}
 SNAPSHOT = {
@@ -236,13 +236,20 @@ def _ref(**members: Any) -> list[dict[str, Any]]:
             "updates[0].schema.fields[0].initial-default: Cannot parse default as a int value: true",
         ),
         ([{"action": "add-schema", "schema": SCHEMA}] * (DEFINITIONS_MAX + 1), "found 1001"),
-        ([{"action": "remove-encryption-key", "key-id": "k"}] * (UPDATES_MAX + 1), "found 200001"),
+        ([{"action": "remove-encryption-key", "key-id": "k"}] * (UPDATES_MAX + 1), "found 25001"),
+        ([{"action": "set-properties", "updates": {}}] * (CHANGES_MAX + 1), "found 1001"),
+        (["remove-snapshots"] * (CHANGES_MAX + 1), "found 1001"),
     ],
 )
 def test_malformed_updates_are_refused_with_their_place(raw: object, text: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         parse_updates(raw)
     assert str(caught.value) == text or (text.startswith("found") and str(caught.value).endswith(text))
+
+
+def test_as_many_removals_are_taken_as_the_reference_sends_to_expire_snapshots() -> None:
+    removals = [{"action": "Remove-snapshots", "snapshot-ids": [number]} for number in range(UPDATES_MAX)]
+    assert len(parse_updates(removals)) == UPDATES_MAX
 
 
 def _nested(levels: int) -> Any:

@@ -16,7 +16,14 @@ from gateway.errors import BadRequestError
 from gateway.policy.cel.programs import Programs
 from gateway.policy.engine import POLICY, Outcome
 from gateway.policy.table import DEPTH_MAX, INTEGER_MAX, UnreadableMetadataError, plain_json, snapshot_of, table_of
-from gateway.policy.variables import CLIENT_CHARACTERS_MAX, CommitView, PrincipalView, RequestView, activation
+from gateway.policy.variables import (
+    AS_REQUESTED,
+    CLIENT_CHARACTERS_MAX,
+    CommitView,
+    PrincipalView,
+    RequestView,
+    activation,
+)
 from gateway.policy.vocabulary import Fields, variables_of
 
 SNAPSHOT_ID = 993863745535017463  # of a captured commit; beyond 2^53, as most are
@@ -266,7 +273,8 @@ def test_a_commit_shows_its_updates_and_the_snapshots_they_add() -> None:
         updates=[update, {"action": "remove-snapshots", "snapshot-ids": [1, SNAPSHOT_ID]}],
         requirements=[requirement],
     )
-    assert variables(commit=commit)["commit"] == {
+    seen = variables(commit=commit)["commit"]
+    assert {**seen, **{field: plain_json(seen[field]) for field in AS_REQUESTED["commit"]}} == {
         "catalog": "lake",
         "namespace": ["db", "sub"],
         "name": "t",
@@ -295,6 +303,14 @@ def test_a_commit_shows_its_updates_and_the_snapshots_they_add() -> None:
             }
         ],
     }
+    policy = (
+        f"commit.updates[0].snapshot['snapshot-id'] == '{SNAPSHOT_ID}'"
+        f" && commit.updates[1]['snapshot-ids'] == ['1', commit.snapshots[0].id]"
+        f" && commit.requirements[0]['snapshot-id'] == null"
+    )
+    for expression in (policy, f"[commit].all(commit, {policy})"):  # some fields of it, and the whole
+        (result,) = Programs().judge([(POLICY, expression)], variables(commit=commit), log_id=1)
+        assert result.outcome is Outcome.ALLOW, result
 
 
 @pytest.mark.parametrize(

@@ -154,11 +154,9 @@ def test_a_conversion_of_many_values_is_stopped_too() -> None:
 
 
 def test_a_worker_whose_memory_was_exhausted_answers_and_leaves() -> None:
-    doubled = "['aaaaaaaaaaaaaaaa'].all(x0, " + "".join(
-        f"[x{n} + x{n} + x{n} + x{n}].all(x{n + 1}, " for n in range(14)
-    )
+    doubled = "".join(f"[x{n} + x{n} + x{n} + x{n}].all(x{n + 1}, " for n in range(14))
     with started() as worker:
-        send(worker, judge(doubled + "true" + ")" * 15, "true"))
+        send(worker, judge("['aaaaaaaaaaaaaaaa'].all(x0, " + doubled + "true" + ")" * 15, "true"))
         assert [received(worker)["outcome"], received(worker)["outcome"]] == ["error", "allow"]
         assert received(worker)["end"] == "leaving"
         assert worker.wait(TIMEOUT_S) == 0

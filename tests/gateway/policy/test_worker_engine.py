@@ -68,7 +68,7 @@ def in_use(engine: WorkerEngine) -> set[int]:
 async def at_work_in_the_long_lane(engine: WorkerEngine) -> None:
     """Wait until the processes of two lanes have a seat, and nothing waits: a call has gone on to the long lane."""
     while len(engine._processes._taken) < 2 or len(engine._short.lines) or len(engine._long.lines):
-        await asyncio.sleep(0)
+        await asyncio.wait([asyncio.create_task(asyncio.sleep(0))])
 
 
 def proc_bytes(pid: int | str, name: str) -> bytes:
@@ -157,7 +157,7 @@ async def test_a_string_of_escapes_that_is_not_closed_is_refused_like_any_other(
     engine: WorkerEngine, text: str
 ) -> None:
     """cel-python's own pattern for strings is exponential in the escapes of one that is not closed."""
-    with pytest.raises(PolicyNotCompiledError, match="not closed|cannot stand here"):
+    with pytest.raises(PolicyNotCompiledError, match=r"not closed|cannot stand here"):
         await engine.check(text, log_id=1, timeout_s=LONG_S)
 
 
