@@ -27,8 +27,11 @@ _SOURCES: Final = Path(__file__).resolve().parents[2]
 _INHERITED: Final = ("LD_LIBRARY_PATH",)
 """What a Python that lives outside the system's folders needs to start at all."""
 
-LOW_PRIORITY: Final = 5
-"""Niceness of a process for what may take long: a third of a processor that another wants too, all of one otherwise."""
+LOWER_BY: Final = 5
+"""In niceness, of a process for what may take long: it has a quarter of a processor that another wants too."""
+
+NICENESS_MAX: Final = 19
+"""There is nothing lower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +98,8 @@ class WorkerProcess:
     def give_way(self) -> None:
         """Let every other process go first from now on; there is no way back from it."""
         with contextlib.suppress(OSError):  # it has ended, which the next request to it tells
-            os.setpriority(os.PRIO_PROCESS, self.pid, LOW_PRIORITY)
+            priority = os.getpriority(os.PRIO_PROCESS, self.pid) + LOWER_BY
+            os.setpriority(os.PRIO_PROCESS, self.pid, min(priority, NICENESS_MAX))
 
     async def converse(self, frame: bytes, results: list[dict[str, Any]]) -> Ended:
         """
