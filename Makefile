@@ -42,6 +42,7 @@ bench: $(VENV)/dev.stamp java
 	$(BIN)/python bench/detect_latency.py
 	$(BIN)/python bench/detect_kills.py
 	$(BIN)/python -m bench.rebuild --entries 1000000
+	$(BIN)/python -m bench.noisy_neighbour
 	$(BIN)/python -m bench.page
 
 # Long searches for faults, about a working day; the tests run small ones of the same.

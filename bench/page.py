@@ -149,6 +149,21 @@ def erasure(found: Found) -> Iterator[str]:
     yield f"{found['erased']:,} of {found['parts']:,} payload parts erased in {found['elapsed_s']} s."
 
 
+def noisy_neighbour(found: Found) -> Iterator[str]:
+    yield "Commits of one tenant, one after another over HTTP against `lakeproof up`, while"
+    yield f"{found['attacking_clients']} clients of another tenant attack without a pause, and for"
+    yield f"{found['seconds']:g} s before that. Claimed is a 99th percentile below three times the quiet one, and no"
+    yield "refusal:"
+    yield "| attack | commits | p50 quiet | p50 attacked | p99 quiet | p99 attacked | ratio | refused |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    for one in found["attacks"]:
+        quiet, attacked = one["quiet"], one["attacked"]
+        yield (
+            f"| {one['attack']} | {attacked['commits']:,} | {quiet['p50_ms']} ms | {attacked['p50_ms']} ms | "
+            f"{quiet['p99_ms']} ms | {attacked['p99_ms']} ms | {one['p99_ratio']} | {one['refused']} |"
+        )
+
+
 _SIDES: Final = ("hash", "exact", "1 process", "2 processes")
 SECTIONS: Final[tuple[tuple[str, Callable[[Found], Iterator[str]]], ...]] = (
     ("Append", append),
@@ -165,6 +180,7 @@ SECTIONS: Final[tuple[tuple[str, Callable[[Found], Iterator[str]]], ...]] = (
     ("No false alarm", round_trips),
     ("Erasure", erasure),
     ("A flood of wrong keys", key_flood),
+    ("A noisy neighbour", noisy_neighbour),
 )
 
 

@@ -141,7 +141,11 @@ async def open_services(
         on_append=doorbell.ring,
         sealer=sealer(foundation, keys),
     )
-    engine = WorkerEngine(workers=settings.policy_workers, judging_bytes_max=settings.policy_memory_mib * 2**20)
+    engine = WorkerEngine(
+        workers=settings.policy_workers,
+        waiting_s=settings.policy_waiting_s,
+        judging_bytes_max=settings.policy_memory_mib * 2**20,
+    )
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
         return await appender.append(log_id, group, timeout_s=settings.append_deadline_s)

@@ -67,7 +67,16 @@ SETTINGS: tuple[Setting, ...] = (
         unit="seconds",
         least=0.01,
         most=60,
-        meaning="how long all policies of one commit may take; then the commit is refused as undecidable",
+        meaning="how long all policies of one commit may take, from when they begin; then it is refused as undecidable",
+    ),
+    Setting(
+        name="policy_waiting_s",
+        kind=Kind.NUMBER,
+        default=5.0,
+        unit="seconds",
+        least=0.1,
+        most=60,
+        meaning="how long a commit may wait for its policies to begin; then it is refused as undecidable",
     ),
     Setting(
         name="policy_memory_mib",
@@ -85,7 +94,7 @@ SETTINGS: tuple[Setting, ...] = (
         unit="processes",
         least=1,
         most=256,
-        meaning="processes that evaluate policies",
+        meaning="processes that evaluate policies; one more is for those that take long, one compiles, one is spare",
     ),
     Setting(
         name="body_max_bytes",

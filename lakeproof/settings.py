@@ -58,6 +58,7 @@ class Settings:
     append_batch_max: int
     append_deadline_s: float
     policy_timeout_s: float
+    policy_waiting_s: float
     policy_memory_mib: int
     policy_workers: int
     body_max_bytes: int
