@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import lark
@@ -13,6 +14,7 @@ from celpy.celparser import CELParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.policy.cel.grammar import open_parser
 from gateway.policy.cel.interruption import Interruption
 from gateway.policy.cel.parse import DEPTH_MAX, parse
 from gateway.policy.cel.programs import Programs
@@ -238,3 +240,28 @@ def _nested(tree: lark.Tree[Any]) -> lark.Tree[Any]:
     for operand in rest:
         first, second = lark.Tree(tree.data, [first, second], tree.meta), operand
     return lark.Tree(tree.data, [first, second], tree.meta)
+
+
+def _tokens(parser: lark.Lark, text: str) -> list[tuple[str, str]] | None:
+    try:
+        return [(token.type, str(token)) for token in parser.parse(text).scan_values(lambda _: True)]
+    except lark.exceptions.LarkError:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("before", "letters", "length_max"), [("", "\\\"'a\n", 5), ('r"""', '\\"a\n', 6), ("b'", "\\'n0", 4)]
+)
+def test_strings_are_read_as_cel_python_reads_them(before: str, letters: str, length_max: int) -> None:
+    """Every short text: our patterns have one way to read it, and it is the one that theirs end up with."""
+    CELParser()  # makes its parser
+    theirs = CELParser.CEL_PARSER
+    assert theirs is not None
+    read = 0
+    for length in range(1, length_max + 1):
+        for rest in itertools.product(letters, repeat=length):
+            text = before + "".join(rest)
+            tokens = _tokens(theirs, text)
+            assert _tokens(open_parser(), text) == tokens, text
+            read += tokens is not None
+    assert read > 10
