@@ -35,8 +35,8 @@ SLOW_MAX: Final = 2
 """… and of the others."""
 OF_LOG_MAX: Final = 1
 """Of either, for messages of one log."""
-QUICK_S: Final = 2.0
-"""Soon: a message, from its host's question to what the answer led to."""
+QUICK_S: Final = 5.0
+"""Soon: a message, from the question to what the answer led to, on a machine that has much else to do."""
 TURN_S: Final = 2.0
 """So long a host is asked for one message after another; then others have their turn."""
 ASK_TIMEOUT_S: Final = 60.0
@@ -71,6 +71,7 @@ class Asking:
         *,
         quick_max: int = QUICK_MAX,
         slow_max: int = SLOW_MAX,
+        quick_s: float = QUICK_S,
         poll_s: float = POLL_S,
         lease_s: float = LEASE_S,
         on_turn: Callable[[Turn], None] = lambda _: None,
@@ -83,6 +84,7 @@ class Asking:
             _Pool(is_quick=True, size=quick_max, bell=asyncio.Event()),
             _Pool(is_quick=False, size=slow_max, bell=asyncio.Event()),
         )
+        self._quick_s = quick_s
         self._poll_s = poll_s
         self._lease_s = lease_s
         self._on_turn = on_turn
@@ -172,7 +174,7 @@ class Asking:
                         outcome = await self._handle(lease, message, reading, stop)
                     if outcome is None:
                         break
-                    is_quick, is_over = clock() - begun_s <= QUICK_S, clock() >= ends_s
+                    is_quick, is_over = clock() - begun_s <= self._quick_s, clock() >= ends_s
                     hold_s = None if is_over else self._lease_s
                     await self._store(storing, lease, message, outcome, is_quick=is_quick, hold_s=hold_s)
                     if is_over:

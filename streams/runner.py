@@ -27,7 +27,7 @@ import psycopg
 from ledger.outage import Outage
 from ledger.waiting import Bell, first_of
 from streams import cursors, dead_letters, deferred, leases, outbox
-from streams.asking import Asking
+from streams.asking import QUICK_S, Asking
 from streams.connections import (
     PAUSE_S,
     POLL_S,
@@ -68,6 +68,7 @@ class Runner:
         poll_s: float = POLL_S,
         lease_s: float = LEASE_S,
         handle_timeout_s: float = HANDLE_TIMEOUT_S,
+        quick_s: float = QUICK_S,
         on_turn: Callable[[Turn], None] = lambda _: None,
         on_outbox: Callable[[], None] = lambda: None,
     ) -> None:
@@ -90,7 +91,16 @@ class Runner:
         self._outage = Outage("streams", _log)
         asking = [handler for handler in handlers if isinstance(handler, AsksHosts)]
         self._asking = (
-            Asking(dsn, asking, append, poll_s=poll_s, lease_s=lease_s, on_turn=on_turn, on_outbox=on_outbox)
+            Asking(
+                dsn,
+                asking,
+                append,
+                quick_s=quick_s,
+                poll_s=poll_s,
+                lease_s=lease_s,
+                on_turn=on_turn,
+                on_outbox=on_outbox,
+            )
             if asking
             else None
         )

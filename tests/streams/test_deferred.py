@@ -169,12 +169,12 @@ async def test_hosts_that_never_answer_hold_up_no_other_tenant(world: World) -> 
     good = await world.new_log()
     await ask_hosts(world, good, THERE)
     handler = Waiting()
-    await world.catch_up(good, handler)  # so it is known to answer
+    await world.catch_up(good, handler, quick_s=3_600)  # so it is known to answer
     attackers = [await world.new_log() for _ in range(SLOW_MAX + 2)]
     for log in attackers:
         await ask_hosts(world, log, *(f"{number}.example" for number in range(4)), None)
     handler.waits = True
-    async with running(world.runner(handler, poll_s=0.02)):
+    async with running(world.runner(handler, poll_s=0.02, quick_s=3_600)):
         await until(lambda: handler.waiting == SLOW_MAX)
         await ask_hosts(world, good, THERE, None, THERE, THERE)
         await until(lambda: has_answers(world, good, 5))
@@ -367,3 +367,11 @@ def test_a_message_is_tried_for_longer_than_an_hour() -> None:
     ]
     assert sum(pauses) > 3_600
     assert DeadLetter.__dataclass_fields__["attempts"].default == 1
+
+
+@pytest.mark.parametrize(("quick_s", "is_quick"), [(3_600.0, True), (-1.0, False)])
+async def test_a_host_is_quick_if_it_answered_soon(world: World, quick_s: float, *, is_quick: bool) -> None:
+    log = await world.new_log()
+    await ask_hosts(world, log, HERE)
+    await world.catch_up(log, AnsweringHosts(), quick_s=quick_s)
+    assert await world.rows("SELECT is_quick, failures FROM streams.hosts") == [(is_quick, 0)]

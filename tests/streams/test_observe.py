@@ -157,7 +157,7 @@ class Lake:
     async def observe_all(self) -> list[dict[str, Any]]:
         """Let the runner handle every trigger of the log; return what was observed."""
         await project(self.world, self.log)
-        await self.world.catch_up(self.log, self.handler)
+        await self.world.catch_up(self.log, self.handler, quick_s=3_600)
         return await told(self.world, self.log, OBSERVED)
 
     async def dead(self) -> list[str]:
@@ -368,7 +368,7 @@ async def test_storages_that_never_answer_hold_up_no_other_tenant(lake: Lake, wo
             location = f"s3://{lake.cloud.bucket}/other{number}/orders/metadata"
             await world.tell(log, *(happened(trigger(f"{location}/{file}.metadata.json")) for file in range(3)))
             await project(world, log)
-        async with running(world.runner(lake.handler, poll_s=0.02)):
+        async with running(world.runner(lake.handler, poll_s=0.02, quick_s=3_600)):
             await store.connected.wait()
             for snapshot in range(2, 6):
                 await lake.pull(lake.put(metadata(*range(1, snapshot + 1)), f"{snapshot}.metadata.json"))
