@@ -171,7 +171,7 @@ def test_every_log_level_is_one_of_pythons() -> None:
 def test_the_documentation_table_has_a_row_for_every_setting() -> None:
     lines = format_settings_table().splitlines()
     assert len(lines) == len(SETTINGS) + 2
-    assert lines[6].startswith("| `LAKEPROOF_PORT` | integer | `8181` |")
+    assert any(line.startswith("| `LAKEPROOF_PORT` | integer | `8181` |") for line in lines)
     assert all(line.count("|") == 6 for line in lines)
 
 
