@@ -119,13 +119,8 @@ class Lake:
         self.handler = self.observe()
 
     def observe(self, kind: type[Observe] = Observe, **options: Any) -> Observe:
-        chosen = {
-            "warehouse": "file:///wh",
-            "ours": {},
-            "pauses_s": (0.0, 0.0),
-            "egress": LOOPBACK,
-            "reads": self.reads,
-        }
+        chosen: dict[str, Any] = {"warehouse": "file:///wh", "ours": {}, "pauses_s": (0.0, 0.0)}
+        chosen |= {"egress": LOOPBACK, "reads": self.reads}
         return kind(secrets=self.secrets, clock=noon, **(chosen | options))
 
     def put(self, body: bytes, name: str = "00001.metadata.json") -> str:
@@ -561,6 +556,7 @@ async def test_a_store_at_an_address_that_is_not_allowed_is_never_asked(
             lake.cloud,
             await new_lake(world, lake.cloud, secrets=tmp_path, folder="inside", **{"s3.endpoint": endpoint}),
             tmp_path,
+            lake.reads,
         )
         other.handler = other.observe(egress=EgressRules.parse("public"))
         message = await other.pull(f"s3://{lake.cloud.bucket}/inside/orders/metadata/1.metadata.json")

@@ -183,6 +183,7 @@ async def project(services: Services, tenant: Tenant) -> None:
         warehouse=services.foundation.settings.warehouse,
         ours={},
         secrets=services.foundation.secrets,
+        egress=services.foundation.settings.upstreams_allowed,
         clock=now,
         reads=MetadataReads(),
     )

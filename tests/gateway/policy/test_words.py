@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.policy.cel.check import check
+from gateway.policy.cel.interruption import Interruption
 from gateway.policy.cel.parse import parse
 from gateway.policy.engine import ACCESS_RULE
 from gateway.policy.words import fields_named, mentions, texts_in, texts_near
@@ -23,7 +24,7 @@ NAMED = [
 @pytest.mark.parametrize(("expression", "fields"), NAMED)
 def test_fields_are_found_where_the_parser_finds_them(expression: str, fields: set[str]) -> None:
     assert fields_named(expression, "grant") == fields
-    assert (check(parse(expression), kind=ACCESS_RULE).get("grant") or set()) == fields
+    assert (check(parse(expression, Interruption()), kind=ACCESS_RULE).get("grant") or set()) == fields
 
 
 def test_a_field_of_another_thing_is_none_of_the_variable() -> None:
