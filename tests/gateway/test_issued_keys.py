@@ -137,7 +137,7 @@ async def test_the_end_of_a_key_is_shown_and_in_the_log(shared_gateway: Gateway)
         "1999-12-31T23:59:59Z",
         "0001-01-01T00:00:00+23:59",
         "9999-12-31T23:59:59-23:59",
-        (now() + EXPIRY_MAX + DAY).isoformat(),
+        pytest.param((now() + EXPIRY_MAX + DAY).isoformat(), id="beyond the last"),
         1_800_000_000,
         True,
     ],
