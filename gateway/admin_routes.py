@@ -248,7 +248,13 @@ async def _edit(
         view = _view(kind, thing, "configure")
         as_of = await check_access(house, caller, request, view, grant=grant, retired=retired)
         try:
-            by = Editor(actor=caller.actor, as_of=as_of, caller=principal_view(caller), principal=caller.payload())
+            by = Editor(
+                actor=caller.actor,
+                as_of=as_of,
+                caller=principal_view(caller),
+                principal=caller.payload(),
+                key_id=caller.key_id,
+            )
             return await act(house.admin, caller, by)
         except StaleEditError:
             continue

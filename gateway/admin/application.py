@@ -196,7 +196,8 @@ class Admin:
         """
         state, judge = await self._control.current(log_id), self._judge(log_id)
         rules = [rule.judged() for rule in state.access_rules.values()]
-        for actor, roles in dict.fromkeys((key.actor, key.roles) for key in state.keys.values()):
+        keys = [key for key in state.keys.values() if not key.is_expired(self._clock())]
+        for actor, roles in dict.fromkeys((key.actor, key.roles) for key in keys):
             caller = PrincipalView(actor=actor, source="api_key", roles=roles)
             if await why_not_retirable(judge, rules, rule_id, caller, timeout_s=COMPILE_TIMEOUT_S) is None:
                 return True
@@ -291,7 +292,8 @@ class Admin:
         expires_at: datetime | None = None,
     ) -> IssuedKey:
         """
-        Issue an API key to an identity, in force until `expires_at`. Raises as `create_policy`.
+        Issue an API key to an identity, in force until `expires_at`: not longer than the key it is issued with. Raises
+        as `create_policy`.
 
         All keys that one issuer gives to an identity share an actor, so what permits the actor permits them all. Those
         of the operator, and those that an identity issues to itself, have the identity's own actor; those of anybody
@@ -299,8 +301,11 @@ class Admin:
         """
         limits.check_text(identity, field="identity", length_max=limits.IDENTITY_LENGTH_MAX)
         checked = limits.check_roles(roles)
-        limits.check_room((await self._control.current(log_id)).keys, "keys")
+        in_force = (await self._control.current(log_id)).keys
+        limits.check_room(in_force, "keys")
         end = limits.check_expiry(expires_at, now=self._clock())
+        if by.key_id is not None and (own := in_force.get(by.key_id)) is not None:
+            limits.check_outlived(end, by=own.expires_at)
         issue = await self._keys.mint(log_id, by=by.actor, identity=identity, roles=checked, expires_at=end)
         await self._edits.create(log_id, by, issue.event, guard=issue.guards)
         return issue.key

@@ -54,13 +54,14 @@ class Editor:
     Who edits (32 hex digits or "system"), and the control index by which that was permitted (None: by nobody).
 
     `caller` is the editor as access rules see him; nobody judges whoever was permitted by nobody. `principal` is what
-    the record keeps of the caller as an erasable part, the key he came with among it. The operator has neither.
+    the record keeps of the caller as an erasable part. `key_id` is the key he came with. The operator has none of them.
     """
 
     actor: str
     as_of: int | None
     caller: PrincipalView | None = None
     principal: Mapping[str, Json] | None = None
+    key_id: str | None = None
 
 
 OPERATOR: Final = Editor(actor=SYSTEM_ACTOR, as_of=None)

@@ -172,6 +172,22 @@ def check_expiry(expires_at: datetime | None, *, now: datetime) -> datetime | No
     return end
 
 
+def check_outlived(end: datetime | None, *, by: datetime | None) -> None:
+    """
+    Check that a key that ends at `end` does not outlive the one it is issued with, which ends at `by` (None: never).
+
+    Raises:
+        BadRequestError: if it would: a key with an end could have itself prolonged for ever.
+    """
+    if by is not None and (end is None or end > by):
+        found = "none" if end is None else format_expiry(end)
+        raise BadRequestError(
+            f"expected an end no later than {format_expiry(by)}, when the key ends that this one is issued with, "
+            f"found {found}: ask for an earlier one, or let the operator issue it",
+            field="expires_at",
+        )
+
+
 def check_options(options: Mapping[str, object]) -> dict[str, str]:
     """
     Return a catalog's options. They stand in the log for ever, so no secret may: it is named as `secret:<id>`.

@@ -63,7 +63,11 @@ async def who_is(gateway: Gateway, secret: str) -> Principal:
 
 async def permit_all(gateway: Gateway) -> None:
     """Let everybody with a key of the tenant do everything, so that no test here is about a right."""
-    rule = {"id": "all", "effect": "permit", "expression": "'data-eng' in roles"}
+    rule = {
+        "id": "all",
+        "effect": "permit",
+        "expression": "'data-eng' in roles && has(grant.identity) && has(grant.roles)",
+    }
     assert (await gateway.http.post("/v1/access-rules", json=rule)).status_code == 201
 
 
@@ -155,6 +159,20 @@ async def test_an_expired_key_can_be_revoked_like_any_other(shared_gateway: Gate
     assert (await shared_gateway.http.delete(f"/v1/keys/{issued['id']}")).status_code == 204
     with pytest.raises(NotInForceError):
         await who_is(shared_gateway, issued["secret"])
+
+
+async def test_no_key_is_issued_with_one_that_it_would_outlive(shared_gateway: Gateway) -> None:
+    await permit_all(shared_gateway)
+    end = now() + DAY
+    issued = await issue(shared_gateway.http, expires_at=end.isoformat())
+    bob = shared_gateway.client(issued["secret"])
+    for later in (None, (end + timedelta(seconds=1)).isoformat()):
+        answer = await bob.post("/v1/keys", json={"identity": BOB, "expires_at": later})
+        assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException"), answer.text
+        assert f"no later than {issued['expires_at']}" in error_of(answer)["message"]
+    for earlier in (end, end - timedelta(hours=1)):
+        answer = await bob.post("/v1/keys", json={"identity": BOB, "expires_at": earlier.isoformat()})
+        assert answer.status_code == 201, answer.text
 
 
 # For whom a key acts
