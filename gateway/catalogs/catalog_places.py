@@ -19,7 +19,7 @@ from ledger.guards import GuardCall
 from ledger.queries import load_queries
 
 LOCATION: Final = "location"
-LOCK: Final = 0x6C70_0002
+LOCK: Final = 0x6C70_0005
 """Advisory lock: one claim at a time on a database."""
 GRANTED: Final = ""
 """In place of an alias: the operator has granted the place, whatever will be registered for it."""
