@@ -23,6 +23,7 @@ from uuid import UUID
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from psycopg.errors import InsufficientPrivilege
 
 from lakeproof.age_rights import make_age
 from lakeproof.authority import check_authority
@@ -104,8 +105,8 @@ def provision(
         installation_id, authority = _installation(connection, origin)
         roles = Roles(installation_id)
         _make_roles(connection, roles, login_password)
-        _take_from_everybody(connection)
         make_age(connection, roles)
+        _take_from_everybody(connection)
         for migration in pending_migrations(connection):
             say(f"migration {migration.package} {migration.number:04d} {migration.name}")
             apply_migration(connection, migration, roles)
@@ -247,11 +248,20 @@ def _take_from_everybody(connection: psycopg.Connection) -> None:
     Take away the ways to write that PostgreSQL leaves open to every role: temporary tables and large objects.
 
     Otherwise a role that may only read could fill the disk, and leave something behind on a connection.
+
+    Raises:
+        ProvisionError: if this user may not.
     """
     database = sql.Identifier(connection.info.dbname)
-    connection.execute(sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(database))
-    for function in WRITING:
-        connection.execute(sql.SQL("REVOKE EXECUTE ON FUNCTION {} FROM PUBLIC").format(sql.SQL(function)))
+    try:
+        connection.execute(sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(database))
+        for function in WRITING:
+            connection.execute(sql.SQL("REVOKE EXECUTE ON FUNCTION {} FROM PUBLIC").format(sql.SQL(function)))
+    except InsufficientPrivilege as error:
+        raise ProvisionError(
+            f"temporary tables and large objects cannot be taken from PUBLIC ({error}): "
+            "let LAKEPROOF_DSN name a superuser"
+        ) from error
 
 
 def _make_role(connection: psycopg.Connection, role: str) -> None:

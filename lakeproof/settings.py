@@ -17,13 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakeproof.errors import SettingsError
 from lakeproof.setting_kinds import PREFIX, Kind, LogLevel, Setting
 from lakeproof.setting_table import SETTINGS
-from projections.egress.rules import EgressRules
-from projections.errors import EgressRulesError
+
+if TYPE_CHECKING:
+    from projections.egress.rules import EgressRules
 
 CONFIG_VARIABLE = "LAKEPROOF_CONFIG"
 CONFIG_FILE = "lakeproof.toml"
@@ -204,6 +205,10 @@ def _convert(setting: Setting, given: _Given) -> object:
 
 
 def _rules(value: str, where: str) -> EgressRules:
+    # Here: to show help, or to check a proof, must not load the read models.
+    from projections.egress.rules import EgressRules
+    from projections.errors import EgressRulesError
+
     try:
         return EgressRules.parse(value)
     except EgressRulesError as error:

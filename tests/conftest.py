@@ -42,6 +42,7 @@ TEMPLATE = "lakeproof_template"
 LONGEST: Final = (
     "tests/system/test_scene.py",
     "tests/spark_detect/test_spark.py",
+    "tests/system/test_hostile_names.py",
     "tests/system/test_readme.py",
     "tests/system/test_crash.py",
     "tests/ledger/test_append_stress.py",

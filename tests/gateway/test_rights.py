@@ -438,23 +438,26 @@ def branch(*names: str, **texts: str) -> dict[str, Any]:
     return {"requirements": [], "updates": [*refs, *(properties(**texts)["updates"] if texts else [])]}
 
 
-SNAPSHOT = {
-    "action": "add-snapshot",
-    "snapshot": {
-        "snapshot-id": 1,
-        "sequence-number": 1,
-        "timestamp-ms": 9_000_000_000_000,
-        "manifest-list": "file:///nowhere.avro",
-        "summary": {"operation": "append"},
-        "schema-id": 0,
-    },
-}
+def first_snapshot(location: str) -> dict[str, object]:
+    """The update that adds the first snapshot to the table at `location`."""
+    return {
+        "action": "add-snapshot",
+        "snapshot": {
+            "snapshot-id": 1,
+            "sequence-number": 1,
+            "timestamp-ms": 9_000_000_000_000,
+            "manifest-list": f"{location}/metadata/snap-1.avro",
+            "summary": {"operation": "append"},
+            "schema-id": 0,
+        },
+    }
 
 
 async def test_a_commit_is_judged_by_every_ref_that_it_moves(shared_gateway: Gateway) -> None:
     http = shared_gateway.http
     await create_orders(http)
-    assert (await http.post(ORDERS, json={"requirements": [], "updates": [SNAPSHOT]})).status_code == 200
+    snapshot = first_snapshot((await http.get(ORDERS)).json()["metadata"]["location"])
+    assert (await http.post(ORDERS, json={"requirements": [], "updates": [snapshot]})).status_code == 200
     await add_rule(shared_gateway, "devs", "'dev' in roles && ref == 'dev' && path == 'sales.orders'")
     dev = shared_gateway.client(await another_key(shared_gateway, "dan", "dev"))
     assert (await dev.post(ORDERS, json=branch("dev"))).status_code == 200

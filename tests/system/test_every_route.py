@@ -32,8 +32,8 @@ from tests.servers.gateways import Gateway
 from tests.system.two_tenants import Tenant, new_tenant, run_event, size_of, tenant_client
 
 METRICS, HEALTH, WEBHOOK = "/metrics", "/health", "/v1/webhooks/polaris"
-OPEN: Final = {HEALTH}
-"""Answered to everybody: it names nobody."""
+OPEN: Final = {HEALTH, "/v1/openapi.json"}
+"""Answered to everybody: they name nobody."""
 BY_SIGNATURE: Final = {WEBHOOK}
 """Not a matter of keys: what is sent is signed."""
 
@@ -250,7 +250,7 @@ async def test_every_route_answers_about_another_tenants_things_as_about_nobodys
         assert await size_of(services, other) == size
 
 
-async def test_every_route_but_health_asks_who_is_there(gateway: Gateway, tenants: tuple[Tenant, Tenant]) -> None:
+async def test_every_route_but_what_is_open_asks_who_is_there(gateway: Gateway, tenants: tuple[Tenant, Tenant]) -> None:
     _, other = tenants
     forged = tenants[0].founded.key.secret[:-4] + other.founded.key.secret[-4:]
     stranger = mint_key(lambda size: b"s" * size).format()
