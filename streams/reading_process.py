@@ -9,6 +9,7 @@ for.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
@@ -43,13 +44,14 @@ def main() -> None:
     _limit_memory()
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(questions, inbox), daemon=True).start()
-    _send(answers, {"leaves": False})
     leaves = False
-    while not leaves:
-        storage, location = pickle.loads(inbox.get())  # noqa: S301 - of our parent alone
-        answer = _answer(storage, location)
-        leaves = _memory_bytes("VmHWM") > MEMORY_KEPT_BYTES_MAX
-        _send(answers, {**answer, "leaves": leaves})
+    with contextlib.suppress(BrokenPipeError):  # the parent is gone: `_listen` has noticed, or is about to
+        _send(answers, {"leaves": leaves})
+        while not leaves:
+            storage, location = pickle.loads(inbox.get())  # noqa: S301 - of our parent alone
+            answer = _answer(storage, location)
+            leaves = _memory_bytes("VmHWM") > MEMORY_KEPT_BYTES_MAX
+            _send(answers, {**answer, "leaves": leaves})
 
 
 def _answer(storage: Storage, location: str) -> dict[str, Any]:

@@ -45,8 +45,8 @@ def main(arguments: Sequence[str]) -> None:
     inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests, inbox, programs.interruption), daemon=True).start()
     _limit_memory(int(arguments[0]))
-    _send(answers, {"ready": True})
     with contextlib.suppress(BrokenPipeError):  # the parent is gone: `_read` has noticed, or is about to
+        _send(answers, {"ready": True})
         while _serve(inbox.get(), programs, answers):
             pass
 

@@ -222,3 +222,16 @@ def test_a_frame_is_its_length_and_its_json() -> None:
     frame = format_frame({"a": "é"})
     assert frame == b"\x00\x00\x00\x0a" + '{"a":"é"}'.encode()
     assert parse_payload(frame[LENGTH.size :]) == orjson.loads(frame[4:]) == {"a": "é"}
+
+
+def test_a_worker_whose_parent_is_gone_before_it_is_ready_ends_without_a_word() -> None:
+    command = [sys.executable, "-P", "-m", "gateway.policy.worker", str(256 * 2**20)]
+    environment = {"PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment) as worker:
+        assert worker.stdout is not None
+        assert worker.stderr is not None
+        worker.stdout.close()
+        said = worker.stderr.read()
+        assert worker.wait() == 0
+    assert said == b""
