@@ -66,7 +66,14 @@ def _expected(row: Row) -> dict[str, object]:
 
 
 def _fill_catalog_places(connection: psycopg.Connection) -> None:
-    """Who came first, by the time at which its catalog was recorded, holds the place; later ones have a row, too."""
+    """
+    Who came first, by the time at which its catalog was recorded, holds the place; later ones have a row, too.
+
+    Usually there is none to fill in, and then no lock is taken: a start must not wait for somebody's claim. A claim is
+    stored in the transaction that appends its catalog, so none can be missing for a moment only.
+    """
+    if connection.execute(_QUERIES["catalogs_without_places"]).fetchone() is None:
+        return
     with connection.transaction():
         connection.execute(_QUERIES["lock_places"], {"lock": LOCK})
         rows: Sequence[Row] = connection.execute(_QUERIES["catalogs_without_places"]).fetchall()
