@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from gateway.admin.aggregates import AccessRule, Policy
-from gateway.admin.application import OPERATOR
+from gateway.admin.application import OPERATOR, Admin
 from gateway.desk import AsJson, Console, Desk, OpenDesk, Tenant, run_at
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.former import how_to_mend, is_in_doubt
@@ -39,31 +39,23 @@ def policies_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
     def add(*, tenant: Tenant, policy_id: NewId, expression: Condition, message: Message) -> None:
         """Put a new policy in force."""
 
-        async def work(desk: Desk) -> tuple[Policy, Sequence[str]]:
-            log_id = await desk.log_of(tenant)
-            policy = await desk.admin.create_policy(
+        async def create(admin: Admin, log_id: int) -> Policy:
+            return await admin.create_policy(
                 log_id, OPERATOR, policy_id=policy_id, expression=expression, message=message
             )
-            return policy, await desk.admin.warnings(log_id, Policy.KIND, expression)
 
-        policy, warnings = _saved(open_desk, console, work, expression=expression)
-        console.say(f"policy {policy.id} v{policy.version} is in force for tenant {tenant}")
-        _warn(console, warnings)
+        _put_in_force(open_desk, console, create, tenant=tenant, expression=expression)
 
     @app.command()
     def change(policy_id: PolicyId, *, tenant: Tenant, expression: Condition, message: Message) -> None:
         """Give a policy other contents."""
 
-        async def work(desk: Desk) -> tuple[Policy, Sequence[str]]:
-            log_id = await desk.log_of(tenant)
-            policy = await desk.admin.change_policy(
+        async def change_it(admin: Admin, log_id: int) -> Policy:
+            return await admin.change_policy(
                 log_id, OPERATOR, policy_id=policy_id, expression=expression, message=message
             )
-            return policy, await desk.admin.warnings(log_id, Policy.KIND, expression)
 
-        policy, warnings = _saved(open_desk, console, work, expression=expression)
-        console.say(f"policy {policy.id} v{policy.version} is in force for tenant {tenant}")
-        _warn(console, warnings)
+        _put_in_force(open_desk, console, change_it, tenant=tenant, expression=expression)
 
     @app.command("list")
     def list_(*, tenant: Tenant, as_json: AsJson = False) -> None:
@@ -152,6 +144,26 @@ def mark_place(text: str, *, line: int, column: int) -> str:
     shown = lines[line - 1] if line <= len(lines) else ""
     before = re.sub(r"[^\t]", " ", shown[: column - 1].ljust(column - 1))  # a tab stays as wide as it is above
     return f"    {shown}\n    {before}^"
+
+
+def _put_in_force(
+    open_desk: OpenDesk,
+    console: Console,
+    save: Callable[[Admin, int], Awaitable[Policy]],
+    *,
+    tenant: str,
+    expression: str,
+) -> None:
+    """Save a policy, say that it is in force, and on which inputs it fails."""
+
+    async def work(desk: Desk) -> tuple[Policy, Sequence[str]]:
+        log_id = await desk.log_of(tenant)
+        policy = await save(desk.admin, log_id)
+        return policy, await desk.admin.warnings(log_id, Policy.KIND, expression)
+
+    policy, warnings = _saved(open_desk, console, work, expression=expression)
+    console.say(f"policy {policy.id} v{policy.version} is in force for tenant {tenant}")
+    _warn(console, warnings)
 
 
 def _saved(open_desk: OpenDesk, console: Console, work: Callable[[Desk], Awaitable[R]], *, expression: str) -> R:
