@@ -33,6 +33,7 @@ from lakeproof.services import Services
 from lakeproof.settings import load_settings
 from ledger.queries import load_queries
 from tests.servers.gateways import Gateway, open_gateway, start_services
+from tests.servers.judging import close_shared_engine
 
 PROJECT = Path(__file__).resolve().parents[1]
 SHARED_DATA = PROJECT.parent / "shared" / "data"
@@ -218,3 +219,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first."""
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
+
+
+def pytest_sessionfinish() -> None:
+    """End what all tests of this process have shared."""
+    close_shared_engine()

@@ -111,3 +111,15 @@ class PolicyEngine(Protocol):
                 judged, or the call waited too long for it to begin.
             EngineUnavailableError: if the engine could not be asked, or ended before it answered.
         """
+
+
+class StartedEngine(PolicyEngine, Protocol):
+    """An engine that can be made ready before it is asked."""
+
+    async def start(self) -> None:
+        """
+        Wait until calls can be served. Without it the first call waits for that.
+
+        Raises:
+            EngineUnavailableError: if the engine cannot be started.
+        """

@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 WORKERS: Final = 1
 WAITING_S: Final = 5.0
 JUDGING_BYTES_MAX: Final = 256 * 2**20
-START_TIMEOUT_S: Final = 10.0
+START_TIMEOUT_S: Final = 120.0
+"""When a process that is not ready is taken for one that never will be. No call waits that long: see `waiting_s`."""
 
 SLICE_S: Final = 0.1
 """What one call may take of the short lane: ten times what the policies of a commit take, when there are many."""

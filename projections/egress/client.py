@@ -9,8 +9,11 @@ followed, and proxies of the environment are not used: they would connect for us
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Final
 
 import httpcore
@@ -41,10 +44,11 @@ class _Transport(httpx.AsyncHTTPTransport):
     """httpx's own, over connections of ours: it has no argument for that, its pool has."""
 
     def __init__(self, rules: EgressRules, limits: httpx.Limits, resolve: Resolve) -> None:
-        super().__init__(limits=limits)
+        certificates = _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+        super().__init__(verify=certificates, limits=limits)
         self._backend = CheckedBackend(rules, resolve)
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=httpx.create_ssl_context(),
+            ssl_context=certificates,
             max_connections=limits.max_connections,
             max_keepalive_connections=limits.max_keepalive_connections,
             keepalive_expiry=limits.keepalive_expiry,
@@ -55,6 +59,12 @@ class _Transport(httpx.AsyncHTTPTransport):
         """Close every connection, and wait for no name server."""
         await super().aclose()
         self._backend.close()
+
+
+@cache
+def _certificates(_file: str | None, _folder: str | None) -> ssl.SSLContext:
+    """Return what httpx trusts, in an environment that names these: to read it takes longer than most requests do."""
+    return httpx.create_ssl_context()
 
 
 class CheckedBackend(httpcore.AsyncNetworkBackend):

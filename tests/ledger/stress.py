@@ -26,6 +26,8 @@ from tests.ledger.cutting_proxy import Cut, CuttingProxy, Plan
 ROLLED_BACK = (b"INSERT INTO ledger.entries", b"UPDATE ledger.heads", b"COMMIT")
 """Statements that the server refuses now and then, so that a transaction is rolled back."""
 CHAOS_EVERY_S = 0.25
+HIT_S_MAX = 60
+"""A busy machine may take long until the next worker says what is waited for."""
 FROZEN_S = 0.4
 AWAY_S = 1.0
 """Longer than the callers' deadlines."""
@@ -132,11 +134,11 @@ async def make_trouble(
             case "roll back":
                 text = workers.random.choice(ROLLED_BACK)
                 plan = proxy.plan = Plan(text, Cut.REFUSED, sqlstate=workers.random.choice(("40001", "53100")))
-                await asyncio.wait_for(plan.hit.wait(), 10)
+                await asyncio.wait_for(plan.hit.wait(), HIT_S_MAX)
             case _:
                 cut = workers.random.choice([Cut.BEFORE, Cut.AFTER, Cut.LATE])
                 plan = proxy.plan = Plan(b"COMMIT", cut)
-                await asyncio.wait_for(plan.hit.wait(), 10)
+                await asyncio.wait_for(plan.hit.wait(), HIT_S_MAX)
                 loop.call_later(0.3, plan.deliver.set)
         done[what] += 1
     return done

@@ -21,6 +21,7 @@ from lakeproof.provision import Installation
 from lakeproof.services import Services, open_services
 from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, found_tenant
+from tests.servers.judging import shared_engine
 from tests.servers.loopback import LOOPBACK
 
 
@@ -46,7 +47,11 @@ class Gateway:
 async def start_services(
     database: str, installation: Installation, directory: Path, **settings: str
 ) -> AsyncIterator[Services]:
-    """Yield the services of one process; `settings` are variables without their prefix, in lower case."""
+    """
+    Yield the services of one process; `settings` are variables without their prefix, in lower case.
+
+    Where one of them is about the policy engine, it is the services' own; else all tests share one.
+    """
     # Judging is not timed here, and starting the engine's process may take long on a busy machine.
     own = {"home": str(directory / "home"), "policy_timeout_s": "30", "upstreams_allowed": LOOPBACK.text}
     chosen = {**own, **settings}
@@ -54,7 +59,8 @@ async def start_services(
     foundation = Foundation(
         settings=load_settings(environment, directory=directory), installation=installation, admin_dsn=database
     )
-    async with open_services(foundation) as services:
+    has_own = any(name.startswith("policy_") for name in settings)
+    async with open_services(foundation, engine=None if has_own else shared_engine()) as services:
         yield services
 
 

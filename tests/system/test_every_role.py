@@ -21,9 +21,9 @@ from psycopg import AsyncConnection, sql
 from lakeproof.services import Services
 from tests.gateway.conftest import module_database, module_services
 from tests.servers.gateways import Gateway, open_gateway
-from tests.system.two_tenants import Tenant, new_tenant
+from tests.system.two_tenants import Tenant, new_tenant, nobody_projects
 
-__all__ = ["module_database", "module_services"]
+__all__ = ["module_database", "module_services", "nobody_projects"]
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -82,9 +82,11 @@ class Roles:
             return await (await connection.execute(query, parameters or None)).fetchall()
 
     async def roles(self) -> list[str]:
-        """Return every role of the installation."""
-        pattern = f"lp_{self.names.installation}_%"
-        return [role for (role,) in await self.all("SELECT rolname FROM pg_roles WHERE rolname LIKE %s", pattern)]
+        """Return every role of the installation but those of tenants of other databases, which share the server."""
+        of_others = f"lp_{self.names.installation}_t_%"
+        readers = [self.reader(tenant) for tenant in self.tenants]
+        query = "SELECT rolname FROM pg_roles WHERE rolname LIKE %s AND (rolname NOT LIKE %s OR rolname = ANY (%s))"
+        return [role for (role,) in await self.all(query, f"lp_{self.names.installation}_%", of_others, readers)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

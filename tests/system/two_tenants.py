@@ -7,12 +7,15 @@ Whatever shows a tenant's secret, or its id, to the other has read something of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import pytest
 from fastapi import FastAPI
 
+from gateway import lineage_routes
 from gateway.admin.application import OPERATOR
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.services import Services, now
@@ -34,6 +37,14 @@ from tests.streams.answering import happened
 
 FAR_AWAY = ("203.0.113.7", 4711)
 """Where requests come from: not the machine itself, which is trusted with more."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nobody_projects() -> Iterator[None]:
+    """Let no answer about lineage wait for what draws it: no projection follows the log while these tests send."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lineage_routes, "DECISION_TIMEOUT_S", 0.0)
+        yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

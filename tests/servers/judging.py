@@ -1,0 +1,96 @@
+"""
+One policy engine for all gateways of a test process: starting one takes longer than most tests.
+
+The engine is the real one, with processes of its own. It lives in a thread with an event loop, since each test has a
+loop of its own. Tests of the engine, and those whose settings are about it, have engines of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from threading import Thread
+from typing import Any, Final, Self, TypeVar
+
+from gateway.policy.engine import POLICY, Program, StartedEngine, Verdict
+from gateway.policy.pool import WorkerEngine
+from ledger.canonical import Json
+
+T = TypeVar("T")
+
+LOGS_MAX: Final = 1_000_000
+"""Of one database: what one test's tenants have used of the engine is not counted against another's."""
+
+_numbers = count()
+
+
+class _Thread:
+    """The engine, and the loop that it lives in."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="policy engine", daemon=True)
+        self._thread.start()
+        self.engine = WorkerEngine(waiting_s=60)  # waiting is not timed here, and the machine may be busy
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do `work` there, and wait for it here."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def close(self) -> None:
+        """End the engine's processes, and the thread."""
+        asyncio.run_coroutine_threadsafe(self.engine.close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedEngine(AbstractAsyncContextManager[StartedEngine]):
+    """The shared engine for the gateways of one test."""
+
+    shared: _Thread
+    first_log: int
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Leave the engine to the next test."""
+
+    async def start(self) -> None:
+        """See `StartedEngine.start`."""
+        await self.shared.run(self.shared.engine.start())
+
+    async def check(self, expression: str, *, log_id: int, timeout_s: float, kind: str = POLICY) -> None:
+        """See `PolicyEngine.check`."""
+        log_id += self.first_log
+        await self.shared.run(self.shared.engine.check(expression, log_id=log_id, timeout_s=timeout_s, kind=kind))
+
+    async def judge(
+        self, programs: Sequence[Program], activation: Mapping[str, Json], *, log_id: int, timeout_s: float
+    ) -> tuple[Verdict, ...]:
+        """See `PolicyEngine.judge`."""
+        log_id += self.first_log
+        return await self.shared.run(self.shared.engine.judge(programs, activation, log_id=log_id, timeout_s=timeout_s))
+
+
+@cache
+def _thread() -> _Thread:
+    return _Thread()
+
+
+def shared_engine() -> SharedEngine:
+    """Return the engine, as if it were one test's own."""
+    return SharedEngine(_thread(), next(_numbers) * LOGS_MAX)
+
+
+def close_shared_engine() -> None:
+    """End it, if there is one."""
+    if _thread.cache_info().currsize:
+        _thread().close()
+        _thread.cache_clear()
