@@ -136,6 +136,7 @@ def scan(number: int, table: int) -> tuple[PreparedEvent, ...]:
         bytes_read=1_000_000,
         cells=100_000,
         columns=10,
+        columns_unread=0,
         files=1,
         findings=2,
         gaps=(),
@@ -146,6 +147,7 @@ def scan(number: int, table: int) -> tuple[PreparedEvent, ...]:
         ruleset="pii-1",
         snapshot=str(number),
         table_uuid=table_uuid(table),
+        unread=(),
     )
     found = (
         DetectionFound(
@@ -171,12 +173,14 @@ def run(number: int, table: int) -> LineageReceived:
         columns=(),
         columns_omitted=0,
         datasets=tuple(LineageDataset(namespace="lake", name=name, symlinks=(), version=None) for name in names),
+        datasets_omitted=0,
         engine="spark 4.1.4",
         event_time="2026-11-20T12:00:00Z",
         event_type="COMPLETE",
         inputs=tuple(position for position, name in enumerate(names) if name != f"sales.t{table}"),
         job=DatasetName(namespace="jobs", name=f"make-{table}"),
         kind=LineageKind.RUN,
+        names_omitted=0,
         outputs=(names.index(f"sales.t{table}"),),
         payload_sha256=f"{number:064x}",
         producer="https://example.com/producer",

@@ -19,9 +19,10 @@ import psycopg
 from lakeproof.age import fetch_age
 from lakeproof.errors import ServerError
 from lakeproof.postgres import EmbeddedServer, Say, check_dsn
-from lakeproof.private_folders import keep_private
+from lakeproof.private_folders import check_can_be_made, check_own, keep_private
 from lakeproof.provision import Installation, provision
 from lakeproof.secret_files import read_or_make
+from lakeproof.server_room import recorded_room
 from lakeproof.settings import Settings
 from ledger.note import VerifierKey
 from ledger.signing.key_directory import KeyDirectory, open_key_directory
@@ -82,6 +83,7 @@ def open_foundation(settings: Settings, say: Say) -> Iterator[Foundation]:
         keep_private(settings.home, say, setting="LAKEPROOF_HOME")
         yield _provisioned(settings, settings.dsn, say)
         return
+    check_can_be_made(settings.home, setting="LAKEPROOF_HOME")  # before anything is fetched or made
     server = EmbeddedServer(
         settings.home,
         fetch_age(settings.cache, say),
@@ -96,12 +98,41 @@ def open_foundation(settings: Settings, say: Say) -> Iterator[Foundation]:
         server.stop()
 
 
+@contextmanager
+def open_existing(settings: Settings, say: Say) -> Iterator[Foundation]:
+    """
+    Yield the foundation of `settings.home` for a command that works on what is there: it makes no installation.
+
+    Raises:
+        LakeproofError: if there is none, before anything is written; and as `open_foundation`.
+    """
+    if settings.dsn is None:
+        _check_installed(settings.home)
+    with open_foundation(settings, say) as foundation:
+        yield foundation
+
+
+def _check_installed(home: Path) -> None:
+    try:
+        check_own(home, setting="LAKEPROOF_HOME")
+        installed = recorded_room(home) is not None or (home / "postgres" / "data").exists()
+    except OSError as error:
+        raise ServerError(f"{home} cannot be read ({error}): repair that, or choose another LAKEPROOF_HOME") from error
+    if not installed:
+        raise ServerError(
+            f"there is no installation in {home}: `lakeproof up` or `lakeproof tenants add` makes one; if it is "
+            "elsewhere, go to its folder, or set LAKEPROOF_HOME"
+        )
+
+
 def _provisioned(settings: Settings, admin_dsn: str, say: Say) -> Foundation:
     if settings.warehouse.startswith(LOCAL):
         keep_private(Path(settings.warehouse.removeprefix(LOCAL)), say, setting="LAKEPROOF_WAREHOUSE")
     password = read_or_make(settings.home / "secrets" / "login-password", lambda: secrets.token_urlsafe(24))
     try:
-        installation = provision(admin_dsn, login_password=password, origin=settings.origin, say=say)
+        installation = provision(
+            admin_dsn, login_password=password, origin=settings.origin, accepted=settings.schema_accepted, say=say
+        )
     except psycopg.Error as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ServerError(f"the database cannot be provisioned ({reason}): check its log and its rights") from error

@@ -28,18 +28,12 @@ from psycopg.errors import InsufficientPrivilege
 from lakeproof.age_rights import make_age
 from lakeproof.authority import check_authority
 from lakeproof.errors import ProvisionError
+from lakeproof.schema_record import PROVISIONED, WRITING, check_unchanged, read_schema_and_record
 from ledger.entry import check_origin
 from ledger.roles import Roles
 
 PACKAGES: Final = ("ledger", "gateway", "projections", "streams", "spark_detect")
 """Whose migrations run, in this order."""
-WRITING: Final = (
-    "pg_catalog.lo_creat(integer)",
-    "pg_catalog.lo_create(oid)",
-    "pg_catalog.lo_from_bytea(oid, bytea)",
-)
-"""Functions of PostgreSQL by which whoever may execute them stores something."""
-
 _LOCK: Final = 0x6C70_0001
 """Advisory lock: one provisioning at a time on a database."""
 
@@ -88,26 +82,36 @@ class Migration:
 
 
 def provision(
-    admin_dsn: str, *, login_password: str, origin: str | None = None, say: Say = lambda _: None
+    admin_dsn: str,
+    *,
+    login_password: str,
+    origin: str | None = None,
+    accepted: str | None = None,
+    say: Say = lambda _: None,
 ) -> Installation:
     """
     Bring the database of `admin_dsn` up to date and return the installation on it.
 
     `admin_dsn` connects as a superuser (AGE's extension needs one), `origin` is the authority of the logs' origins;
-    once stored it is fixed, since it stands in every entry.
+    once stored it is fixed, since it stands in every entry. `accepted` is the fingerprint of a schema that is not what
+    the system log has recorded, and is to be migrated nevertheless.
 
     Raises:
         ProvisionError: if a stored migration or the authority differs from what is asked for, or a new authority could
             not be part of a URL.
+        SchemaChangedError: if migrations are due and the schema is not what the system log has recorded.
         psycopg.Error: if the database cannot be reached or refuses.
     """
     with psycopg.connect(admin_dsn, autocommit=True) as connection, _locked(connection):
         installation_id, authority = _installation(connection, origin)
         roles = Roles(installation_id)
+        pending = pending_migrations(connection)
+        if pending:
+            _check_unchanged(connection, roles, f"{authority}/system", accepted)
         _make_roles(connection, roles, login_password)
         make_age(connection, roles)
         _take_from_everybody(connection)
-        for migration in pending_migrations(connection):
+        for migration in pending:
             say(f"migration {migration.package} {migration.number:04d} {migration.name}")
             apply_migration(connection, migration, roles)
         installation = Installation(
@@ -184,6 +188,22 @@ def apply_migration(connection: psycopg.Connection, migration: Migration, roles:
         )
 
 
+def _check_unchanged(connection: psycopg.Connection, roles: Roles, origin: str, accepted: str | None) -> None:
+    """
+    Check, before anything is changed, that the schema is what the system log has recorded; nothing if there is no log.
+
+    What ran since and was not recorded, where a start was cut short, makes the record one of another basis.
+
+    Raises:
+        SchemaChangedError: if it is not; names what differs.
+    """
+    if connection.execute("SELECT to_regclass('ledger.entries')").fetchone() == (None,):
+        return
+    found, record = read_schema_and_record(connection, roles, origin)
+    if record is not None:
+        check_unchanged(record, found, but=PROVISIONED, accepted=accepted)
+
+
 @contextmanager
 def _locked(connection: psycopg.Connection) -> Iterator[None]:
     connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
@@ -228,8 +248,7 @@ def _make_roles(connection: psycopg.Connection, roles: Roles, login_password: st
     connection.execute(
         sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(roles.login), sql.Literal(login_password))
     )
-    services = (roles.appender, roles.signer, roles.projector, roles.auditor, roles.gateway, roles.streams)
-    for duty in (*services, roles.detector, roles.eraser):
+    for duty in roles.services():
         _grant(connection, duty, roles.login, inherit=False)
     database = connection.info.dbname
     connection.execute(
@@ -237,10 +256,10 @@ def _make_roles(connection: psycopg.Connection, roles: Roles, login_password: st
             sql.Identifier(database), *_names(roles.owner, roles.projector)
         )
     )
-    connection.execute(sql.SQL("GRANT USAGE ON SCHEMA lakeproof TO {}").format(sql.Identifier(roles.owner)))
-    connection.execute(
-        sql.SQL("GRANT SELECT, INSERT ON lakeproof.migrations TO {}").format(sql.Identifier(roles.owner))
-    )
+    names = _names(roles.owner, roles.auditor)
+    connection.execute(sql.SQL("GRANT USAGE ON SCHEMA lakeproof TO {}, {}").format(*names))
+    connection.execute(sql.SQL("GRANT SELECT ON lakeproof.migrations TO {}, {}").format(*names))
+    connection.execute(sql.SQL("GRANT INSERT ON lakeproof.migrations TO {}").format(names[0]))
 
 
 def _take_from_everybody(connection: psycopg.Connection) -> None:

@@ -23,6 +23,7 @@ from ledger.events.commits import (
     Settled,
 )
 from ledger.events.control import (
+    LINEAGE_CYCLES,
     AccessRuleCreated,
     AccessRuleCreatedV1,
     AccessRuleRetired,
@@ -32,9 +33,11 @@ from ledger.events.control import (
     KeyCreated,
     KeyCreatedV1,
     KeyRevoked,
+    OnCycle,
     PolicyChanged,
     PolicyCreated,
     PolicyRetired,
+    SettingChanged,
     TenantCreated,
 )
 from ledger.events.detection import (
@@ -43,9 +46,12 @@ from ledger.events.detection import (
     DetectionFound,
     DetectionKind,
     ScanCompleted,
+    ScanCompletedV1,
     ScanFailed,
     ScanFault,
     ScanRequested,
+    UnreadColumn,
+    UnreadReason,
 )
 from ledger.events.erasure import (
     ErasureReason,
@@ -61,19 +67,22 @@ from ledger.events.lineage import (
     LineageDataset,
     LineageKind,
     LineageReceived,
+    LineageReceivedV1,
 )
 from ledger.events.operations import (
     LogContinued,
     LogsAnchored,
     MigrationApplied,
     ProjectionAttested,
+    SchemaObject,
+    SchemaRecorded,
     SignedTree,
     SignerCreated,
     SignerRetired,
     SignerRotated,
 )
 from ledger.events.places import PlaceGranted, PlaceReleased
-from ledger.events.triggers import CommitObserved, TriggerReceived, TriggerSource
+from ledger.events.triggers import CommitObserved, IdentitySource, TableIdentified, TriggerReceived, TriggerSource
 
 EVENTS: Final[dict[tuple[str, int], type[EventData]]] = {
     (event.TYPE, event.VERSION): event
@@ -84,9 +93,12 @@ EVENTS: Final[dict[tuple[str, int], type[EventData]]] = {
         AccessRefused,
         CallerRefused,
         LineageReceived,
+        LineageReceivedV1,
         LineageCycleFound,
         TriggerReceived,
+        TableIdentified,
         ScanRequested,
+        ScanCompletedV1,
         ScanCompleted,
         ScanFailed,
         DetectionFound,
@@ -103,11 +115,13 @@ EVENTS: Final[dict[tuple[str, int], type[EventData]]] = {
         KeyCreatedV1,
         KeyCreated,
         KeyRevoked,
+        SettingChanged,
         TenantCreated,
         SignerCreated,
         SignerRotated,
         SignerRetired,
         MigrationApplied,
+        SchemaRecorded,
         ProjectionAttested,
         PayloadErased,
         PayloadErasedElsewhere,
@@ -120,6 +134,7 @@ EVENTS: Final[dict[tuple[str, int], type[EventData]]] = {
 
 __all__ = [
     "EVENTS",
+    "LINEAGE_CYCLES",
     "AccessRefused",
     "AccessRuleCreated",
     "AccessRuleCreatedV1",
@@ -141,6 +156,7 @@ __all__ = [
     "EventData",
     "Evidence",
     "Identifier",
+    "IdentitySource",
     "KeyCreated",
     "KeyCreatedV1",
     "KeyRevoked",
@@ -149,9 +165,11 @@ __all__ = [
     "LineageDataset",
     "LineageKind",
     "LineageReceived",
+    "LineageReceivedV1",
     "LogContinued",
     "LogsAnchored",
     "MigrationApplied",
+    "OnCycle",
     "PayloadErased",
     "PayloadErasedElsewhere",
     "PlaceGranted",
@@ -162,17 +180,24 @@ __all__ = [
     "ProjectionAttested",
     "Reason",
     "ScanCompleted",
+    "ScanCompletedV1",
     "ScanFailed",
     "ScanFault",
     "ScanRequested",
+    "SchemaObject",
+    "SchemaRecorded",
+    "SettingChanged",
     "Settled",
     "SignedTree",
     "SignerCreated",
     "SignerRetired",
     "SignerRotated",
+    "TableIdentified",
     "TenantCreated",
     "TriggerReceived",
     "TriggerSource",
+    "UnreadColumn",
+    "UnreadReason",
     "check_erased",
     "erased_elsewhere",
     "from_data",

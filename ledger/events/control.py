@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
+
+LINEAGE_CYCLES: Final = "lineage-cycles"
+"""The setting that says what becomes of an edge of lineage that would close a cycle."""
+
+
+class OnCycle(StrEnum):
+    """The values of the setting `lineage-cycles`: such an edge is not drawn, or it is, as one between versions."""
+
+    REFUSE = "refuse"
+    KEEP = "keep"
 
 
 class Effect(StrEnum):
@@ -166,6 +176,23 @@ class KeyRevoked:
 
     id: str
     version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingChanged:
+    """
+    The tenant's setting `id` has this value from here on; without such an event it has its default.
+
+    `lineage-cycles` (`LINEAGE_CYCLES`) is "refuse" (the default) or "keep": what becomes of an edge of lineage that
+    would close a cycle. A reader to whom an id or a value says nothing keeps to the default.
+    """
+
+    TYPE: ClassVar[str] = "setting.changed"
+    VERSION: ClassVar[int] = 1
+
+    id: str
+    version: int
+    value: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,12 +47,11 @@ class ScanRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScanCompleted:
+class ScanCompletedV1:
     """
-    A snapshot was scanned. In one group with all its findings, under the guard that marks it.
+    A snapshot was scanned, as it was told before columns that are not looked at were told.
 
-    `cells` are values that were looked at; `gaps` the parents that had expired, whose live files were scanned with this
-    one. `rows_sampled` is null if every row was read.
+    Empty texts counted as values then, and columns that were only counted as columns that were looked at.
     """
 
     TYPE: ClassVar[str] = "scan.completed"
@@ -71,6 +70,55 @@ class ScanCompleted:
     ruleset: str
     snapshot: str
     table_uuid: str
+
+
+class UnreadReason(StrEnum):
+    """Why a column was not looked at, though it may hold personal data."""
+
+    BINARY = "binary"
+    VARIANT = "variant"
+    UNKNOWN_TYPE = "unknown_type"
+    CUT = "cut"
+    """There are more columns than one scan looks at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadColumn:
+    """A column that was not looked at, by its path and its id in the table's schema."""
+
+    column: str
+    field_id: int
+    reason: UnreadReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanCompleted:
+    """
+    A snapshot was scanned. In one group with all its findings, under the guard that marks it.
+
+    `cells` are values that are neither null nor empty; `gaps` the parents that had expired, whose live files were
+    scanned with this one. `rows_sampled` is null if every row was read. `columns` counts those that were looked at, or
+    whose type can hold nothing that is looked for; `columns_unread` the others, of which `unread` names as many as fit.
+    """
+
+    TYPE: ClassVar[str] = "scan.completed"
+    VERSION: ClassVar[int] = 2
+
+    bytes_read: int
+    cells: int
+    columns: int
+    columns_unread: int
+    files: int
+    findings: int
+    gaps: tuple[str, ...]
+    identifier: Identifier | None
+    metadata_location: str
+    rows: int
+    rows_sampled: int | None
+    ruleset: str
+    snapshot: str
+    table_uuid: str
+    unread: tuple[UnreadColumn, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ The raw event is a payload part; `data` holds the names, which is what read mode
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import ClassVar
 
@@ -56,14 +56,8 @@ class LineageColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LineageReceived:
-    """
-    One OpenLineage event. `inputs` and `outputs` are positions in `datasets`, which names each dataset once.
-
-    `event_type` (START, RUNNING, COMPLETE, ABORT, FAIL, OTHER) and `run_id` are of a run event alone, `event_time` is
-    as it was sent, `engine` is name and version of facet `processing_engine`. `columns_omitted` counts the column edges
-    that did not fit; `payload_sha256` is of the raw event, in hex. Parts: event (the raw event).
-    """
+class LineageReceivedV1:
+    """One OpenLineage event as it was recorded when one that did not fit was refused; else as `LineageReceived`."""
 
     TYPE: ClassVar[str] = "lineage.received"
     VERSION: ClassVar[int] = 1
@@ -81,6 +75,45 @@ class LineageReceived:
     payload_sha256: str
     producer: str
     run_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageReceived:
+    """
+    One OpenLineage event. `inputs` and `outputs` are positions in `datasets`, which names each dataset once.
+
+    `event_type` (START, RUNNING, COMPLETE, ABORT, FAIL, OTHER) and `run_id` are of a run event alone, `event_time` is
+    as it was sent, `engine` is name and version of facet `processing_engine`. `payload_sha256` is of the raw event, in
+    hex. Parts: event (the raw event, whole).
+
+    What does not fit is counted: `columns_omitted` column edges, `datasets_omitted` data sets that were read or
+    written, and `names_omitted` other names: symlinks, and names and versions that are longer than a key may be.
+    """
+
+    TYPE: ClassVar[str] = "lineage.received"
+    VERSION: ClassVar[int] = 2
+
+    columns: tuple[LineageColumn, ...]
+    columns_omitted: int
+    datasets: tuple[LineageDataset, ...]
+    datasets_omitted: int
+    engine: str | None
+    event_time: str
+    event_type: str | None
+    inputs: tuple[int, ...]
+    job: DatasetName | None
+    kind: LineageKind
+    names_omitted: int
+    outputs: tuple[int, ...]
+    payload_sha256: str
+    producer: str
+    run_id: str | None
+
+    @classmethod
+    def of_v1(cls, event: LineageReceivedV1) -> LineageReceived:
+        """Return what version 1 says: there, nothing but column edges was left out."""
+        members = {field.name: getattr(event, field.name) for field in fields(event)}
+        return cls(**members, datasets_omitted=0, names_omitted=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

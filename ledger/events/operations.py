@@ -77,6 +77,42 @@ class MigrationApplied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaObject:
+    """One object of the database: a table, a column, a policy, a role, a grant, a setting. No oid stands in it."""
+
+    kind: str
+    name: str
+    definition: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaRecorded:
+    """
+    One page of what the database's schema, roles, grants and settings are from here on. In the system log.
+
+    Pages `page` from 0 to `pages` - 1 stand in one group; `fingerprint` is the hex SHA-256 of the canonical list of
+    [kind, name, definition] of all their objects, sorted by kind and name. They rest on `migrations` (hex SHA-256 of
+    the lines "<package> <number> <sha256>"), on the `provisioning` that made them (a hex SHA-256 of its sources), and
+    on the versions of PostgreSQL and AGE. `replaces` is the index of the first page of the record before, null of the
+    first; `accepted` tells that an operator has accepted what differs from that one.
+    """
+
+    TYPE: ClassVar[str] = "schema.recorded"
+    VERSION: ClassVar[int] = 1
+
+    accepted: bool
+    age: str
+    fingerprint: str
+    migrations: str
+    objects: tuple[SchemaObject, ...]
+    page: int
+    pages: int
+    postgresql: int
+    provisioning: str
+    replaces: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectionAttested:
     """Generation `generation` of a projection, built from the first `size` entries, has this digest (hex SHA-256)."""
 

@@ -58,3 +58,27 @@ class CommitObserved:
     snapshot: str
     table_uuid: str
     trigger: str | None
+
+
+class IdentitySource(StrEnum):
+    """Who was asked for a table by its name, and said which table that is."""
+
+    POLLER = "poller"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableIdentified:
+    """
+    A catalog elsewhere said that the table of this name is the one of this uuid: nobody else knows what it is called.
+
+    Recorded where the log knew the name, or the uuid, otherwise or not at all. It holds from here on, until a commit or
+    a later answer says otherwise. `metadata_location` is null where the catalog told none.
+    """
+
+    TYPE: ClassVar[str] = "table.identified"
+    VERSION: ClassVar[int] = 1
+
+    identifier: Identifier
+    metadata_location: str | None
+    source: IdentitySource
+    table_uuid: str

@@ -40,6 +40,10 @@ MEMBERS = {
         "columns columns_omitted datasets engine event_time event_type "
         "inputs job kind outputs payload_sha256 producer run_id"
     ),
+    ("lineage.received", 2): (
+        "columns columns_omitted datasets datasets_omitted engine event_time event_type "
+        "inputs job kind names_omitted outputs payload_sha256 producer run_id"
+    ),
     ("lineage.cycle_found", 1): "lineage path source target",
     ("trigger.received", 1): "alias file_count files identifier metadata_location source",
     ("scan.requested", 1): "ruleset snapshot table_uuid",
@@ -47,6 +51,11 @@ MEMBERS = {
         "bytes_read cells columns files findings gaps "
         "identifier metadata_location rows rows_sampled ruleset snapshot table_uuid"
     ),
+    ("scan.completed", 2): (
+        "bytes_read cells columns columns_unread files findings gaps "
+        "identifier metadata_location rows rows_sampled ruleset snapshot table_uuid unread"
+    ),
+    ("table.identified", 1): "identifier metadata_location source table_uuid",
     ("scan.failed", 1): "fault file identifier metadata_location ruleset snapshot table_uuid",
     ("detection.found", 1): "column confidence_percent field_id kind matches ruleset snapshot table_uuid values",
     ("alert.raised", 1): "column confidence_percent field_id finding kind snapshot table_uuid",
@@ -64,6 +73,7 @@ MEMBERS = {
     ("key.created", 1): "actor id prefix roles version",
     ("key.created", 2): "actor expires_at id issuer prefix roles version",
     ("key.revoked", 1): "id version",
+    ("setting.changed", 1): "id value version",
     ("tenant.created", 1): "id name version",
     ("signer.created", 1): "vkey",
     ("signer.rotated", 1): "note previous vkey",
@@ -75,6 +85,7 @@ MEMBERS = {
     ("place.granted", 1): "place",
     ("log.continued", 1): "note origin root size",
     ("logs.anchored", 1): "origin root size",
+    ("schema.recorded", 1): "accepted age fingerprint migrations objects page pages postgresql provisioning replaces",
     ("projection.attested", 1): "digest generation projection projection_version size",
 }
 
