@@ -164,7 +164,7 @@ EXPLANATIONS: Final = (
     Explanation(
         files="ledger/verify/(rules|starting).py",
         operators="_(Lt_NotEq|Eq_LtE)$",
-        lines=r"^return 0 < self.size == self.anchored_size$|^if old.size == 0:$",
+        lines=r"^return 0 < self.size == self.witnessed_size$|^if old.size == 0:$",
         reason="no size is negative",
     ),
     Explanation(

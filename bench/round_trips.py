@@ -10,6 +10,9 @@ Each round is a log of `--round` entries, so that memory and disk stay bounded; 
 in a database of its own. A round has its own random generator: one that fails can be run again by its number. What is
 done is kept in `--progress` by the code that it was done with, so that a run can be cut off and taken up again.
 
+`--homes` more are homes in which the whole scene was killed at a step and played again: every log of theirs is verified
+with all that stands beside it (`verify --deep`), without an alarm.
+
 Run: `python -m bench.round_trips --events 10000000`. The last line is JSON with all figures.
 """
 
@@ -31,10 +34,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.measuring import PROJECT, circumstances_on, options, publish
-from bench.servers import embedded_server, new_database
+from bench.servers import directory_on_disk, embedded_server, new_database
 from lakeproof.provision import provision
 from ledger.errors import BrokenError
 from tests.ledger.round_tripping import Traveller, Trip, begin_travelling, round_trip
+from tests.system.test_scene import TITLES, check_all_steps, kill_at_step, play, verify_deeply
 
 APPENDED = 1_000
 """Entries of a round that the Appender itself writes, beside the others."""
@@ -57,6 +61,20 @@ def travel(admin_dsn: str, number: int, entries: int) -> Trip | str:
             return asyncio.run(trip)
         except BrokenError as error:
             return f"round {number}: {error}"
+
+
+def live(number: int) -> str:
+    """Play the scene in a home, killed at one of its steps and played again; return what is said against its logs."""
+    with directory_on_disk() as directory:
+        home = directory / "home"
+        kill_at_step(home, 2 + number % (len(TITLES) - 1))
+        check_all_steps(play(home))
+        try:
+            for log in ("system", "demo-1", "demo-2"):
+                verify_deeply(home, log)
+        except AssertionError as error:
+            return f"home {number}: {error}"
+    return ""
 
 
 class Diary:
@@ -121,11 +139,14 @@ def main() -> None:
     """Make the rounds and print what was said; ends with 1 at a false alarm."""
     parser = options("round_trips", __doc__)
     parser.add_argument("--events", type=int, default=10_000_000)
+    parser.add_argument("--homes", type=int, default=0, help="in which the scene is killed, played again and verified")
     parser.add_argument("--round", type=int, default=100_000, help="entries of a round, over 1,000")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--progress", type=Path, default=PROJECT / ".cache" / "round_trips.jsonl")
     arguments = parser.parse_args()
     found = measure(arguments.events, arguments.round, arguments.processes, arguments.progress)
+    said = [live(number) for number in range(arguments.homes)]
+    found |= {"homes_verified_deeply": len(said), "alarms": [*found["alarms"], *filter(None, said)]}
     publish(found, arguments.results)
     if found["alarms"]:
         raise SystemExit(1)

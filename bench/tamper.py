@@ -10,8 +10,12 @@ Half of the instances are verified entry by entry (*exact*), half with the compi
 pages the kernel has accepted on the way is counted, and in a log to which nothing was done it must be all of them: a
 kernel that silently stayed away would leave the fast path untried. (Proofs and bundles have no pages: all are exact.)
 
-The classes are `tests/ledger/tampering_*.py`, on real PostgreSQL. Every instance has a random generator of its own,
-named after class and number: one that fails can be run again. `--processes` worlds work at once.
+What stands beside the logs, and the schema, roles, grants and settings, are changed in a home that a gateway was used
+in, and found by `verify --deep`: with the place that is named, instead of an index.
+
+The classes are `tests/ledger/tampering_*.py` and `tests/lakeproof/deep_home.py`, on real PostgreSQL. Every instance has
+a random generator of its own, named after class and number: one that fails can be run again. `--processes` worlds work
+at once.
 
 Run: `python -m bench.tamper --instances 10000`. Results are kept by class, so that classes can be run one by one.
 """
@@ -40,15 +44,19 @@ from bench.measuring import circumstances, options, publish
 from bench.servers import embedded_server
 from lakeproof.provision import provision
 from ledger.errors import Fault
-from tests.ledger.tampering import EFFORTS, EXACT, FAST, Instance, World, faulty, run_instance, seeded
+from tests.lakeproof.deep_home import CHANGES, Home, used
+from tests.ledger.tampering import EFFORTS, EXACT, FAST, Instance, Told, World, faulty, run_instance, seeded
 from tests.ledger.tampering_classes import CLASSES
 from tests.ledger.tampering_files import FILES, Export, run_file_instance
 from tests.ledger.tampering_kernel import counted_pages, pages_of
 from tests.ledger.tampering_proofs import KINDS, make_bundle, make_proof, run_proof_instance
 from tests.ledger.tampering_world import open_world
+from tests.servers.gateways import open_gateway, start_services
+from tests.servers.judging import close_shared_engine
 
 PROOFS = tuple(f"{kind} bit" for kind in KINDS)
-NAMES = (*CLASSES, *FILES, *PROOFS)
+DEEP = {f"deep {number}: {change.where.strip()}": change for number, change in enumerate(CHANGES, start=1)}
+NAMES = (*CLASSES, *FILES, *PROOFS, *DEEP)
 CONTROL_EVERY = 100
 """Instances between two looks at whether everything was put back."""
 WRONG_KEPT_MAX = 20
@@ -105,13 +113,54 @@ class Turn:
 
 
 def take(turn: Turn) -> dict[str, Count]:
-    """Take a turn, with a database and a directory of its own."""
-    database = f"tamper_{turn.number}"
+    """Take a turn, with databases and a directory of its own."""
+    with tempfile.TemporaryDirectory() as directory:
+        counts: dict[str, Count] = {}
+        if any(name not in DEEP for name in turn.names):
+            files = {PROOFS[0]: make_proof(seeded("proof")), PROOFS[1]: make_bundle(Path(directory) / "story")}
+            counts |= asyncio.run(_take(turn, _database(turn, "tamper"), files, Path(directory)))
+        if any(name in DEEP for name in turn.names):
+            try:
+                counts |= asyncio.run(_take_deep(turn, _database(turn, "tamper_deep"), Path(directory)))
+            finally:
+                close_shared_engine()
+        return counts
+
+
+def _database(turn: Turn, name: str) -> str:
+    database = f"{name}_{turn.number}"
     with psycopg.connect(turn.admin_dsn, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
-    with tempfile.TemporaryDirectory() as directory:
-        files = {PROOFS[0]: make_proof(seeded("proof")), PROOFS[1]: make_bundle(Path(directory) / "story")}
-        return asyncio.run(_take(turn, make_conninfo(turn.admin_dsn, dbname=database), files, Path(directory)))
+    return make_conninfo(turn.admin_dsn, dbname=database)
+
+
+async def _take_deep(turn: Turn, dsn: str, directory: Path) -> dict[str, Count]:
+    """Change what stands beside the logs of a home, and look whether `verify --deep` names the place."""
+    installation = provision(dsn, login_password=secrets.token_urlsafe())
+    counts: dict[str, Count] = {}
+    async with (
+        start_services(dsn, installation, directory) as services,
+        open_gateway(services) as gateway,
+        used(gateway) as home,
+    ):
+        for name in (name for name in turn.names if name in DEEP):
+            count = counts[name] = Count()
+            began_s = time.perf_counter()
+            for number in turn.numbers():
+                count.add(await _deep_instance(home, name, number))
+            for log in (home.acme, home.system):
+                await home.check(log)
+            count.controls += 1
+            count.elapsed_s = time.perf_counter() - began_s
+            print(f"{turn.number} {name}: {count.named} of {count.instances}, {count.elapsed_s:.0f} s", flush=True)
+    return counts
+
+
+async def _deep_instance(home: Home, name: str, number: int) -> Instance:
+    change = DEEP[name]
+    where, fault = await home.told(change)
+    told = Told(fault if where.startswith(change.where) or fault is None else None, text=where)
+    return Instance(name=name, number=number, tampered=faulty(change.fault, detail=change.statement), told=told)
 
 
 async def _take(turn: Turn, dsn: str, files: dict[str, bytes], directory: Path) -> dict[str, Count]:
@@ -121,7 +170,7 @@ async def _take(turn: Turn, dsn: str, files: dict[str, bytes], directory: Path) 
     counts: dict[str, Count] = {}
     async with open_world(dsn, installation, directory / "home") as world:
         await _control(world, export)
-        for name in turn.names:
+        for name in (name for name in turn.names if name not in DEEP):
             count = counts[name] = Count()
             began_s = time.perf_counter()
             for done, number in enumerate(turn.numbers(), start=1):

@@ -1,5 +1,6 @@
 """
-What the installation has done to itself, told to the system log: migrations that ran, the signer's keys.
+What the installation has done to itself, told to the system log: migrations that ran, what the database is now, the
+signer's keys.
 
 Told at every start under ids derived from the content, so that each is in the log once, whichever start was cut short.
 A rotation of the signer's keys that was cut short is taken up.
@@ -7,13 +8,20 @@ A rotation of the signer's keys that was cut short is taken up.
 
 from __future__ import annotations
 
+from typing import Final
+
 from lakeproof.provision import migrations
+from lakeproof.schema_record import pages_of, read_record, read_schema
 from lakeproof.services import Services, now
-from ledger.events import MigrationApplied
+from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
+from ledger.events import MigrationApplied, SchemaRecorded, to_data
 from ledger.keys import format_key
+from ledger.sequence import Group
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.rotation import KeyKeeper
 from ledger.signing.telling import told
+
+SCHEMA_KEY: Final = format_key("schema", ("database",))
 
 
 async def tell_system_log(services: Services, keys: KeyDirectory) -> None:
@@ -29,6 +37,7 @@ async def tell_system_log(services: Services, keys: KeyDirectory) -> None:
         )
         key = format_key("migration", (migration.package, str(migration.number)))
         await services.house.append(services.system.log_id, told(applied, key, occurred_at=now()))
+    await _tell_schema(services)
     keeper = KeyKeeper(
         keys,
         origin=services.system.origin,
@@ -37,3 +46,33 @@ async def tell_system_log(services: Services, keys: KeyDirectory) -> None:
     )
     await keeper.tell_first()
     await keeper.finish()
+
+
+async def _tell_schema(services: Services) -> None:
+    """
+    Record what the database is, unless the newest record says so. That nobody else has changed it was checked before.
+    """
+    roles = services.foundation.installation.roles
+    async with services.house.database.as_role(roles.auditor) as connection:
+        found = await read_schema(connection, roles)
+        record = await read_record(connection, services.system.origin)
+    if record is not None and (record.schema.basis, record.schema.fingerprint) == (found.basis, found.fingerprint):
+        return
+    accepted = record is not None and record.schema.basis == found.basis
+    pages = pages_of(found, replaces=None if record is None else record.index, accepted=accepted)
+    events = tuple(
+        prepare(
+            Event(
+                type=SchemaRecorded.TYPE,
+                version=SchemaRecorded.VERSION,
+                key=SCHEMA_KEY,
+                actor=SYSTEM_ACTOR,
+                occurred_at=now(),
+                data=to_data(page),
+            )
+        )
+        for page in pages
+    )
+    content = {"basis": to_data(found.basis), "fingerprint": found.fingerprint, "replaces": pages[0].replaces}
+    group = Group(id=derived_group_id(SchemaRecorded.TYPE, content), then=events)
+    await services.house.append(services.system.log_id, group)

@@ -1,173 +1,377 @@
 """
 Compares what an installation keeps beside a log with what the log says: `lakeproof ledger verify --log … --deep`.
 
-Four checks, each named with how much it has looked at. The first that fails names the table and the key.
+The checks, each named with how much it has looked at; the first that fails names the table and the key:
 
-1. aggregates: the version of everything people edit is that of its newest entry;
-2. catalog: each table's pointer is the one of the newest accepted commit, and there is none too many;
-3. metadata files: each is the file whose SHA-256 was settled;
-4. projections: a live generation that stands at the size of its newest attestation has the digest that was attested.
-   One that has moved on since is counted as not compared: `lakeproof projections rebuild` compares those.
+1. guarded rows: what people edit, keys, namespaces, tables, places, open decisions, marks of scans, who was erased: the
+   rows that the log tells, and no other (`guarded_rows.py`);
+2. metadata files: each table's is the file whose SHA-256 was settled;
+3. the tenant's key for request hashes is the one that the newest recorded requests were hashed with;
+4. handlers, read models and detection stand nowhere behind the end of the log;
+5. the newest checkpoint that was anchored, or that the signer has seen arrive, is there;
+6. of the system log: each log has its tenant, which it was founded for, and that tenant's reader;
+7. projections: the live rows are what a rebuild from the log makes (`deep_projections.py`);
+8. the schema, roles, grants and settings are those that the system log has recorded (`schema_record.py`).
 
-The log must have been verified before; it is read once, in the same snapshot as the rows.
+The log must have been verified before. Everything but the projections is read in one snapshot.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
-from psycopg import AsyncConnection
+import orjson
+from psycopg.sql import SQL, Identifier
 
+from gateway.looks import LOOKS_VERSION, look_of
 from gateway.metadata_files import MetadataFileError, MetadataFiles
-from gateway.mutations import Operation
-from lakeproof.projecting import PROJECTIONS
-from ledger.entry import Branch, Entry, parse_entry
+from gateway.records import request_hash
+from lakeproof.deep_projections import check_projections
+from lakeproof.guarded_rows import INPUTS, OPENED, GuardedRows, Key, Row, Table, ToldEntry, wanted_parts
+from lakeproof.provision import Installation
+from lakeproof.schema_record import check_schema
+from ledger.anchoring.anchors import anchor_key, parse_anchor
+from ledger.entry import parse_entry
+from ledger.erasing.sealing import Opener, StoredPart
 from ledger.errors import BrokenError, Fault
-from ledger.events import CommitDecided, CommitSettled, ProjectionAttested, Settled, from_data
+from ledger.events import (
+    CommitDecided,
+    CommitSettled,
+    LogContinued,
+    LogsAnchored,
+    PayloadErased,
+    PlaceGranted,
+    PlaceReleased,
+    ProjectionAttested,
+    ScanCompleted,
+    ScanFailed,
+    TenantCreated,
+    from_data,
+)
 from ledger.keys import format_key
 from ledger.queries import load_queries
-from ledger.read import Connection, Log, iterate_entries, read_head
-from projections.cursors import read_live
-from projections.projection import Projection, Transaction
+from ledger.read import Connection, Log, read_head
+from ledger.recovering.continuation import successor_origin
+from ledger.recovering.continuing import tenant_of
+from streams.alerts import Alerts
+from streams.cloud_events import Publish
+from streams.observe import Observe
 
 _QUERIES: Final = load_queries("lakeproof", "deep.sql")
-_MARKS: Final = (b'"type":"commit.', b'"type":"projection.attested"')
+_TYPES: Final = [
+    told.TYPE
+    for told in (
+        CommitDecided,
+        CommitSettled,
+        LogsAnchored,
+        PayloadErased,
+        PlaceGranted,
+        PlaceReleased,
+        ProjectionAttested,
+        ScanCompleted,
+        ScanFailed,
+    )
+]
+"""Types of the entries that rows are made of, beside all control entries."""
+_ENTRIES_READ: Final = 1_000
+_REQUESTS_READ: Final = 100
+"""So many of the newest decisions are looked through for one whose request is known."""
+_HANDLERS: Final = frozenset({Alerts.name, Observe.name, Publish.name})
 
 
-class Pointer(NamedTuple):
-    """Where the catalog says that a table is."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What lies beside the logs of an installation, and opens it; `arrived` are sizes of checkpoints, by origin."""
 
-    location: str | None
-    sha256: str | None
-    table_uuid: str | None
-
-
-@dataclass(slots=True, kw_only=True)
-class Told:
-    """What a log tells, by key. Owned by one call of `check_deeply`."""
-
-    versions: dict[str, int] = field(default_factory=dict)
-    pointers: dict[str, Pointer] = field(default_factory=dict)
-    attested: dict[str, ProjectionAttested] = field(default_factory=dict)
-    _operations: dict[tuple[str, str], str] = field(default_factory=dict)
-
-    def take(self, entry: Entry, *, is_control: bool) -> None:
-        """Take in the next entry."""
-        if is_control and entry.branch is Branch.THEN and isinstance(version := entry.data.get("version"), int):
-            self.versions[entry.key] = version
-        elif entry.type == CommitDecided.TYPE:
-            if entry.position == 0:
-                self._operations.clear()  # a built-in catalog settles in the group of the decision
-            decided = from_data(CommitDecided, entry.data)
-            self._operations[str(entry.group_id), entry.key] = decided.operation
-        elif entry.type == CommitSettled.TYPE:
-            settled = from_data(CommitSettled, entry.data)
-            operation = self._operations.get((settled.decision, entry.key))
-            if settled.outcome is Settled.ACCEPTED and settled.decision == str(entry.group_id) and operation:
-                self._settle(entry.key, Operation(operation), settled)
-        elif entry.type == ProjectionAttested.TYPE:
-            attested = from_data(ProjectionAttested, entry.data)
-            self.attested[attested.projection] = attested
-
-    def _settle(self, key: str, operation: Operation, settled: CommitSettled) -> None:
-        if operation is Operation.TABLE_DROP:
-            self.pointers.pop(key, None)
-        elif operation in {Operation.TABLE_CREATE, Operation.TABLE_COMMIT}:
-            self.pointers[key] = Pointer(settled.metadata_location, settled.metadata_sha256, settled.table_uuid)
+    installation: Installation
+    files: MetadataFiles
+    opener: Opener
+    arrived: Mapping[str, int]
 
 
-async def check_deeply(connection: Connection, log: Log, *, files: MetadataFiles, projector_dsn: str) -> Sequence[str]:
+async def check_deeply(connection: Connection, log: Log, beside: Beside) -> Sequence[str]:
     """
-    Make the four checks of a log, and return what each has looked at.
+    Make the checks of a log, and return what each has looked at.
 
-    `connection` reads as the auditor, `files` the warehouse; with `projector_dsn` one connects as the projector.
+    `connection` is the auditor's, whose login may take the other roles of the installation.
 
     Raises:
-        BrokenError: (`Fault.DERIVED`) at the first difference; names the table and the key.
+        BrokenError: (`Fault.DERIVED`, or `Fault.CHECKPOINT`) at the first difference; names the table and the key.
     """
+    installation = beside.installation
     async with connection.transaction():
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        told = await _told(connection, log)
-        aggregates = await _rows(connection, "aggregates", log)
-        tables = await _rows(connection, "tables", log)
-    versions: dict[str, int] = dict(aggregates)
-    _compare("ledger.aggregates", told.versions, versions)
-    found = {
-        format_key("table", (alias, *namespace, name)): Pointer(location, sha256, str(table_uuid))
-        for alias, namespace, name, location, sha256, table_uuid in tables
-    }
-    _compare("gateway.tables", told.pointers, found)
-    await _check_files(files, found)
-    return (
-        f"{len(versions):,} aggregates",
-        f"{len(found):,} catalog pointers and their metadata files",
-        await _check_projections(projector_dsn, log, told.attested),
-    )
+        pass_ = _Pass(connection, log, beside, size=(await read_head(connection, log.log_id)).size)
+        await pass_.fold()
+        checked = [await pass_.check_rows()]
+        checked += [await pass_.check_files()] if log.tenant is not None else []
+        checked += [await pass_.check_positions()]
+        checked += [await pass_.check_request_key()]
+        await pass_.check_newest_checkpoint()
+        checked += [await pass_.check_logs()] if log.tenant is None else []
+        checked += [await check_schema(connection, installation.roles, installation.system_origin)]
+    if log.tenant is not None:
+        dsn = installation.as_role(installation.roles.projector)
+        checked.append(await check_projections(dsn, log, attested=pass_.attested, opener=beside.opener))
+    return checked
 
 
-async def _told(connection: Connection, log: Log) -> Told:
-    told = Told()
-    size = (await read_head(connection, log.log_id)).size
-    controls = {index for (index,) in await _rows(connection, "control_indices", log)}
-    at = 0
-    async for entries in iterate_entries(connection, log.log_id, from_index=0, to_index=size):
-        for index, entry in enumerate(entries, start=at):
-            # Canonical JSON spells a type in one way, so that what does not hold the mark need not be parsed.
-            if index in controls or any(mark in entry for mark in _MARKS):
-                told.take(parse_entry(entry), is_control=index in controls)
-        at += len(entries)
-    return told
+class _Pass:
+    """One look at what lies beside a log, in one snapshot. Owned by one call of `check_deeply`."""
+
+    def __init__(self, connection: Connection, log: Log, beside: Beside, *, size: int) -> None:
+        self.attested: dict[str, ProjectionAttested] = {}
+        self._connection = connection
+        self._log = log
+        self._beside = beside
+        self._size = size
+        self._told = GuardedRows()
+        self._tenants: set[str] = set()
+
+    async def fold(self) -> None:
+        """Make of the log the rows that there must be."""
+        bounds = {"log_id": self._log.log_id, "size": self._size, "types": _TYPES}
+        group: list[ToldEntry] = []
+        async with self._connection.cursor("lakeproof_deep") as cursor:
+            await cursor.execute(_QUERIES["entries_that_make_rows"], bounds)
+            while rows := await cursor.fetchmany(_ENTRIES_READ):
+                for told in await self._told_entries([bytes(entry) for _, entry in rows]):
+                    if group and told.entry.group_id != group[0].entry.group_id:
+                        self._take(group)
+                        group = []
+                    group.append(told)
+        if group:
+            self._take(group)
+        if self._told.misfits:
+            where = f"rows beside {self._log.origin}"
+            found = self._told.misfits[0]
+            raise BrokenError(Fault.DERIVED, where=where, expected="a log from which they can be made", found=found)
+
+    def _take(self, group: Sequence[ToldEntry]) -> None:
+        for told in group:
+            if told.entry.type == ProjectionAttested.TYPE:
+                attested = from_data(ProjectionAttested, told.entry.data)
+                self.attested[attested.projection] = attested
+            elif told.entry.type == TenantCreated.TYPE:
+                self._tenants.add(str(told.entry.data.get("id")))
+        self._told.take(group)
+
+    async def _told_entries(self, entries: Sequence[bytes]) -> list[ToldEntry]:
+        parsed = [parse_entry(entry) for entry in entries]
+        wanted = [(entry.index, name) for entry in parsed for name in sorted(wanted_parts(entry))]
+        parts = await self._parts(wanted)
+        return [ToldEntry(entry=entry, parts=parts.get(entry.index, {})) for entry in parsed]
+
+    async def _parts(self, wanted: Sequence[tuple[int, str]]) -> Mapping[int, Mapping[str, bytes]]:
+        """Return those payload parts that are left and can be opened."""
+        if not wanted:
+            return {}
+        indices, names = zip(*wanted, strict=True)
+        found: dict[int, dict[str, bytes]] = {}
+        rows = await self._rows("parts_of", role="projector", indices=list(indices), names=list(names))
+        for index, name, subject, key_id, sealed in rows:
+            part = self._beside.opener.open(StoredPart(index, name, subject, key_id, bytes(sealed)))
+            if part is not None:
+                found.setdefault(index, {})[name] = part.payload
+        return found
+
+    async def check_rows(self) -> str:
+        """Check that the guarded rows are those that the log tells."""
+        told = self._told
+        closed = successor_origin(self._log.origin) in {origin for _, origin, *_ in await self._rows("logs")}
+        aggregates: Table = {(key,): {"version": version} for key, version in await self._rows("aggregates")}
+        erased: Table = {(subject,): {} for (subject,) in await self._rows("erased_subjects")}
+        keys: Table = {
+            (key_id,): {"prefix": prefix, "actor": actor} for key_id, prefix, actor in await self._rows("api_keys")
+        }
+        opened: Table = {
+            (decision,): dict(zip((*OPENED, "is_unknown"), row, strict=True))
+            for decision, *row in await self._rows("open_decisions")
+        }
+        marks: Table = {tuple(key): {"scans": scans} for *key, scans in await self._rows("marks")}
+        scanned: Table = {key: {"scans": scans} for key, scans in told.marks.items()}
+        _compare("ledger.aggregates", told.aggregates, aggregates)
+        if not closed:  # what is erased of a closed log is said in the log that goes on from it
+            _compare("ledger.erased_subjects", told.erased_subjects, erased)
+        _compare("gateway.api_keys", told.api_keys, keys)
+        await self._check_catalog()
+        _compare("gateway.open_decisions", told.open_decisions, opened)
+        _compare("detection.marks", scanned, marks)
+        counted = {
+            "aggregates": aggregates,
+            "erased people": erased,
+            "API keys": keys,
+            "namespaces": told.namespaces,
+            "tables": told.tables,
+            "places of catalogs": told.catalog_places,
+            "open decisions": opened,
+            "marks of scans": marks,
+        }
+        return ", ".join(f"{len(table):,} {name}" for name, table in counted.items()) + ": as the log tells them"
+
+    async def _check_catalog(self) -> None:
+        namespaces: Table = {}
+        for alias, namespace, properties, looks, version in await self._rows("namespaces"):
+            key = (alias, *namespace)
+            namespaces[key] = {"properties": properties}
+            _check_looks(f"gateway.namespaces {_name('namespace', key)}", namespace, looks, version)
+        _compare("gateway.namespaces", self._told.namespaces, namespaces, kind="namespace")
+        tables: Table = {}
+        for alias, namespace, name, location, sha256, uuid, places, folders, told, looks, version in await self._rows(
+            "tables"
+        ):
+            key = (alias, *namespace, name)
+            tables[key] = {
+                "metadata_location": location,
+                "metadata_sha256": sha256,
+                "table_uuid": uuid,
+                "places_told": told,
+                "places": places,
+                "folders": folders,
+            }
+            _check_looks(f"gateway.tables {_name('table', key)}", (*namespace, name), looks, version)
+            if places is None and not told and key in self._told.tables:
+                # A row from before places were kept: the next start fills them in.
+                tables[key] |= {name: self._told.tables[key].get(name) for name in ("places", "folders")}
+        _compare("gateway.tables", self._told.tables, tables, kind="table")
+        found: Table = {}
+        for alias, place, digest, folders, held, is_overlapped in await self._rows("catalog_places"):
+            found[alias, place] = {"digest": digest, "folders": folders, "held": held}
+            if is_overlapped and not held and (alias, place) in self._told.catalog_places:
+                self._told.catalog_places[alias, place]["held"] = False  # another tenant came first
+        _compare("gateway.catalog_places", self._told.catalog_places, found)
+
+    async def check_files(self) -> str:
+        """Check that each table's metadata is the file that was settled."""
+        for key, row in sorted(self._told.tables.items(), key=lambda item: str(item[0])):
+            location, digest = str(row["metadata_location"]), str(row["metadata_sha256"])
+            try:
+                await self._beside.files.read(location, digest=digest)
+            except MetadataFileError as error:
+                where = f"metadata file of {_name('table', key)}"
+                expected = f"{location} of SHA-256 {digest}"
+                raise BrokenError(Fault.DERIVED, where=where, expected=expected, found=error) from error
+        return f"{len(self._told.tables):,} metadata files"
+
+    async def check_positions(self) -> str:
+        """Check that nothing that reads the log stands where it cannot, and that no unknown handler does."""
+        cursors = await self._rows("cursors")
+        for handler, next_index, handled in cursors:
+            where = f"streams.cursors {handler}"
+            if handler not in _HANDLERS or self._log.tenant is None:
+                raise BrokenError(Fault.DERIVED, where=where, expected="no row", found=f"one at {next_index}")
+            if not 0 <= handled <= next_index <= self._size:
+                expected = f"a place in a log of {self._size} entries, and at most so many handled before it"
+                found = f"{next_index}, and {handled} handled"
+                raise BrokenError(Fault.DERIVED, where=where, expected=expected, found=found)
+        ahead = await self._rows("ahead", size=self._size)
+        if ahead:
+            where, found = ahead[0]
+            raise BrokenError(Fault.DERIVED, where=where, expected=f"at most {self._size}", found=found)
+        return f"{len(cursors):,} cursors of handlers, within the log"
+
+    async def check_request_key(self) -> str:
+        """Check that the key for request hashes is the one that a request of the log was hashed with."""
+        keys = [bytes(key) for (key,) in await self._rows("request_keys", role="gateway")]
+        where = "gateway.request_keys"
+        if self._log.tenant is None or not keys:
+            if keys:
+                raise BrokenError(Fault.DERIVED, where=where, expected="no row for this log", found="one")
+            return "no key for request hashes"  # it is made when the first request needs it
+        rows = await self._rows("requests", size=self._size, limit=_REQUESTS_READ)
+        entries = [parse_entry(bytes(entry)) for _, entry in rows]
+        parts = await self._parts([(entry.index, INPUTS) for entry in entries if INPUTS in entry.parts])
+        for entry in entries:
+            known = orjson.loads(parts.get(entry.index, {}).get(INPUTS, b"{}"))
+            body = known.get("body")
+            if body is None or hashlib.sha256(body.encode()).hexdigest() != known["body_sha256"]:
+                continue  # erased, too large to be kept, or not text
+            hashed = request_hash(keys[0], method=known["method"], path=known["path"], body=body.encode())
+            if hashed != entry.data.get("request"):
+                expected = f"the key that the request of entry {entry.index} was hashed with"
+                raise BrokenError(Fault.DERIVED, where=where, expected=expected, found="another")
+            return "the key for request hashes"
+        return "no request that the key for request hashes could be compared with"
+
+    async def check_newest_checkpoint(self) -> None:
+        """Check that no checkpoint was removed that is known to have been the newest."""
+        ((signed,),) = await self._rows("newest_checkpoint")
+        known = {"the signer has put there": self._beside.arrived.get(self._log.origin, 0)}
+        system = next((row for row in await self._rows("logs") if row[1] == self._system_origin), None)
+        if system is not None and self._log.tenant is not None:
+            for (entry,) in await self._rows("anchors", system=system[0], key=anchor_key(self._log.origin)):
+                known["the system log has anchored"] = parse_anchor(parse_entry(bytes(entry))).size
+        for who, size in known.items():
+            if size > (signed or 0):
+                expected = f"the checkpoint of {size} entries, which {who}"
+                found = f"none newer than of {signed or 0}"
+                raise BrokenError(Fault.CHECKPOINT, where="ledger.checkpoints", expected=expected, found=found)
+
+    async def check_logs(self) -> str:
+        """Check that each log is one that the system log tells, of its tenant and that tenant's reader."""
+        rows = await self._rows("logs")
+        for log_id, origin, tenant, reader, size in rows:
+            where = f"ledger.logs {origin}"
+            of = None if origin == self._system_origin else tenant_of(origin)
+            role = None if of is None else self._beside.installation.roles.tenant(of)
+            if (of, role) != (tenant, reader) or (tenant is None and origin != self._system_origin):
+                expected, found = f"tenant {of}, reader {role}", f"tenant {tenant}, reader {reader}"
+                raise BrokenError(Fault.DERIVED, where=where, expected=expected, found=found)
+            # A log without entries is one whose founding was cut short, before anything was said of it.
+            if size and tenant is not None and tenant.hex not in self._tenants and not await self._continues(log_id):
+                expected_row = "no such log: the system log tells of no such tenant"
+                raise BrokenError(Fault.DERIVED, where=where, expected=expected_row, found=f"one of {size} entries")
+        missing = self._tenants - {tenant.hex for _, _, tenant, _, _ in rows if tenant is not None}
+        if missing:
+            where = f"ledger.logs of tenant {min(missing)}"
+            raise BrokenError(Fault.DERIVED, where=where, expected="a log, as the system log tells", found="none")
+        return f"{len(rows):,} logs, each of the tenant that the system log tells"
+
+    async def _continues(self, log_id: int) -> bool:
+        rows = await (await self._connection.execute(_QUERIES["first_type"], {"log_id": log_id})).fetchall()
+        return rows == [(LogContinued.TYPE,)]
+
+    @property
+    def _system_origin(self) -> str:
+        return self._beside.installation.system_origin
+
+    async def _rows(self, query: str, *, role: str = "auditor", **parameters: object) -> Sequence[tuple[Any, ...]]:
+        """Return the rows of a query about the log, as another role sees them."""
+        duties = self._beside.installation.roles.duties()
+        if role != "auditor":
+            await self._connection.execute(SQL("SET LOCAL ROLE {}").format(Identifier(duties[role])))
+        bounds = {"log_id": self._log.log_id, **parameters}
+        rows = await (await self._connection.execute(_QUERIES[query], bounds)).fetchall()
+        if role != "auditor":
+            await self._connection.execute(SQL("SET LOCAL ROLE {}").format(Identifier(duties["auditor"])))
+        return rows
 
 
-async def _check_files(files: MetadataFiles, pointers: Mapping[str, Pointer]) -> None:
-    for key, pointer in sorted(pointers.items()):
-        location = str(pointer.location)
-        try:
-            await files.read(location, digest=str(pointer.sha256))
-        except MetadataFileError as error:
-            where = f"metadata file of {key}"
-            raise BrokenError(
-                Fault.DERIVED, where=where, expected=f"{location} of SHA-256 {pointer.sha256}", found=error
-            ) from error
+def _check_looks(where: str, path: Sequence[str], looks: object, version: str | None) -> None:
+    """Check the looks by which siblings of a name are refused; those of other rules are made again at a start."""
+    if version == LOOKS_VERSION and looks != look_of(*path)["looks"]:
+        raise BrokenError(Fault.DERIVED, where=where, expected="the looks of its name", found="others")
 
 
-async def _check_projections(dsn: str, log: Log, attested: Mapping[str, ProjectionAttested]) -> str:
-    counts: dict[str, int] = defaultdict(int)
-    async with await AsyncConnection.connect(dsn) as connection:
-        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        for projection in PROJECTIONS:
-            if projection.name in attested:
-                counts[await _check_projection(connection, log, projection, attested[projection.name])] += 1
-    return (
-        f"{counts['compared']:,} projections that stand where they were attested; {counts['moved']:,} that have moved "
-        "on were not compared"
-    )
+def _name(kind: str | None, key: Key) -> str:
+    """Return what people call the row: its event key where it has one."""
+    return "/".join(map(str, key)) if kind is None else format_key(kind, [str(part) for part in key])
 
 
-async def _check_projection(
-    connection: Connection, log: Log, projection: Projection, attested: ProjectionAttested
-) -> str:
-    live = await read_live(connection, projection.name, log.log_id)
-    said = (attested.generation, attested.projection_version, attested.size)
-    if live is None or (live.generation, live.version, live.next_index) != said:
-        return "moved"
-    digest = await projection.digest(Transaction(connection=connection, log=log, generation=live.generation))
-    if digest.hex() != attested.digest:
-        where = f"projection {projection.name}, generation {live.generation}"
-        raise BrokenError(Fault.DERIVED, where=where, expected=attested.digest, found=digest.hex())
-    return "compared"
-
-
-def _compare(table: str, told: Mapping[str, object], found: Mapping[str, object]) -> None:
+def _compare(table: str, told: Table, found: Table, *, kind: str | None = None) -> None:
     """Check that the rows of a table are those that the log tells; names the first key, by name, that differs."""
-    for key in sorted({*told, *found}):
-        expected, row = told.get(key, "no row"), found.get(key, "no row")
+    for key in sorted({*told, *found}, key=str):
+        expected, row = told.get(key), found.get(key)
         if expected != row:
-            raise BrokenError(Fault.DERIVED, where=f"{table} {key}", expected=expected, found=row)
+            where = f"{table} {_name(kind, key)}"
+            raise BrokenError(Fault.DERIVED, where=where, expected=_shown(expected, row), found=_shown(row, expected))
 
 
-async def _rows(connection: Connection, query: str, log: Log) -> Sequence[tuple[Any, ...]]:
-    return await (await connection.execute(_QUERIES[query], {"log_id": log.log_id})).fetchall()
+def _shown(row: Row | None, other: Row | None) -> str:
+    """Return what differs of a row."""
+    if row is None or other is None:
+        return "no row" if row is None else "a row"
+    return ", ".join(f"{name} {value!r:.200}" for name, value in row.items() if value != other.get(name))

@@ -20,19 +20,21 @@ from psycopg import AsyncConnection
 
 from lakeproof.console import say_aside
 from lakeproof.errors import LakeproofError
-from lakeproof.foundation import Foundation, open_foundation
+from lakeproof.foundation import Foundation, open_existing
 from lakeproof.settings import load_settings
-from lakeproof.vouching import load_policy
+from lakeproof.vouching import load_places, load_policy
 from ledger.append import CORE_GUARDS, Appender
 from ledger.erasing.desk import ErasingDesk
 from ledger.erasing.retention import KeptMessages
 from ledger.erasing.sealing import KeyOpener, Opener
 from ledger.errors import LogUnavailableError, NoSuchLogError
 from ledger.guards import GuardRegistry
+from ledger.keeping.places import Place
 from ledger.note import VerifierKey
 from ledger.read import Connection, Log, read_logs
 from ledger.recovering.desk import RecoveryDesk
 from ledger.sequence import Appended, Group, Stale
+from ledger.signing.arrivals import read_arrivals
 from ledger.signing.desk import KeyDesk
 from ledger.signing.key_directory import NOTES_FILE
 from ledger.signing.key_history import KeyHistory
@@ -129,6 +131,15 @@ class InstalledLogs:
         """
         return load_policy(self.foundation.settings)
 
+    def places(self) -> Sequence[Place]:
+        """
+        Return the places outside that the system log's checkpoints are published to, if some are configured.
+
+        Raises:
+            SettingsError: if one of them is no place.
+        """
+        return load_places(self.foundation.settings)
+
     @property
     def auditor_dsn(self) -> str:
         """What other processes connect with to read as the auditor; it holds a password."""
@@ -142,16 +153,16 @@ class InstalledLogs:
             BrokenError: (`Fault.DERIVED`) if something is not; names the table and the key.
         """
         from gateway.metadata_files import MetadataFiles  # gateway and projections: only one command needs them
-        from lakeproof.deep_checks import check_deeply
+        from lakeproof.deep_checks import Beside, check_deeply
         from lakeproof.services import storage_properties
 
-        installation = self.foundation.installation
-        return await check_deeply(
-            self.connection,
-            log,
+        beside = Beside(
+            installation=self.foundation.installation,
             files=MetadataFiles(storage_properties(self.foundation.settings)),
-            projector_dsn=installation.as_role(installation.roles.projector),
+            opener=self.opener,
+            arrived=read_arrivals(self.foundation.keys),
         )
+        return await check_deeply(self.connection, log, beside)
 
     @property
     def opener(self) -> Opener:
@@ -253,7 +264,7 @@ async def open_log_room() -> AsyncIterator[InstalledLogs]:
     """
     try:
         # Opening blocks the loop, on which nothing else runs yet.
-        with open_foundation(load_settings(os.environ, directory=Path.cwd()), say_aside) as foundation:
+        with open_existing(load_settings(os.environ, directory=Path.cwd()), say_aside) as foundation:
             installation = foundation.installation
             dsn = installation.as_role(installation.roles.auditor)
             async with await AsyncConnection.connect(dsn, autocommit=True) as connection:

@@ -17,7 +17,8 @@ from psycopg import AsyncConnection
 from gateway.catalogs.builtin import GUARDS as CATALOG_GUARDS
 from gateway.guard_replay import REPLAY_GUARDS, gateway_guards, subject_of
 from gateway.identity.key_rows import KEY_GUARDS
-from lakeproof.erasures_first import forgets, signer_of
+from lakeproof.erased_copies import InstalledCopies
+from lakeproof.erasures_first import signer_of
 from lakeproof.foundation import Foundation
 from lakeproof.provision import create_tenant_log
 from lakeproof.sealing import open_checked_keys, sealer
@@ -80,7 +81,7 @@ async def open_recovery_desk(foundation: Foundation, auditor: Connection) -> Asy
 
     async def rerun() -> Rerun:
         async with await AsyncConnection.connect(eraser_dsn, autocommit=True) as eraser:
-            return await rerun_erasures(eraser, subject_keys, forgets(foundation))
+            return await rerun_erasures(eraser, subject_keys, InstalledCopies(foundation=foundation))
 
     async def found(log: Log, successor: Log, identity: str) -> str:
         return await _found(foundation, log, successor, identity)

@@ -1,11 +1,12 @@
 """
-Who is to vouch for the system log, read from the files that the settings name: witnesses, a time-stamping authority.
+Who is to vouch for the system log, as the settings name them: witnesses, a time-stamping authority, places outside.
 
 What is configured and cannot be used is an error: going on without it would publish what nobody has vouched for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,10 +16,17 @@ from ledger.anchoring.stamping import Authority
 from ledger.anchoring.timestamp import parse_roots
 from ledger.asking import check_url
 from ledger.errors import LedgerError
+from ledger.keeping.places import BucketAccess, Place, PlaceError, parse_place
 from ledger.witness.client import check_urls
 from ledger.witness.policy import Policy
 
 FILE_SIZE_BYTES_MAX: Final = 1_000_000
+PLACES_MAX: Final = 16
+UNSEEN: Final = (
+    "nobody outside keeps a checkpoint of the logs, so setting back database and home together could not be noticed: "
+    "set LAKEPROOF_PUBLISH_TO to a bucket under object lock, a git repository or a file that others collect, or "
+    "LAKEPROOF_WITNESS_POLICY, or LAKEPROOF_TIME_STAMP_URL"
+)
 
 
 def load_policy(settings: Settings) -> Policy | None:
@@ -63,6 +71,43 @@ def load_authority(settings: Settings) -> Authority | None:
         return Authority(url=settings.time_stamp_url, roots=parse_roots(pem), policy=settings.time_stamp_policy)
     except LedgerError as error:
         raise SettingsError(f"the time-stamping authority of LAKEPROOF_TIME_STAMP_*: {error}: correct it") from error
+
+
+def load_places(settings: Settings) -> Sequence[Place]:
+    """
+    Return the places that the settings name, perhaps none.
+
+    Raises:
+        SettingsError: if one of them is no place, is named twice, or they are too many.
+    """
+    access = bucket_access(settings)
+    named = [text.strip() for text in (settings.publish_to or "").split(",") if text.strip()]
+    try:
+        places = [parse_place(text, access) for text in named]
+    except PlaceError as error:
+        raise SettingsError(f"LAKEPROOF_PUBLISH_TO: {error}") from error
+    if len({place.where for place in places}) != len(places) or len(places) > PLACES_MAX:
+        raise SettingsError(f"LAKEPROOF_PUBLISH_TO: expected at most {PLACES_MAX} places, each once")
+    return places
+
+
+def bucket_access(settings: Settings) -> BucketAccess:
+    """
+    Return how the buckets of this installation are reached.
+    """
+    return BucketAccess(
+        endpoint=settings.s3_endpoint,
+        region=settings.s3_region,
+        access_key_id=settings.s3_access_key_id,
+        secret_access_key=settings.s3_secret_access_key,
+    )
+
+
+def is_seen_by_others(settings: Settings) -> bool:
+    """
+    Tell whether the settings let anybody outside see the checkpoints of the system log.
+    """
+    return any((settings.publish_to, settings.witness_policy, settings.time_stamp_url))
 
 
 def _read(path: Path, variable: str) -> bytes:

@@ -1,5 +1,8 @@
 """
-Makes the log the store of the eventsourcing library, the home of what people edit. The one place that imports it.
+Keeps what people edit in the log, as aggregates of the eventsourcing library. The one place that imports it.
+
+It stores changes (`ledger.changes`) whose events are of our vocabulary, under its types, and no others: an ordinary
+aggregate of the library is refused, and there are no snapshots, subscriptions or tracking.
 
 One save is one group, and its version check is the group's guard: of two writers who loaded the same version one is
 told `VersionConflictError`, whatever process it runs in. The library's own mapper would store a Python class path and
@@ -143,8 +146,12 @@ class EventMapper(Mapper[str]):
         return change
 
 
-class LogRecorder(ApplicationRecorder):
-    """Records the library's events in one log. Notification ids are index + 1, and not all are taken by aggregates."""
+class ChangeRecorder(ApplicationRecorder):
+    """
+    Records changes, prepared by `EventMapper`, in one log; other events of the library are refused.
+
+    Notification ids are index + 1. Its notifications are the control entries: not every id is one.
+    """
 
     def __init__(self, store: LogStore, log_id: int) -> None:
         self._store = store
@@ -260,7 +267,7 @@ class LogApplication(Application[str]):
     """
 
     def __init__(self, store: LogStore, log_id: int) -> None:
-        self._recorder = LogRecorder(store, log_id)
+        self._recorder = ChangeRecorder(store, log_id)
         super().__init__()
 
     def load(self, key: str, project: Callable[[A | None, Iterable[Change]], A | None]) -> A:
@@ -285,7 +292,7 @@ class LogApplication(Application[str]):
         group_id: UUID | None = None,
     ) -> list[int]:
         """
-        Save `changes` as one group and return their indices; see `LogRecorder.insert_events`.
+        Save `changes` as one group and return their indices; see `ChangeRecorder.insert_events`.
         """
         recordings = self.save(*changes, guard=tuple(guard), as_of=as_of, group_id=group_id)
         return [recording.notification.id - 1 for recording in recordings]

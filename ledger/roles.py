@@ -17,8 +17,13 @@ class Roles:
 
     installation: str
 
+    @property
+    def prefix(self) -> str:
+        """How every name begins."""
+        return f"lp_{self.installation}_"
+
     def _name(self, duty: str) -> str:
-        return f"lp_{self.installation}_{duty}"
+        return f"{self.prefix}{duty}"
 
     @property
     def owner(self) -> str:
@@ -78,6 +83,19 @@ class Roles:
     def tenant(self, tenant: UUID) -> str:
         """Reads one tenant's rows and graph."""
         return self._name(f"t_{tenant.hex}")
+
+    def services(self) -> tuple[str, ...]:
+        """Return the roles that a connection of the login may take."""
+        return (
+            self.appender,
+            self.signer,
+            self.projector,
+            self.auditor,
+            self.gateway,
+            self.streams,
+            self.detector,
+            self.eraser,
+        )
 
     def duties(self) -> dict[str, str]:
         """Return the placeholders of the migrations: duty to role name."""

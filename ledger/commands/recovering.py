@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ledger.commands.console import failure, progress
-from ledger.commands.options import LogName
+from ledger.commands.options import LogName, TrustedKeys, parsed_keys
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     from ledger.commands.room import OpenRoom
@@ -53,14 +53,19 @@ def add_recovering(app: typer.Typer, open_room: OpenRoom) -> None:
             str | None,
             typer.Option("--identity", help="With --new-origin: whom its first API key is for.", show_default=False),
         ] = None,
+        key: TrustedKeys = None,
     ) -> None:
         """Bring back what the database has lost of a log, or go on from it under another origin."""
         if (directory is None) != new_origin or new_origin != (identity is not None):
-            raise typer.BadParameter("expected --from DIRECTORY, or --new-origin with --identity")
+            raise typer.BadParameter("expected --from DIRECTORY, perhaps with --key, or --new-origin with --identity")
+        if key and directory is None:
+            raise typer.BadParameter("--key is whom you trust to have signed the export: it goes with --from")
         from ledger.commands.recovering_room import recover_from_export, recover_under_new_origin
 
         with failure(), progress("entries") as told:
             if directory is not None:
-                typer.echo(asyncio.run(recover_from_export(open_room, log, directory, progress=told)))
+                typer.echo(
+                    asyncio.run(recover_from_export(open_room, log, directory, keys=parsed_keys(key), progress=told))
+                )
             elif identity is not None:
                 typer.echo(asyncio.run(recover_under_new_origin(open_room, log, identity)))

@@ -4,14 +4,16 @@ What `adopt` and `recover` do in the room of an installation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from psycopg import AsyncConnection
 
 from ledger.commands.room import LogRoom, OpenRoom
 from ledger.erasing.rerun import Rerun
 from ledger.errors import LedgerError, NoSuchLogError
+from ledger.note import VerifierKey
 from ledger.read import Log
 from ledger.recovering.continuing import continue_log, tenant_of
 from ledger.recovering.desk import RecoveryDesk
@@ -19,6 +21,10 @@ from ledger.recovering.recover import recover_log
 from ledger.signing.adoption import Adoptable, adopt, read_adoptable
 from ledger.signing.signer import Signer, Standing
 from ledger.verify.rules import Progress
+
+NOT_PINNED: Final = (
+    "KEY NOT PINNED: the export was verified with the keys of this installation; name one that you hold with --key\n"
+)
 
 
 async def adopt_log(open_room: OpenRoom, name: str, agree: Callable[[str], bool], *, progress: Progress) -> str:
@@ -38,9 +44,11 @@ async def adopt_log(open_room: OpenRoom, name: str, agree: Callable[[str], bool]
         return f"adopted: the signer goes on from {adoptable.checkpoint.size:,} entries of {log.origin}"
 
 
-async def recover_from_export(open_room: OpenRoom, name: str, directory: Path, *, progress: Progress) -> str:
+async def recover_from_export(
+    open_room: OpenRoom, name: str, directory: Path, *, keys: Sequence[VerifierKey] = (), progress: Progress
+) -> str:
     """
-    Replay what the database has lost of a log from an exported directory.
+    Replay what the database has lost of a log from an exported directory, signed by one of `keys`, if there are some.
 
     Raises:
         LedgerError: if the export cannot be used; what was replayed stays and is gone on with.
@@ -49,7 +57,14 @@ async def recover_from_export(open_room: OpenRoom, name: str, directory: Path, *
         log = await _find_or_make(room, desk, name)
         async with await AsyncConnection.connect(desk.appender_dsn, autocommit=True) as appender:
             recovered = await recover_log(
-                desk.auditor, appender, log, directory, keys=desk.keys, replay=desk.replay, progress=progress
+                desk.auditor,
+                appender,
+                log,
+                directory,
+                keys=desk.keys,
+                replay=desk.replay,
+                pinned=keys,
+                progress=progress,
             )
         again = await desk.rerun()
         await desk.signer.sign_once()
@@ -58,6 +73,7 @@ async def recover_from_export(open_room: OpenRoom, name: str, directory: Path, *
             f"{recovered.to_index - 1:,} of {log.origin}, with {recovered.parts:,} payload parts\n"
             f"{_erased(again, log)}\n"
             f"{_standing(desk.signer, log.origin)}\n"
+            f"{'' if keys else NOT_PINNED}"
             "not in a log, and so not brought back: names behind actors, and the secrets of API keys made since (make "
             "those anew)"
         )

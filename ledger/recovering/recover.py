@@ -63,12 +63,14 @@ async def recover_log(
     *,
     keys: KeyDirectory,
     replay: Replay,
+    pinned: Sequence[VerifierKey] = (),
     progress: Progress = lambda _done, _of: None,
 ) -> Recovered:
     """
     Replay what the database has lost of a log from its export in the directory `path`.
 
-    `auditor` and `appender` are connections of those roles in autocommit mode.
+    `auditor` and `appender` are connections of those roles in autocommit mode. If keys are `pinned`, one of them must
+    have signed the export: those in the key directory may have been put there by whoever made it.
 
     Raises:
         RecoveryError: if the export does not go on from both the database and the signer's note, nothing is missing, or
@@ -78,6 +80,8 @@ async def recover_log(
     """
     directory, trusted = LogDirectory(path), keys.verifier_keys(log.origin)
     noted = keys.read_notes().get(log.origin)
+    if pinned:
+        read_checkpoint(directory.read_checkpoint(), pinned, where=str(directory.root), origin=log.origin)
     exported = await _verified(auditor, log, directory, noted, trusted, progress)  # 1
     head = await _check_beginning(auditor, log, directory, exported.checkpoint, trusted, progress)  # 2
     erased = ErasedParts(exported_erasures(path, size=exported.checkpoint.size))

@@ -11,19 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import psycopg
 from psycopg import AsyncConnection
 
 from ledger import canonical
+from ledger.anchoring.anchor_log import ANCHORS_KEY
 from ledger.directory import LogDirectory, bundle_places, parse_parts_path
 from ledger.entry import Branch, Entry, parse_entry
 from ledger.erasing.erased_parts import ErasedParts
 from ledger.erasing.sealing import key_id_of, stored_bytes
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.event import Part, PreparedEvent, is_control
-from ledger.events import PayloadErased, from_data
+from ledger.events import LogsAnchored, PayloadErased, from_data
 from ledger.guards import GuardCall, GuardRegistry
 from ledger.merkle import leaf_hash
 from ledger.queries import load_queries
@@ -82,10 +83,21 @@ class Replay:
     seal: Callable[[Group], Awaitable[Group]]
 
 
-def core_guards(group: Sequence[Told]) -> Iterator[GuardCall]:
+class OfEntry(Protocol):
+    """Something that is told of an entry."""
+
+    @property
+    def entry(self) -> Entry:
+        """The entry."""
+
+
+def core_guards(group: Sequence[OfEntry]) -> Iterator[GuardCall]:
     """
-    Tell which rows of the log's own a group has made: versions of what people edit, and people who were erased.
+    Tell which rows of the log's own a group has made: versions of what people edit, people who were erased, and the
+    count of groups of anchors.
     """
+    if any(told.entry.type == LogsAnchored.TYPE for told in group):
+        yield GuardCall("aggregate.count", {"key": ANCHORS_KEY})
     for told in group:
         if (told.entry.type, told.entry.version) == (PayloadErased.TYPE, PayloadErased.VERSION):
             erased = from_data(PayloadErased, told.entry.data)

@@ -6,3 +6,8 @@ INSERT INTO ledger.aggregates (log_id, key, version) VALUES (%(log_id)s, %(key)s
 -- Holds if the aggregate is at the version before.
 UPDATE ledger.aggregates SET version = %(version)s
 WHERE log_id = %(log_id)s AND key = %(key)s AND version = %(version)s::integer - 1
+
+-- name: aggregate_count
+-- Holds always: one more group of those that a key counts.
+INSERT INTO ledger.aggregates AS a (log_id, key, version) VALUES (%(log_id)s, %(key)s, 1)
+ON CONFLICT (log_id, key) DO UPDATE SET version = a.version + 1

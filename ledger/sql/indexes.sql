@@ -26,7 +26,8 @@ SELECT count(*), coalesce(sum(index), 0),
        count(*) FILTER (WHERE type IN ('trigger.received', 'commit.settled', 'commit.observed', 'scan.requested')),
        coalesce(sum(index) FILTER (WHERE type IN ('trigger.received', 'commit.settled', 'commit.observed', 'scan.requested')), 0),
        count(*) FILTER (WHERE type = 'payload.erased'), coalesce(sum(index) FILTER (WHERE type = 'payload.erased'), 0),
-       count(*) FILTER (WHERE type = 'logs.anchored'), coalesce(sum(index) FILTER (WHERE type = 'logs.anchored'), 0)
+       count(*) FILTER (WHERE type = 'logs.anchored'), coalesce(sum(index) FILTER (WHERE type = 'logs.anchored'), 0),
+       count(*) FILTER (WHERE type = 'schema.recorded'), coalesce(sum(index) FILTER (WHERE type = 'schema.recorded'), 0)
 FROM ledger.entries WHERE log_id = %(log_id)s
 
 -- name: checkpoints_rows
@@ -76,6 +77,11 @@ ORDER BY log_id, index
 -- Anchors, by the log that they are of.
 SELECT index FROM ledger.entries WHERE log_id = %(log_id)s AND type = 'logs.anchored'
 ORDER BY log_id, key, index
+
+-- name: entries_schema
+-- Records of the schema, by index.
+SELECT index FROM ledger.entries WHERE log_id = %(log_id)s AND type = 'schema.recorded'
+ORDER BY log_id, index
 
 -- name: checkpoints_pkey
 -- Checkpoints, by size.

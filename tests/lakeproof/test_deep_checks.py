@@ -1,188 +1,145 @@
-"""What an installation keeps beside a log is compared with it: pointers, metadata files, versions, attestations."""
+"""What an installation keeps beside its logs is compared with them: each class of change is found and named."""
 
 from __future__ import annotations
 
-import json
+import asyncio
+import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from hashlib import sha256
-from pathlib import Path
-from uuid import UUID
+from dataclasses import replace
 
-import psycopg
 import pytest
-from psycopg import AsyncConnection
 
-from gateway.metadata_files import MetadataFiles
-from lakeproof.deep_checks import check_deeply
-from lakeproof.provision import Installation, create_tenant_log
-from ledger.canonical import Json
-from ledger.errors import BrokenError, Fault
-from ledger.event import Event, PreparedEvent, prepare, random_group_id
-from ledger.events import CommitDecided, CommitSettled, ProjectionAttested, Settled, to_data
-from ledger.events.commits import Decided, Evidence, Identifier
-from ledger.read import Connection, Log, find_log
-from ledger.sequence import Group
-from projections.commits import CommitsProjection
-from projections.cursors import insert, insert_live
-from projections.projection import Transaction
-from tests.ledger.logs import START, TENANT, append, change, noise
+from lakeproof.chronicle import tell_system_log
+from lakeproof.errors import SchemaChangedError
+from lakeproof.operating import OperatorWorkshop
+from lakeproof.projecting import PROJECTIONS
+from lakeproof.provision import Migration, migrations, provision
+from lakeproof.schema_record import read_record
+from lakeproof.services import open_services
+from ledger.signing.arrivals import ARRIVALS_FILE
+from projections.runner import Runner
+from tests.conftest import LOGIN_PASSWORD
+from tests.gateway.recovery_site import run
+from tests.gateway.sales import ORDERS, properties
+from tests.gateway.story import path_of
+from tests.lakeproof.deep_home import CHANGES, Change, Home, used
+from tests.servers.gateways import Gateway
 
-POINTER, VERSION = "gateway.tables table:lake/sales/", "ledger.aggregates "
-TABLE_UUID = "0b9f0b7e-4c9c-4a57-a6f0-0c5d7a1f5f0e"
-
-
-def event(kind: str, key: str, data: dict[str, Json]) -> PreparedEvent:
-    return prepare(Event(type=kind, version=1, key=key, actor="system", occurred_at=START, data=data))
-
-
-def commit(number: int, name: str, operation: str, file: Path | None, outcome: Settled = Settled.ACCEPTED) -> Group:
-    """Return a group of the built-in catalog: a decision and what became of it."""
-    group_id = random_group_id(now_ms=1_700_000_000_000 + number, random=noise("deep", number, size=10))
-    key = f"table:lake/sales/{name}"
-    decided = CommitDecided(
-        actions=(),
-        as_of=-1,
-        base=None,
-        decision=Decided.APPROVED,
-        identifier=Identifier(alias="lake", namespace=("sales",), name=name),
-        operation=operation,
-        policy_set="0" * 64,
-        principal_source="api_key",
-        reason=None,
-        request="0" * 64,
-        snapshots=(),
-        table_uuid=TABLE_UUID,
-    )
-    settled = CommitSettled(
-        decision=str(group_id),
-        evidence=Evidence.ANSWER,
-        metadata_location=str(file) if file else None,
-        metadata_sha256=sha256(file.read_bytes()).hexdigest() if file else None,
-        outcome=outcome,
-        snapshots=(),
-        table_uuid=TABLE_UUID,
-    )
-    then = (event(CommitDecided.TYPE, key, to_data(decided)), event(CommitSettled.TYPE, key, to_data(settled)))
-    return Group(id=group_id, then=then)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """An installation with one log, and what it keeps beside it."""
-
-    database: str
-    installation: Installation
-    connection: Connection
-    log: Log
-    files: dict[str, Path]
-
-    async def check(self) -> list[str]:
-        dsn = self.installation.as_role(self.installation.roles.projector)
-        return list(await check_deeply(self.connection, self.log, files=MetadataFiles(), projector_dsn=dsn))
-
-    async def broken(self) -> str:
-        with pytest.raises(BrokenError) as caught:
-            await self.check()
-        assert caught.value.fault is Fault.DERIVED
-        return caught.value.where
+TRIGGER = next(change for change in CHANGES if change.where == "trigger ledger.entries.evil")
 
 
 @pytest.fixture
-async def kept(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Kept]:
-    log_id = create_tenant_log(database, installation, TENANT)
-    files = {name: tmp_path / f"{name}.metadata.json" for name in ("one", "two", "three", "lost")}
-    for name, file in files.items():
-        file.write_text(json.dumps({"name": name}))
-    policy: dict[str, Json] = {"id": "p", "version": 1}
-    groups = [
-        commit(1, "orders", "table.create", files["one"]),
-        commit(2, "orders", "table.commit", files["two"]),
-        commit(3, "orders", "table.commit", files["lost"], Settled.CONFLICTED),
-        commit(4, "gone", "table.create", files["three"]),
-        commit(5, "gone", "table.drop", None),
-        commit(6, "items", "table.create", files["three"]),
-        *(
-            Group(id=UUID(int=version), then=(event("policy.created", "policy:p", policy | {"version": version}),))
-            for version in (1, 2)
-        ),
-    ]
-    await append(installation, log_id, groups)
-    with psycopg.connect(database) as owner:
-        owner.execute("INSERT INTO gateway.namespaces VALUES (%s, 'lake', '{sales}', '{}')", (log_id,))
-        owner.execute("INSERT INTO ledger.aggregates VALUES (%s, 'policy:p', 2)", (log_id,))
-        for name, file in (("orders", files["two"]), ("items", files["three"])):
-            owner.execute(
-                "INSERT INTO gateway.tables VALUES (%s, 'lake', '{sales}', %s, %s, %s, %s)",
-                (log_id, name, TABLE_UUID, str(file), sha256(file.read_bytes()).hexdigest()),
-            )
-    dsn = installation.as_role(installation.roles.auditor)
-    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-        log = await find_log(connection, installation.origin(TENANT))
-        yield Kept(database=database, installation=installation, connection=connection, log=log, files=files)
+async def home(gateway: Gateway) -> AsyncIterator[Home]:
+    async with used(gateway) as home:
+        yield home
 
 
-async def test_what_is_as_the_log_says_is_counted(kept: Kept) -> None:
-    assert await kept.check() == [
-        "1 aggregates",
-        "2 catalog pointers and their metadata files",
-        "0 projections that stand where they were attested; 0 that have moved on were not compared",
-    ]
+async def test_each_change_beside_the_logs_is_found_and_named_and_nothing_else(home: Home) -> None:
+    clean = [await home.check(log) for log in (home.acme, home.system)]
+    assert clean[0][0].startswith("9 aggregates, 0 erased people, ")
+    assert "6 projections, each against a rebuild to the entry at which it stands (commits at " in clean[0][-1]
+    assert clean[0][-1].endswith(", 2 of them at the attested position, too")
+    assert "objects of schema, roles, grants and settings against the record at entry" in clean[1][-1]
+    wrong = []
+    for change in CHANGES:
+        where, fault = await home.told(change)
+        if (where[: len(change.where)], fault) != (change.where, change.fault):
+            wrong.append((change.statement, where, fault))
+    assert wrong == []
+    assert [await home.check(log) for log in (home.acme, home.system)] == clean
 
 
-@pytest.mark.parametrize(
-    ("statement", "where"),
-    [
-        (
-            "UPDATE gateway.tables SET metadata_location = 'x' WHERE name = 'items'",
-            "gateway.tables table:lake/sales/items",
-        ),
-        (
-            "UPDATE gateway.tables SET table_uuid = gen_random_uuid() WHERE name = 'orders'",
-            "gateway.tables table:lake/sales/orders",
-        ),
-        ("UPDATE gateway.tables SET metadata_sha256 = repeat('0', 64)", POINTER + "items"),
-        ("UPDATE gateway.tables SET name = 'gone' WHERE name = 'items'", POINTER + "gone"),
-        ("DELETE FROM gateway.tables WHERE name = 'orders'", POINTER + "orders"),
-        ("UPDATE ledger.aggregates SET version = 1", VERSION + "policy:p"),
-        ("DELETE FROM ledger.aggregates", VERSION + "policy:p"),
-        (
-            "INSERT INTO ledger.aggregates SELECT log_id, 'policy:q', 1 FROM ledger.aggregates",
-            VERSION + "policy:q",
-        ),
-    ],
-)
-async def test_a_row_that_the_log_does_not_tell_is_named(kept: Kept, statement: str, where: str) -> None:
-    change(kept.database, statement)
-    assert await kept.broken() == where
+async def test_what_goes_on_meanwhile_an_erasure_and_a_checkpoint_that_never_arrived_are_no_alarm(home: Home) -> None:
+    gateway, services = home.gateway, home.gateway.services
+    workshop = OperatorWorkshop(services=services)
+    runner = Runner(workshop.dsn, PROJECTIONS, opener=services.opener)
+
+    async def go_on(commits: int) -> None:
+        for number in range(commits):
+            answer = await gateway.http.post(ORDERS, json=properties(n=f"meanwhile {number}"))
+            (progress,) = {each.size for each in await runner.progress() if each.log.log_id == home.acme.log_id}
+            assert answer.status_code == 200
+            await runner.catch_up(home.acme.log_id, progress)
+
+    going_on = asyncio.create_task(go_on(12))
+    told = [(await home.check(home.acme))[-1]]
+    while not going_on.done():
+        told.append((await home.check(home.acme))[-1])
+    await going_on
+    assert all(line.startswith("6 projections") for line in told)
+    assert len(set(told)) > 1, "the read models moved while they were compared"
+
+    erased = await run(services, "erase", "acme", "--subject", "ada@acme.example")
+    assert erased.exit_code == 0, erased.output
+    behind = (await home.check(home.acme))[-1]
+    assert behind.startswith("0 projections")
+    assert "6 not compared: behind an erasure that it has yet to be told of" in behind
+    (size,) = {each.size for each in await runner.progress() if each.log.log_id == home.acme.log_id}
+    await runner.catch_up(home.acme.log_id, size)
+    after = await home.check(home.acme)
+    assert after[-1].startswith("6 projections")
+    assert after[-1].endswith("0 of them at the attested position, too"), "what was attested held what is erased"
+    assert ", 1 erased people, " in after[0]
+
+    (services.foundation.keys / ARRIVALS_FILE).unlink()
+    never_arrived = next(change for change in CHANGES if change.where == "ledger.checkpoints" and change.of_system)
+    assert await home.told(never_arrived) == ("", None)
 
 
-async def test_a_metadata_file_that_was_changed_or_is_gone_is_named(kept: Kept) -> None:
-    kept.files["one"].unlink()  # which is not the current one
-    await kept.check()
-    kept.files["two"].write_text("{}")
-    assert await kept.broken() == "metadata file of table:lake/sales/orders"
-    kept.files["three"].unlink()
-    assert await kept.broken() == "metadata file of table:lake/sales/items"
+async def test_a_metadata_file_that_was_changed_is_named(home: Home) -> None:
+    ((location,),) = home.owner.execute("SELECT metadata_location FROM gateway.tables WHERE name = 'new'").fetchall()
+    path_of(location).write_text("{}")
+    where, fault = await home.told(Change("SELECT 1", ""))
+    assert where == "metadata file of table:lake/sales/new"
+    assert fault is not None
 
 
-async def test_a_projection_that_stands_where_it_was_attested_must_have_that_digest(kept: Kept) -> None:
-    projection = CommitsProjection()
-    dsn = kept.installation.as_role(kept.installation.roles.projector)
-    async with await AsyncConnection.connect(dsn) as connection:
-        await insert(connection, projection.name, kept.log.log_id, 1, version=projection.version)
-        await insert_live(connection, projection.name, kept.log.log_id, 1)
-        digest = await projection.digest(Transaction(connection=connection, log=kept.log, generation=1))
-    for number, (size, said) in enumerate(((0, digest.hex()), (5, digest.hex()), (0, "0" * 64))):
-        attested = ProjectionAttested(
-            projection=projection.name, projection_version=projection.version, generation=1, size=size, digest=said
-        )
-        happened = event(ProjectionAttested.TYPE, f"projection:{projection.name}", to_data(attested))
-        await append(kept.installation, kept.log.log_id, [Group(id=UUID(int=100 + number), then=(happened,))])
-        if said == "0" * 64:
-            assert await kept.broken() == f"projection {projection.name}, generation 1"
-        else:
-            compared, moved = int(size == 0), int(size != 0)
-            assert (await kept.check())[2].startswith(
-                f"{compared} projections that stand where they were attested; {moved}"
-            )
+async def test_nothing_is_served_on_a_database_that_is_not_as_recorded_unless_that_is_accepted(home: Home) -> None:
+    services = home.gateway.services
+    foundation = services.foundation
+    home.make(TRIGGER.statement)
+    with pytest.raises(
+        SchemaChangedError, match=r"trigger ledger\.entries\.evil: expected none, found CREATE "
+    ) as caught:
+        async with open_services(foundation):
+            pass
+    (printed,) = re.findall("SCHEMA_ACCEPTED=([0-9a-f]{64})", str(caught.value))
+    other, accepting = (
+        replace(foundation, settings=replace(foundation.settings, schema_accepted=accepted))
+        for accepted in ("0" * 64, printed)
+    )
+    with pytest.raises(SchemaChangedError, match=printed):
+        async with open_services(other):
+            pass
+    async with open_services(accepting) as again:
+        await tell_system_log(again, foundation.open_keys())
+        await tell_system_log(again, foundation.open_keys())  # once is enough
+    record = await read_record(home.room.connection, services.system.origin)
+    assert record is not None
+    assert "evil" in {one.name.rpartition(".")[2] for one in record.schema.objects}
+    assert (await home.check(home.system))[-1].startswith(f"{len(record.schema.objects):,} objects")
+    assert await home.told(Change("SELECT 1", "", undo=TRIGGER.undo)) == ("", None)
+    assert (await home.told(Change("SELECT 1", "", of_system=True)))[0] == TRIGGER.where, "it is expected now"
+
+
+async def test_migrations_do_not_run_on_a_database_that_is_not_as_recorded(
+    home: Home, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = Migration(package="ledger", number=9999, name="extra", text="CREATE TABLE ledger.extra (a integer);")
+    known = [*migrations(), extra]
+    monkeypatch.setattr("lakeproof.provision.migrations", lambda: iter(known))
+    home.make(TRIGGER.statement)
+    with pytest.raises(SchemaChangedError, match=r"trigger ledger\.entries\.evil"):
+        provision(database, login_password=LOGIN_PASSWORD)
+    assert home.owner.execute("SELECT to_regclass('ledger.extra')").fetchone() == (None,)
+    home.owner.execute(TRIGGER.undo.encode())
+    provision(database, login_password=LOGIN_PASSWORD)
+    assert "the next start makes a new one" in (await home.check(home.system))[-1]
+    foundation = home.gateway.services.foundation
+    async with open_services(foundation) as services:
+        await tell_system_log(services, foundation.open_keys())
+    assert "objects of schema" in (await home.check(home.system))[-1]
+    home.make(TRIGGER.statement)
+    with pytest.raises(SchemaChangedError, match="evil"):
+        async with open_services(foundation):
+            pass

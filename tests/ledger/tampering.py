@@ -21,6 +21,7 @@ from psycopg.sql import SQL, Composed, Identifier
 from ledger.commands.room import LogRoom
 from ledger.commands.verifying_room import verify_log
 from ledger.errors import BrokenError, Fault, LedgerError
+from ledger.keeping.places import Kept
 from ledger.read import Connection, Log
 from ledger.sequence import Row
 from ledger.signing.key_directory import KeyDirectory
@@ -119,7 +120,7 @@ class World:
 
     async def verify(self, log: str, *, held: tuple[bytes, ...] = (), effort: Effort = EXACT) -> Report:
         """Verify a log as `lakeproof ledger verify --log` does."""
-        wanted = Wanted(held=held, effort=effort)
+        wanted = Wanted(kept=[Kept(where="a file", notes=held)] if held else (), effort=effort)
         return await verify_log(self.open_room, self.logs[log].log.origin, wanted, progress=lambda _done, _of: None)
 
     async def told(self, tampered: Tampered, *, effort: Effort = EXACT) -> Told:

@@ -38,9 +38,9 @@ from ledger.guards import GuardCall, GuardRegistry
 from ledger.log_store import LogStore
 from ledger.read import Connection, read_entries, read_head, read_parts
 from ledger.recorder import (
+    ChangeRecorder,
     EventMapper,
     LogApplication,
-    LogRecorder,
     NoSuchAggregateError,
     StaleSaveError,
     UnknownEventError,
@@ -272,7 +272,7 @@ async def test_an_event_under_another_aggregates_key_is_refused(place: Place) ->
 
 
 async def test_notifications_are_the_control_entries_by_index(place: Place) -> None:
-    recorder = LogRecorder(place.store, place.log_id)
+    recorder = ChangeRecorder(place.store, place.log_id)
     assert await asyncio.to_thread(recorder.max_notification_id) is None
     await place.record(created())
     applied = Event(
@@ -297,7 +297,7 @@ async def test_notifications_are_the_control_entries_by_index(place: Place) -> N
 
 async def test_a_selection_of_events_is_bounded_by_versions(place: Place) -> None:
     await place.record(created(), changed(2, "2 == 2"), changed(3, "3 == 3"))
-    recorder = LogRecorder(place.store, place.log_id)
+    recorder = ChangeRecorder(place.store, place.log_id)
 
     def versions(**bounds: Any) -> list[int]:
         return [event.originator_version for event in recorder.select_events("policy:r", **bounds)]

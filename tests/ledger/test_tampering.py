@@ -178,13 +178,25 @@ async def test_a_second_row_is_found_where_no_index_is_left_that_kept_it_out(wor
     await check_clean(world)
 
 
+async def test_an_index_that_is_not_there_is_a_fault_of_its_table(world: World) -> None:
+    faults = {"entries": Fault.DERIVED, "checkpoints": Fault.CHECKPOINT, "parts": Fault.PART}
+    for name in ("entries_group", "entries_schema", "checkpoints_pkey", "parts_subject"):
+        ((definition,),) = await world.rows(f"SELECT pg_get_indexdef('ledger.{name}'::regclass)")
+        await world.execute(f"DROP INDEX ledger.{name}")
+        told = [await world.told(faulty(), effort=effort) for effort in (EXACT, FAST)]
+        await world.execute(definition)
+        assert {one.fault for one in told} == {faults[name.partition("_")[0]]}, name
+        assert f"ledger.{name}: expected an index, found none" in told[0].text
+    await check_clean(world)
+
+
 async def test_rows_are_compared_with_indexes_of_a_log_that_has_grown_meanwhile_and_not_of_one_that_has_shrunk(
     world: World,
 ) -> None:
     state, connection = world.logs["one"], world.room.connection
     for size in (0, 255, state.size):
-        # Seven indexes on entries, one on checkpoints, two on parts; the rows beside them are the head and the tiles.
-        assert (await check_indexes(connection, state.log, size=size)).startswith("10 indexes against ")
+        # Eight indexes on entries, one on checkpoints, two on parts; the rows beside them are the head and the tiles.
+        assert (await check_indexes(connection, state.log, size=size)).startswith("11 indexes against ")
     for size, fault in ((state.size + 1, Fault.INDEX), (768, Fault.TILE)):
         with pytest.raises(BrokenError) as caught:
             await check_indexes(connection, state.log, size=size)

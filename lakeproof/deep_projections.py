@@ -1,0 +1,117 @@
+"""
+Compares the read models with the log while the system runs: each is rebuilt beside the live one, and thrown away.
+
+One transaction for each projection, which is undone at its end, sees one snapshot: in it the entries up to where the
+live generation stands are applied to a generation of its own, and the two digests must be equal. On the way, where the
+newest attestation was made, the digest must be the one that was attested; parts that were erased since may have been in
+that one, and then it is not compared. Nothing that a reader or a runner sees is touched, and nobody waits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+
+from lakeproof.projecting import PROJECTIONS
+from ledger.erasing.sealing import Opener
+from ledger.errors import BrokenError, Fault
+from ledger.events import ProjectionAttested
+from ledger.queries import load_queries
+from ledger.read import Log
+from projections import cursors
+from projections.projection import Projection, Transaction, apply_batch
+
+SCRATCH: Final = 2**31 - 1
+"""The number of a generation that no rebuild gives out: it would have to be the last of two thousand million."""
+_BATCH_ENTRIES: Final = 1_000
+_QUERIES: Final = load_queries("lakeproof", "deep.sql")
+
+
+class Compared(StrEnum):
+    """What became of one projection."""
+
+    AT_ATTESTATION = "compared, and so was what was attested of it"
+    LIVE = "compared"
+    OLDER = "of another version, which the next start replaces"
+    ERASING = "behind an erasure that it has yet to be told of"
+    ABSENT = "not projected yet"
+
+
+async def check_projections(dsn: str, log: Log, *, attested: Mapping[str, ProjectionAttested], opener: Opener) -> str:
+    """
+    Check that each projection of a log says what the log says, and return how many were compared, and where.
+
+    `dsn` connects as the projector; `attested` are the newest attestations, by projection.
+
+    Raises:
+        BrokenError: (`Fault.DERIVED`) for the first that does not; names the projection and its generation.
+    """
+    done: Counter[Compared] = Counter()
+    places: list[str] = []
+    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+        for projection in PROJECTIONS:
+            async with connection.transaction(force_rollback=True):
+                await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                result, at = await _check(connection, log, projection, attested.get(projection.name), opener)
+            done[result] += 1
+            places += [f"{projection.name} at {at:,}"] if result in {Compared.AT_ATTESTATION, Compared.LIVE} else []
+    compared = done.pop(Compared.AT_ATTESTATION, 0), done.pop(Compared.LIVE, 0)
+    rest = "".join(f"; {count} not compared: {why}" for why, count in sorted(done.items()))
+    return (
+        f"{sum(compared)} projections, each against a rebuild to the entry at which it stands "
+        f"({', '.join(places) or 'none'}), {compared[0]} of them at the attested position, too{rest}"
+    )
+
+
+async def _check(
+    connection: AsyncConnection[Any],
+    log: Log,
+    projection: Projection,
+    attested: ProjectionAttested | None,
+    opener: Opener,
+) -> tuple[Compared, int]:
+    live = await cursors.read_live(connection, projection.name, log.log_id)
+    if live is None:
+        return Compared.ABSENT, 0
+    if live.version != projection.version:
+        return Compared.OLDER, live.next_index
+    if await _erased_behind(connection, log, live.next_index):
+        return Compared.ERASING, live.next_index
+    scratch = Transaction(connection=connection, log=log, generation=SCRATCH, opener=opener)
+    await cursors.insert(connection, projection.name, log.log_id, SCRATCH, version=projection.version)
+    await projection.prepare(scratch)
+    where = f"projection {projection.name}, generation {live.generation}"
+    is_told = (
+        attested is not None
+        and attested.projection_version == projection.version
+        and attested.size <= live.next_index
+        and not await _erased_behind(connection, log, attested.size)
+    )
+    if attested is not None and is_told:
+        await _fill(projection, scratch, attested.size)
+        digest = (await projection.digest(scratch)).hex()
+        if digest != attested.digest:
+            told = f"projection.attested of {projection.name} at {attested.size}"
+            raise BrokenError(Fault.DERIVED, where=told, expected=digest, found=attested.digest)
+    await _fill(projection, scratch, live.next_index)
+    rebuilt = (await projection.digest(scratch)).hex()
+    found = (await projection.digest(Transaction(connection=connection, log=log, generation=live.generation))).hex()
+    if rebuilt != found:
+        expected = f"digest {rebuilt}, as a rebuild from the {live.next_index} entries that are in it makes"
+        raise BrokenError(Fault.DERIVED, where=where, expected=expected, found=found)
+    return (Compared.AT_ATTESTATION if is_told else Compared.LIVE), live.next_index
+
+
+async def _fill(projection: Projection, scratch: Transaction, to_index: int) -> None:
+    while await apply_batch(projection, scratch, to_index=to_index, batch_max=_BATCH_ENTRIES):
+        pass
+
+
+async def _erased_behind(connection: AsyncConnection[Any], log: Log, index: int) -> bool:
+    bounds = {"log_id": log.log_id, "from_index": index}
+    row = await (await connection.execute(_QUERIES["erased_behind"], bounds)).fetchone()
+    return row is not None and bool(row[0])
