@@ -295,5 +295,5 @@ def main():
     except Broken as error: sys.exit(print(f"{error.args[0]}\nBROKEN") or 1)
     except (OSError, ValueError, RecursionError) as error: sys.exit(print(f"could not tell: {error}", file=sys.stderr) or 2)
     print(*(f"NOT CHECKED: {what}" for what in trust.unchecked), said, sep="\n")
-    print("OK" if chosen.witness else "NOT ANCHORED: the log alone vouches for this, no witness that you named\nOK")
+    print("OK" if chosen.witness else "NOT WITNESSED: the log alone vouches for this, no witness that you named\nOK")
 if __name__ == "__main__": main()

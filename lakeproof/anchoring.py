@@ -17,6 +17,7 @@ from typing import Final
 import httpx
 
 from gateway.errors import UnavailableError
+from lakeproof.complaints import Complaints
 from lakeproof.services import Services, now
 from lakeproof.vouching import load_authority, load_policy
 from ledger.anchoring.anchor_log import Anchored, anchor_logs
@@ -66,7 +67,7 @@ class AnchoringTasks:
         # Owned by the task of `cosign_due`: what each witness has cosigned last, and which size needs no more.
         self._witness_sizes: Mapping[str, int] = {}
         self._cosigned_size = 0
-        self._complaints: dict[str, str] = {}
+        self._complaints = Complaints(_log)
 
     async def run(self, stop: asyncio.Event) -> None:
         """
@@ -99,9 +100,9 @@ class AnchoringTasks:
         except BrokenError:
             raise
         except (LedgerError, UnavailableError) as error:
-            self._complain("anchors", str(error))
+            self._complaints.tell("anchors", str(error))
             return None
-        self._complain("anchors", "; ".join(f"{origin}: {error}" for origin, error in anchored.refused.items()))
+        self._complaints.tell("anchors", "; ".join(f"{origin}: {error}" for origin, error in anchored.refused.items()))
         return anchored
 
     async def cosign_due(self) -> bool:
@@ -118,7 +119,7 @@ class AnchoringTasks:
                 return newest is not None
             return await self._cosign(policy, keys, *newest)
         except (LedgerError, UnavailableError) as error:
-            self._complain("witnesses", str(error))
+            self._complaints.tell("witnesses", str(error))
             return False
 
     async def stamp_due(self) -> bool:
@@ -146,9 +147,9 @@ class AnchoringTasks:
             async with self._services.house.database.as_role(self._roles.signer) as connection:
                 await store_stamp(connection, system.log_id, size=checkpoint.size, token=token, stamp=stamp)
         except (LedgerError, UnavailableError) as error:
-            self._complain("time stamps", str(error))
+            self._complaints.tell("time stamps", str(error))
             return False
-        self._complain("time stamps", "")
+        self._complaints.tell("time stamps", "")
         return True
 
     async def _cosign(self, policy: Policy, keys: Sequence[VerifierKey], checkpoint: Checkpoint, note: bytes) -> bool:
@@ -167,10 +168,10 @@ class AnchoringTasks:
                 logs=keys,
             )
             met, note, self._witness_sizes = True, cosigned.note, cosigned.sizes
-            self._complain("witnesses", "")
+            self._complaints.tell("witnesses", "")
         except QuorumNotMetError as error:
             met, note, self._witness_sizes = False, error.note, error.sizes
-            self._complain("witnesses", str(error))
+            self._complaints.tell("witnesses", str(error))
         async with self._services.house.database.as_role(self._roles.signer) as connection:
             await store_cosignatures(connection, system.log_id, size=checkpoint.size, note=note, policy=policy)
         if met:
@@ -197,14 +198,6 @@ class AnchoringTasks:
     def _keys(self) -> KeyDirectory:
         """Return the signer's keys as they are now: they may have been rotated since."""
         return self._services.foundation.open_keys()
-
-    def _complain(self, what: str, text: str) -> None:
-        """Log what is wrong, once as long as it stays the same, and that it has passed."""
-        before, self._complaints[what] = self._complaints.get(what, ""), text
-        if text and text != before:
-            _log.warning("%s: %s", what, text)
-        elif before and not text:
-            _log.info("%s: as they should be again", what)
 
 
 @asynccontextmanager

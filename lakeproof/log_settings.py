@@ -78,6 +78,23 @@ LOG_SETTINGS: tuple[Setting, ...] = (
         meaning="least time between two stamps",
     ),
     Setting(
+        name="publish_to",
+        kind=Kind.TEXT,
+        default=None,
+        meaning="places outside where checkpoints of the system log are published, separated by commas: "
+        "s3://bucket/prefix (with object lock and a default retention), git:<absolute path or URL>#<branch>, "
+        "file:/path (for others to collect)",
+    ),
+    Setting(
+        name="publish_interval_s",
+        kind=Kind.NUMBER,
+        default=3600.0,
+        unit="seconds",
+        least=0.01,
+        most=604_800,
+        meaning="time between two checkpoints that are published to a place",
+    ),
+    Setting(
         name="append_queue_max",
         kind=Kind.INTEGER,
         default=10_000,

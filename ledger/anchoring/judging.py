@@ -1,13 +1,16 @@
 """
-Whether a root is ANCHORED: vouched for by others than the log itself. Pure.
+Whether a root is WITNESSED: vouched for by others than the installation itself. Pure.
 
-Guarantee: `judge_anchoring` calls a log anchored only up to a size whose root follows from a checkpoint of the system
-log that somebody outside has seen: the witnesses of a policy, or a time-stamping authority, that the auditor pinned.
+Guarantee: `judge_witnessing` calls a log witnessed only up to a size whose root follows from a checkpoint of the system
+log that somebody outside has seen: the witnesses of a policy, or a time-stamping authority, that the auditor pinned;
+`judge_kept` does so by checkpoints that the auditor has kept, or has taken from a place that others cannot rewrite.
+A log is ANCHORED as far as the system log has recorded it (`anchors.py`); that alone is no witness, because both are
+the installation's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -22,30 +25,29 @@ from ledger.note import VerifierKey, format_note, parse_note
 from ledger.witness.policy import Policy, UnwitnessedError
 
 
-class AnchoringKind(StrEnum):
-    """Who vouches for a root."""
+class WitnessKind(StrEnum):
+    """How others vouch for a root."""
 
-    NONE = "none"  # the log alone
-    WITNESSED = "witnessed"
+    COSIGNED = "cosigned"
     STAMPED = "stamped"
-    WITNESSED_AND_STAMPED = "witnessed and stamped"
+    KEPT = "kept outside"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anchoring:
+class Witnessing:
     """
-    What others vouch for: the first `size` entries of a log, which existed at `time` (None if nobody does).
+    What others vouch for: the first `size` entries of a log, which existed at `time` (None if that is not known).
 
-    `by` names the witnesses and the authority. Entries from `size` on are not anchored.
+    `kinds` says how, and is empty if nobody does; `by` names them. Entries from `size` on are not witnessed.
     """
 
-    kind: AnchoringKind
+    kinds: tuple[WitnessKind, ...]
     size: int
     time: datetime | None
     by: tuple[str, ...] = ()
 
 
-NOT_ANCHORED = Anchoring(kind=AnchoringKind.NONE, size=0, time=None)
+NOT_WITNESSED = Witnessing(kinds=(), size=0, time=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class Pinned:
     """
     Whom an auditor believes, chosen beforehand and elsewhere: a witness policy, or roots of time-stamping authorities.
 
-    With nothing pinned nothing is anchored.
+    With nothing pinned nothing is witnessed.
     """
 
     policy: Policy | None = None
@@ -61,7 +63,7 @@ class Pinned:
     stamp_policy: str | None = None
 
 
-def judge_anchoring(
+def judge_witnessing(
     note: bytes,
     *,
     origin: str,
@@ -69,7 +71,7 @@ def judge_anchoring(
     keys: Sequence[VerifierKey],
     pinned: Pinned,
     token: bytes | None = None,
-) -> Anchoring:
+) -> Witnessing:
     """
     Return up to which size others vouch for the log `origin`, by a checkpoint of the system log.
 
@@ -85,26 +87,59 @@ def judge_anchoring(
     """
     checkpoint = open_checkpoint(note, keys)
     times: dict[str, datetime] = {}
-    kinds: list[AnchoringKind] = []
+    kinds: list[WitnessKind] = []
     vouched_at: list[datetime] = []
     if pinned.policy is not None:
         witnessed = _witnessed(note, keys, pinned.policy)
         if witnessed:
-            kinds.append(AnchoringKind.WITNESSED)
+            kinds.append(WitnessKind.COSIGNED)
             vouched_at.append(max(witnessed.values()))  # by then the whole quorum had seen it
             times |= witnessed
     if pinned.stamp_roots and token is not None:
         stamp = check_stamp(token, stamped_note(note), roots=pinned.stamp_roots, policy=pinned.stamp_policy)
-        kinds.append(AnchoringKind.STAMPED)
+        kinds.append(WitnessKind.STAMPED)
         vouched_at.append(stamp.not_later_than)
         times[stamp.authority] = stamp.not_later_than
     if not kinds:
-        return NOT_ANCHORED
-    return Anchoring(
-        kind=kinds[0] if len(kinds) == 1 else AnchoringKind.WITNESSED_AND_STAMPED,
+        return NOT_WITNESSED
+    return Witnessing(
+        kinds=tuple(kinds),
         size=_covered(checkpoint, origin, anchors),
         time=min(vouched_at),
         by=tuple(times),
+    )
+
+
+def judge_kept(kept: Iterable[tuple[str, Checkpoint]], *, origin: str, anchors: Sequence[Anchor]) -> Witnessing:
+    """
+    Return up to which size the log `origin` is witnessed by checkpoints that are kept outside, each with where it lies.
+
+    Before: the log, or the system log, in which `anchors` stand, was verified to go on from each of them, and the log
+    was checked against the anchors. When they came to be where they lie is not known.
+    """
+    covered: dict[str, int] = {}
+    for where, checkpoint in kept:
+        covered[where] = max(_covered(checkpoint, origin, anchors), covered.get(where, 0))
+    size = max(covered.values(), default=0)
+    if not size:
+        return NOT_WITNESSED
+    by = tuple(where for where, up_to in covered.items() if up_to == size)
+    return Witnessing(kinds=(WitnessKind.KEPT,), size=size, time=None, by=by)
+
+
+def furthest(*judged: Witnessing) -> Witnessing:
+    """
+    Return the one that reaches furthest; those that reach as far as each other, as one.
+    """
+    size = max(one.size for one in judged)
+    equal = [one for one in judged if one.size == size and one.kinds]
+    if not equal:
+        return NOT_WITNESSED
+    return Witnessing(
+        kinds=tuple(kind for one in equal for kind in one.kinds),
+        size=size,
+        time=min((one.time for one in equal if one.time is not None), default=None),
+        by=tuple(by for one in equal for by in one.by),
     )
 
 

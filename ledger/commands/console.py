@@ -101,15 +101,7 @@ def verdict(*, as_json: bool) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
     except BrokenError as error:
         if as_json:
-            show_json(
-                {
-                    "status": "broken",
-                    "fault": error.fault.value,
-                    "index": error.index,
-                    "where": error.where,
-                    "message": str(error),
-                }
-            )
+            show_json(broken_json(error))
         else:
             typer.echo(one_line(str(error)))
             typer.echo("BROKEN")
@@ -119,6 +111,16 @@ def verdict(*, as_json: bool) -> Iterator[None]:
             show_json({"status": "unknown", "message": str(error)})
         complain(error)
         raise typer.Exit(UNKNOWN) from error
+
+
+def broken_json(error: BrokenError) -> dict[str, object]:
+    return {
+        "status": "broken",
+        "fault": error.fault.value,
+        "index": error.index,
+        "where": error.where,
+        "message": str(error),
+    }
 
 
 @contextmanager

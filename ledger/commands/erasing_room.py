@@ -162,6 +162,8 @@ async def _erase_again(desk: ErasingDesk, log: Log, erased: PayloadErased, *, sh
 
 async def _finish(desk: ErasingDesk, log: Log, erased: Sequence[Erasure], *, reclaim: bool) -> str:
     lines = [f"{each.parts:,} payload parts deleted; entry {each.index} of {each.origin} says so" for each in erased]
+    if copies := sum(each.copies for each in erased):
+        lines.append(f"{copies:,} copies of the login erased: in dead letters, waiting messages and files of this home")
     if not erased:
         return f"nothing was erased: {log.origin} knows nothing of it"
     if reclaim:

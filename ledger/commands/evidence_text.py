@@ -10,10 +10,9 @@ import base64
 import json
 from collections.abc import Iterator
 
-from ledger.anchoring.judging import AnchoringKind
 from ledger.canonical import Json, format_time
 from ledger.commands.console import one_line
-from ledger.commands.verifying_text import NOT_ANCHORED
+from ledger.commands.verifying_text import NOT_WITNESSED
 from ledger.errors import FormatError
 from ledger.event import Part
 from ledger.events import CommitDecided, CommitSettled, from_data
@@ -39,7 +38,8 @@ def evidence_page(evidence: Evidence) -> str:
             *(f"COMPLETE: {said}" for said in evidence.coverage.complete),
             *(f"SELECTION: {said}" for said in evidence.coverage.selected),
             *(f"NOT CHECKED: {one_line(name)}" for name in evidence.unchecked),
-            _anchoring(evidence),
+            *_anchored(evidence),
+            _witnessing(evidence),
             "OK",
         )
     )
@@ -49,7 +49,7 @@ def evidence_json(evidence: Evidence) -> dict[str, object]:
     """
     Return what was proven, for programs.
     """
-    anchoring = evidence.anchoring
+    witnessing = evidence.witnessing
     return {
         "status": "verified",
         "origin": evidence.checkpoint.origin,
@@ -59,12 +59,13 @@ def evidence_json(evidence: Evidence) -> dict[str, object]:
         "complete": list(evidence.coverage.complete),
         "selected": list(evidence.coverage.selected),
         "unchecked": list(evidence.unchecked),
-        "anchored": anchoring.kind is not AnchoringKind.NONE,
-        "anchoring": {
-            "kind": anchoring.kind.value,
-            "size": anchoring.size,
-            "time": None if anchoring.time is None else format_time(anchoring.time),
-            "by": list(anchoring.by),
+        "anchored": evidence.anchor is not None,
+        "witnessed": bool(witnessing.kinds),
+        "witnessing": {
+            "kinds": [kind.value for kind in witnessing.kinds],
+            "size": witnessing.size,
+            "time": None if witnessing.time is None else format_time(witnessing.time),
+            "by": list(witnessing.by),
         },
         "entries": [_entry_json(proven) for proven in evidence.entries],
     }
@@ -118,14 +119,19 @@ def _shown(part: Part) -> str:
     return one_line(text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}… ({len(part.payload):,} bytes)")
 
 
-def _anchoring(evidence: Evidence) -> str:
-    anchoring = evidence.anchoring
-    if anchoring.kind is AnchoringKind.NONE:
-        return NOT_ANCHORED
-    if anchoring.size <= max(proven.entry.index for proven in evidence.entries):
-        return f"NOT ANCHORED: only the first {anchoring.size:,} entries of the log are"
-    time = "" if anchoring.time is None else f" not later than {format_time(anchoring.time)}"
-    return f"ANCHORED: {anchoring.kind.value}{time} by {one_line(', '.join(anchoring.by))}"
+def _anchored(evidence: Evidence) -> Iterator[str]:
+    if evidence.anchor is not None:
+        yield f"ANCHORED: in entry {evidence.anchor.index:,} of the system log"
+
+
+def _witnessing(evidence: Evidence) -> str:
+    witnessing = evidence.witnessing
+    if not witnessing.kinds:
+        return NOT_WITNESSED
+    if witnessing.size <= max(proven.entry.index for proven in evidence.entries):
+        return f"NOT WITNESSED: only the first {witnessing.size:,} entries of the log are"
+    time = "" if witnessing.time is None else f" not later than {format_time(witnessing.time)}"
+    return f"WITNESSED: {' and '.join(witnessing.kinds)}{time} by {one_line(', '.join(witnessing.by))}"
 
 
 def _entry_json(proven: ProvenEntry) -> dict[str, object]:

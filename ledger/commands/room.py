@@ -18,6 +18,7 @@ from ledger.erasing.retention import KeptMessages
 from ledger.erasing.sealing import Opener
 from ledger.errors import LedgerError
 from ledger.export import Exported, as_reader, export_log, export_parts, export_stamped_log
+from ledger.keeping.places import Place
 from ledger.note import VerifierKey
 from ledger.prove import prove_entry
 from ledger.read import Connection, Log
@@ -56,6 +57,9 @@ class LogRoom(Protocol):
 
     def witness_policy(self) -> Policy | None:
         """Return the policy by which checkpoints of the system log are published, if one is configured."""
+
+    def places(self) -> Sequence[Place]:
+        """Return the places outside that the system log's checkpoints are published to, if some are configured."""
 
     @property
     def auditor_dsn(self) -> str:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from ledger.checkpoint import parse_checkpoint
 from ledger.commands.console import one_line, progress, show_json, verdict
 from ledger.commands.evidence import show_evidence
 from ledger.commands.options import (
@@ -28,17 +30,28 @@ from ledger.commands.options import (
     pinned_keys,
     read_note,
 )
-from ledger.commands.verifying_text import NOT_ANCHORED, show_report
+from ledger.commands.verifying_text import NOT_WITNESSED, show_report, show_verdicts
 from ledger.directory import LogDirectory
-from ledger.errors import LedgerError
-from ledger.note import VerifierKey
+from ledger.errors import BrokenError, LedgerError
+from ledger.keeping.places import (
+    PLACES,
+    BucketAccess,
+    Kept,
+    claimed_origin,
+    is_place,
+    not_whole,
+    parse_place,
+    read_places,
+)
+from ledger.note import VerifierKey, parse_note
 from ledger.proof import check_proof
+from ledger.recovering.continuation import system_origin_beside
 from ledger.verify.anchored import judge_directory
 from ledger.verify.cosigned import with_ml_dsa
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
 from ledger.verify.resuming import NoProgressFile, ProgressFile
-from ledger.verify.rules import Report, read_proven
+from ledger.verify.rules import Report, Verdict, read_proven
 from ledger.verify.signer_keys import SystemExport, verify_system_export
 from ledger.verify.trusted import Trusted
 from ledger.verify.wanted import Wanted, read_tile_leaves
@@ -49,9 +62,13 @@ if TYPE_CHECKING:  # at run time these would load the database driver
 PROCESSES_MAX: Final = 256
 
 Held = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Option(
-        "--checkpoint", metavar="FILE", help="One that you kept: the log must go on from it.", show_default=False
+        "--checkpoint",
+        metavar="FILE|PLACE",
+        help="One that is kept outside: the log must go on from it. A file, or a place where the system log's are "
+        f"published: {PLACES}. May be repeated.",
+        show_default=False,
     ),
 ]
 Since = Annotated[
@@ -106,7 +123,7 @@ def add_verifying(app: typer.Typer, open_room: OpenRoom) -> None:
         ] = None,
         *,
         log: Annotated[
-            str | None, typer.Option("--log", help="Instead: a log in the database.", show_default=False)
+            str | None, typer.Option("--log", help="Instead: one log in the database.", show_default=False)
         ] = None,
         key: TrustedKeys = None,
         checkpoint: Held = None,
@@ -121,11 +138,16 @@ def add_verifying(app: typer.Typer, open_room: OpenRoom) -> None:
         deep: Deep = False,
         as_json: AsJson = False,
     ) -> None:
-        """Verify chain, tree and checkpoints of a log, or a bundle. Exit code 0: verified, 1: broken, 2: unknown."""
+        """
+        Verify chain, tree and checkpoints of a log, or a bundle; without a name, of every log of this installation.
+
+        Exit code 0: verified, 1: broken, 2: unknown.
+        """
         with verdict(as_json=as_json):
             wanted = Wanted(
                 keys=parsed_keys(key),
-                held=[read_note(path) for path in checkpoint or []],
+                kept=[Kept(where=one, notes=(read_note(Path(one)),)) for one in checkpoint or [] if not is_place(one)],
+                places=[parse_place(one, BucketAccess()) for one in checkpoint or [] if is_place(one)],
                 since=read_note(since) if since else None,
                 pinned=pinned_anchors(policy, tsa_root),
                 keeper=ProgressFile(resume) if resume else NoProgressFile(),
@@ -139,16 +161,19 @@ def add_verifying(app: typer.Typer, open_room: OpenRoom) -> None:
             if path is not None and path.is_file() and not (log or deep or second_opinion or any(beside)):
                 show_evidence(path, pinned_keys(key), wanted.pinned, as_json=as_json)
                 return
-            if log is not None and path is None and anchored_in is None and stamp is None:
-                report = _verify_in_room(open_room, log, wanted, deep=deep)
-            elif path is not None and log is None and not deep:
+            if path is not None and log is None and not deep:
                 report = _verify_offline(path, wanted, anchored_in, read_note(stamp) if stamp else None)
+                show_report(report, as_json=as_json)
+            elif path is None and log is not None and anchored_in is None and stamp is None:
+                show_report(_verify_in_room(open_room, log, wanted, deep=deep), as_json=as_json)
+            elif path is None and not any((anchored_in, stamp, since, resume)):
+                show_verdicts(_verify_every(open_room, wanted, deep=deep), as_json=as_json)
             else:
                 raise LedgerError(
                     "name either the directory of an exported log, perhaps with --anchored-in and --stamp, or the file "
-                    "of a bundle, or --log and a log in the database, perhaps with --deep"
+                    "of a bundle, or --log and a log in the database, perhaps with --deep, --since or --resume, or "
+                    "none, for every log in the database, perhaps with --deep"
                 )
-            show_report(report, as_json=as_json)
 
     @app.command("check-proof")
     def check(
@@ -169,20 +194,33 @@ def _verify_in_room(open_room: OpenRoom, log: str, wanted: Wanted, *, deep: bool
         return asyncio.run((verify_log_deeply if deep else verify_log)(open_room, log, wanted, progress=told))
 
 
+def _verify_every(open_room: OpenRoom, wanted: Wanted, *, deep: bool) -> Sequence[Verdict]:
+    from ledger.commands.verifying_room import verify_every_log, verify_every_log_deeply
+
+    with progress("entries verified") as told:
+        return asyncio.run((verify_every_log_deeply if deep else verify_every_log)(open_room, wanted, progress=told))
+
+
 def _verify_offline(directory: Path, wanted: Wanted, system: Path | None, token: bytes | None) -> Report:
     if not wanted.keys:
         raise LedgerError(NOT_PINNED)
+    kept, own, of_system = _kept_outside(directory, wanted)
+    if of_system and system is None:
+        raise LedgerError(
+            f"{of_system[0][0]} holds a checkpoint of the system log: name an export of that one with --anchored-in"
+        )
     trusted: Trusted = wanted.keys
     vouching: SystemExport | None = None
     if system is not None:
         with progress("entries of the system log verified") as told:
-            vouching = verify_system_export(system, wanted.keys, effort=wanted.effort, progress=told)
+            held = [note for _, note in of_system]
+            vouching = verify_system_export(system, wanted.keys, held=held, effort=wanted.effort, progress=told)
         trusted = vouching.trusted
     with progress("entries verified") as told:
         report = verify_directory(
             directory,
             trusted,
-            held=wanted.held,
+            held=[note for _, note in own],
             since=wanted.since,
             keeper=wanted.keeper,
             effort=wanted.effort,
@@ -194,7 +232,37 @@ def _verify_offline(directory: Path, wanted: Wanted, system: Path | None, token:
     for path in (directory, system):
         if path is not None:
             report = with_ml_dsa(report, LogDirectory(path).read_checkpoint(), wanted.keys)
-    return judge_directory(directory, report, trusted=trusted, pinned=wanted.pinned, system=vouching, token=token)
+    report = replace(
+        report,
+        checked=(*report.checked, *(f"{len(one.notes):,} checkpoints kept in {one.where}" for one in kept)),
+        unchecked=(*report.unchecked, *not_whole(kept)),
+    )
+    return judge_directory(
+        directory,
+        report,
+        trusted=trusted,
+        pinned=wanted.pinned,
+        system=vouching,
+        token=token,
+        kept=[(where, parse_checkpoint(parse_note(note)[0])) for where, note in (*own, *of_system)],
+    )
+
+
+def _kept_outside(
+    directory: Path, wanted: Wanted
+) -> tuple[Sequence[Kept], Sequence[tuple[str, bytes]], Sequence[tuple[str, bytes]]]:
+    """Return what is kept outside; of that, with where, the notes for the log in a directory and for its system log."""
+    if not wanted.kept and not wanted.places:
+        return (), (), ()
+    try:
+        origin = claimed_origin(LogDirectory(directory).read_checkpoint())
+    except BrokenError:  # there is none: for the verification to say
+        return (), (), ()
+    system = system_origin_beside(origin)
+    kept = [*wanted.kept, *read_places(wanted.places, system)]
+    notes = [(one.where, note) for one in kept for note in one.notes]
+    of_system = [one for one in notes if claimed_origin(one[1]) == system != origin]
+    return kept, [one for one in notes if one not in of_system], of_system
 
 
 def _check_proof(file: Path, keys: list[VerifierKey], *, as_json: bool) -> None:
@@ -210,7 +278,7 @@ def _check_proof(file: Path, keys: list[VerifierKey], *, as_json: bool) -> None:
                 "index": proven.index,
                 "size": checkpoint.size,
                 "root": checkpoint.root.hex(),
-                "anchored": False,
+                "witnessed": False,
                 "entry": entry,
             }
         )
@@ -218,5 +286,5 @@ def _check_proof(file: Path, keys: list[VerifierKey], *, as_json: bool) -> None:
     show_json(entry)
     typer.echo(f"entry {proven.index:,} of log {one_line(checkpoint.origin)}")
     typer.echo(f"stands in its tree of {checkpoint.size:,} entries with the signed root {checkpoint.root.hex()}")
-    typer.echo(NOT_ANCHORED)
+    typer.echo(NOT_WITNESSED)
     typer.echo("OK")

@@ -5,39 +5,94 @@ Whom it trusts: without a pinned key, the history of keys in the signer's own di
 With one, what the system log tells of the keys that this one vouches for; then the system log is always verified too.
 
 Which log is the system log, and whose a log is, its own name tells, never a column beside it. The notes that the signer
-keeps outside the database are held against both logs: nobody who has the database alone can set one back.
+keeps outside the database are held against both logs: nobody who has the database alone can set one back. So are the
+checkpoints in places outside: nobody who has the installation alone can set that back.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from ledger.anchoring import Anchor, Pinned, anchors_of, check_all_present, check_anchors, judge_anchoring
-from ledger.anchoring.published import read_published_checkpoint
+from ledger.anchoring import (
+    Anchor,
+    Pinned,
+    anchors_of,
+    check_all_present,
+    check_anchors,
+    furthest,
+    judge_kept,
+    judge_witnessing,
+)
+from ledger.anchoring.published import Published, read_published_checkpoint
+from ledger.checkpoint import Checkpoint, parse_checkpoint
 from ledger.commands.room import LogRoom, OpenRoom
-from ledger.errors import BrokenError, Fault
+from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.export import as_reader
-from ledger.read import Connection, Log, iterate_entries, read_leaves, read_logs
+from ledger.keeping.places import Kept, PlaceError, claimed_origin, not_whole, read_places
+from ledger.note import parse_note
+from ledger.read import Connection, Log, find_log, iterate_entries, read_leaves, read_logs
 from ledger.recovering.continuation import system_origin_beside
 from ledger.recovering.continuing import tenant_of
 from ledger.signing.key_history import KeyHistory
 from ledger.stored_tree import read_frontier
-from ledger.verify.anchored import with_anchoring
+from ledger.verify.anchored import with_witnessing
 from ledger.verify.cosigned import with_ml_dsa
 from ledger.verify.database import verify_database
 from ledger.verify.database_bounds import read_sound_head
 from ledger.verify.database_rows import QUERIES
 from ledger.verify.indexes import check_indexes
 from ledger.verify.parts import verify_parts
-from ledger.verify.rules import Progress, Report
-from ledger.verify.trusted import Trusted, every_key, follow_told, tells_of_keys
+from ledger.verify.rules import Progress, Report, Verdict
+from ledger.verify.trusted import Trusted, every_key, follow_told, open_signed, tells_of_keys
 from ledger.verify.wanted import Wanted
 
 LOGS: Final = "ledger.logs"
 _PAGE: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beside:
+    """
+    What logs are held against, read before any of them: one that grows meanwhile still goes on from it.
+
+    `notes` are those that the signer keeps outside the database, by origin; `kept` lie outside the installation.
+    `system_size` is that of the system log: an anchor behind it may be of what a log became after it was read.
+    """
+
+    system: Log
+    system_size: int
+    notes: Mapping[str, bytes]
+    kept: Sequence[Kept]
+    unread: tuple[str, ...]
+
+    def held(self, origin: str) -> list[bytes]:
+        """Return the notes of a log, the signer's and those that are kept."""
+        own = [self.notes[origin]] if origin in self.notes else []
+        return [*own, *(note for kept in self.kept for note in kept.notes if claimed_origin(note) == origin)]
+
+    def kept_of(self, *origins: str) -> list[tuple[str, Checkpoint]]:
+        """Return the checkpoints of these logs that are kept, with where; they were opened when the log was read."""
+        return [
+            (kept.where, parse_checkpoint(parse_note(note)[0]))
+            for kept in self.kept
+            for note in kept.notes
+            if claimed_origin(note) in origins
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SystemView:
+    """The system log, verified: whom it was verified with, its anchors by origin, and what of it is published."""
+
+    report: Report
+    trusted: Trusted
+    anchors: Mapping[str, Sequence[Anchor]]
+    published: Published | None
+    pinned: Pinned
 
 
 async def verify_log(open_room: OpenRoom, name: str, wanted: Wanted, *, progress: Progress) -> Report:
@@ -48,10 +103,10 @@ async def verify_log(open_room: OpenRoom, name: str, wanted: Wanted, *, progress
 
     Raises:
         BrokenError: at the first fault.
-        LedgerError: if there is no such log, or no key.
+        LedgerError: if there is no such log, or no key, or a place that was named cannot be read.
     """
     async with open_room() as room:
-        return await _verify(room, await room.find_log(name), wanted, progress)
+        return await _verify_alone(room, await room.find_log(name), wanted, progress)
 
 
 async def verify_log_deeply(open_room: OpenRoom, name: str, wanted: Wanted, *, progress: Progress) -> Report:
@@ -60,22 +115,163 @@ async def verify_log_deeply(open_room: OpenRoom, name: str, wanted: Wanted, *, p
 
     Raises:
         BrokenError: at the first fault; of what lies beside the log (`Fault.DERIVED`), with its table and key.
-        LedgerError: if there is no such log, or no key.
+        LedgerError: as `verify_log`.
     """
     async with open_room() as room:
         log = await room.find_log(name)
-        report = await _verify(room, log, wanted, progress)
+        report = await _verify_alone(room, log, wanted, progress)
         return replace(report, checked=(*report.checked, *await room.check_deeply(log)))
 
 
-async def _verify(room: LogRoom, log: Log, wanted: Wanted, progress: Progress) -> Report:
-    system = await _system_beside(room.connection, log)
-    notes = room.signed_notes()  # before any log is read: one that grows meanwhile still goes on from its note
+async def verify_every_log(open_room: OpenRoom, wanted: Wanted, *, progress: Progress) -> Sequence[Verdict]:
+    """
+    Verify every log of the installation as `verify_log` does, the system log first, and that none is missing.
+
+    A fault in one keeps the others from nothing: each has its verdict, and so has a log that is known and not there.
+
+    Raises:
+        BrokenError: if it cannot be told which logs there are.
+        LedgerError: as `verify_log`.
+    """
+    async with open_room() as room:
+        return await _verify_every(room, wanted, progress, _nothing_deeper)
+
+
+async def verify_every_log_deeply(open_room: OpenRoom, wanted: Wanted, *, progress: Progress) -> Sequence[Verdict]:
+    """
+    Verify every log as `verify_every_log` does, and that what the installation keeps beside each is what it says.
+
+    Raises:
+        BrokenError, LedgerError: as `verify_every_log`.
+    """
+    async with open_room() as room:
+        return await _verify_every(room, wanted, progress, room.check_deeply)
+
+
+async def _nothing_deeper(_log: Log) -> Sequence[str]:
+    return ()
+
+
+async def _verify_alone(room: LogRoom, log: Log, wanted: Wanted, progress: Progress) -> Report:
+    beside = await _read_beside(room, await _system_beside(room.connection, log), wanted)
+    foreign = [note for kept in beside.kept for note in kept.notes]
+    foreign = [note for note in foreign if claimed_origin(note) not in {log.origin, beside.system.origin}]
+    report = await _verify(room, log, wanted, beside, progress, also_held=foreign)  # which are refused there
+    if report.since is not None:
+        if wanted.keys:  # the system log told whom to trust with the new entries: all of it must be sound
+            await _verify_system(room, wanted, beside)
+        return replace(report, unchecked=(*report.unchecked, "anchors in the system log"))
+    if log == beside.system:
+        view = await _view_of(room, report, await _trusted(room, log, wanted), wanted, size=report.size)
+        report = replace(report, checked=(*report.checked, await _all_present(room.connection, view)))
+    else:
+        verified, trusted = await _verify_system(room, wanted, beside)
+        view = await _view_of(room, verified, trusted, wanted, size=beside.system_size)
+    return _with_kept(await _with_anchors(room.connection, log, report, view, beside), beside)
+
+
+async def _verify_every(
+    room: LogRoom, wanted: Wanted, progress: Progress, check_deeply: Callable[[Log], Awaitable[Sequence[str]]]
+) -> Sequence[Verdict]:
+    system = await _system_of(room)
+    logs = sorted(await read_logs(room.connection), key=lambda log: (log != system, log.origin))
+    beside = await _read_beside(room, system, wanted)
+    view: _SystemView | None = None
+    verdicts = []
+    for log in logs:
+        try:
+            await _system_beside(room.connection, log)
+            report = await _verify(room, log, wanted, beside, progress)
+            if log == system:
+                view = await _view_of(room, report, await _trusted(room, log, wanted), wanted, size=report.size)
+                report = _with_kept(report, beside)
+            if view is None:
+                lost = "anchors in the system log, which is broken itself"
+                report = replace(report, unchecked=(*report.unchecked, lost))
+            else:
+                report = await _with_anchors(room.connection, log, report, view, beside)
+            report = replace(report, checked=(*report.checked, *await check_deeply(log)))
+            verdicts.append(Verdict(origin=log.origin, said=report))
+        except BrokenError as error:
+            verdicts.append(Verdict(origin=log.origin, said=error))
+    there = {log.origin for log in logs}
+    return [*verdicts, *await _missing(room, wanted, beside, view, there=there)]
+
+
+async def _system_of(room: LogRoom) -> Log:
+    try:
+        return await room.find_log("system")
+    except NoSuchLogError as error:
+        raise BrokenError(Fault.ANCHOR, where=LOGS, expected="the system log", found="no such log") from error
+
+
+async def _missing(
+    room: LogRoom, wanted: Wanted, beside: _Beside, view: _SystemView | None, *, there: Collection[str]
+) -> Sequence[Verdict]:
+    """Return a fault for each log that is known from elsewhere and not in the database."""
+    errors: dict[str, BrokenError] = {}
+    trusted = await _trusted(room, beside.system, wanted) if view is None else view.trusted
+    outside = [("note that the signer keeps", note) for note in beside.notes.values()]
+    outside += [(f"checkpoint in {kept.where}", note) for kept in beside.kept for note in kept.notes]
+    for where, note in outside:
+        origin = claimed_origin(note)
+        if origin in there or origin in errors:
+            continue
+        try:
+            checkpoint = open_signed(note, trusted, origin=origin)
+        except (BrokenError, FormatError) as error:
+            expected = f"a checkpoint of one of the logs of {beside.system.origin}"
+            errors[origin] = BrokenError(Fault.SIGNATURE, where=where, expected=expected, found=error)
+            continue
+        if checkpoint.size:
+            expected = f"log {origin} of {checkpoint.size} entries or more"
+            errors[origin] = BrokenError(Fault.INDEX, where=where, expected=expected, found="no such log", index=0)
+    for origin in view.anchors.keys() - there if view else ():
+        try:
+            check_all_present({origin: view.anchors[origin]} if view else {}, origins=())
+        except BrokenError as error:
+            errors.setdefault(origin, error)
+    return [Verdict(origin=origin, said=errors[origin]) for origin in sorted(errors)]
+
+
+async def _read_beside(room: LogRoom, system: Log, wanted: Wanted) -> _Beside:
+    """
+    Read what logs are held against; of places that this installation publishes to, those that can be read.
+
+    Raises:
+        PlaceError: if a place that was named cannot be read.
+    """
+    kept, unread = [*wanted.kept, *await asyncio.to_thread(read_places, wanted.places, system.origin)], []
+    for place in room.places() if wanted.since is None else ():
+        try:
+            kept.append(await asyncio.to_thread(place.read, system.origin))
+        except PlaceError as error:
+            unread.append(f"checkpoints that are kept outside: {error}")
+    unread += not_whole(kept)
+    return _Beside(
+        system=system,
+        system_size=(await read_sound_head(room.connection, system.log_id)).head.size,
+        notes=room.signed_notes(),
+        kept=kept,
+        unread=tuple(unread),
+    )
+
+
+def _with_kept(report: Report, beside: _Beside) -> Report:
+    """Say what was read outside, and what could not be."""
+    told = tuple(f"{len(kept.notes):,} checkpoints kept in {kept.where}" for kept in beside.kept)
+    return replace(report, checked=(*report.checked, *told), unchecked=(*report.unchecked, *beside.unread))
+
+
+async def _verify(
+    room: LogRoom, log: Log, wanted: Wanted, beside: _Beside, progress: Progress, *, also_held: Sequence[bytes] = ()
+) -> Report:
+    """Verify one log, and all that can be verified of it without another, but for whom it trusts."""
     report = await verify_database(
         room.connection,
         log,
-        await _trusted(room, system, wanted),
-        held=[*wanted.held, *_note_of(log, notes)],
+        await _trusted(room, beside.system, wanted),
+        held=[*beside.held(log.origin), *also_held],
         since=wanted.since,
         keeper=wanted.keeper,
         effort=wanted.effort,
@@ -83,7 +279,7 @@ async def _verify(room: LogRoom, log: Log, wanted: Wanted, progress: Progress) -
         progress=progress,
     )
     report = await _with_ml_dsa(room, log, report, wanted)
-    if log.origin in notes:
+    if log.origin in beside.notes:
         report = replace(report, checked=(*report.checked, "the note that the signer keeps outside the database"))
     else:
         unknown = "what the signer has signed of it last: no note of this log is kept here, outside the database"
@@ -106,11 +302,7 @@ async def _verify(room: LogRoom, log: Log, wanted: Wanted, progress: Progress) -
         leaves = await _leaves(room.connection, log, report.size)
         said = wanted.opinion(leaves, {report.size: report.root})
         report = replace(report, checked=(*report.checked, said))
-    if report.since is not None:
-        if wanted.keys:  # the system log told whom to trust with the new entries: all of it must be sound
-            await _verify_system(room, system, wanted, notes)
-        return replace(report, unchecked=(*report.unchecked, "anchors in the system log"))
-    return await _with_anchors(room, log, system, report, wanted, notes)
+    return report
 
 
 async def _system_beside(connection: Connection, log: Log) -> Log:
@@ -135,10 +327,6 @@ async def _system_beside(connection: Connection, log: Log) -> Log:
     return named[origin]
 
 
-def _note_of(log: Log, notes: Mapping[str, bytes]) -> Sequence[bytes]:
-    return [notes[log.origin]] if log.origin in notes else []
-
-
 async def _trusted(room: LogRoom, system: Log, wanted: Wanted) -> Trusted:
     """
     Return whom to trust with a log that is read next: keys may change while a log is verified, so it is asked again.
@@ -154,14 +342,13 @@ async def _trusted(room: LogRoom, system: Log, wanted: Wanted) -> Trusted:
     return follow_told(told, wanted.keys, origin=system.origin)
 
 
-async def _verify_system(
-    room: LogRoom, system: Log, wanted: Wanted, notes: Mapping[str, bytes]
-) -> tuple[Report, Trusted]:
+async def _verify_system(room: LogRoom, wanted: Wanted, beside: _Beside) -> tuple[Report, Trusted]:
     """Verify the system log, and return with the report whom it was verified with."""
+    system = beside.system
     trusted = await _trusted(room, system, wanted)
     if not isinstance(trusted, KeyHistory):  # it tells of no keys, and those that are pinned may be of another log
         trusted = [*room.verifier_keys(system.origin), *trusted]
-    held = _note_of(system, notes)
+    held = beside.held(system.origin)
     return await verify_database(room.connection, system, trusted, held=held, effort=wanted.effort), trusted
 
 
@@ -182,48 +369,51 @@ async def _leaves(connection: Connection, log: Log, size: int) -> bytes:
     return bytes(leaves)
 
 
-async def _with_anchors(
-    room: LogRoom, log: Log, system: Log, report: Report, wanted: Wanted, notes: Mapping[str, bytes]
-) -> Report:
-    """Check what the system log says of this one, and judge who vouches for it."""
-    connection = room.connection
+async def _view_of(room: LogRoom, report: Report, trusted: Trusted, wanted: Wanted, *, size: int) -> _SystemView:
+    """Return what the verified system log says of the others in its first `size` entries, and who has witnessed it."""
+    system = await find_log(room.connection, report.origin)
     pinned = wanted.pinned
     if pinned.policy is None and not pinned.stamp_roots:
         pinned = Pinned(policy=room.witness_policy())
-    if log == system:
-        size, trusted = report.size, await _trusted(room, system, wanted)
-    else:
-        verified, trusted = await _verify_system(room, system, wanted, notes)
-        size = verified.size
-        if not verified.is_signed:
+    anchors: dict[str, list[Anchor]] = {}
+    async for entries in iterate_entries(room.connection, system.log_id, from_index=0, to_index=size):
+        for origin, found in anchors_of(entries).items():
+            anchors.setdefault(origin, []).extend(found)
+    keys = every_key(trusted, system.origin)
+    published = await read_published_checkpoint(room.connection, system, keys=keys, policy=pinned.policy)
+    if published is not None and published.checkpoint.size > report.size:
+        published = None
+    return _SystemView(report=report, trusted=trusted, anchors=anchors, published=published, pinned=pinned)
+
+
+async def _with_anchors(connection: Connection, log: Log, report: Report, view: _SystemView, beside: _Beside) -> Report:
+    """Check what the system log says of a log, and judge who has witnessed that."""
+    system, anchors = beside.system, view.anchors.get(log.origin, ())
+    if log != system:
+        if not view.report.is_signed:
             unsigned = f"who wrote {system.origin}, whose anchors were compared: nothing of it is signed"
             report = replace(report, unchecked=(*report.unchecked, unsigned))
-    anchors: list[Anchor] = []
-    if log != system:
-        async for entries in iterate_entries(connection, system.log_id, from_index=0, to_index=size):
-            anchors += anchors_of(entries).get(log.origin, ())
         # Before any root is asked for, `check_anchors` refuses an anchor of a larger log.
         sizes = [anchor.size for anchor in anchors if anchor.size <= report.size]
         roots = {at: (await read_frontier(connection, log.log_id, at)).root() for at in sizes}
-        check_anchors(anchors, origin=log.origin, size=report.size, root_at=roots.__getitem__)
-        report = replace(report, checked=(*report.checked, f"{len(anchors):,} anchors in {system.origin}"))
-    else:
-        report = replace(report, checked=(*report.checked, await _all_present(connection, system, size)))
-    keys = every_key(trusted, system.origin)
-    published = await read_published_checkpoint(connection, system, keys=keys, policy=pinned.policy)
-    if published is None or published.checkpoint.size > size:
-        return report
-    judged = judge_anchoring(
-        published.note, origin=log.origin, anchors=anchors, keys=keys, pinned=pinned, token=published.token
-    )
-    return with_anchoring(report, judged)
+        newest = check_anchors(anchors, origin=log.origin, size=report.size, root_at=roots.__getitem__)
+        checked = (*report.checked, f"{len(anchors):,} anchors in {system.origin}")
+        report = replace(report, checked=checked, anchored_size=newest.size if newest else 0)
+    judged = judge_kept(beside.kept_of(log.origin, system.origin), origin=log.origin, anchors=anchors)
+    if view.published is not None:
+        by_others = judge_witnessing(
+            view.published.note,
+            origin=log.origin,
+            anchors=anchors,
+            keys=every_key(view.trusted, system.origin),
+            pinned=view.pinned,
+            token=view.published.token,
+        )
+        judged = furthest(by_others, judged)
+    return with_witnessing(report, judged)
 
 
-async def _all_present(connection: Connection, system: Log, size: int) -> str:
+async def _all_present(connection: Connection, view: _SystemView) -> str:
     """Check that every log that the system log has anchored is there, and say so: one that was removed is not asked."""
-    first: dict[str, Sequence[Anchor]] = {}
-    async for entries in iterate_entries(connection, system.log_id, from_index=0, to_index=size):
-        for origin, anchors in anchors_of(entries).items():
-            first.setdefault(origin, anchors[:1])
-    check_all_present(first, origins={log.origin for log in await read_logs(connection)})
-    return f"{len(first):,} anchored logs are there"
+    check_all_present(view.anchors, origins={log.origin for log in await read_logs(connection)})
+    return f"{len(view.anchors):,} anchored logs are there"

@@ -1,19 +1,25 @@
 """
-How the report of `verify` reads, as text and as JSON. What was not looked at stands in capitals.
+How the reports of `verify` read, as text and as JSON. What was not looked at stands in capitals.
 
 A log of which nothing is signed is whatever the database says it is: that is "could not tell".
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import typer
 
-from ledger.commands.console import UNKNOWN, one_line, show_json
-from ledger.verify.rules import Report
+from ledger.commands.console import BROKEN, UNKNOWN, broken_json, one_line, show_json
+from ledger.errors import BrokenError
+from ledger.verify.rules import Report, Verdict
 
-NOT_ANCHORED: Final = "NOT ANCHORED: the log alone vouches for this root, no witness and no time stamp"
+NOT_WITNESSED: Final = "NOT WITNESSED: the log alone vouches for this root, nobody outside"
+LOG_NOT_WITNESSED: Final = (
+    "NOT WITNESSED: nobody outside vouches for this root; had database and home both been set back, this would verify, "
+    "too"
+)
 NOT_SIGNED: Final = "NOT SIGNED: the log's own signer has not vouched for any of these entries yet"
 OWN_KEYS: Final = "KEY NOT PINNED: trusted were the keys of this installation; name one that you hold with --key"
 
@@ -29,8 +35,48 @@ def show_report(report: Report, *, as_json: bool) -> None:
         show_json(_as_json(report))
     else:
         _show_text(report)
+        typer.echo("OK" if report.is_signed else NOT_SIGNED)
     if not report.is_signed:
         raise typer.Exit(UNKNOWN)
+
+
+def show_verdicts(verdicts: Sequence[Verdict], *, as_json: bool) -> None:
+    """
+    Print what was verified of every log of an installation, and the sum of it.
+
+    Raises:
+        typer.Exit: with 1, if a log is broken; else with 2, if nothing of one is signed.
+    """
+    broken = [verdict.origin for verdict in verdicts if isinstance(verdict.said, BrokenError)]
+    unsigned = [one.origin for one in verdicts if isinstance(one.said, Report) and not one.said.is_signed]
+    status = "broken" if broken else "unknown" if unsigned else "verified"
+    if as_json:
+        show_json({"status": status, "logs": [_verdict_json(verdict) for verdict in verdicts]})
+    else:
+        for verdict in verdicts:
+            _show_verdict(verdict)
+        if broken:
+            typer.echo(one_line(f"BROKEN: {len(broken):,} of {len(verdicts):,} logs: {', '.join(broken)}"))
+        elif unsigned:
+            typer.echo(one_line(f"NOT SIGNED: {len(unsigned):,} of {len(verdicts):,} logs: {', '.join(unsigned)}"))
+        else:
+            typer.echo(f"OK: {len(verdicts):,} logs, all that this installation has")
+    if broken or unsigned:
+        raise typer.Exit(BROKEN if broken else UNKNOWN)
+
+
+def _show_verdict(verdict: Verdict) -> None:
+    if isinstance(verdict.said, Report):
+        _show_text(verdict.said)
+        typer.echo("" if verdict.said.is_signed else f"{NOT_SIGNED}\n")
+    else:
+        typer.echo(f"log        {one_line(verdict.origin)}\n{one_line(str(verdict.said))}\nBROKEN\n")
+
+
+def _verdict_json(verdict: Verdict) -> dict[str, object]:
+    if isinstance(verdict.said, Report):
+        return _as_json(verdict.said)
+    return {"origin": verdict.origin, **broken_json(verdict.said)}
 
 
 def _show_text(report: Report) -> None:
@@ -52,18 +98,28 @@ def _show_text(report: Report) -> None:
         typer.echo(f"NOT CHECKED: {one_line(name)}")
     if not report.is_pinned:
         typer.echo(OWN_KEYS)
-    typer.echo(_anchoring(report))
-    typer.echo("OK" if report.is_signed else NOT_SIGNED)
+    if report.anchored_size is not None:
+        typer.echo(_anchored(report.size, report.anchored_size))
+    typer.echo(_witnessed(report))
 
 
-def _anchoring(report: Report) -> str:
-    if not report.anchored_size:
-        return NOT_ANCHORED
-    by = one_line("; ".join(report.anchored_by))
-    if report.anchored:
-        return f"ANCHORED: {by}"
-    behind = report.size - report.anchored_size
-    return f"ANCHORED up to size {report.anchored_size:,}: {by}; the {behind:,} entries behind it NOT ANCHORED"
+def _anchored(size: int, anchored_size: int) -> str:
+    if anchored_size == 0:
+        return "NOT ANCHORED: the system log has recorded nothing of this log yet"
+    if anchored_size == size:
+        return "ANCHORED: the system log has recorded this size and root"
+    behind = size - anchored_size
+    return f"ANCHORED up to size {anchored_size:,} in the system log; the {behind:,} entries behind it NOT ANCHORED"
+
+
+def _witnessed(report: Report) -> str:
+    if not report.witnessed_size:
+        return LOG_NOT_WITNESSED
+    by = one_line("; ".join(report.witnessed_by))
+    if report.witnessed:
+        return f"WITNESSED: {by}"
+    behind = report.size - report.witnessed_size
+    return f"WITNESSED up to size {report.witnessed_size:,}: {by}; the {behind:,} entries behind it NOT WITNESSED"
 
 
 def _as_json(report: Report) -> dict[str, object]:
@@ -84,7 +140,8 @@ def _as_json(report: Report) -> dict[str, object]:
         "checked": list(report.checked),
         "unchecked": list(report.unchecked),
         "key_pinned": report.is_pinned,
-        "anchored": report.anchored,
         "anchored_size": report.anchored_size,
-        "anchored_by": list(report.anchored_by),
+        "witnessed": report.witnessed,
+        "witnessed_size": report.witnessed_size,
+        "witnessed_by": list(report.witnessed_by),
     }

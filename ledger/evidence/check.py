@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ledger.anchoring.anchors import Anchor, parse_anchor
-from ledger.anchoring.judging import NOT_ANCHORED, Anchoring, AnchoringKind, Pinned, judge_anchoring, stamped_note
+from ledger.anchoring.judging import NOT_WITNESSED, Pinned, Witnessing, judge_witnessing, stamped_note
 from ledger.anchoring.timestamp import check_stamp
 from ledger.checkpoint import Checkpoint
 from ledger.entry import Entry, parse_entry
@@ -38,7 +38,7 @@ from ledger.recovering.continuation import is_or_succeeds, system_origin_beside
 from ledger.verify.rules import read_checkpoint
 
 NOBODY: Final = Pinned()
-"""Nobody pinned: nothing is anchored."""
+"""Nobody pinned: nothing is witnessed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Evidence:
     entries: tuple[ProvenEntry, ...]
     coverage: Coverage
     anchor: Anchor | None
-    anchoring: Anchoring
+    witnessing: Witnessing
     unchecked: tuple[str, ...]
 
 
@@ -101,7 +101,7 @@ def check_evidence(data: bytes, keys: Sequence[VerifierKey], *, pinned: Pinned =
         entries=tuple(entries),
         coverage=coverage,
         anchor=anchor,
-        anchoring=_judge(bundle, checkpoint, anchor, keys, pinned),
+        witnessing=_judge(bundle, checkpoint, anchor, keys, pinned),
         unchecked=tuple(unchecked),
     )
 
@@ -214,10 +214,10 @@ def _check_stamp(token: bytes, note: bytes, pinned: Pinned) -> None:
 
 def _judge(
     bundle: Bundle, checkpoint: Checkpoint, anchor: Anchor | None, keys: Sequence[VerifierKey], pinned: Pinned
-) -> Anchoring:
+) -> Witnessing:
     """Return who besides the log vouches for the checkpoint: through the anchor, or else directly."""
     if anchor is not None and bundle.anchor is not None:
-        judged = judge_anchoring(
+        judged = judge_witnessing(
             bundle.anchor.checkpoint,
             origin=checkpoint.origin,
             anchors=[anchor],
@@ -225,11 +225,11 @@ def _judge(
             pinned=pinned,
             token=bundle.anchor.stamp,
         )
-        if judged.kind is not AnchoringKind.NONE:
+        if judged.kinds:
             return judged
     if pinned == NOBODY:
-        return NOT_ANCHORED
-    return judge_anchoring(
+        return NOT_WITNESSED
+    return judge_witnessing(
         bundle.section.checkpoint,
         origin=checkpoint.origin,
         anchors=(),

@@ -36,6 +36,7 @@ from ledger.outage import Outage, connect_service
 from ledger.queries import load_queries
 from ledger.read import Connection
 from ledger.recovering.continuation import successor_origin
+from ledger.signing.arrivals import keep_arrivals
 from ledger.signing.comparing import CLOSED, Compared, Comparer, LogState, SignerRefusedError, read_states
 from ledger.signing.confirming import BeforeConfirming, confirm, nothing_before, withdraw
 from ledger.signing.errors import KeyUnavailableError
@@ -210,6 +211,7 @@ class Signer:
             await _to_the_end(lambda: self.keys.keep_notes({**notes, **fresh}))  # 4
         if signed:
             await connection.execute(_QUERIES["insert_checkpoints"], _columns(signed))  # 5
+            keep_arrivals(self.keys.path, {one.checkpoint.origin: one.checkpoint.size for one in signed})
         return signed, refused
 
     async def _confirm(self, connection: Connection, states: Sequence[LogState]) -> None:

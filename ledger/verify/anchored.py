@@ -1,16 +1,26 @@
 """
-Whether the log in a directory is anchored: by the export of the system log that lies elsewhere, or by its own note.
+How far the log in a directory is anchored, in the export of the system log that lies elsewhere, and who witnesses it.
 
-What the verified system log says of this log is held against it. What that may be called is for `ledger.anchoring` to
-say.
+What the verified system log says of this log is held against it. Witnesses and stamps are under the system log's
+checkpoint or, without that log, under this one's own. What that may be called is for `ledger.anchoring` to say.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ledger.anchoring import Anchoring, Pinned, anchors_of, check_anchors, judge_anchoring
+from ledger.anchoring import (
+    Pinned,
+    Witnessing,
+    anchors_of,
+    check_anchors,
+    furthest,
+    judge_kept,
+    judge_witnessing,
+)
+from ledger.checkpoint import Checkpoint
 from ledger.directory import LogDirectory
 from ledger.edge import frontier_of
 from ledger.errors import LedgerError
@@ -28,12 +38,14 @@ def judge_directory(
     pinned: Pinned,
     system: SystemExport | None = None,
     token: bytes | None = None,
+    kept: Sequence[tuple[str, Checkpoint]] = (),
 ) -> Report:
     """
-    Return `report`, of the log in the directory `path`, with how far it is anchored.
+    Return `report`, of the log in the directory `path`, with how far it is anchored and witnessed.
 
     `trusted` is whom the log was verified with. `system` is an export of the system log; without it only the log's own
-    note can vouch. `token` is a time stamp over the checkpoint of the one that vouches.
+    note can vouch. `token` is a time stamp over the checkpoint of the one that vouches. `kept` are
+    checkpoints of either that lie outside, each with where; both logs were verified to go on from theirs.
 
     Raises:
         BrokenError: if what the system log says of this log is not so, or a line or stamp is bad.
@@ -44,8 +56,9 @@ def judge_directory(
     if system is None:
         note = LogDirectory(path).read_checkpoint()
         keys = every_key(trusted, report.origin)
-        judged = judge_anchoring(note, origin=report.origin, anchors=(), keys=keys, pinned=pinned, token=token)
-        return with_anchoring(report, judged)
+        judged = judge_witnessing(note, origin=report.origin, anchors=(), keys=keys, pinned=pinned, token=token)
+        own = judge_kept(kept, origin=report.origin, anchors=())
+        return with_witnessing(report, furthest(judged, own))
     verified = system.report
     if report.origin == verified.origin:
         raise LedgerError(
@@ -58,15 +71,20 @@ def judge_directory(
     def root_at(size: int) -> bytes:
         return frontier_of(exported_edge(directory, size=size, of=report.size)).root()
 
-    check_anchors(anchors, origin=report.origin, size=report.size, root_at=root_at)
+    newest = check_anchors(anchors, origin=report.origin, size=report.size, root_at=root_at)
     note = LogDirectory(system.path).read_checkpoint()
     keys = every_key(system.trusted, verified.origin)
-    judged = judge_anchoring(note, origin=report.origin, anchors=anchors, keys=keys, pinned=pinned, token=token)
+    judged = judge_witnessing(note, origin=report.origin, anchors=anchors, keys=keys, pinned=pinned, token=token)
     checked = f"{len(anchors):,} anchors in {verified.origin}, a log of {verified.size:,} entries"
-    return with_anchoring(replace(report, checked=(*report.checked, checked)), judged)
+    anchored_size = newest.size if newest else 0
+    judged = furthest(judged, judge_kept(kept, origin=report.origin, anchors=anchors))
+    return with_witnessing(replace(report, checked=(*report.checked, checked), anchored_size=anchored_size), judged)
 
 
-def with_anchoring(report: Report, judged: Anchoring) -> Report:
+def with_witnessing(report: Report, judged: Witnessing) -> Report:
     """Return a report that says what was judged."""
-    by = (f"{judged.kind}, {judged.time:%Y-%m-%d %H:%M:%S} UTC", *judged.by) if judged.time else ()
-    return replace(report, anchored_size=min(judged.size, report.size), anchored_by=by)
+    if not judged.kinds:
+        return report
+    time = f", {judged.time:%Y-%m-%d %H:%M:%S} UTC" if judged.time else ""
+    by = (f"{' and '.join(judged.kinds)}{time}", *judged.by)
+    return replace(report, witnessed_size=min(judged.size, report.size), witnessed_by=by)

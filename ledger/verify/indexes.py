@@ -34,6 +34,7 @@ _ENTRIES: Final = (
     ("entries_trigger", 3),
     ("entries_erasure", 4),
     ("entries_anchor", 5),
+    ("entries_schema", 6),
 )
 """Names of indexes, and which of the table's totals is theirs."""
 _CHECKPOINTS: Final = (("checkpoints_pkey", 0),)
@@ -45,7 +46,7 @@ async def check_indexes(connection: Connection, log: Log, *, size: int) -> str:
     Check that no row of a log, of which `size` entries were verified, is hidden from readers; say what was compared.
 
     `connection` works as the auditor, who may become the log's reader: payload parts are for nobody else. An index that
-    PostgreSQL would not use for its own rows is not compared.
+    PostgreSQL would not use for its own rows is not compared; one that is not there is a fault of its table.
 
     Raises:
         BrokenError: for the first row too many or too few; `Fault.DERIVED` if an index on entries does not lead to one,
@@ -93,6 +94,9 @@ class _Comparison:
         """Check that each index leads to as many rows as were counted."""
         await self.read(_QUERIES["only_indexes"])
         for name, number in indexes:
+            ((index,),) = await self.read(f"SELECT to_regclass('ledger.{name}')")
+            if index is None:
+                raise BrokenError(fault, where=f"index ledger.{name}", expected="an index", found="none")
             ((plan,),) = await self.read("EXPLAIN (FORMAT JSON) " + _QUERIES[name])
             if name not in str(plan):
                 continue

@@ -52,9 +52,10 @@ class Report:
     counts the entries whose payload parts were there and match, `unchecked` names what was there and not looked at,
     `checked` what was looked at beyond the rules.
 
-    Others than the log itself vouch for its first `anchored_size` entries, and `anchored_by` says who. For those behind
-    them, or for all if it is 0, a log that shows different histories to different readers is not excluded. `is_pinned`
-    tells whether the caller named the keys that were trusted.
+    The system log has recorded (anchored) the first `anchored_size` entries, None if it was not asked. Others than the
+    installation itself vouch for (have witnessed) the first `witnessed_size`, and `witnessed_by` says who. For those
+    behind them, or for all if it is 0, it is not excluded that the whole installation was set back, or shows different
+    histories to different readers. `is_pinned` tells whether the caller named the keys that were trusted.
     """
 
     origin: str
@@ -69,8 +70,9 @@ class Report:
     resumed_at: int | None = None
     unchecked: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
-    anchored_size: int = 0
-    anchored_by: tuple[str, ...] = ()
+    anchored_size: int | None = None
+    witnessed_size: int = 0
+    witnessed_by: tuple[str, ...] = ()
     is_pinned: bool = True
 
     @property
@@ -79,14 +81,22 @@ class Report:
         return self.signed_size > 0 or self.size == 0
 
     @property
-    def anchored(self) -> bool:
+    def witnessed(self) -> bool:
         """Whether others vouch for the whole log."""
-        return 0 < self.size == self.anchored_size
+        return 0 < self.size == self.witnessed_size
 
     @property
     def entries_per_s(self) -> float:
         """How many entries were verified in a second."""
         return (self.size - self.first) / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What verification says of one of several logs: a report, or the first fault that was found."""
+
+    origin: str
+    said: Report | BrokenError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

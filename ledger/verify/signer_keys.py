@@ -55,18 +55,21 @@ def verify_system_export(
     path: Path,
     pinned: Sequence[VerifierKey],
     *,
+    held: Sequence[bytes] = (),
     effort: Effort | None = None,
     progress: Progress = lambda _done, _of: None,
 ) -> SystemExport:
     """
     Verify the exported system log in `path`; if it tells of no keys at all, those that are pinned are trusted.
 
+    `held` are signed checkpoints of it that were kept elsewhere: it must go on from each of them.
+
     Raises:
         BrokenError, UnreadableError: as `verify_system_directory`.
     """
     claimed = _claimed(path)
     trusted = follow_told(entries_of(path, claimed.size), pinned, origin=claimed.origin)  # 1
-    report = verify_directory(path, trusted, effort=effort, progress=progress)  # 2, 4
+    report = verify_directory(path, trusted, held=held, effort=effort, progress=progress)  # 2, 4
     return SystemExport(path=path, report=report, trusted=trusted)
 
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from ledger.anchoring import Pinned
 from ledger.directory import LogDirectory, bundle_places
+from ledger.keeping.places import Kept, Place
 from ledger.note import VerifierKey
 from ledger.verify.effort import Effort
 from ledger.verify.resuming import NoProgressFile, ProgressKeeper
@@ -21,10 +22,16 @@ Opinion: TypeAlias = Callable[[bytes, Mapping[int, bytes]], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """See `verify_database` and `verify_directory`; `opinion` is asked behind them."""
+    """
+    See `verify_database` and `verify_directory`; `opinion` is asked behind them.
+
+    `kept` are checkpoints that lie outside, of whichever log: each log must go on from its own. `places` are asked for
+    those of the system log before any log is read.
+    """
 
     keys: Sequence[VerifierKey] = ()
-    held: Sequence[bytes] = ()
+    kept: Sequence[Kept] = ()
+    places: Sequence[Place] = ()
     since: bytes | None = None
     pinned: Pinned = field(default_factory=Pinned)
     keeper: ProgressKeeper = field(default_factory=NoProgressFile)

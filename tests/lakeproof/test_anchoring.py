@@ -24,7 +24,7 @@ from lakeproof.signing import open_signer
 from lakeproof.tenants import Founded, found_tenant
 from lakeproof.up import serving
 from lakeproof.vouching import load_authority, load_policy
-from ledger.anchoring import AnchoringKind, Pinned, anchors_of, judge_anchoring, parse_roots
+from ledger.anchoring import Pinned, WitnessKind, anchors_of, judge_witnessing, parse_roots
 from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.directory import STAMP_FILE
 from ledger.errors import BrokenError, Fault, LedgerError
@@ -255,7 +255,7 @@ async def test_a_stamped_and_cosigned_checkpoint_anchors_the_tenants_log(
         assert published is not None
         assert published.token is not None
         anchors = anchors_of(await site.system_entries())[site.acme.origin]
-        judged = judge_anchoring(
+        judged = judge_witnessing(
             published.note,
             origin=site.acme.origin,
             anchors=anchors,
@@ -263,7 +263,7 @@ async def test_a_stamped_and_cosigned_checkpoint_anchors_the_tenants_log(
             pinned=Pinned(policy=policy, stamp_roots=parse_roots(authority.root), stamp_policy=STAMP_POLICY),
             token=published.token,
         )
-        assert (judged.kind, judged.size) == (AnchoringKind.WITNESSED_AND_STAMPED, anchors[-1].size)
+        assert (judged.kinds, judged.size) == ((WitnessKind.COSIGNED, WitnessKind.STAMPED), anchors[-1].size)
         assert judged.by == ("w0", "CN=test tsa")
         await site.advance(tasks)
         assert not await tasks.stamp_due()
@@ -281,8 +281,8 @@ async def test_a_stamped_and_cosigned_checkpoint_anchors_the_tenants_log(
     report = verify_directory(exported, site.keys)
     token = (exported / STAMP_FILE).read_bytes()
     told = judge_directory(exported, report, trusted=site.keys, pinned=pinned, token=token)
-    assert (made.checkpoint.size, told.anchored_size, told.unchecked) == (size, size, (STAMP_FILE,))
-    assert told.anchored_by[0].startswith(AnchoringKind.WITNESSED_AND_STAMPED)
+    assert (made.checkpoint.size, told.witnessed_size, told.unchecked) == (size, size, (STAMP_FILE,))
+    assert told.witnessed_by[0].startswith("cosigned and stamped, ")
     with pytest.raises(LedgerError):
         judge_directory(exported, report, trusted=site.keys, pinned=pinned, token=token[:-1] + bytes([token[-1] ^ 1]))
 

@@ -11,16 +11,16 @@ import pytest
 
 from ledger.anchoring import (
     Anchor,
-    AnchoringKind,
     Pinned,
+    WitnessKind,
     anchors_of,
     check_all_present,
     check_anchors,
-    judge_anchoring,
+    judge_witnessing,
     stamped_note,
 )
 from ledger.anchoring.anchors import anchor_key
-from ledger.anchoring.judging import NOT_ANCHORED, Anchoring
+from ledger.anchoring.judging import NOT_WITNESSED, Witnessing
 from ledger.canonical import Json
 from ledger.errors import BrokenError, Fault
 from ledger.event import Event, prepare
@@ -195,11 +195,11 @@ def cosigned(note: bytes, *witnesses: int) -> bytes:
     return format_note(text, [*lines, *(WITNESSES[n].cosign(text, time_s=LATER_S + n) for n in witnesses)])
 
 
-def judge(note: bytes, *, pinned: Pinned, token: bytes | None = None, origin: str = ORIGIN) -> Anchoring:
+def judge(note: bytes, *, pinned: Pinned, token: bytes | None = None, origin: str = ORIGIN) -> Witnessing:
     entries = system_log(*HONEST)
     anchors = anchors_of(entries)[ORIGIN]
     keys = [SYSTEM_SIGNER.verifier_key]
-    return judge_anchoring(note, origin=origin, anchors=anchors, keys=keys, pinned=pinned, token=token)
+    return judge_witnessing(note, origin=origin, anchors=anchors, keys=keys, pinned=pinned, token=token)
 
 
 def system_note(size: int) -> bytes:
@@ -210,19 +210,19 @@ def token_over(note: bytes, *, at: datetime) -> bytes:
     return replace(good(), note=note, gen_time=at).token()
 
 
-def test_with_nothing_pinned_nothing_is_anchored() -> None:
+def test_with_nothing_pinned_nothing_is_witnessed() -> None:
     note = cosigned(system_note(14), 0, 1, 2)
     token = token_over(stamped_note(note), at=START)
-    assert judge(note, pinned=Pinned(), token=token) == NOT_ANCHORED
-    assert judge(note, pinned=Pinned(stamp_roots=STAMP_ROOTS)) == NOT_ANCHORED  # there is no token
+    assert judge(note, pinned=Pinned(), token=token) == NOT_WITNESSED
+    assert judge(note, pinned=Pinned(stamp_roots=STAMP_ROOTS)) == NOT_WITNESSED  # there is no token
 
 
 @pytest.mark.parametrize(("system_size", "covered"), [(14, 300), (13, 41), (12, 40), (11, 3), (10, 0)])
 def test_a_log_is_covered_up_to_the_newest_anchor_below_the_checkpoint(system_size: int, covered: int) -> None:
-    anchoring = judge(cosigned(system_note(system_size), 0, 2), pinned=Pinned(policy=POLICY))
-    assert (anchoring.kind, anchoring.size) == (AnchoringKind.WITNESSED, covered)
+    witnessing = judge(cosigned(system_note(system_size), 0, 2), pinned=Pinned(policy=POLICY))
+    assert (witnessing.kinds, witnessing.size) == ((WitnessKind.COSIGNED,), covered)
     # By the later of the two had the whole quorum seen it.
-    assert (anchoring.time, anchoring.by) == (datetime.fromtimestamp(LATER_S + 2, UTC), ("w0", "w2"))
+    assert (witnessing.time, witnessing.by) == (datetime.fromtimestamp(LATER_S + 2, UTC), ("w0", "w2"))
 
 
 def test_the_system_log_is_covered_by_its_own_checkpoint() -> None:
@@ -230,13 +230,13 @@ def test_the_system_log_is_covered_by_its_own_checkpoint() -> None:
 
 
 def test_too_few_witnesses_vouch_for_nothing() -> None:
-    assert judge(cosigned(system_note(14), 1), pinned=Pinned(policy=POLICY)) == NOT_ANCHORED
+    assert judge(cosigned(system_note(14), 1), pinned=Pinned(policy=POLICY)) == NOT_WITNESSED
 
 
 def test_a_witness_that_names_no_time_vouches_for_nothing_and_dates_nothing() -> None:
     text, lines = parse_note(cosigned(system_note(14), 1))
     alone = format_note(text, [*lines, timeless(WITNESSES[0], text)])
-    assert judge(alone, pinned=Pinned(policy=POLICY)) == NOT_ANCHORED
+    assert judge(alone, pinned=Pinned(policy=POLICY)) == NOT_WITNESSED
     text, lines = parse_note(cosigned(system_note(14), 1, 2))
     enough = judge(format_note(text, [*lines, timeless(WITNESSES[0], text)]), pinned=Pinned(policy=POLICY))
     assert (enough.time, enough.by) == (datetime.fromtimestamp(LATER_S + 2, UTC), ("w1", "w2"))
@@ -258,9 +258,9 @@ def test_a_time_stamp_vouches_and_the_earlier_time_counts() -> None:
     note, noon = system_note(14), START
     pinned = Pinned(policy=POLICY, stamp_roots=STAMP_ROOTS)
     token = token_over(note, at=noon)
-    assert judge(note, pinned=pinned, token=token).kind is AnchoringKind.STAMPED
+    assert judge(note, pinned=pinned, token=token).kinds == (WitnessKind.STAMPED,)
     both = judge(cosigned(note, 0, 1), pinned=pinned, token=token)
-    assert (both.kind, both.size, both.time) == (AnchoringKind.WITNESSED_AND_STAMPED, 300, noon)
+    assert (both.kinds, both.size, both.time) == ((WitnessKind.COSIGNED, WitnessKind.STAMPED), 300, noon)
     assert both.by == ("w0", "w1", "CN=signer")
 
 
@@ -277,4 +277,4 @@ def test_what_is_stamped_is_the_note_without_the_lines_of_others() -> None:
 
 def test_a_quorum_of_nobody_has_to_be_said() -> None:
     unsafe = Policy(logs=(), witnesses=POLICY.witnesses, groups=(), quorum=UNSAFE_NO_QUORUM)
-    assert judge(system_note(14), pinned=Pinned(policy=unsafe)) == NOT_ANCHORED
+    assert judge(system_note(14), pinned=Pinned(policy=unsafe)) == NOT_WITNESSED

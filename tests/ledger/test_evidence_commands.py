@@ -69,10 +69,10 @@ def test_a_decision_is_bundled_from_a_directory_and_checked_in_words(exported: P
     assert f"accepted: outcome on {TABLE}" in done.stdout
     assert re.search("by ada@acme.example, actor [0-9a-f]{32}, API key key-1\n", done.stdout)
     assert "SELECTION: the log may hold other outcomes" in done.stdout
-    assert done.stdout.splitlines()[-2].startswith("NOT ANCHORED")
+    assert done.stdout.splitlines()[-2].startswith("NOT WITNESSED")
     assert done.stdout.splitlines()[-1] == "OK"
     said = json.loads(run("check", out, "--key", VKEY, "--json").stdout)
-    assert (said["status"], said["anchored"], [entry["index"] for entry in said["entries"]]) == (
+    assert (said["status"], said["witnessed"], [entry["index"] for entry in said["entries"]]) == (
         "verified",
         False,
         [5, 6],
@@ -109,7 +109,7 @@ def test_a_period_is_bundled_by_its_times(exported: Path, tmp_path: Path) -> Non
 
 
 def test_what_an_entry_says_takes_no_line_of_its_own_in_the_verdict(exported: Path) -> None:
-    forged = "x\nANCHORED: witnessed by witness.example/w\x1b[2J\nOK"
+    forged = "x\nWITNESSED: cosigned by witness.example/w\x1b[2J\nOK"
     found = check_evidence(evidence(exported, DecisionAt(index=5)), [KEY])
     (first, *_) = found.entries
     entry = replace(first.entry, actor=forged, key=forged, type=forged)
@@ -121,7 +121,7 @@ def test_what_an_entry_says_takes_no_line_of_its_own_in_the_verdict(exported: Pa
         *(tuple(replace(part, payload=payload) for part in parts) for payload in (b"[]", b"[" * 100_000)),
     ):
         page = evidence_page(replace(found, entries=(replace(first, entry=entry, parts=shown),), unchecked=(forged,)))
-        assert not any(line.startswith(("ANCHORED", "x")) for line in page.splitlines())
+        assert not any(line.startswith(("WITNESSED", "x")) for line in page.splitlines())
         assert page.splitlines().count("OK") == 1
         assert "\x1b" not in page
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from ledger.anchoring.judging import AnchoringKind, Pinned, stamped_note
+from ledger.anchoring.judging import Pinned, WitnessKind, stamped_note
 from ledger.errors import BrokenError, Fault
 from ledger.evidence.bundle import Bundle, Section, format_bundle, parse_bundle
 from ledger.evidence.check import Evidence, check_evidence
@@ -42,7 +42,7 @@ def check(bundle: Bundle, pinned: Pinned = PINNED) -> Evidence:
 def test_good_stamps_anchor_the_evidence(bundle: Bundle) -> None:
     for whole in (bundle, replace(bundle, anchor=None)):
         found = check(whole)
-        assert (found.anchoring.kind, found.anchoring.time) == (AnchoringKind.STAMPED, stamps.NOON)
+        assert (found.witnessing.kinds, found.witnessing.time) == ((WitnessKind.STAMPED,), stamps.NOON)
         assert found.unchecked == ()
 
 
@@ -74,5 +74,5 @@ def test_a_bad_stamp_is_a_fault_wherever_it_stands(bundle: Bundle, token: bytes)
 
 def test_stamps_are_named_as_not_checked_if_no_authority_is_pinned(bundle: Bundle) -> None:
     found = check(bundle, Pinned())
-    assert found.anchoring.kind is AnchoringKind.NONE
+    assert found.witnessing.kinds == ()
     assert [name.partition(" on ")[0] for name in found.unchecked] == ["the time stamp", "the time stamp"]

@@ -68,7 +68,7 @@ def proof(tmp_path: Path, rows: list[Row]) -> Path:
 # Offline
 
 
-def test_a_verified_directory_is_ok_and_not_anchored(exported: Path, rows: list[Row]) -> None:
+def test_a_verified_directory_is_ok_and_not_witnessed(exported: Path, rows: list[Row]) -> None:
     done = run("verify", exported, "--key", VKEY)
     assert (done.exit_code, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -76,7 +76,8 @@ def test_a_verified_directory_is_ok_and_not_anchored(exported: Path, rows: list[
     assert "size       300 entries, 300 of them signed" in lines
     assert f"root       {root_of([row.leaf for row in rows]).hex()}" in lines
     assert any(line.startswith("verified   in ") and line.endswith(" entries/s") for line in lines)
-    assert lines[-2:] == ["NOT ANCHORED: the log alone vouches for this root, no witness and no time stamp", "OK"]
+    said = "NOT WITNESSED: nobody outside vouches for this root; had database and home both been set back, this would "
+    assert lines[-2:] == [f"{said}verify, too", "OK"]
 
 
 def test_a_verified_directory_as_json(exported: Path) -> None:
@@ -84,7 +85,7 @@ def test_a_verified_directory_as_json(exported: Path) -> None:
     done = run("verify", exported, "--key", VKEY, "--json")
     result = json.loads(done.stdout)
     assert (done.exit_code, result["status"], result["size"]) == (0, "verified", SIZE)
-    assert (result["anchored"], result["unchecked"]) == (False, ["README"])
+    assert (result["anchored_size"], result["witnessed"], result["unchecked"]) == (None, False, ["README"])
     assert result["entries_per_s"] > 0
 
 
@@ -327,6 +328,21 @@ def test_a_changed_row_or_part_is_named_and_fails(house: House) -> None:
     change(house.database, "UPDATE ledger.entries SET key = 'x' WHERE index = 3")
     done = house.run("verify", "--log", house.log.origin)
     assert done.stdout.startswith("derived fault at index 3 in ledger.entries.key: ")
+
+
+def test_without_a_name_every_log_is_verified_and_the_sum_is_the_last_line(house: House) -> None:
+    done = house.run("verify")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "OK: 2 logs, all that this installation has")
+    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("log  ")] == [
+        house.system,
+        house.log.origin,
+    ]
+    change(house.database, "UPDATE ledger.entries SET key = 'x' WHERE index = 3 AND log_id <> 1")
+    done = house.run("verify")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, f"BROKEN: 1 of 2 logs: {house.log.origin}")
+    told = json.loads(house.run("verify", "--json").stdout)
+    assert (told["status"], [log["status"] for log in told["logs"]]) == ("broken", ["verified", "broken"])
+    assert house.run("verify", "--resume", "somewhere").exit_code == 2, "which log's work would that be?"
 
 
 def test_an_unknown_log_cannot_be_verified_exported_or_proven(house: House, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_the_entries_of_a_group_stand_in_their_order(positions: tuple[int, ...],
 
 def test_what_nobody_vouches_for_is_reported_as_vouched_for_up_to_nothing() -> None:
     report = Report(origin=ORIGIN, size=3, root=bytes(32), signed_size=3, checkpoints=1, parts=0, elapsed_s=1.0)
-    assert (report.anchored_size, report.anchored, report.first, report.since) == (0, False, 0, None)
+    assert (report.witnessed_size, report.witnessed, report.first, report.since) == (0, False, 0, None)
 
 
 def test_an_empty_checkpoint_hides_none_of_those_behind_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.anchoring import AnchoringKind, Pinned, judge_anchoring, stamped_note
+from ledger.anchoring import Pinned, WitnessKind, judge_witnessing, stamped_note
 from ledger.anchoring.der import INTEGER, NULL, PLAIN_0, PLAIN_1, SEQUENCE, Value, der, der_integer
 from ledger.anchoring.stamp_time import ACCURACY_MAX, latest_time
 from ledger.anchoring.stamping import CLOCK_TOLERANCE, Authority, open_response
@@ -130,8 +130,8 @@ def test_what_is_anchored_is_dated_by_the_later_time() -> None:
     def dated(forgery: Forgery) -> datetime | None:
         token = replace(forgery, note=stamped_note(note)).token()
         pinned = Pinned(stamp_roots=ROOTS)
-        judged = judge_anchoring(note, origin=ORIGIN, anchors=(), keys=[LOG.verifier_key], pinned=pinned, token=token)
-        assert judged.kind is AnchoringKind.STAMPED
+        judged = judge_witnessing(note, origin=ORIGIN, anchors=(), keys=[LOG.verifier_key], pinned=pinned, token=token)
+        assert judged.kinds == (WitnessKind.STAMPED,)
         return judged.time
 
     assert dated(good()) == NOON

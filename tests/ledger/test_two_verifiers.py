@@ -122,7 +122,7 @@ SOUND: Final[Mapping[str, Mapping[str, str]]] = {
 }
 ODD: Final[Mapping[str, Mapping[str, str]]] = {
     "an address as actor": {"actor": '"ada@example.org"'},
-    "an actor of two lines": {"actor": '"a\\nANCHORED: x"'},
+    "an actor of two lines": {"actor": '"a\\nWITNESSED: x"'},
     "no actor": {"actor": '""'},
     "a short actor": {"actor": '"' + "0" * 31 + '"'},
     "a long actor": {"actor": '"' + "0" * 33 + '"'},

@@ -95,7 +95,7 @@ def test_a_clean_log_verifies_at_every_kind_of_size(tmp_path: Path, size: int) -
         assert replace(verify_directory(tmp_path, [KEY], effort=effort), elapsed_s=2.0) == report
     assert report.parts == sum(bool(row.parts) for row in rows)
     assert report.entries_per_s == size / 2
-    assert (report.anchored, report.unchecked) == (False, ())
+    assert (report.witnessed, report.unchecked) == (False, ())
 
 
 def test_a_log_over_two_levels_of_tiles_verifies(large: Path) -> None:

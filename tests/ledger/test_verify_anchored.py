@@ -74,8 +74,8 @@ def judged_size(log: Path, *, system: Path | None, pinned: Pinned | None = None)
     pinned = pinned or Pinned(policy=POLICY)
     vouching = verify_system_export(system, KEYS) if system else None
     judged = judge_directory(log, report, trusted=KEYS, pinned=pinned, system=vouching)
-    assert replace(judged, anchored_size=0, anchored_by=(), checked=()) == report
-    return judged.anchored, judged.anchored_size
+    assert replace(judged, anchored_size=None, witnessed_size=0, witnessed_by=(), checked=()) == report
+    return judged.witnessed, judged.witnessed_size
 
 
 @pytest.mark.parametrize("size", [1, 255, 256, 300, 512, 699, 700])
@@ -100,7 +100,7 @@ def test_a_log_of_any_name_is_not_taken_for_the_system_log(tmp_path: Path) -> No
         log = write_directory(tmp_path / name, rows_of(3, log=name), signer)
         keys = [signer.verifier_key, SYSTEM.verifier_key]
         judged = judge_directory(log, verify_directory(log, keys), trusted=keys, pinned=Pinned(), system=system)
-        assert judged.anchored_size == 0
+        assert judged.witnessed_size == 0
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_system_log_that_is_broken_vouches_for_nothing(log: Path, tmp_path: Pa
     assert caught.value.fault is Fault.ENTRY
 
 
-def test_the_command_says_how_far_a_log_is_anchored(log: Path, tmp_path: Path) -> None:
+def test_the_command_says_how_far_a_log_is_anchored_and_how_far_witnessed(log: Path, tmp_path: Path) -> None:
     (tmp_path / "policy").write_bytes(POLICY.format())
     arguments = ["verify", log, "--key", KEY.format(), "--key", SYSTEM.verifier_key.format()]
     for size in (700, 600):
@@ -139,14 +139,18 @@ def test_the_command_says_how_far_a_log_is_anchored(log: Path, tmp_path: Path) -
         more = ["--anchored-in", system, "--policy", tmp_path / "policy", "--second-opinion"]
         done = CliRunner().invoke(ledger_app(None), [str(argument) for argument in [*arguments, *more]])  # type: ignore[arg-type]
         assert (done.exit_code, done.stderr) == (0, "")
-        said = "ANCHORED: witnessed, 2026-03-01 12:00:00 UTC; w"
+        said = "WITNESSED: cosigned, 2026-03-01 12:00:00 UTC; w"
         if size == 600:
-            said = f"ANCHORED up to size 600: {said[10:]}; the 100 entries behind it NOT ANCHORED"
-        assert done.stdout.splitlines()[-2:] == [said, "OK"]
+            said = f"WITNESSED up to size 600: {said[11:]}; the 100 entries behind it NOT WITNESSED"
+        recorded = "ANCHORED: the system log has recorded this size and root"
+        if size == 600:
+            recorded = "ANCHORED up to size 600 in the system log; the 100 entries behind it NOT ANCHORED"
+        assert done.stdout.splitlines()[-3:] == [recorded, said, "OK"]
         assert "checked    1 anchors in logs.example/system, a log of 305 entries" in done.stdout
         assert "inclusion proofs by pymerkle" in done.stdout
         done = CliRunner().invoke(ledger_app(None), [str(a) for a in [*arguments, *more, "--json"]])  # type: ignore[arg-type]
-        assert (json.loads(done.stdout)["anchored"], json.loads(done.stdout)["anchored_size"]) == (size == 700, size)
+        told = json.loads(done.stdout)
+        assert (told["anchored_size"], told["witnessed"], told["witnessed_size"]) == (size, size == 700, size)
 
 
 def test_the_system_log_in_the_place_of_the_log_that_it_vouches_for_is_refused(tmp_path: Path) -> None:
@@ -177,3 +181,31 @@ def test_progress_tells_speed_and_what_is_left_at_most_ten_times_a_second() -> N
     line = meter.line(2_000, 9_000, "entries")
     assert line == "[#####...................] 2,000 of 9,000 entries, 5,000/s, 1 s left"
     assert meter.line(9_000, 9_000, "entries") == f"[{'#' * 24}] 9,000 of 9,000 entries, 4,000/s, 0 s left"
+
+
+def test_a_checkpoint_that_is_kept_outside_witnesses_an_export_and_finds_one_that_was_cut_off(
+    log: Path, tmp_path: Path
+) -> None:
+    system = system_log(tmp_path / "system", [anchor(600)])
+    published = tmp_path / "published"
+    published.write_bytes((system / CHECKPOINT_FILE).read_bytes())
+    keys = ["--key", KEY.format(), "--key", SYSTEM.verifier_key.format()]
+
+    def run(*arguments: object) -> tuple[int, str]:
+        done = CliRunner().invoke(ledger_app(None), [str(one) for one in ("verify", *arguments, *keys)])  # type: ignore[arg-type]
+        return done.exit_code, done.output
+
+    for named in (published, f"file:{published}"):
+        code, said = run(log, "--anchored-in", system, "--checkpoint", named)
+        assert (code, f"WITNESSED up to size 600: kept outside; {named}; the 100 entries" in said) == (0, True), said
+        assert f"WITNESSED: kept outside; {named}\nOK" in run(system, "--checkpoint", named)[1]
+    code, said = run(log, "--checkpoint", published)
+    assert (code, "name an export of that one with --anchored-in" in said) == (2, True)
+    # The same system log, grown: the export from before is smaller than what was published.
+    published.write_bytes(
+        (system_log(tmp_path / "grown", [anchor(600), anchor(700, number=2)]) / CHECKPOINT_FILE).read_bytes()
+    )
+    code, said = run(log, "--anchored-in", system, "--checkpoint", f"file:{published}")
+    assert (code, "index fault" in said, said.endswith("BROKEN\n")) == (1, True, True), said
+    assert run(log, "--anchored-in", system, "--checkpoint", "git:nowhere")[0] == 2
+    assert run(tmp_path / "nowhere", "--checkpoint", published)[0] == 2

@@ -94,7 +94,7 @@ async def test_a_clean_log_verifies(
     )
     assert (report.origin, report.size, report.signed_size, report.checkpoints) == (log.origin, len(rows), SIGNED, 3)
     assert report.root == head_of(rows).frontier.root()
-    assert (report.entries_per_s, report.anchored) == (len(rows) / 2, False)
+    assert (report.entries_per_s, report.witnessed) == (len(rows) / 2, False)
     assert told == [(1024, len(rows)), (len(rows), len(rows))]
 
 

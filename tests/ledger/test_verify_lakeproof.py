@@ -182,7 +182,7 @@ def test_a_clean_log_verifies_at_every_kind_of_size(tmp_path: Path, size: int) -
     done = standalone(write_directory(tmp_path, rows_of(size), parts=True), [KEY])
     assert (done.code, done.output.endswith("OK\n")) == (0, True)
     assert f"all {size:,} entries" in done.output
-    assert "NOT ANCHORED" in done.output
+    assert "NOT WITNESSED" in done.output
 
 
 def test_a_log_over_two_levels_of_tiles_verifies_and_a_wrong_root_above_does_not(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_witness_that_is_named_must_have_signed_well(tmp_path: Path, rows: lis
     path = write_directory(tmp_path, rows, note=note)
     assert "NOT CHECKED: a signature by 'witness.example/w'" in standalone(path, [KEY]).output
     done = standalone(path, [KEY], [witness.verifier_key])
-    assert (done.code, "NOT ANCHORED" in done.output) == (0, False)
+    assert (done.code, "NOT WITNESSED" in done.output) == (0, False)
     bad = replace(line, signature=line.signature[:-1] + bytes([line.signature[-1] ^ 1]))
     for changed in (format_note(text, [*lines, bad]), alone):
         (path / "checkpoint").write_bytes(changed)

@@ -16,8 +16,12 @@ import pytest
 
 from lakeproof.log_room import InstalledLogs
 from lakeproof.provision import Installation
-from ledger.commands.verifying_room import verify_log
+from ledger.commands.verifying_room import verify_every_log, verify_log
+from ledger.commands.verifying_text import show_report
 from ledger.errors import BrokenError, Fault
+from ledger.keeping.file_place import FilePlace
+from ledger.keeping.places import Kept, PlaceError
+from ledger.signing.key_directory import SignedNote
 from ledger.verify import resuming
 from ledger.verify.resuming import ProgressFile
 from ledger.verify.rules import Report
@@ -158,3 +162,107 @@ async def test_parts_are_read_from_the_first_on_though_entries_are_taken_up_agai
     with pytest.raises(BrokenError) as caught:
         await verify(world, Wanted(keeper=ProgressFile(tmp_path / "progress")))
     assert caught.value.fault is Fault.PART
+
+
+# All of them, and what is kept outside
+
+
+async def every(world: World, wanted: Wanted | None = None) -> dict[str, Report | BrokenError]:
+    """Return what is said of each log, by the name that the world has for it, or by its origin."""
+    verdicts = await verify_every_log(world.open_room, wanted or Wanted(), progress=lambda _done, _of: None)
+    names = {state.log.origin: name for name, state in world.logs.items()}
+    return {names.get(verdict.origin, verdict.origin): verdict.said for verdict in verdicts}
+
+
+def faults(said: dict[str, Report | BrokenError]) -> dict[str, Fault]:
+    return {name: one.fault for name, one in said.items() if isinstance(one, BrokenError)}
+
+
+def set_back_home(world: World) -> None:
+    """Let the signer's notes be what they were when the logs were smallest, as a restored home has them."""
+    notes = world.keys.read_notes()
+    for state in world.logs.values():
+        note = state.notes[min(state.notes)]
+        checkpoint = world.keys.open(note, state.log.origin)
+        notes = {**notes, state.log.origin: SignedNote(checkpoint=checkpoint, note=note)}
+    world.keys.keep_notes(notes)
+
+
+async def test_without_a_name_every_log_is_verified_the_system_log_first(world: World) -> None:
+    said = await every(world)
+    assert next(iter(said)) == "system"
+    assert set(said) == {"system", "one", "other"}
+    for name, report in said.items():
+        assert isinstance(report, Report)
+        assert (report.is_signed, report.witnessed_size) == (True, 0)
+        assert report.anchored_size == (None if name == "system" else world_anchored(world, name))
+
+
+def world_anchored(world: World, name: str) -> int:
+    """Return the size at which a tenant's log was anchored last: that before the newest at which it was signed."""
+    return sorted(world.logs[name].notes)[-2]
+
+
+async def test_a_fault_in_one_log_keeps_the_others_from_nothing(world: World) -> None:
+    one = world.logs["one"]
+    await world.execute("UPDATE ledger.entries SET key = 'x' WHERE log_id = %s AND index = 3", one.log_id)
+    assert faults(await every(world)) == {"one": Fault.DERIVED}
+
+
+@pytest.mark.parametrize("has_note", [True, False])
+async def test_a_neighbour_that_was_removed_whole_is_missed_without_being_named(
+    world: World, *, has_note: bool
+) -> None:
+    other = world.logs["other"]
+    for table in ("parts", "entries", "tiles", "checkpoints", "confirmations", "heads", "logs"):
+        await world.execute(f"DELETE FROM ledger.{table} WHERE log_id = %s", other.log_id)  # noqa: S608
+    if not has_note:
+        notes = world.keys.read_notes()
+        world.keys.keep_notes({origin: note for origin, note in notes.items() if origin != other.log.origin})
+    # Signed, and not anchored since: the note outside knows the larger log.
+    assert faults(await every(world)) == {"other": Fault.INDEX if has_note else Fault.ANCHOR}
+    assert not isinstance((await every(world))["one"], BrokenError)
+
+
+async def test_a_complete_rollback_verifies_and_the_report_says_so(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for log in world.logs.values():
+        await set_back(world, log, min(log.notes))
+    set_back_home(world)
+    report = await verify(world, Wanted(), log="system")
+    assert report.witnessed_size == 0
+    show_report(report, as_json=False)
+    said = "nobody outside vouches for this root; had database and home both been set back, this would verify, too\nOK"
+    assert said in capsys.readouterr().out
+
+
+async def test_a_checkpoint_that_is_kept_outside_finds_a_complete_rollback(world: World, tmp_path: Path) -> None:
+    system = world.logs["system"]
+    place = FilePlace(path=tmp_path / "published")
+    place.add(system.log.origin, size=max(system.notes), note=system.notes[max(system.notes)])
+    wanted = Wanted(places=[place])
+    for name, witnessed in (("system", max(system.notes)), ("one", world_anchored(world, "one"))):
+        report = await verify(world, wanted, log=name)
+        assert (report.witnessed_size, report.witnessed_by) == (witnessed, ("kept outside", place.where))
+        assert f"1 checkpoints kept in {place.where}" in report.checked
+    for log in world.logs.values():
+        await set_back(world, log, min(log.notes))
+    set_back_home(world)
+    for name in ("system", "one"):
+        with pytest.raises(BrokenError) as caught:
+            await verify(world, wanted, log=name)
+        assert (caught.value.fault, caught.value.index) == (Fault.INDEX, min(system.notes))
+    assert faults(await every(world, wanted)) == {"system": Fault.INDEX}
+
+
+async def test_a_checkpoint_of_another_installation_is_no_evidence_for_this_one(world: World) -> None:
+    one = world.logs["one"]
+    stranger = one.notes[max(one.notes)].replace(one.log.origin.encode(), b"elsewhere/system")
+    said = await every(world, Wanted(kept=[Kept(where="a file", notes=(stranger,))]))
+    assert faults(said) == {"elsewhere/system": Fault.SIGNATURE}
+
+
+async def test_a_place_that_was_named_and_cannot_be_read_is_not_passed_over(world: World, tmp_path: Path) -> None:
+    with pytest.raises(PlaceError):
+        await every(world, Wanted(places=[FilePlace(path=tmp_path)]))

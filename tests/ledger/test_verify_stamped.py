@@ -54,7 +54,7 @@ def offline(*arguments: object) -> Result:
     return CliRunner().invoke(ledger_app(None), ["verify", *map(str, arguments)])  # type: ignore[arg-type]
 
 
-def test_a_stamped_export_is_anchored_by_a_pinned_authority_and_by_no_other(
+def test_a_stamped_export_is_witnessed_by_a_pinned_authority_and_by_no_other(
     rooms: Rooms, tmp_path: Path, authority: time_stamps.Authority
 ) -> None:
     exported = tmp_path / "exported"
@@ -65,12 +65,12 @@ def test_a_stamped_export_is_anchored_by_a_pinned_authority_and_by_no_other(
     arguments = command.replace("<PEM>", str(authority.directory / "root.pem")).split()
     verified = offline(*arguments)
     assert (verified.exit_code, verified.stderr) == (0, "")
-    anchored, ok = verified.stdout.splitlines()[-2:]
-    assert anchored.startswith("ANCHORED: stamped, ")
-    assert (anchored.split("; ")[1], ok) == ("CN=test tsa", "OK")
+    witnessed, ok = verified.stdout.splitlines()[-2:]
+    assert witnessed.startswith("WITNESSED: stamped, ")
+    assert (witnessed.split("; ")[1], ok) == ("CN=test tsa", "OK")
 
     unstamped = offline(*arguments[:3])
-    assert (unstamped.exit_code, "NOT ANCHORED" in unstamped.stdout) == (0, True)
+    assert (unstamped.exit_code, "NOT WITNESSED" in unstamped.stdout) == (0, True)
 
     stranger = time_stamps.make_authority(tmp_path / "stranger").directory / "root.pem"
     refused = offline(*arguments[:-1], stranger)

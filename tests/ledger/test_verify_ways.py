@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ledger.anchoring import Anchoring, AnchoringKind, Pinned
+from ledger.anchoring import Pinned, Witnessing, WitnessKind
 from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.directory import CHECKPOINT_FILE
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
@@ -20,7 +20,7 @@ from ledger.note import sign_note
 from ledger.sequence import Row
 from ledger.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
 from ledger.verify import resuming
-from ledger.verify.anchored import judge_directory, with_anchoring
+from ledger.verify.anchored import judge_directory, with_witnessing
 from ledger.verify.directory import verify_directory
 from ledger.verify.directory_pages import DirectoryJob, check_segment
 from ledger.verify.effort import Checked, Effort, Segment, segments_checked
@@ -333,8 +333,8 @@ def test_nothing_is_appended_to_the_tree_of_a_second_opinion() -> None:
 def test_what_nobody_vouches_for_is_not_anchored_and_what_somebody_does_is_as_far_as_that(clean: Path) -> None:
     report = verify_directory(clean, [KEY])
     judged = judge_directory(clean, report, trusted=[KEY], pinned=Pinned())
-    assert (judged.anchored, judged.anchored_size) == (False, 0)
-    for size, is_anchored in ((SIZE - 1, False), (SIZE, True), (SIZE + 1, True)):
-        vouched = Anchoring(kind=AnchoringKind.WITNESSED, size=size, time=None, by=("somebody",))
-        anchored = with_anchoring(report, vouched)
-        assert (anchored.anchored, anchored.anchored_size) == (is_anchored, min(size, SIZE))
+    assert (judged.witnessed, judged.witnessed_size) == (False, 0)
+    for size, is_witnessed in ((SIZE - 1, False), (SIZE, True), (SIZE + 1, True)):
+        vouched = Witnessing(kinds=(WitnessKind.COSIGNED,), size=size, time=None, by=("somebody",))
+        told = with_witnessing(report, vouched)
+        assert (told.witnessed, told.witnessed_size) == (is_witnessed, min(size, SIZE))

@@ -1,0 +1,211 @@
+"""
+A git repository: a commit a checkpoint, on one branch, in a file named after the log. Its history is what is believed.
+
+`git` itself does it, in a bare repository of its own that lives as long as the call, so nothing of ours is left behind
+and a branch that others have moved on is simply fetched. A push never rewrites: if the branch has moved meanwhile, it
+is refused, and tried again later. Whoever runs the repository forbids forced pushes to that branch.
+
+What git is given is bounded: the variables of `_KEPT` and no other, no prompt, no protocol but local files, HTTPS and
+SSH, `GIT_TIMEOUT_S` a command. Credentials are those of SSH, or of git's own credential helper.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from ledger.keeping.places import NOTE_SIZE_BYTES_MAX, NOTES_MAX, PLACES, Kept, PlaceError, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GIT_TIMEOUT_S: Final = 30.0
+BRANCH: Final = "main"
+OUTPUT_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
+_KEPT: Final = (
+    "PATH",
+    "HOME",
+    "XDG_CONFIG_HOME",
+    "SSH_AUTH_SOCK",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "NO_PROXY",
+    "no_proxy",
+)
+_SET: Final[Mapping[str, str]] = {
+    "LC_ALL": "C",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ALLOW_PROTOCOL": "file:https:ssh",
+    "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=10",
+    "GIT_AUTHOR_NAME": "Lakeproof",
+    "GIT_AUTHOR_EMAIL": "lakeproof@localhost",
+    "GIT_COMMITTER_NAME": "Lakeproof",
+    "GIT_COMMITTER_EMAIL": "lakeproof@localhost",
+}
+_BRANCH: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
+_SCP: Final = re.compile(r"(?:[A-Za-z0-9._-]+@)?[A-Za-z0-9._-]+:[^:].*")
+"""As in git@github.com:acme/checkpoints.git."""
+_ADDED: Final = re.compile(rb":[0-7]{6} 100644 [0-9a-f]+ ([0-9a-f]{40,64}) [AM]\t")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitPlace:
+    """A branch of a repository (implements `Place`)."""
+
+    repository: str
+    branch: str = BRANCH
+
+    @classmethod
+    def parse(cls, text: str) -> GitPlace:
+        """
+        Return the place that `git:<path or URL>[#branch]` names.
+
+        Raises:
+            PlaceError: if it names none, a relative path, a protocol that proves nothing about the other side, or a
+                password.
+        """
+        repository, _, branch = text.removeprefix("git:").partition("#")
+        url = urlsplit(repository) if "://" in repository else None
+        if url is not None and url.password is not None:
+            raise PlaceError("git: expected a URL without a password: use SSH, or git's credential helper")
+        is_remote = url is not None and url.scheme in {"https", "ssh", "file"}
+        if not (is_remote or (url is None and (repository.startswith("/") or _SCP.fullmatch(repository)))):
+            raise PlaceError(f"expected {PLACES}, with an absolute path, https or ssh, found {text[:100]!r}")
+        if repository.startswith("-") or (branch and (not _BRANCH.fullmatch(branch) or ".." in branch)):
+            raise PlaceError(f"expected the name of a branch behind #, found {branch[:100]!r}")
+        return cls(repository=repository, branch=branch or BRANCH)
+
+    @property
+    def where(self) -> str:
+        """The place as it was named."""
+        return f"git:{self.repository}" + ("" if self.branch == BRANCH else f"#{self.branch}")
+
+    def add(self, origin: str, *, size: int, note: bytes) -> None:
+        """
+        Commit `note` behind what the branch holds, and push it.
+
+        Raises:
+            PlaceError: if the repository cannot be reached, or takes no push now.
+        """
+        with self._bare() as git:
+            tip = self._fetch(git, depth=1)
+            blob = _id(git.run("hash-object", "-w", "--stdin", given=note))
+            if tip is not None:
+                git.run("read-tree", tip)
+            git.run("update-index", "--add", "--cacheinfo", f"100644,{blob},{name_of(origin)}")
+            tree = _id(git.run("write-tree"))
+            if tip is not None and tree == _id(git.run("rev-parse", f"{tip}^{{tree}}")):
+                return
+            parent = () if tip is None else ("-p", tip)
+            message = f"Checkpoint of {origin} at {size} entries"
+            commit = _id(git.run("commit-tree", tree, *parent, "-m", message))
+            git.run("push", "--quiet", "--no-verify", "--", self.repository, f"{commit}:refs/heads/{self.branch}")
+
+    def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> Kept:
+        """
+        Return every note that the history of the branch has held, newest first.
+
+        Raises:
+            PlaceError: if the repository cannot be reached, or holds what is no note there.
+        """
+        with self._bare() as git:
+            tip = self._fetch(git, depth=None)
+            if tip is None:
+                return Kept(where=self.where, notes=())
+            listed = git.run(
+                *("log", "--format=", "--raw", "--no-abbrev", "--no-renames", "--full-history", "-m"),
+                *(f"--max-count={notes_max + 1}", tip, "--", name_of(origin)),
+            )
+            blobs = list(
+                dict.fromkeys(found[1].decode() for line in listed.splitlines() if (found := _ADDED.match(line)))
+            )
+            notes = tuple(self._blobs(git, blobs[:notes_max]))
+        return Kept(where=self.where, notes=notes, is_whole=len(blobs) <= notes_max)
+
+    def _blobs(self, git: _Git, ids: Sequence[str]) -> Iterator[bytes]:
+        given = "".join(f"{blob}\n" for blob in ids).encode()
+        sizes = git.run("cat-file", "--batch-check=%(objectsize)", given=given).split()
+        if any(int(size) > NOTE_SIZE_BYTES_MAX for size in sizes):
+            found = f"a file of {max(map(int, sizes))}"
+            raise PlaceError(f"{self.where}: expected notes of at most {NOTE_SIZE_BYTES_MAX} bytes, found {found}")
+        rest = git.run("cat-file", "--batch=", given=given)
+        for size in map(int, sizes):  # an empty line, the content, a line feed
+            yield rest[1 : 1 + size]
+            rest = rest[size + 2 :]
+
+    def _fetch(self, git: _Git, *, depth: int | None) -> str | None:
+        """Fetch the branch and return its newest commit, None if there is no such branch yet."""
+        ref = f"refs/heads/{self.branch}"
+        if not git.run("ls-remote", "--", self.repository, ref):
+            return None
+        shallow = () if depth is None else (f"--depth={depth}",)
+        git.run("fetch", "--quiet", "--no-tags", *shallow, "--", self.repository, ref)
+        return _id(git.run("rev-parse", "FETCH_HEAD"))
+
+    @contextmanager
+    def _bare(self) -> Iterator[_Git]:
+        with tempfile.TemporaryDirectory(prefix="lakeproof-git-") as folder:
+            git = _Git(folder=Path(folder), where=self.where)
+            git.run("init", "--quiet", "--bare", folder)
+            yield git
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Git:
+    """The command, in a bare repository."""
+
+    folder: Path
+    where: str
+
+    def run(self, *arguments: str, given: bytes = b"") -> bytes:
+        """Run a command; return what it prints. Raises PlaceError if it fails, prints too much or takes too long."""
+        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+            stdin.write(given)
+            stdin.seek(0)
+            try:
+                process = subprocess.Popen(  # noqa: S603 - no shell, and every argument is ours or was checked
+                    ["git", "--git-dir", str(self.folder), *arguments],  # noqa: S607 - the operator's git
+                    env={**environment, **_SET},
+                    cwd=self.folder,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,  # so that what git starts (ssh) ends with it
+                )
+            except OSError as error:
+                raise PlaceError(f"{self.where}: git cannot be run ({error.strerror}): install it") from error
+            try:
+                code = process.wait(GIT_TIMEOUT_S)
+            except subprocess.TimeoutExpired as error:
+                raise PlaceError(f"{self.where}: git {arguments[0]} took over {GIT_TIMEOUT_S:g} s") from error
+            finally:
+                if process.poll() is None:
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+            printed = _read(stdout)
+            if code:
+                said = " ".join(_read(stderr)[-1_000:].decode(errors="replace").split())
+                raise PlaceError(f"{self.where}: git {arguments[0]} failed: {said[:300] or f'exit code {code}'}")
+            if len(printed) > OUTPUT_SIZE_BYTES_MAX:
+                raise PlaceError(f"{self.where}: git {arguments[0]} printed over {OUTPUT_SIZE_BYTES_MAX} bytes")
+            return printed
+
+
+def _read(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read(OUTPUT_SIZE_BYTES_MAX + 1)
+
+
+def _id(printed: bytes) -> str:
+    return printed.decode(errors="replace").strip()
