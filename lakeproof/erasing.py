@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 import psycopg
-from psycopg import AsyncConnection, sql
+from psycopg import AsyncConnection
 
 from gateway.control import ControlPlane
 from gateway.errors import GatewayError
@@ -24,7 +24,7 @@ from gateway.identity.key_rows import KEY_GUARDS
 from gateway.identity.revoking import revoke_keys
 from lakeproof.confirming import confirm_known_logs
 from lakeproof.console import say_aside
-from lakeproof.erasures_first import forgets
+from lakeproof.erased_copies import InstalledCopies
 from lakeproof.foundation import Foundation
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.sealing import open_checked_keys
@@ -39,7 +39,6 @@ from ledger.errors import LedgerError
 from ledger.events import ErasureReason
 from ledger.guards import GuardRegistry
 from ledger.read import Connection, Log, read_head
-from projections.personal import personal_tables
 from projections.runner import Runner
 
 AGAIN_S: Final = 20.0
@@ -71,7 +70,7 @@ async def open_erasing_desk(foundation: Foundation, auditor: Connection) -> Asyn
             keys,
             new_group_id=new_group_id,
             revoke=revoke_keys(control, clock=now),
-            forget=forgets(foundation),
+            copies=InstalledCopies(foundation=foundation),
         )
         forget = partial(_reclaim, foundation, connection, keys)
         yield ErasingDesk(connection=connection, eraser=eraser, reclaim=forget, clock=now)
@@ -97,14 +96,15 @@ async def erase_again(services: Services) -> ErasedAgain:
         GatewayError, psycopg.Error: if the database fails.
     """
     async with _as_eraser(services.foundation) as connection:
-        done = await rerun_erasures(connection, services.subject_keys, forgets(services.foundation))
+        copies = InstalledCopies(foundation=services.foundation)
+        done = await rerun_erasures(connection, services.subject_keys, copies)
         eraser = Eraser(
             connection,
             services.appender,
             services.subject_keys,
             new_group_id=new_group_id,
             revoke=revoke_keys(services.house.control, clock=now),
-            forget=forgets(services.foundation),
+            copies=copies,
         )
         erasures, failed = done.erasures, dict(done.failed)
         to_say = sorted({*done.unrecorded, *await read_unsaid(connection)})
@@ -155,9 +155,7 @@ async def _reclaim(foundation: Foundation, connection: Connection, keys: Subject
         to_index = min(index + 1, (await read_head(connection, log.log_id)).size)
         await Runner(projector, PROJECTIONS, opener=KeyOpener(keys)).catch_up(log.log_id, to_index)
     await reclaim(connection)
-    async with await AsyncConnection.connect(projector, autocommit=True) as reading:
-        for schema, table in await personal_tables(reading, log):
-            await reading.execute(sql.SQL("VACUUM FULL {}").format(sql.Identifier(schema, table)))
+    await InstalledCopies(foundation=foundation).reclaim(log)
 
 
 @asynccontextmanager

@@ -11,19 +11,15 @@ from collections.abc import Collection, Mapping
 
 from psycopg import sql
 
+from lakeproof.erased_copies import InstalledCopies
 from lakeproof.foundation import Foundation
-from lakeproof.projecting import PROJECTIONS
 from lakeproof.sealing import open_checked_keys
-from ledger.erasing.carrying_out import Forget
 from ledger.erasing.rerun import erase_before_confirming
 from ledger.errors import LedgerError
-from ledger.events import PayloadErased
-from ledger.read import Connection, Log
+from ledger.read import Connection
 from ledger.signing.confirming import BeforeConfirming
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.signer import Signer
-from projections.closed import forget
-from projections.errors import ProjectionError
 
 
 def signer_of(foundation: Foundation, keys: KeyDirectory) -> Signer:
@@ -46,7 +42,7 @@ def erasures_first(foundation: Foundation) -> BeforeConfirming:
         await connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(foundation.installation.roles.eraser)))
         try:
             keys = await open_checked_keys(foundation, connection)
-            return await erase_before_confirming(connection, keys, log_ids, forgets(foundation))
+            return await erase_before_confirming(connection, keys, log_ids, InstalledCopies(foundation=foundation))
         except LedgerError as error:
             return dict.fromkeys(log_ids, error)
         finally:
@@ -54,20 +50,3 @@ def erasures_first(foundation: Foundation) -> BeforeConfirming:
                 await connection.execute("RESET ROLE")  # to the one that it was opened with
 
     return erase
-
-
-def forgets(foundation: Foundation) -> Forget:
-    """
-    Return what takes erased parts of a closed log out of the read models.
-    """
-    projector = foundation.installation.as_role(foundation.installation.roles.projector)
-
-    async def take_out(log: Log, erased: PayloadErased) -> None:
-        if log.tenant is None:
-            return
-        try:
-            await forget(projector, PROJECTIONS, log, erased)
-        except ProjectionError as error:
-            raise LedgerError(f"read models of {log.origin} still hold what is erased: {error}") from error
-
-    return take_out

@@ -16,24 +16,28 @@ from ledger.read import Log, read_entries
 from projections import cursors
 from projections.entries import LogEntry
 from projections.errors import StaleGenerationError
+from projections.generations import drop_others, sole_rebuild
 from projections.projection import Projection, Transaction
 from projections.runner import connect
 
 
 async def forget(dsn: str, projections: Sequence[Projection], log: Log, erased: PayloadErased) -> None:
     """
-    Take what came from parts that are erased out of the live generations of a closed log; harmless when repeated.
+    Take what came from parts that are erased out of the read models of a closed log; harmless when repeated.
 
-    `dsn` works as the projector role. The parts must be deleted already: what is projected later does not see them.
+    Out of the live generations; others are dropped. `dsn` works as the projector role. The parts must be deleted
+    already: what is projected later does not see them.
 
     Raises:
         StaleGenerationError: if a live generation is of another version: once it is replaced, this can be repeated.
+        RebuildRunningError: if a rebuild is under way, which may have read the parts: once it has ended, repeat this.
     """
     async with connect(dsn) as connection:
         for projection in projections:
-            async with connection.transaction():
-                if await cursors.read_live(connection, projection.name, log.log_id) is None:
-                    continue
+            if await cursors.read_live(connection, projection.name, log.log_id) is None:
+                continue
+            async with sole_rebuild(connection, projection, log), connection.transaction():
+                await drop_others(connection, projection, log)
                 generation = await cursors.lock_live(connection, projection.name, log.log_id)
                 live = await cursors.read_live(connection, projection.name, log.log_id)
                 if live is None or live.version != projection.version:

@@ -31,8 +31,10 @@ from ledger.events import (
     LineageReceived,
     Reason,
     ScanCompleted,
+    ScanCompletedV1,
     ScanFailed,
     Settled,
+    TableIdentified,
     TriggerReceived,
 )
 from projections.entries import LogEntry, decision_of, storable
@@ -140,7 +142,7 @@ def kind_of_event(event: object) -> EventKind | None:
     match event:
         case LineageReceived():
             return EventKind(event.TYPE, event.kind.value)
-        case TriggerReceived():
+        case TriggerReceived() | TableIdentified():
             return EventKind(event.TYPE, event.source.value)
         case DetectionFound():
             return EventKind(event.TYPE, event.kind.value, str(event.confidence_percent))
@@ -150,7 +152,7 @@ def kind_of_event(event: object) -> EventKind | None:
             return EventKind(event.TYPE, event.kind.value)
         case AlertDelivered():
             return EventKind(event.TYPE, storable(event.sink))
-        case LineageCycleFound() | CommitObserved() | ScanCompleted():
+        case LineageCycleFound() | CommitObserved() | ScanCompleted() | ScanCompletedV1():
             return EventKind(event.TYPE)
         case _:
             return None

@@ -3,7 +3,8 @@ Generations: rebuild a projection from the log beside the live one, compare, swi
 
 Guarantee: readers go from a complete generation to a complete generation of the same entries, in one committed change
 of one row, and `rebuild` switches only if the two digests are equal. Nothing is renamed and no number is given twice;
-the generation left behind stays until the next rebuild or `prune`, since a reader may still hold its name.
+the generation left behind stays until the next rebuild, `prune` or erasure, since a reader may still hold its name.
+No entry is applied to it any more, so what is erased after the switch would stay in it: `drop_superseded`.
 
 The steps of a rebuild:
 1. Take the rebuild's lock; drop what earlier rebuilds left.
@@ -18,12 +19,13 @@ be older than what the holder before us has committed.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from psycopg import AsyncConnection
+from psycopg.errors import LockNotAvailable
 
 from ledger.erasing.sealing import PLAIN, Opener
 from ledger.events import ProjectionAttested
@@ -53,6 +55,10 @@ class AppendAttestation(Protocol):
     """Appends `projection.attested` to the log that was projected; the caller's Appender behind it."""
 
     async def __call__(self, log: Log, attested: ProjectionAttested, /) -> None: ...
+
+
+DROP_WAIT_S: Final = 5
+"""How long an erasure waits for a reader that still holds the name of a generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +91,7 @@ async def rebuild(
         NotProjectedError: if there is no live generation.
         RebuildRunningError: if another rebuild or prune of it is under way.
     """
-    async with connect(dsn) as builder, _sole_rebuild(builder, projection, log):
+    async with connect(dsn) as builder, sole_rebuild(builder, projection, log):
         live = await _live(builder, projection, log)
         if live.version != projection.version:
             raise StaleGenerationError(
@@ -125,7 +131,7 @@ async def replace(
         NotProjectedError: if there is no live generation.
         RebuildRunningError: if another rebuild or prune of it is under way.
     """
-    async with connect(dsn) as builder, _sole_rebuild(builder, projection, log):
+    async with connect(dsn) as builder, sole_rebuild(builder, projection, log):
         built = await _begin(builder, projection, log)
         while (size := (await read_head(builder, log.log_id)).size) > built.next_index + NEAR_ENTRIES:
             built = await _fill(builder, projection, log, built, size, report, batch_max, opener)
@@ -148,13 +154,40 @@ async def prune(dsn: str, projection: Projection, log: Log) -> list[int]:
     Raises:
         RebuildRunningError: if a rebuild is under way, whose generation this would be.
     """
-    async with connect(dsn) as connection, _sole_rebuild(connection, projection, log):
-        return await _drop_others(connection, projection, log)
+    async with connect(dsn) as connection, sole_rebuild(connection, projection, log):
+        return await drop_others(connection, projection, log)
+
+
+async def drop_superseded(dsn: str, projections: Sequence[Projection]) -> list[str]:
+    """
+    Drop generations that are not live and that were not told of the newest erasure in their log; `dsn` as `prune`.
+
+    What a rebuild fills is told of it before it goes live. It is left alone, and so is what stands beside it, and what
+    a reader holds for longer than five seconds. Return the names of the projections of which something is left: then
+    this is to be done again.
+    """
+    known, left = {projection.name: projection for projection in projections}, []
+    async with connect(dsn) as connection:
+        superseded = await cursors.not_told(connection, list(known))
+    for name, log in superseded:
+        async with connect(dsn) as connection:
+            await connection.execute("SELECT set_config('lock_timeout', %s, false)", (f"{DROP_WAIT_S}s",))
+            try:
+                async with sole_rebuild(connection, known[name], log):
+                    await drop_others(connection, known[name], log)
+            except (RebuildRunningError, LockNotAvailable):
+                left.append(name)
+    return left
 
 
 @asynccontextmanager
-async def _sole_rebuild(connection: Connection, projection: Projection, log: Log) -> AsyncIterator[None]:
-    """Hold the rebuild's lock; the session's end gives it back, so the connection must not be used again."""
+async def sole_rebuild(connection: Connection, projection: Projection, log: Log) -> AsyncIterator[None]:
+    """
+    Hold the lock of rebuilds; the session's end gives it back, so the connection must not be used again.
+
+    Raises:
+        RebuildRunningError: if another rebuild or prune holds it.
+    """
     if not await cursors.try_lock_rebuild(connection, projection.name, log.log_id):
         raise RebuildRunningError(
             f"projection {projection.name} of {log.origin}: another rebuild is under way; wait until it has ended"
@@ -174,7 +207,7 @@ async def _hold_live(dsn: str, projection: Projection, log: Log) -> AsyncIterato
 
 async def _begin(connection: Connection, projection: Projection, log: Log) -> Live:
     """Drop what earlier rebuilds left and make the next, empty generation."""
-    await _drop_others(connection, projection, log)
+    await drop_others(connection, projection, log)
     async with connection.transaction():
         number = await cursors.next_generation(connection, projection.name, log.log_id)
         await cursors.insert(connection, projection.name, log.log_id, number, version=projection.version)
@@ -182,7 +215,8 @@ async def _begin(connection: Connection, projection: Projection, log: Log) -> Li
     return Live(generation=number, version=projection.version, next_index=0)
 
 
-async def _drop_others(connection: Connection, projection: Projection, log: Log) -> list[int]:
+async def drop_others(connection: Connection, projection: Projection, log: Log) -> list[int]:
+    """Drop every generation that is not live, within `sole_rebuild`; return their numbers."""
     others = await cursors.other_generations(connection, projection.name, log.log_id)
     for number in others:
         async with connection.transaction():

@@ -2,9 +2,12 @@
 The baseline under events and webhooks: at intervals it looks at every table of catalogs elsewhere, and tells the log of
 a metadata file that nobody has told it of.
 
-It reads a catalog first and the log afterwards, and only pulls a trigger: whether a snapshot is ungoverned is found out
-as behind any other trigger (`streams.observe`). It reads as any engine does, through the gateway, with an API key that
-the tenant has issued to it and that is kept as the tenant's secret `poller-key`. A tenant without one is not polled.
+It reads a catalog first and the log afterwards. Of what it reads it tells the log two things: that there is a metadata
+file, by a trigger (whether a snapshot is ungoverned is found out as behind any other, in `streams.observe`), and which
+table a name is, by `table.identified`. That is how tables that S3 has told of get their names.
+
+It reads as any engine does, through the gateway, with an API key that the tenant has issued to it and that is kept as
+the tenant's secret `poller-key`. A tenant without one is not polled.
 
 A round is bounded: of each catalog so many tables, and the next round goes on behind them; of each tenant so much time,
 and the next round begins with another of its catalogs. A few tenants are polled at a time. So a catalog that answers
@@ -20,19 +23,23 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 import httpx
 import psycopg
 
+from ledger.canonical import Json
 from ledger.errors import GroupMismatchError
-from ledger.events import Identifier, TriggerSource
+from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
+from ledger.events import Identifier, IdentitySource, TableIdentified, TriggerSource, to_data
 from ledger.keys import format_key
 from ledger.queries import load_queries
+from ledger.sequence import Group
 from projections.catalogs import BUILTIN, CatalogRow, read_catalogs
 from projections.errors import SecretMissingError
 from projections.lake.storage import Secrets
-from streams.catalog_walk import CatalogWalk, CatalogWalkError
+from projections.naming import Name, read_live_names
+from streams.catalog_walk import CatalogWalk, CatalogWalkError, LoadedTable
 from streams.connections import Connection, connect_reading
 from streams.decisions import read_groups
 from streams.handler import Append
@@ -47,10 +54,12 @@ TENANT_TIMEOUT_S: Final = 60.0
 TENANTS_MAX: Final = 4
 """Polled at a time."""
 REMEMBERED_MAX: Final = 100_000
-"""Tables whose last metadata location is kept in mind, so that the log is not asked again."""
+"""Tables that are kept in mind as they were last, by name and by uuid, so that the log is not asked again."""
 SECRET: Final = "poller-key"  # noqa: S105 - the id of one
 
 _QUERIES: Final = load_queries("streams", "triggers.sql")
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 
@@ -90,7 +99,8 @@ class Poller:
         self._tables_max = tables_max
         self._tenant_timeout_s = tenant_timeout_s
         self._waiting: dict[tuple[int, str], deque[Identifier]] = {}
-        self._known: OrderedDict[tuple[int, str], str] = OrderedDict()
+        self._known: OrderedDict[tuple[int, str], LoadedTable] = OrderedDict()
+        self._called: OrderedDict[tuple[int, str], str] = OrderedDict()
         self.counts = PollerCounts()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -172,19 +182,22 @@ class Poller:
             for _ in range(min(self._tables_max, len(waiting))):
                 table = waiting.popleft()
                 # The catalog first, then the log.
-                location = await walk.metadata_location(table)
+                loaded = await walk.load(table)
                 self.counts.tables += 1
-                if location is not None:
-                    await self._tell(row, table, location, reading)
+                if loaded is not None:
+                    await self._tell(row, table, loaded, reading)
         except (CatalogWalkError, *UNSTORABLE) as error:
             self.counts.failures += 1
             _log.warning("catalog %s of %s is polled again later: %s", row.alias, row.log.origin, error)
 
-    async def _tell(self, row: CatalogRow, table: Identifier, location: str, reading: Connection) -> None:
-        """Pull a trigger, unless the log knows this metadata file."""
+    async def _tell(self, row: CatalogRow, table: Identifier, loaded: LoadedTable, reading: Connection) -> None:
+        """Tell the log which table the name is, and pull a trigger, unless it knows; both are kept in mind."""
         key = format_key("table", (table.alias, *table.namespace, table.name or ""))
-        if self._known.get((row.log.log_id, key)) == location:
+        by_name, by_uuid = (row.log.log_id, key), (row.log.log_id, loaded.table_uuid)
+        if self._known.get(by_name) == loaded and self._called.get(by_uuid) == key:
             return
+        await self._identify(row, table, key, loaded, reading)
+        location = loaded.metadata_location
         group = metadata_trigger(row.alias, location, source=TriggerSource.POLLER, identifier=table, at=self._clock())
         asked = {"log_id": row.log.log_id, "key": key, "metadata_location": location}
         settled = await (await reading.execute(_QUERIES["settled_location"], asked)).fetchone()
@@ -193,7 +206,52 @@ class Poller:
             with suppress(GroupMismatchError):
                 await self._append(row.log.log_id, group)
                 self.counts.triggers += 1
-        self._known[row.log.log_id, key] = location
-        self._known.move_to_end((row.log.log_id, key))
-        if len(self._known) > REMEMBERED_MAX:
-            self._known.popitem(last=False)
+        _remember(self._known, by_name, loaded)
+        _remember(self._called, by_uuid, key)
+
+    async def _identify(
+        self, row: CatalogRow, table: Identifier, key: str, loaded: LoadedTable, reading: Connection
+    ) -> None:
+        """
+        Tell the log which table a name is, unless it knows.
+
+        As long as the read models have not seen the entry, it is told again, under the same id: the log takes it once.
+        """
+        names = await read_live_names(reading, row.log.log_id, uuids=[loaded.table_uuid], keys=[key])
+        if any(
+            name.table_uuid == loaded.table_uuid and name.key == key and name.is_current and name.is_certain
+            for name in names
+        ):
+            return
+        with suppress(GroupMismatchError):
+            await self._append(row.log.log_id, _identified(table, key, loaded, names, at=self._clock()))
+
+
+def _identified(table: Identifier, key: str, loaded: LoadedTable, names: Sequence[Name], *, at: datetime) -> Group:
+    """
+    Return the group that says which table a name is. Its id is of that, and of the entries that said otherwise before:
+    a table that is renamed back is told of again.
+    """
+    data = TableIdentified(
+        identifier=table,
+        metadata_location=loaded.metadata_location,
+        source=IdentitySource.POLLER,
+        table_uuid=loaded.table_uuid,
+    )
+    event = Event(
+        type=TableIdentified.TYPE,
+        version=TableIdentified.VERSION,
+        key=key,
+        actor=SYSTEM_ACTOR,
+        occurred_at=at,
+        data=to_data(data),
+    )
+    before: list[Json] = [*sorted(name.index for name in names)]
+    return Group(id=derived_group_id(TableIdentified.TYPE, [key, loaded.table_uuid, before]), then=(prepare(event),))
+
+
+def _remember(memory: OrderedDict[tuple[int, str], T], key: tuple[int, str], value: T) -> None:
+    memory[key] = value
+    memory.move_to_end(key)
+    if len(memory) > REMEMBERED_MAX:
+        memory.popitem(last=False)

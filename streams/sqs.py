@@ -1,5 +1,5 @@
 """
-The queue of S3's events: what comes through SQS becomes triggers in the logs. The one place that imports boto3.
+The queue of S3's events: what comes through SQS becomes triggers in the logs. Of this package, only it imports boto3.
 
 Guarantee: no message is deleted before what it leads to is in a log, or it is among the dead letters. Between the two a
 process may die: the message comes again, and since groups have derived ids it adds nothing. So a deletion that fails is

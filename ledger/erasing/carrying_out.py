@@ -1,5 +1,7 @@
 """
-Carries out what a `payload.erased` says: the person's key, who they were, the parts; then remembers that it is done.
+Carries out what a `payload.erased` says: the person's key, the parts, who they were; then remembers that it is done.
+
+What else holds a copy of any of that is no part of the log, and not known here: `Copies` reaches it.
 
 Every step is harmless when repeated, so whatever was cut off is carried out again from the beginning. One erasure is
 carried out by one at a time, everywhere: two that delete the same parts could wait for each other.
@@ -8,10 +10,10 @@ carried out by one at a time, everywhere: two that delete the same parts could w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from ledger.entry import parse_entry
 from ledger.erasing.sealing import SubjectKeys
@@ -26,14 +28,45 @@ PAGE_ENTRIES: Final = 10_000
 
 _QUERIES: Final = load_queries("ledger", "erasure.sql")
 
-Forget: TypeAlias = Callable[[Log, PayloadErased], Awaitable[None]]
-"""
-Takes what came from erased parts of a closed log out of its read models, which nothing in that log will tell.
-"""
+
+class Copies(Protocol):
+    """What else in an installation holds copies of what is erased: read models, messages, files beside the database."""
+
+    async def forget_person(self, log_id: int, subject: str, /) -> int:
+        """
+        Take the login of a subject out of what is kept beside the log; return how many copies that were.
+
+        The row that says who it is is deleted only then: nothing else could tell what to look for. Harmless when
+        repeated.
+        """
+
+    async def forget_closed(self, log: Log, erased: PayloadErased, /) -> None:
+        """Take what came from erased parts of a closed log out of its read models, which no entry of it will tell."""
+
+    async def drop_superseded(self) -> None:
+        """Drop what is left of read models that no reader is sent to any more, and that no erasure was told."""
 
 
-async def nothing_to_forget(_log: Log, _erased: PayloadErased) -> None:
-    """Do nothing: where there are no read models."""
+class NoCopies:
+    """Where there is nothing but a log."""
+
+    async def forget_person(self, _log_id: int, _subject: str, /) -> int:
+        """Return that there is no copy."""
+        return 0
+
+    async def forget_closed(self, _log: Log, _erased: PayloadErased, /) -> None:
+        """Do nothing."""
+
+    async def drop_superseded(self) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted:
+    """What was deleted: how many payload parts, and how many copies of a login beside the log."""
+
+    parts: int
+    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +77,7 @@ class Erasing:
 
     connection: Connection
     keys: SubjectKeys
-    forget: Forget = nothing_to_forget
+    copies: Copies = field(default_factory=NoCopies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +89,13 @@ class Recorded:
     said: PayloadErased | PayloadErasedElsewhere
 
 
-async def carry_out(erasing: Erasing, recorded: Recorded) -> int:
+async def carry_out(erasing: Erasing, recorded: Recorded) -> Deleted:
     """
-    Do what an entry says once nobody else does it, and remember that it is done; return how many parts were deleted.
+    Do what an entry says once nobody else does it, and remember that it is done; return what was deleted.
 
     Raises:
         SubjectKeysError: if a key cannot be destroyed; nothing is deleted then.
+        LedgerError: if a copy beside the log cannot be reached; the rest is deleted then.
     """
     where = {"log_id": recorded.log_id, "index": recorded.index}
     await erasing.connection.execute(_QUERIES["await_turn"], where)
@@ -69,7 +103,7 @@ async def carry_out(erasing: Erasing, recorded: Recorded) -> int:
         return await _do(erasing, recorded)
 
 
-async def carry_out_if_free(erasing: Erasing, recorded: Recorded) -> int | None:
+async def carry_out_if_free(erasing: Erasing, recorded: Recorded) -> Deleted | None:
     """
     Do the same, unless somebody else is doing it: then return None. Raises as `carry_out`.
     """
@@ -81,22 +115,22 @@ async def carry_out_if_free(erasing: Erasing, recorded: Recorded) -> int | None:
         return await _do(erasing, recorded)
 
 
-async def erase_person(connection: Connection, keys: SubjectKeys, log_id: int, subject: str) -> int:
+async def erase_person(erasing: Erasing, log_id: int, subject: str) -> Deleted:
     """
-    Destroy the key of a subject, then delete who it was and its parts; return how many parts those were.
+    Destroy the key of a subject, then delete its parts, every copy of its login beside the log, and who it was.
 
-    Raises:
-        SubjectKeysError: if the key cannot be destroyed; nothing is deleted then.
+    Raises as `carry_out`.
     """
-    where = {"log_id": log_id, "subject": subject}
+    connection, where = erasing.connection, {"log_id": log_id, "subject": subject}
     await connection.execute(_QUERIES["subject_erase"], where)
-    await asyncio.to_thread(keys.destroy, subject)
-    await connection.execute(_QUERIES["delete_identity"], where)
+    await asyncio.to_thread(erasing.keys.destroy, subject)
     deleted, page = 0, PAGE_PARTS
     while page == PAGE_PARTS:
         page = (await connection.execute(_QUERIES["delete_of_subject"], where | {"limit": PAGE_PARTS})).rowcount
         deleted += page
-    return deleted
+    copies = await erasing.copies.forget_person(log_id, subject)
+    await connection.execute(_QUERIES["delete_identity"], where)
+    return Deleted(parts=deleted, copies=copies)
 
 
 async def reclaim(connection: Connection) -> None:
@@ -125,30 +159,31 @@ def parse_erasure(data: bytes) -> PayloadErased | PayloadErasedElsewhere:
     return elsewhere
 
 
-async def _do(erasing: Erasing, recorded: Recorded) -> int:
+async def _do(erasing: Erasing, recorded: Recorded) -> Deleted:
     log_id, said = recorded.log_id, recorded.said
     closed = None
     if isinstance(said, PayloadErasedElsewhere):
         try:
             closed = await find_log(erasing.connection, said.origin)
         except NoSuchLogError:
-            return 0  # not in this database: should it come back, this is still to be done
+            return Deleted(parts=0)  # not in this database: should it come back, this is still to be done
         log_id, said = closed.log_id, said.erased
     deleted = await _delete(erasing, log_id, said)
     if closed is not None:
-        await erasing.forget(closed, said)
+        await erasing.copies.forget_closed(closed, said)
+    await erasing.copies.drop_superseded()
     await erasing.connection.execute(_QUERIES["done"], {"log_id": recorded.log_id, "index": recorded.index})
     return deleted
 
 
-async def _delete(erasing: Erasing, log_id: int, erased: PayloadErased) -> int:
+async def _delete(erasing: Erasing, log_id: int, erased: PayloadErased) -> Deleted:
     connection = erasing.connection
     if erased.subject is not None:
-        return await erase_person(connection, erasing.keys, log_id, erased.subject)
+        return await erase_person(erasing, log_id, erased.subject)
     if erased.index is not None:
         single = {"log_id": log_id, "index": erased.index, "name": erased.name}
-        return (await connection.execute(_QUERIES["delete_single"], single)).rowcount
-    return await _delete_before(connection, log_id, erased)
+        return Deleted(parts=(await connection.execute(_QUERIES["delete_single"], single)).rowcount)
+    return Deleted(parts=await _delete_before(connection, log_id, erased))
 
 
 async def _delete_before(connection: Connection, log_id: int, erased: PayloadErased) -> int:

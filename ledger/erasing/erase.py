@@ -7,9 +7,10 @@ The order, each step durable before the next, each one harmless when repeated:
    `erased_subjects` in the same transaction: from here on no reader is shown a part of theirs, not even one that a slow
    process appends later. The keys they came with are revoked in the same group, so they are refused from here on, too;
 2. the person's data key is destroyed: with it every copy of their sealed parts, wherever it is;
-3. the row that says who they were is deleted, then their parts, page by page (parts stored before there were keys lie
-   there in the clear, and this is what erases them);
-4. `erasures_done` remembers that this entry is carried out.
+3. their parts are deleted, page by page (parts stored before there were keys lie there in the clear, and this is what
+   erases them), then what names them beside the log (`Copies`), and last the row that says who they were;
+4. read models that nobody is sent to any more, and that the entry will not reach, are dropped;
+5. `erasures_done` remembers that this entry is carried out.
 
 What comes after the entry is `carrying_out.py`. Whatever stops in between is gone on with by `rerun_erasures`. After
 restoring an older backup the same finds what the log, or the folder of keys, knows to be erased. A person who comes
@@ -29,7 +30,7 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from ledger.entry import Branch, parse_entry
-from ledger.erasing.carrying_out import Erasing, Forget, Recorded, carry_out, nothing_to_forget
+from ledger.erasing.carrying_out import Copies, Erasing, NoCopies, Recorded, carry_out
 from ledger.erasing.sealing import SubjectKeys
 from ledger.errors import LedgerError, NoSuchLogError
 from ledger.event import SYSTEM_ACTOR, Event, PreparedEvent, derived_group_id, prepare
@@ -89,13 +90,17 @@ async def nothing_to_revoke(_log: Log, _subject: str) -> Revocations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
-    """What was erased: by which entry of the log of `origin`, and how many parts were deleted just now."""
+    """
+    What was erased: by which entry of the log of `origin`; how many parts, and copies of a login beside the log, were
+    deleted just now.
+    """
 
     index: int
     origin: str
     repeated: bool
     """True if the log knew of it already."""
     parts: int
+    copies: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +117,7 @@ class Eraser:
     Erases parts of any log.
 
     `connection` works as the eraser's role, in autocommit mode. `appender` knows the guard `subject.erase` and those of
-    what `revoke` returns. `forget` takes what was erased of a closed log out of its read models.
+    what `revoke` returns. `copies` are what this installation has of it beside the log.
     """
 
     def __init__(
@@ -123,10 +128,10 @@ class Eraser:
         *,
         new_group_id: Callable[[], UUID],
         revoke: Revoke = nothing_to_revoke,
-        forget: Forget = nothing_to_forget,
+        copies: Copies | None = None,
     ) -> None:
         self._connection = connection
-        self._erasing = Erasing(connection=connection, keys=keys, forget=forget)
+        self._erasing = Erasing(connection=connection, keys=keys, copies=copies or NoCopies())
         self._appender = appender
         self._new_group_id = new_group_id
         self._revoke = revoke
@@ -275,8 +280,14 @@ class Eraser:
         return await self._carry_out(*known, repeated=True)
 
     async def _carry_out(self, recorded: Recorded, saying: Log, *, repeated: bool) -> Erasure:
-        parts = await carry_out(self._erasing, recorded)
-        return Erasure(index=recorded.index, origin=saying.origin, repeated=repeated, parts=parts)
+        deleted = await carry_out(self._erasing, recorded)
+        return Erasure(
+            index=recorded.index,
+            origin=saying.origin,
+            repeated=repeated,
+            parts=deleted.parts,
+            copies=deleted.copies,
+        )
 
     async def _one(self, query: str, **parameters: object) -> Sequence[Any] | None:
         return await (await self._connection.execute(_QUERIES[query], parameters)).fetchone()

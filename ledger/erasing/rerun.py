@@ -17,12 +17,12 @@ from typing import Any, Final
 from ledger.directory import LogDirectory, bundle_places
 from ledger.entry import parse_entry
 from ledger.erasing.carrying_out import (
+    Copies,
     Erasing,
-    Forget,
+    NoCopies,
     Recorded,
     carry_out_if_free,
     erase_person,
-    nothing_to_forget,
     parse_erasure,
 )
 from ledger.erasing.sealing import SubjectKeys, SubjectKeysError
@@ -50,9 +50,11 @@ class Rerun:
     failed: Mapping[int, LedgerError]
 
 
-async def rerun_erasures(connection: Connection, keys: SubjectKeys, forget: Forget = nothing_to_forget) -> Rerun:
+async def rerun_erasures(connection: Connection, keys: SubjectKeys, copies: Copies | None = None) -> Rerun:
     """
     Carry out every erasure that the logs know of and that this database, or the folder of keys, has forgotten.
+
+    Read models that were left behind since are dropped, too: a rebuild that was under way has kept them from it.
 
     `connection` works as the eraser's role, in autocommit mode. What another process carries out just now is left to
     it. A log whose erasures cannot be carried out does not keep the others from theirs.
@@ -60,7 +62,7 @@ async def rerun_erasures(connection: Connection, keys: SubjectKeys, forget: Forg
     Raises:
         SubjectKeysError: if the folder of keys cannot be read.
     """
-    erasing = Erasing(connection=connection, keys=keys, forget=forget)
+    erasing = Erasing(connection=connection, keys=keys, copies=copies or NoCopies())
     erasures = parts = 0
     failed: dict[int, LedgerError] = {}
     for log_id, index, entry in await _rows(connection, "erasures_to_do"):
@@ -70,18 +72,20 @@ async def rerun_erasures(connection: Connection, keys: SubjectKeys, forget: Forg
         except LedgerError as error:
             failed.setdefault(log_id, error)
             continue
-        erasures, parts = erasures + (deleted is not None), parts + (deleted or 0)
+        if deleted is not None:
+            erasures, parts = erasures + 1, parts + deleted.parts
     destroyed = await asyncio.to_thread(keys.destroyed)
     forgotten = {(log_id, subject) for log_id, subject in await _rows(connection, "erased_subjects")}
     forgotten = {each for each in forgotten if each[1] not in destroyed}
     forgotten.update((log_id, subject) for log_id, subject in await _rows(connection, "still_there"))
     for log_id, subject in sorted(forgotten):
         try:
-            parts += await erase_person(connection, keys, log_id, subject)
+            parts += (await erase_person(erasing, log_id, subject)).parts
         except LedgerError as error:
             failed.setdefault(log_id, error)
         else:
             erasures += 1
+    await erasing.copies.drop_superseded()
     unrecorded = await _rows(connection, "unrecorded", subjects=list(destroyed)) if destroyed else []
     return Rerun(
         erasures=erasures,
@@ -92,7 +96,7 @@ async def rerun_erasures(connection: Connection, keys: SubjectKeys, forget: Forg
 
 
 async def erase_before_confirming(
-    connection: Connection, keys: SubjectKeys, log_ids: Collection[int], forget: Forget = nothing_to_forget
+    connection: Connection, keys: SubjectKeys, log_ids: Collection[int], copies: Copies | None = None
 ) -> Mapping[int, LedgerError]:
     """
     Carry out what is known to be erased before these logs take entries again; return what kept it from being done.
@@ -103,12 +107,13 @@ async def erase_before_confirming(
     Raises:
         SubjectKeysError: if the folder of keys cannot be read.
     """
-    done = await rerun_erasures(connection, keys, forget)
+    done = await rerun_erasures(connection, keys, copies)
+    erasing = Erasing(connection=connection, keys=keys, copies=copies or NoCopies())
     failed = dict(done.failed)
     for log_id, subject in done.unrecorded:
         if log_id in log_ids:
             try:
-                await erase_person(connection, keys, log_id, subject)
+                await erase_person(erasing, log_id, subject)
             except LedgerError as error:
                 failed.setdefault(log_id, error)
     return failed

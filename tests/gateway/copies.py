@@ -21,7 +21,11 @@ PROGRAMS: Final = (
 
 
 async def make_copies(gateway: Gateway, directory: Path) -> dict[str, bytes]:
-    """Return all that a base backup of the server, a dump of the database and an export with parts hold, by name."""
+    """
+    Return what a base backup of the server, a dump of every schema, an export with parts and the home hold, by name.
+
+    Of the home without the warehouse: tables are the tenant's own, and what they hold is not of the log.
+    """
     foundation, origin = gateway.services.foundation, gateway.acme.origin
     await asyncio.to_thread(directory.mkdir)
     exported = await export(gateway.services, origin, directory / "export")
@@ -30,6 +34,7 @@ async def make_copies(gateway: Gateway, directory: Path) -> dict[str, bytes]:
         "base backup": await asyncio.to_thread(_backup, foundation.admin_dsn, directory / "backup"),
         "dump": await asyncio.to_thread(_run, "pg_dump", "--dbname", foundation.admin_dsn),
         "export": await asyncio.to_thread(_all_of, exported),
+        "home": await asyncio.to_thread(_all_of, foundation.settings.home, apart="warehouse"),
     }
 
 
@@ -64,8 +69,9 @@ def _backup(dsn: str, directory: Path) -> bytes:
     return _all_of(directory)
 
 
-def _all_of(directory: Path) -> bytes:
-    return b"\n".join(file.read_bytes() for file in directory.rglob("*") if file.is_file())
+def _all_of(directory: Path, *, apart: str = "") -> bytes:
+    files = (file for file in directory.rglob("*") if file.is_file())
+    return b"\n".join(file.read_bytes() for file in files if file.relative_to(directory).parts[0] != apart)
 
 
 def _run(program: str, *arguments: str) -> bytes:

@@ -19,10 +19,11 @@ from lakeproof.services import now
 from ledger.erasing.desk import ErasingDesk
 from ledger.erasing.erase import Asked, Eraser, Revocations
 from ledger.event import SYSTEM_ACTOR, Event, Part, prepare
-from ledger.events import ErasureReason, KeyRevoked, PayloadErased
+from ledger.events import ErasureReason, KeyRevoked, PayloadErased, ProjectionAttested
 from ledger.read import Connection, Log, find_log, read_head
 from ledger.sequence import Group
-from projections.generations import rebuild
+from projections.generations import Rebuilt, rebuild
+from projections.projection import Projection
 from projections.runner import Runner
 from tests.gateway.copies import found, make_copies
 from tests.gateway.sales import ORDERS, TABLES, create_orders, properties
@@ -129,20 +130,74 @@ async def test_a_key_that_changes_meanwhile_is_not_overlooked(busy: Gateway, mea
 
 async def test_nothing_of_an_erased_person_is_found_by_grep(busy: Gateway, tmp_path: Path) -> None:
     await note(busy, OF_NOBODY)
+    for projection in PROJECTIONS:  # what was live before stands beside what is
+        assert (await rebuilt(busy, projection)).replaced == 1
+    await leave_mentions(busy)
     before = await make_copies(busy, tmp_path / "before")
     # Each word is found, as long as it is there, in the form that it has in that copy; else "not found" says nothing.
     of_nobody = {"base backup": {"plain"}, "dump": {"hex"}, "export": {"base64"}}
     assert found(before, OF_NOBODY) == of_nobody
-    assert found(before, IDENTITY) == {"base backup": {"plain"}, "dump": {"plain"}, "export": {"base64"}}
+    assert found(before, IDENTITY) == {
+        "base backup": {"plain"},
+        "dump": {"plain", "hex"},
+        "export": {"base64"},
+        "home": {"plain"},
+    }
     assert found(before, SECRET) == {"export": {"base64"}}, "a sealed part is in no file of the database"
     async with desk_of(busy) as (desk, log):
         erased = await desk.eraser.erase_subject(log, busy.acme.key.actor, asked())
         assert erased.parts > 0
+        assert erased.copies == 5
+        assert await generations(busy) == len(PROJECTIONS), "of the one before nothing is left"
         await desk.reclaim(log, erased.index)
     after = await make_copies(busy, tmp_path / "after")
     assert found(after, OF_NOBODY) == of_nobody
     for word in (IDENTITY, SECRET):
         assert found(after, word) == {}
+    assert await messages(busy) == [("an alert", '{"text":"by erased"}'), ("an entry's", "about erased")]
+    assert crash_file(busy).read_text() == f"GatewayError: {'x' * len(IDENTITY)} may not\n"
+
+
+async def leave_mentions(gateway: Gateway) -> None:
+    """Leave the person's login where what is not an entry waits, or is kept: five copies."""
+    log_id, told = gateway.acme.log_id, f'{{"owner":"{IDENTITY}"}}'.encode()
+    letter = (
+        "INSERT INTO streams.dead_letters (log_id, source, id, index, payload, reason) VALUES (%s, 's', %s, %s, %s, %s)"
+    )
+    async with await AsyncConnection.connect(gateway.services.foundation.admin_dsn, autocommit=True) as owner:
+        await owner.execute(letter, (log_id, "a message's", None, told, "nobody can read it"))
+        await owner.execute(letter, (log_id, "a message's, too", None, b"{}", f"refused for {IDENTITY.upper()}"))
+        await owner.execute(letter, (log_id, "an entry's", 1, None, f"about {IDENTITY}"))
+        await owner.execute(
+            "INSERT INTO streams.outbox (log_id, sink, id, key, payload) VALUES (%s, 's', 'an alert', 'k', %s)",
+            (log_id, f'{{"text":"by {IDENTITY}"}}'.encode()),
+        )
+    file = crash_file(gateway)
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    file.write_text(f"GatewayError: {IDENTITY} may not\n")
+
+
+def crash_file(gateway: Gateway) -> Path:
+    return gateway.services.foundation.settings.home / "log" / "crash-20261120T120000Z-1.txt"
+
+
+async def messages(gateway: Gateway) -> list[tuple[str, str]]:
+    """What is kept of dead letters, and of messages that are to leave."""
+    async with await AsyncConnection.connect(gateway.services.foundation.admin_dsn, autocommit=True) as owner:
+        rows = await owner.execute(
+            "SELECT id, reason FROM streams.dead_letters WHERE log_id = %(log_id)s"
+            " UNION ALL SELECT id, convert_from(payload, 'UTF8') FROM streams.outbox"
+            " WHERE log_id = %(log_id)s AND sink = 's' ORDER BY 1",
+            {"log_id": gateway.acme.log_id},
+        )
+        return [(id_, text) for id_, text in await rows.fetchall()]
+
+
+async def generations(gateway: Gateway) -> int:
+    async with await AsyncConnection.connect(gateway.services.foundation.admin_dsn, autocommit=True) as owner:
+        query = "SELECT count(*) FROM projections.cursors WHERE log_id = %s"
+        (count,) = await (await owner.execute(query, (gateway.acme.log_id,))).fetchone() or (0,)
+    return int(count)
 
 
 async def note(gateway: Gateway, word: str) -> None:
@@ -155,19 +210,22 @@ async def note(gateway: Gateway, word: str) -> None:
     await gateway.services.house.append(gateway.acme.log_id, group)
 
 
+async def rebuilt(gateway: Gateway, projection: Projection) -> Rebuilt:
+    """Build a projection again and switch to it."""
+    async with auditor(gateway) as own:
+        log = await find_log(own, gateway.services.foundation.installation.origin(gateway.acme.tenant))
+
+    async def told(log: Log, attested: ProjectionAttested) -> None:
+        await attest(gateway.services, log, attested)
+
+    await project(gateway)
+    return await rebuild(projector(gateway), projection, log, append=told, opener=gateway.services.opener)
+
+
 async def test_the_read_models_are_what_a_rebuild_makes_of_what_is_left(busy: Gateway) -> None:
     await erase(busy)
-    await project(busy)
-    async with auditor(busy) as own:
-        log = await find_log(own, busy.services.foundation.installation.origin(busy.acme.tenant))
-
-    async def told(log: Log, attested: object) -> None:
-        await attest(busy.services, log, attested)  # type: ignore[arg-type]
-
     for projection in PROJECTIONS:
-        await project(busy)
-        done = await rebuild(projector(busy), projection, log, append=told, opener=busy.services.opener)
-        assert done.compared
+        assert (await rebuilt(busy, projection)).compared
 
 
 async def test_what_a_database_has_forgotten_is_erased_before_it_serves(busy: Gateway) -> None:

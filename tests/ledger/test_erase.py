@@ -12,7 +12,7 @@ from psycopg.errors import InsufficientPrivilege
 
 from lakeproof.provision import Installation
 from ledger.entry import parse_entry
-from ledger.erasing.carrying_out import Erasing, Recorded, carry_out, parse_erasure
+from ledger.erasing.carrying_out import Deleted, Erasing, Recorded, carry_out, parse_erasure
 from ledger.erasing.erase import Eraser, NoSuchSubjectError, Revocations
 from ledger.erasing.key_encryption import open_key_encryption
 from ledger.erasing.rerun import check_key_folder, rerun_erasures
@@ -316,5 +316,5 @@ async def test_a_part_that_was_stored_in_the_clear_is_erased_like_any_other(site
     )
     erased = PayloadErased(subject=ADA, reason=ErasureReason.MISTAKE, before=None, index=None, name=None, type=None)
     recorded = Recorded(log_id=site.log.log_id, index=0, said=erased)
-    assert await carry_out(Erasing(connection=site.connection, keys=site.keys), recorded) == 1
+    assert await carry_out(Erasing(connection=site.connection, keys=site.keys), recorded) == Deleted(parts=1)
     assert await site.count("ledger.parts") == 0

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.entry import parse_entry
-from ledger.erasing.carrying_out import Recorded, parse_erasure
+from ledger.erasing.carrying_out import NoCopies, Recorded, parse_erasure
 from ledger.erasing.erase import Eraser, NoSuchSubjectError
 from ledger.erasing.rerun import erase_before_confirming, read_taking, read_unsaid, rerun_erasures
 from ledger.errors import FormatError
@@ -128,21 +128,23 @@ async def test_an_erasure_of_a_closed_log_that_was_cut_off_is_gone_on_with_and_i
     site = closed.site
     told: list[tuple[str, PayloadErased]] = []
 
-    async def dies(log: Log, erased: PayloadErased) -> None:
-        raise FormatError("read model", expected="one", found=None)
+    class Dying(NoCopies):
+        async def forget_closed(self, _log: Log, _erased: PayloadErased, /) -> None:
+            raise FormatError("read model", expected="one", found=None)
 
-    async def forget(log: Log, erased: PayloadErased) -> None:
-        told.append((log.origin, erased))
+    class Telling(NoCopies):
+        async def forget_closed(self, log: Log, erased: PayloadErased, /) -> None:
+            told.append((log.origin, erased))
 
-    eraser = Eraser(site.connection, site.appender, site.keys, new_group_id=new_id, forget=dies)
+    eraser = Eraser(site.connection, site.appender, site.keys, new_group_id=new_id, copies=Dying())
     with pytest.raises(FormatError):
         await eraser.erase_subject(site.log, ADA, ASKED)
-    failed = await rerun_erasures(site.connection, site.keys, dies)
+    failed = await rerun_erasures(site.connection, site.keys, Dying())
     assert list(failed.failed) == [closed.successor.log_id]
-    assert (await rerun_erasures(site.connection, site.keys, forget)).erasures == 1
+    assert (await rerun_erasures(site.connection, site.keys, Telling())).erasures == 1
     ((origin, erased),) = told
     assert (origin, erased.subject) == (site.log.origin, ADA)
-    assert (await rerun_erasures(site.connection, site.keys, forget)).erasures == 0
+    assert (await rerun_erasures(site.connection, site.keys, Telling())).erasures == 0
 
 
 async def test_a_closed_log_that_is_not_in_the_database_is_erased_once_it_is(closed: Closed) -> None:

@@ -11,9 +11,11 @@ from psycopg import AsyncConnection
 from ledger.erasing.rerun import rerun_erasures
 from ledger.events import ErasureReason, PayloadErased
 from ledger.read import Log
+from projections import cursors, generations
+from projections.closed import forget
 from projections.entries import PrincipalsErased, principals_erased
-from projections.errors import DigestMismatchError
-from projections.generations import rebuild
+from projections.errors import DigestMismatchError, RebuildRunningError
+from projections.generations import drop_superseded, rebuild
 from projections.graph.labels import VertexLabel
 from projections.personal import personal_tables
 from tests.ledger.erasing import key_folder
@@ -85,6 +87,80 @@ async def test_live_after_an_erasure_is_rebuilt_after_it(
         done = await rebuild(world.dsn, projection, log, append=world.attest, batch_max=batch)
         assert done.compared
     assert await principals(world, log) == (named, graph)
+
+
+async def left(world: World, log: Log) -> dict[str, tuple[int, ...]]:
+    """Return the generations that there are, by projection."""
+    async with world.as_admin() as connection:
+        rows = await connection.execute(
+            "SELECT projection, array_agg(generation ORDER BY generation) FROM projections.cursors WHERE log_id = %s"
+            " GROUP BY 1",
+            (log.log_id,),
+        )
+        return {name: tuple(numbers) for name, numbers in await rows.fetchall()}
+
+
+async def test_what_a_rebuild_leaves_behind_goes_with_the_next_erasure(world: World, told: Story) -> None:
+    log = await world.new_log()
+    told.erased(subject=EVE)
+    await world.project(log, told)
+    for projection in world.projections:
+        await rebuild(world.dsn, projection, log, append=world.attest)
+    names = [projection.name for projection in world.projections]
+    assert await drop_superseded(world.dsn, world.projections) == []
+    assert await left(world, log) == dict.fromkeys(names, (1, 2)), "each was told of the erasure before it went"
+
+    told.erased(subject=ADA)
+    await world.project(log, told)
+    async with world.as_projector() as rebuilding:
+        assert await cursors.try_lock_rebuild(rebuilding, "graph", log.log_id)
+        assert await drop_superseded(world.dsn, world.projections) == ["graph"]
+        assert await left(world, log) == dict.fromkeys(names, (2,)) | {"graph": (1, 2)}
+    assert await drop_superseded(world.dsn, world.projections) == []
+    assert await left(world, log) == dict.fromkeys(names, (2,))
+    schemas = {schema for schema, _ in await personal(world, log)} - {"projections"}
+    assert len(schemas) == 1, "with its graph"
+    async with world.as_admin() as connection:
+        superseded = "SELECT count(*) FROM projections.commits WHERE log_id = %s AND generation = 1"
+        assert await (await connection.execute(superseded, (log.log_id,))).fetchone() == (0,)
+
+
+async def test_a_reader_of_what_goes_does_not_hold_up_an_erasure_and_it_goes_after_it(
+    world: World, told: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generations, "DROP_WAIT_S", 0.05)
+    log = await world.new_log()
+    await world.project(log, told)
+    await rebuild(world.dsn, world.graph, log, append=world.attest)
+    told.erased(subject=ADA)
+    await world.project(log, told)
+    async with world.as_admin() as reader, reader.transaction():
+        for schema, table in await personal(world, log):
+            await reader.execute(f'LOCK TABLE "{schema}"."{table}" IN ACCESS SHARE MODE')
+        assert await drop_superseded(world.dsn, [world.graph]) == ["graph"]
+    assert await drop_superseded(world.dsn, [world.graph]) == []
+    assert (await left(world, log))["graph"] == (2,)
+
+
+async def test_a_closed_log_is_not_told_while_a_rebuild_may_have_read_what_is_erased(world: World, told: Story) -> None:
+    log = await world.new_log()
+    await world.project(log, told)
+    await rebuild(world.dsn, world.commits, log, append=world.attest)
+    every = dict.fromkeys(("before", "index", "name", "type"))
+    erased = PayloadErased(reason=ErasureReason.REQUEST, subject=ADA, **every)
+    async with world.as_projector() as rebuilding:
+        assert await cursors.try_lock_rebuild(rebuilding, "commits", log.log_id)
+        with pytest.raises(RebuildRunningError):
+            await forget(world.dsn, [world.commits], log, erased)
+    assert (await principals(world, log))[0] == ["ada@example.com", "eve@example.com"] * 2
+    await forget(world.dsn, [world.commits], log, erased)
+    assert (await principals(world, log))[0] == [None, "eve@example.com"] * 2
+    assert (await left(world, log))["commits"] == (2,)
+
+
+async def personal(world: World, log: Log) -> list[tuple[str, str]]:
+    async with world.as_admin() as connection:
+        return await personal_tables(connection, log)
 
 
 async def test_a_principal_that_is_left_over_is_found_by_a_rebuild(

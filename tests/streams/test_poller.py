@@ -22,7 +22,9 @@ from ledger.read import Log, find_log, read_entries
 from ledger.sequence import Appended, Group, Stale
 from projections.catalogs import CatalogsProjection
 from projections.commits import CommitsProjection
+from projections.findings import FindingsProjection
 from projections.lake.secrets import SecretDirectory
+from projections.projection import Projection
 from projections.runner import Runner
 from streams.catalog_walk import CatalogWalk, CatalogWalkError
 from streams.poller import SECRET, TENANTS_MAX, Poller
@@ -64,20 +66,32 @@ class Polled:
         updates = [{"action": "set-properties", "updates": {"a": str(self.upstream.mutations)}}]
         return self.upstream.commit(SALES, name, {"requirements": [], "updates": updates}).location
 
+    def rename(self, before: str, name: str) -> None:
+        """Rename a table behind the gateway's back: its metadata stays what it is."""
+        self.upstream.tables[SALES, name] = self.upstream.tables.pop((SALES, before))
+
     async def triggers(self) -> list[dict[str, Any]]:
+        return await self.told("trigger.received")
+
+    async def identified(self) -> list[dict[str, Any]]:
+        return await self.told("table.identified")
+
+    async def told(self, event_type: str) -> list[dict[str, Any]]:
         async with self.gateway.services.house.database.as_role(self.installation.roles.auditor) as connection:
             entries = await read_entries(connection, self.log.log_id, from_index=0, to_index=10_000)
-        return [dict(entry.data) for entry in map(parse_entry, entries) if entry.type == "trigger.received"]
+        return [dict(entry.data) for entry in map(parse_entry, entries) if entry.type == event_type]
 
     async def locations(self) -> list[str]:
         return [trigger["metadata_location"] for trigger in await self.triggers()]
 
-    async def project(self, log_id: int | None = None) -> None:
+    async def project(self, log_id: int | None = None, *, findings: bool = False) -> None:
         log_id = self.log.log_id if log_id is None else log_id
         dsn = self.installation.as_role(self.installation.roles.projector)
         async with self.gateway.services.house.database.as_role(self.installation.roles.auditor) as connection:
             size = len(await read_entries(connection, log_id, from_index=0, to_index=10_000))
-        projections, opener = (CatalogsProjection(), CommitsProjection()), self.gateway.services.opener
+        projections: list[Projection] = [CatalogsProjection(), CommitsProjection()]
+        projections += [FindingsProjection()] if findings else []
+        opener = self.gateway.services.opener
         await Runner(dsn, projections, opener=opener).catch_up(log_id, size)
 
 
@@ -122,6 +136,30 @@ async def test_a_metadata_file_that_nobody_told_of_is_told_once(polled: Polled) 
     # Another process, or this one after a restart, knows from the log what was told.
     await polled.new_poller().poll()
     assert await polled.locations() == [first, second]
+
+
+async def test_the_log_is_told_which_table_a_name_is_and_only_where_it_knows_otherwise(polled: Polled) -> None:
+    polled.create("orders")
+    await polled.poller.poll()
+    await polled.new_poller().poll()
+    (first,) = await polled.identified()
+    assert first["identifier"] == {"alias": ALIAS, "name": "orders", "namespace": ["sales"]}
+    assert first["source"] == "poller"
+    await polled.project(findings=True)
+    polled.change("orders")
+    await polled.new_poller().poll()
+    assert await polled.identified() == [first]
+
+    # Somebody renames the table behind the gateway's back, and back again: nothing is written, only names change.
+    poller = polled.new_poller()
+    for name, before in (("clients", "orders"), ("orders", "clients")):
+        polled.rename(before, name)
+        await poller.poll()
+        await polled.project(findings=True)
+        await polled.new_poller().poll()
+    told = await polled.identified()
+    assert [each["identifier"]["name"] for each in told] == ["orders", "clients", "orders"]
+    assert {each["table_uuid"] for each in told} == {first["table_uuid"]}
 
 
 async def test_tables_of_nested_namespaces_are_found(polled: Polled) -> None:
@@ -255,11 +293,11 @@ async def test_answers_of_another_form_are_refused(content: bytes) -> None:
 async def test_a_location_of_another_form_is_refused(location: object) -> None:
     walk = answering(lambda _: httpx.Response(200, content=orjson.dumps({"metadata-location": location})))
     with pytest.raises(CatalogWalkError, match="metadata-location"):
-        await walk.metadata_location(TABLE)
+        await walk.load(TABLE)
 
 
 async def test_a_table_that_is_gone_has_no_location() -> None:
-    assert await answering(lambda _: httpx.Response(404)).metadata_location(TABLE) is None
+    assert await answering(lambda _: httpx.Response(404)).load(TABLE) is None
 
 
 async def test_a_catalog_with_too_many_namespaces_is_refused() -> None:

@@ -1,0 +1,176 @@
+"""
+What this installation has of an erased person beside the log: read models, messages, and the files of its home.
+
+Files are the stack traces of commands, the log of detection and that of the embedded server. A login is overwritten in
+them where it stands, so that whoever writes on at their end is not disturbed, and no copy stays in freed blocks.
+Files of other homes, and the log of a PostgreSQL server that is yours, are not reached.
+"""
+
+from __future__ import annotations
+
+import os
+from asyncio import to_thread
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psycopg
+from psycopg import AsyncConnection, sql
+
+from lakeproof.errors import ServerError
+from lakeproof.foundation import Foundation
+from lakeproof.projecting import PROJECTIONS
+from lakeproof.server_room import recorded_room
+from ledger.erasing.mentions import Mention
+from ledger.errors import LedgerError
+from ledger.events import PayloadErased
+from ledger.read import Connection, Log
+from projections.closed import forget
+from projections.errors import ProjectionError
+from projections.generations import drop_superseded
+from projections.personal import personal_tables
+from streams.connections import connect_storing
+from streams.forgetting import TABLES, forget_login
+
+OVERWRITTEN: Final = b"x"
+READ_BYTES: Final = 2**20
+LOGIN_BYTES_MAX: Final = 2**13
+"""So much is read twice, lest a login be missed that stands where one reading ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledCopies:
+    """The copies of one installation (implements `ledger.erasing.carrying_out.Copies`)."""
+
+    foundation: Foundation
+
+    async def forget_person(self, log_id: int, subject: str, /) -> int:
+        """
+        Take a person's login out of messages and files; return in how many messages and files it was.
+
+        Raises:
+            LedgerError: if a file cannot be written, or the database fails.
+        """
+        installation = self.foundation.installation
+        try:
+            async with await AsyncConnection.connect(self._projector, autocommit=True) as reading:
+                query = "SELECT identity FROM ledger.subjects WHERE log_id = %s AND actor = %s"
+                row = await (await reading.execute(query, (log_id, subject))).fetchone()
+            if row is None:
+                return 0
+            mention = Mention(row[0])
+            async with connect_storing(installation.as_role(installation.roles.streams)) as connection:
+                messages = await forget_login(connection, log_id, mention)
+        except psycopg.Error as error:
+            raise LedgerError(f"messages that mention who is erased are still there: {error}") from error
+        settings = self.foundation.settings
+        folders = log_folders(settings.home.absolute(), has_own_server=settings.dsn is not None)
+        return messages + await to_thread(overwrite_login, folders, mention)
+
+    async def forget_closed(self, log: Log, erased: PayloadErased, /) -> None:
+        """
+        Take erased parts of a closed log out of the read models.
+
+        Raises:
+            LedgerError: if they cannot be told.
+        """
+        if log.tenant is None:
+            return
+        try:
+            await forget(self._projector, PROJECTIONS, log, erased)
+        except ProjectionError as error:
+            raise LedgerError(f"read models of {log.origin} still hold what is erased: {error}") from error
+
+    async def drop_superseded(self) -> None:
+        """Drop generations that no erasure reaches any more; what a rebuild holds just now is for the next time."""
+        await drop_superseded(self._projector, PROJECTIONS)
+
+    async def reclaim(self, log: Log) -> None:
+        """
+        Write anew what held something personal; the tables are locked for that time.
+
+        Raises:
+            LedgerError: if a generation that holds it cannot be dropped now.
+        """
+        if left := await drop_superseded(self._projector, PROJECTIONS):
+            raise LedgerError(
+                f"generations of {', '.join(sorted(set(left)))} from before the erasure are still there, since a "
+                "rebuild or a reader uses them: once it has ended, repeat this"
+            )
+        async with await AsyncConnection.connect(self._projector, autocommit=True) as projector:
+            for schema, table in await personal_tables(projector, log):
+                await projector.execute(sql.SQL("VACUUM FULL {}").format(sql.Identifier(schema, table)))
+        # As the owner of the database: to write a table anew is more than the streams' role may do with its rows.
+        async with await AsyncConnection.connect(self.foundation.admin_dsn, autocommit=True) as owner:
+            await _write_anew(owner)
+
+    @property
+    def _projector(self) -> str:
+        return self.foundation.installation.as_role(self.foundation.installation.roles.projector)
+
+
+def log_folders(home: Path, *, has_own_server: bool) -> list[Path]:
+    """
+    Return the folders of a home whose files may mention people: its own log, and the embedded server's if it has one.
+
+    Raises:
+        LedgerError: if the home does not say where its server is.
+    """
+    folders = [home / "log"]
+    if not has_own_server:
+        try:
+            folders.append((recorded_room(home) or home / "postgres") / "log")
+        except (OSError, ServerError) as error:
+            raise LedgerError(f"the log of the embedded server may mention who is erased: {error}") from error
+    return folders
+
+
+def overwrite_login(folders: Iterable[Path], mention: Mention) -> int:
+    """
+    Overwrite a login in the files of some folders; return in how many it was.
+
+    Raises:
+        LedgerError: if one cannot be written.
+    """
+    try:
+        return sum(_overwrite(file, mention) for folder in folders for file in _files(folder))
+    except OSError as error:
+        raise LedgerError(
+            f"{error.filename} may mention who is erased and cannot be written ({error.strerror}): delete it, or let "
+            "this user write it"
+        ) from error
+
+
+async def _write_anew(owner: Connection) -> None:
+    for table in TABLES:
+        await owner.execute(sql.SQL("VACUUM FULL {}").format(sql.Identifier(*table.split("."))))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder, not those that links lead to."""
+    if folder.is_dir():
+        yield from (file for file in sorted(folder.iterdir()) if file.is_file() and not file.is_symlink())
+
+
+def _overwrite(file: Path, mention: Mention) -> bool:
+    """Overwrite a login wherever it stands in a file; return whether it did."""
+    found = False
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:  # deleted meanwhile
+        return False
+    try:
+        at = 0
+        while data := os.pread(descriptor, READ_BYTES, at):
+            for begin, end in mention.places(data):
+                os.pwrite(descriptor, OVERWRITTEN * (end - begin), at + begin)
+                found = True
+            if len(data) < READ_BYTES:
+                break
+            at += READ_BYTES - LOGIN_BYTES_MAX
+        if found:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return found

@@ -1,0 +1,73 @@
+"""
+Takes a person's login out of what is kept and what waits here: dead letters, the outbox, and what hosts have answered.
+
+None of these says whom it is about, so the login is looked for (`ledger.erasing.mentions`). A message of others that
+mentions it is deleted: nobody knows what else it says of that person. A letter of an entry stays, with its reason
+rewritten; so does a message that is to leave, with its payload rewritten, since others wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ledger.erasing.mentions import Mention
+from ledger.queries import load_queries
+from streams.connections import Connection
+
+PAGE: Final = 20
+"""Read at a time: each may be as large as a message can be."""
+TABLES: Final = ("streams.dead_letters", "streams.outbox", "streams.hosts")
+"""What holds the login until it is written anew."""
+
+_QUERIES: Final = load_queries("streams", "forgetting.sql")
+
+
+async def forget_login(connection: Connection, log_id: int, mention: Mention) -> int:
+    """
+    Take a login out of what is kept of a log's messages; return in how many it was. `connection` is in autocommit mode.
+    """
+    return (
+        await _forget_dead(connection, log_id, mention)
+        + await _forget_waiting(connection, log_id, mention)
+        + await _forget_answers(connection, log_id, mention)
+    )
+
+
+async def _forget_dead(connection: Connection, log_id: int, mention: Mention) -> int:
+    forgotten, after = 0, ("", "")
+    while page := await _rows(connection, "dead", log_id=log_id, source=after[0], id=after[1]):
+        for source, id_, index, key, payload, reason in page:
+            which = {"log_id": log_id, "source": source, "id": id_}
+            if index is None:
+                kept = (id_, key, bytes(payload), reason)
+                if any(mention.is_in(each) for each in kept):
+                    forgotten += (await connection.execute(_QUERIES["delete_dead"], which)).rowcount
+            elif mention.is_in(reason):
+                rewritten = {**which, "reason": mention.without(reason)}
+                forgotten += (await connection.execute(_QUERIES["rewrite_dead"], rewritten)).rowcount
+        after = (page[-1][0], page[-1][1])
+    return forgotten
+
+
+async def _forget_waiting(connection: Connection, log_id: int, mention: Mention) -> int:
+    forgotten, position = 0, -1
+    while page := await _rows(connection, "waiting", log_id=log_id, position=position):
+        for position, payload in page:
+            if mention.is_in(bytes(payload)):
+                rewritten = {"log_id": log_id, "position": position}
+                rewritten["payload"] = mention.without_in_json(bytes(payload))
+                forgotten += (await connection.execute(_QUERIES["rewrite_waiting"], rewritten)).rowcount
+    return forgotten
+
+
+async def _forget_answers(connection: Connection, log_id: int, mention: Mention) -> int:
+    forgotten = 0
+    for handler, host, reason in await _rows(connection, "answers", log_id=log_id):
+        if mention.is_in(reason):
+            rewritten = {"log_id": log_id, "handler": handler, "host": host, "reason": mention.without(reason)}
+            forgotten += (await connection.execute(_QUERIES["rewrite_answer"], rewritten)).rowcount
+    return forgotten
+
+
+async def _rows(connection: Connection, query: str, **which: object) -> list[tuple[Any, ...]]:
+    return await (await connection.execute(_QUERIES[query], {**which, "limit": PAGE})).fetchall()
