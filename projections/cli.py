@@ -142,10 +142,10 @@ def projections_app(open_workshop: OpenWorkshop, console: Console) -> typer.Type
     ) -> None:
         """Answer for a table: who wrote it, made from what, allowed by which policy, what was found, who reads it."""
         which, key = Which(tenant=tenant, origin=log), key_of_table(table)
-        answers = asyncio.run(_ask(open_workshop, which, lambda graph: graph.answers(key)))
+        answers, lag = asyncio.run(_ask(open_workshop, which, lambda graph: graph.answers(key)))
         if svg is not None:
             _write_picture(svg, draw_answers(answers))
-        _show(console, answers, tell_answers(answers), as_json=as_json)
+        _show(console, answers, tell_answers(answers), lag=lag, as_json=as_json)
 
     @app.command()
     def traverse(
@@ -161,11 +161,15 @@ def projections_app(open_workshop: OpenWorkshop, console: Console) -> typer.Type
         which, key = Which(tenant=tenant, origin=log), key_of_table(table)
         match preset:
             case Preset.IMPACT_ANALYSIS:
-                impact = asyncio.run(_ask(open_workshop, which, lambda graph: impact_analysis(graph, key, hops=hops)))
-                _show(console, impact, tell_impact(impact), as_json=as_json)
+                impact, lag = asyncio.run(
+                    _ask(open_workshop, which, lambda graph: impact_analysis(graph, key, hops=hops))
+                )
+                _show(console, impact, tell_impact(impact), lag=lag, as_json=as_json)
             case Preset.PII_PROPAGATION:
-                gone = asyncio.run(_ask(open_workshop, which, lambda graph: pii_propagation(graph, key, hops=hops)))
-                _show(console, gone, tell_propagation(gone), as_json=as_json)
+                gone, lag = asyncio.run(
+                    _ask(open_workshop, which, lambda graph: pii_propagation(graph, key, hops=hops))
+                )
+                _show(console, gone, tell_propagation(gone), lag=lag, as_json=as_json)
 
     return app
 
@@ -212,9 +216,11 @@ async def _prune(open_workshop: OpenWorkshop, console: Console, which: Which) ->
     console.say(f"{dropped} generations dropped")
 
 
-async def _ask(open_workshop: OpenWorkshop, which: Which, question: Callable[[Graph], Coroutine[Any, Any, A]]) -> A:
+async def _ask(
+    open_workshop: OpenWorkshop, which: Which, question: Callable[[Graph], Coroutine[Any, Any, A]]
+) -> tuple[A, int]:
     """
-    Ask the graph of the one log that is meant, as its tenant's reader.
+    Ask the graph of the one log that is meant, as its tenant's reader; return also how many entries it is behind.
 
     Raises:
         ProjectionError: if it is not one, or the question cannot be answered.
@@ -223,20 +229,28 @@ async def _ask(open_workshop: OpenWorkshop, which: Which, question: Callable[[Gr
         logs = await _logs(workshop, [_projection(workshop, GRAPH)], which)
         if len(logs) != 1:
             raise ProjectionError(f"expected one log with a graph, found {len(logs)}: name it by --tenant or --log")
+        progress = await Runner(workshop.dsn, workshop.projections).progress()
+        lag = {each.log.log_id: each.lag_entries for each in progress if each.projection == GRAPH}
         async with connect(workshop.dsn) as connection, connection.transaction():
             role = sql.Identifier(logs[0].reader or "none")
             await connection.execute(sql.SQL("SET LOCAL ROLE {}").format(role))
-            return await question(await open_graph(connection))
+            return await question(await open_graph(connection)), lag.get(logs[0].log_id) or 0
 
 
 def _show(
-    console: Console, answer: TableAnswers | Impact | Propagation, lines: Iterable[str], *, as_json: bool
+    console: Console, answer: TableAnswers | Impact | Propagation, lines: Iterable[str], *, lag: int, as_json: bool
 ) -> None:
+    """Print an answer; `lag` entries of the log are not in it yet."""
     if as_json:
-        console.show_json(asdict(answer))
+        document = asdict(answer) | {"lag_entries": lag}
+        if not isinstance(answer, Impact):
+            document["evidence"] |= {"gaps": list(answer.evidence.gaps)}
+        console.show_json(document)
         return
     for line in lines:
         console.say(line)
+    if lag:
+        console.say(f"\nThe graph is {lag} entries behind the log: ask again when `projections status` says current.")
 
 
 def _write_picture(file: Path, picture: str) -> None:

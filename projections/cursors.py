@@ -7,7 +7,7 @@ else. A lock on that row never makes a reader wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -165,6 +165,18 @@ async def other_generations(connection: Connection, projection: str, log_id: int
     row = {"projection": projection, "log_id": log_id}
     return [
         generation for (generation,) in await (await connection.execute(QUERIES["other_generations"], row)).fetchall()
+    ]
+
+
+async def not_told(connection: Connection, projections: Sequence[str]) -> list[tuple[str, Log]]:
+    """
+    Return which of `projections` have, in which log, a generation that is not live and that the log's newest erasure
+    has not reached.
+    """
+    rows = await connection.execute(QUERIES["not_told"], {"projections": list(projections)})
+    return [
+        (projection, Log(log_id=log_id, origin=origin, tenant=tenant, reader=reader))
+        for projection, log_id, origin, tenant, reader in await rows.fetchall()
     ]
 
 

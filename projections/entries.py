@@ -18,7 +18,16 @@ from ledger.canonical import Json
 from ledger.entry import Entry, parse_entry
 from ledger.errors import FormatError
 from ledger.event import Part, is_control
-from ledger.events import EVENTS, CommitDecided, CommitSettled, PayloadErased, check_erased, from_data
+from ledger.events import (
+    EVENTS,
+    CommitDecided,
+    CommitSettled,
+    LineageReceived,
+    LineageReceivedV1,
+    PayloadErased,
+    check_erased,
+    from_data,
+)
 from projections.errors import UnknownControlError
 
 PRINCIPAL: Final = "principal"
@@ -53,7 +62,10 @@ def read_log_entry(data: bytes, parts: Mapping[str, Part]) -> LogEntry:
                 f"version {entry.version}: run the version of Lakeproof that wrote it, or a newer one"
             )
         return LogEntry(entry=entry, event=None, parts=parts)
-    return LogEntry(entry=entry, event=from_data(kind, entry.data), parts=parts)
+    event: object = from_data(kind, entry.data)
+    if isinstance(event, LineageReceivedV1):
+        event = LineageReceived.of_v1(event)  # it says the same: no projection has to tell them apart
+    return LogEntry(entry=entry, event=event, parts=parts)
 
 
 def read_principal(item: LogEntry) -> str | None:

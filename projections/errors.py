@@ -56,6 +56,22 @@ class UnknownLabelError(ProjectionError):
     """A vertex or edge does not fit the inventory of labels (`graph/labels.py`)."""
 
 
+class UnknownTableError(ProjectionError):
+    """
+    No entry of the log names a table like that; which is not to say that there is nothing in it.
+
+    `nameless` is how many tables the log knows by their uuid alone: the one that is meant may be among them.
+    """
+
+    def __init__(self, key: str, *, nameless: int) -> None:
+        known = f"; {nameless} {'table is' if nameless == 1 else 'tables are'} known by uuid alone" if nameless else ""
+        if nameless:
+            known += ": load the table through the gateway, or give the poller a key, so that the log has its name"
+        super().__init__(f"table {key:.200}: expected a table of the graph, found none: no entry names it{known}")
+        self.key = key
+        self.nameless = nameless
+
+
 class SecretMissingError(ProjectionError):
     """A secret that a catalog's options name is not there, or others can read it."""
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from hashlib import sha256
-from typing import Any, Final
+from typing import Any
 
 from ledger import canonical
 from ledger.canonical import Json
@@ -20,14 +19,13 @@ from ledger.events import (
     CommitObserved,
     DetectionFound,
     ScanCompleted,
+    ScanCompletedV1,
     ScanFailed,
     TriggerReceived,
+    to_data,
 )
 from projections.entries import LogEntry
-from projections.identifiers import table_key
-
-NAME_BYTES_MAX: Final = 600
-"""Three names and more stand in one index entry, which ends at 2,704 bytes; a longer one stands there as its hash."""
+from projections.identifiers import bounded_name, table_key
 
 
 @dataclass(slots=True)
@@ -56,7 +54,7 @@ def told_by(entries: Iterable[LogEntry]) -> Told:
 def _add(told: Told, item: LogEntry) -> None:
     entry = item.entry
     match item.event:
-        case ScanCompleted() as event:
+        case ScanCompleted() | ScanCompletedV1() as event:
             _add_scan(told, entry, event, status="completed", fault=None, file=None)
         case ScanFailed() as event:
             _add_scan(told, entry, event, status="failed", fault=event.fault.value, file=event.file)
@@ -67,8 +65,8 @@ def _add(told: Told, item: LogEntry) -> None:
             told.alerts.append(_alert_row(entry, event))
         case AlertDelivered() as event:
             row: dict[str, Json] = {
-                "alert": _bounded(event.alert),
-                "sink": _bounded(event.sink),
+                "alert": bounded_name(event.alert),
+                "sink": bounded_name(event.sink),
                 "attempt": event.attempt,
             }
             told.deliveries.setdefault((event.alert, event.sink), {**row, **_place(entry)})
@@ -86,7 +84,13 @@ def _add(told: Told, item: LogEntry) -> None:
 
 
 def _add_scan(
-    told: Told, entry: Entry, event: ScanCompleted | ScanFailed, *, status: str, fault: str | None, file: str | None
+    told: Told,
+    entry: Entry,
+    event: ScanCompleted | ScanCompletedV1 | ScanFailed,
+    *,
+    status: str,
+    fault: str | None,
+    file: str | None,
 ) -> None:
     scan = _scan_key(event.table_uuid, event.snapshot, event.ruleset)
     named = dict(zip(("table_uuid", "snapshot", "ruleset"), scan, strict=True))
@@ -103,7 +107,10 @@ def _add_scan(
         "metadata_location": event.metadata_location,
     }
     counts = ("findings", "rows", "columns", "files", "cells", "bytes_read")
+    row |= {"columns_unread": 0, "unread": []}
     if isinstance(event, ScanCompleted):
+        row |= {"columns_unread": event.columns_unread, "unread": [to_data(one) for one in event.unread]}
+    if isinstance(event, ScanCompleted | ScanCompletedV1):
         row |= {name: getattr(event, name) for name in counts}
         row |= {"rows_sampled": event.rows_sampled, "gaps": list(event.gaps)}
     else:
@@ -144,8 +151,8 @@ def _alert_row(entry: Entry, event: AlertRaised) -> Json:
 def _ungoverned_row(entry: Entry, event: CommitObserved) -> Json:
     return {
         **_place(entry),
-        "table_uuid": _bounded(event.table_uuid),
-        "snapshot": _bounded(event.snapshot),
+        "table_uuid": bounded_name(event.table_uuid),
+        "snapshot": bounded_name(event.snapshot),
         "key": table_key(event.identifier),
         "metadata_location": event.metadata_location,
         "operation": event.operation,
@@ -159,9 +166,4 @@ def _place(entry: Entry) -> dict[str, Json]:
 
 
 def _scan_key(table_uuid: str, snapshot: str, ruleset: str) -> tuple[str, str, str]:
-    return _bounded(table_uuid), _bounded(snapshot), _bounded(ruleset)
-
-
-def _bounded(name: str) -> str:
-    """Return `name`, or, if it is longer than an index can hold, its SHA-256 in hex."""
-    return name if len(name.encode()) <= NAME_BYTES_MAX else sha256(name.encode()).hexdigest()
+    return bounded_name(table_uuid), bounded_name(snapshot), bounded_name(ruleset)

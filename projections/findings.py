@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 
 from ledger import canonical
 from ledger.canonical import Json
@@ -22,16 +22,20 @@ from ledger.queries import load_queries
 from projections.digest import GenerationDigest, time_text
 from projections.entries import LogEntry, storable_json
 from projections.finding_rows import told_by
+from projections.naming import QUERIES as NAMES
+from projections.naming import asked_of, drop_names, read_names, write_names
 from projections.projection import Transaction, iterate_rows
 
 QUERIES: Final = load_queries("projections", "findings.sql")
 FINDINGS: Final = "findings"
-FINDINGS_VERSION: Final = 1
+FINDINGS_VERSION: Final = 2
 ROWS_MAX: Final = 1_000
 INDEX_END: Final = 2**53 - 1
 """Above every index."""
 
 TABLES: Final = ("scans", "findings", "alerts", "deliveries", "triggers", "ungoverned")
+_NAMED: Final = ("scans", "findings", "alerts", "ungoverned")
+"""Tables whose rows bear the key of what their table is called, whenever that was told."""
 
 Connection = AsyncConnection[Any]
 R = TypeVar("R")
@@ -39,7 +43,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """The last scan of one snapshot under one ruleset; `key` is None for a table that no catalog names."""
+    """The last scan of one snapshot under one ruleset; `key` is None for a table that nobody has named yet."""
 
     table_uuid: str
     snapshot: str
@@ -59,6 +63,8 @@ class Scan:
     cells: int
     bytes_read: int
     gaps: tuple[str, ...]
+    columns_unread: int
+    unread: tuple[Mapping[str, Json], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +142,11 @@ class FindingsProjection:
     async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
         """Add what the entries tell."""
         told = told_by(entries)
+        asked = asked_of(entries)
+        names = await read_names(transaction, self.name, asked)
+        for item in entries:
+            names.apply(item)
+        await write_names(transaction, self.name, names)
         await _execute(transaction, "upsert_scans", list(told.scans.values()))
         await _execute(transaction, "delete_superseded", list(told.superseded.values()))
         await _execute(transaction, "upsert_findings", list(told.findings.values()))
@@ -143,6 +154,11 @@ class FindingsProjection:
         await _execute(transaction, "insert_deliveries", list(told.deliveries.values()))
         await _execute(transaction, "add_triggers", list(told.triggers.values()))
         await _execute(transaction, "insert_ungoverned", list(told.ungoverned.values()))
+        # What is new bears the name that its table has by now; what is old the one that its table has got here.
+        if about := sorted(asked.uuids | names.changed):
+            for table in _NAMED:
+                query = sql.SQL(QUERIES["name_rows"]).format(table=sql.Identifier("projections", table))
+                await transaction.connection.execute(query, {**_where(transaction), "uuids": about})
 
     async def digest(self, transaction: Transaction) -> bytes:
         """Return the digest of all rows, table by table, by natural keys."""
@@ -151,12 +167,17 @@ class FindingsProjection:
             async for rows in iterate_rows(transaction.connection, QUERIES[f"digest_{table}"], _where(transaction)):
                 for row in rows:
                     digest.add(*(time_text(value) if isinstance(value, datetime) else value for value in row))
+        named = {**_where(transaction), "projection": self.name}
+        async for rows in iterate_rows(transaction.connection, NAMES["digest_names"], named):
+            for row in rows:
+                digest.add(*row)
         return digest.digest()
 
     async def drop(self, transaction: Transaction) -> None:
         """Delete the generation's rows."""
         for table in TABLES:
             await transaction.connection.execute(QUERIES[f"drop_{table}"], _where(transaction))
+        await drop_names(transaction, self.name)
 
 
 async def read_scans(

@@ -1,11 +1,17 @@
 """
-The event key of what an identifier names. Pure.
+The event key of what an identifier names, and names as an index can hold them. Pure.
 """
 
 from __future__ import annotations
 
+from hashlib import sha256
+from typing import Final
+
 from ledger.events import Identifier
 from ledger.keys import format_key
+
+NAME_BYTES_MAX: Final = 600
+"""Three names and more stand in one index entry, which ends at 2,704 bytes; a longer one stands there as its hash."""
 
 
 def table_key(identifier: Identifier | None) -> str | None:
@@ -16,3 +22,11 @@ def table_key(identifier: Identifier | None) -> str | None:
         return None
     segments = (identifier.alias, *identifier.namespace, identifier.name)
     return format_key("table", segments) if all(segments) else None
+
+
+def bounded_name(name: str) -> str:
+    """
+    Return `name`, or, if it is longer than an index can hold, its SHA-256 in hex.
+    """
+    encoded = name.encode()
+    return name if len(encoded) <= NAME_BYTES_MAX else sha256(encoded).hexdigest()

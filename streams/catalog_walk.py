@@ -18,6 +18,7 @@ import orjson
 
 from ledger.events import Identifier
 from streams.errors import StreamError
+from streams.table_metadata import TABLE_UUID
 
 PAGE_SIZE: Final = 500
 PAGES_MAX: Final = 1_000
@@ -30,6 +31,14 @@ SEPARATOR: Final = "\x1f"
 
 class CatalogWalkError(StreamError):
     """The gateway does not answer, does not let us read, or what it passes on is not what a catalog says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedTable:
+    """What a catalog says of a table that it was asked for by its name."""
+
+    metadata_location: str
+    table_uuid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +76,9 @@ class CatalogWalk:
                 tables += (Identifier(alias=self.alias, namespace=parent, name=_name(item)) for item in found)
         return tables[:TABLES_MAX]
 
-    async def metadata_location(self, table: Identifier) -> str | None:
+    async def load(self, table: Identifier) -> LoadedTable | None:
         """
-        Return where the table's metadata is now; None if there is no such table any more.
+        Return which table that name is now, and where its metadata is; None if there is no such table any more.
 
         Raises:
             CatalogWalkError: if it cannot be read.
@@ -81,7 +90,11 @@ class CatalogWalk:
         location = loaded.get("metadata-location")
         if not isinstance(location, str) or not 0 < len(location) <= LOCATION_LENGTH_MAX or not location.isprintable():
             raise CatalogWalkError(f"{path}: expected a metadata-location, found {location!r:.80}")
-        return location
+        metadata = loaded.get("metadata")
+        table_uuid = metadata.get("table-uuid") if isinstance(metadata, dict) else None
+        if not isinstance(table_uuid, str) or not TABLE_UUID.fullmatch(table_uuid):
+            raise CatalogWalkError(f"{path}: expected a UUID as table-uuid, found {table_uuid!r:.80}")
+        return LoadedTable(metadata_location=location, table_uuid=table_uuid)
 
     async def _pages(self, path: str, member: str, query: Mapping[str, str]) -> list[Any]:
         """Return a list that comes in pages; of what is gone meanwhile, nothing more."""

@@ -17,9 +17,9 @@ from ledger.errors import GroupMismatchError
 from ledger.event import SYSTEM_ACTOR
 from ledger.sequence import Appended, Group, Stale
 from projections.lineage.errors import InvalidLineageError
-from projections.lineage.receiving import receive
+from projections.lineage.receiving import Received, receive
 from streams.errors import PoisonError
-from streams.handler import Append, Effects, Message
+from streams.handler import Append, DeadLetter, Effects, Message
 
 
 class ReceiveLineage:
@@ -38,20 +38,27 @@ class ReceiveLineage:
         reading: AsyncConnection[Any],  # noqa: ARG002 - part of the Protocol; nothing is read here
     ) -> Effects:
         """
-        Return a group for each event; nothing is read.
+        Return a group for each event; nothing is read. A batch with events that are not valid is a dead letter, too: it
+        is kept with what is wrong in it, and its other events are told.
 
         Raises:
-            PoisonError: if a message is no valid event, or no message of a topic.
+            PoisonError: if a message is neither a valid event nor a batch, or no message of a topic.
         """
         groups: list[Group] = []
+        dead: list[DeadLetter] = []
         for message in batch:
             if not isinstance(message.value, bytes):
                 raise PoisonError(f"message {message.id}: expected the bytes of an OpenLineage event, found an entry")
             try:
-                groups += receive(message.value, actor=SYSTEM_ACTOR, at=self._clock(), random=self._random)
+                arrived = receive(message.value, actor=SYSTEM_ACTOR, at=self._clock(), random=self._random)
             except InvalidLineageError as error:
                 raise PoisonError(str(error)) from error
-        return Effects(groups=tuple(groups))
+            groups += [event.group for event in arrived.events if isinstance(event, Received)]
+            wrong = [event for event in arrived.events if isinstance(event, InvalidLineageError)]
+            if wrong:
+                more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+                dead.append(DeadLetter(message=message, reason=f"{wrong[0]}{more}"))
+        return Effects(groups=tuple(groups), dead=tuple(dead))
 
 
 def told_once(append: Append, clock: Callable[[], datetime]) -> Append:

@@ -28,7 +28,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
-from ledger.events import CommitObserved, Identifier, TriggerReceived, to_data
+from ledger.events import CommitObserved, Identifier, TriggerReceived, TriggerSource, to_data
 from ledger.keys import format_key
 from ledger.sequence import Group
 from projections.catalogs import BUILTIN, CATALOGS, CatalogRow, read_catalogs, storage_of
@@ -36,7 +36,9 @@ from projections.cursors import read_live
 from projections.egress.rules import EgressRules
 from projections.entries import LogEntry
 from projections.errors import FileMissingError, ProjectionError
+from projections.identifiers import table_key
 from projections.lake.storage import Secrets, Storage
+from projections.naming import identifier_of, read_live_names, told_key
 from streams.decisions import read_decided, read_groups
 from streams.errors import PoisonError, TransientError
 from streams.handler import DeadLetter, Effects, Message
@@ -174,8 +176,27 @@ class Observe:
             if id_ not in decided.snapshots
         }
         known = await read_groups(reading, log_id, list(unnamed))
-        identifier = seen.trigger.identifier or decided.identifier
+        identifier = await self._identifier(seen, decided.identifier, log_id, reading)
         return [self._group(id_, snapshot, seen, identifier) for id_, snapshot in unnamed.items() if id_ not in known]
+
+    async def _identifier(
+        self, seen: _Seen, decided: Identifier | None, log_id: int, reading: Connection
+    ) -> Identifier | None:
+        """
+        Return what the table is called; None if nobody knows.
+
+        The poller has asked the catalog for the name. What a callback says is taken if nobody knows better: the table
+        is the one of the file, and a name that another table has is not this one's.
+        """
+        told = seen.trigger.identifier
+        if told is not None and seen.trigger.source is TriggerSource.POLLER:
+            return told
+        said, uuid = table_key(told), seen.table.table_uuid
+        names = await read_live_names(reading, log_id, uuids=[uuid], keys=[] if said is None else [said])
+        if decided is not None and not any(name.table_uuid == uuid and name.is_certain for name in names):
+            return decided
+        key = told_key(names, table_uuid=uuid, said=said)
+        return None if key is None else identifier_of(key)
 
     def _group(self, id_: UUID, snapshot: Snapshot, seen: _Seen, identifier: Identifier | None) -> Group:
         data = CommitObserved(

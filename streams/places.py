@@ -2,8 +2,9 @@
 Whose a location is: the folder of each catalog in object storage, and the log and alias behind it. Pure.
 
 The longest folder that holds a location wins, at the boundary of a path: `s3://lake/sales` holds nothing of
-`s3://lake/sales-eu`. A folder of this installation's own warehouse is its tenant's whatever others have registered,
-and where two tenants have registered the very same folder it is nobody's: one of them would read the other's names.
+`s3://lake/sales-eu`. A folder of this installation's own warehouse is its tenant's whatever other tenants have
+registered, and where two tenants have registered the very same folder it is nobody's: one of them would read the
+other's names. Of one tenant's places the longest wins, of whatever kind, as in `projections.lake.places`.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class Places:
         """
         folders = _folders(location)
         holding = [place for folder in folders for place in self._of.get(folder, ())]
-        builtin = [place for place in holding if place.is_builtin]
-        nearest = builtin or holding
+        owner = next((place.log.log_id for place in holding if place.is_builtin), None)
+        nearest = [place for place in holding if owner in {None, place.log.log_id}]
         if not nearest:
             raise PoisonError(f"{location}: expected a catalog whose option `location` holds it, found none")
         claims = [place for place in nearest if place.path == nearest[0].path]

@@ -21,7 +21,7 @@ METADATA_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of a compressed file, before and after."""
 SNAPSHOTS_MAX: Final = 100_000
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+TABLE_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _OPERATION = re.compile(r"[a-z][a-z-]{0,31}")
 
 
@@ -51,7 +51,7 @@ def parse_table_snapshots(data: bytes) -> TableSnapshots:
     """
     metadata = _object(_unpacked(data))
     table_uuid = metadata.get("table-uuid")
-    if not isinstance(table_uuid, str) or not _UUID.fullmatch(table_uuid):
+    if not isinstance(table_uuid, str) or not TABLE_UUID.fullmatch(table_uuid):
         raise PoisonError(f"table-uuid: expected a UUID, found {table_uuid!r:.80}")
     snapshots = metadata.get("snapshots") or ()
     if not isinstance(snapshots, list | tuple) or len(snapshots) > SNAPSHOTS_MAX:

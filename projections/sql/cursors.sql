@@ -61,6 +61,18 @@ SELECT c.generation FROM projections.cursors AS c JOIN projections.live AS l USI
 WHERE c.projection = %(projection)s AND c.log_id = %(log_id)s AND c.generation <> l.generation
 ORDER BY c.generation
 
+-- name: not_told
+-- Where a generation that is not live ends before the newest erasure in its log: nothing will tell it any more.
+SELECT DISTINCT c.projection, g.log_id, g.origin, g.tenant, g.reader
+FROM projections.cursors AS c
+JOIN projections.live AS l USING (projection, log_id)
+JOIN ledger.logs AS g USING (log_id)
+WHERE c.projection = ANY(%(projections)s) AND c.generation <> l.generation AND EXISTS (
+    SELECT FROM ledger.entries AS e
+    WHERE e.log_id = c.log_id AND e.type = 'payload.erased' AND e.index >= c.next_index
+)
+ORDER BY g.log_id, c.projection
+
 -- name: delete_cursor
 -- The generation is gone; the foreign key of projections.live refuses the live one.
 DELETE FROM projections.cursors

@@ -2,20 +2,21 @@
 -- The last scan of a snapshot under a ruleset.
 INSERT INTO projections.scans AS s (
     log_id, generation, table_uuid, snapshot, ruleset, index, recorded_at, key, status, fault, file, metadata_location,
-    findings, rows, rows_sampled, columns, files, cells, bytes_read, gaps
+    findings, rows, rows_sampled, columns, files, cells, bytes_read, gaps,
+    columns_unread, unread
 )
 SELECT %(log_id)s, %(generation)s, x.*
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
     table_uuid text, snapshot text, ruleset text, index bigint, recorded_at timestamptz, key text, status text,
     fault text, file text, metadata_location text, findings bigint, rows bigint, rows_sampled bigint, columns bigint,
-    files bigint, cells bigint, bytes_read bigint, gaps text[]
+    files bigint, cells bigint, bytes_read bigint, gaps text[], columns_unread bigint, unread jsonb
 )
 ON CONFLICT (log_id, generation, table_uuid, snapshot, ruleset) DO UPDATE
 SET index = excluded.index, recorded_at = excluded.recorded_at, key = excluded.key, status = excluded.status,
     fault = excluded.fault, file = excluded.file, metadata_location = excluded.metadata_location,
     findings = excluded.findings, rows = excluded.rows, rows_sampled = excluded.rows_sampled,
     columns = excluded.columns, files = excluded.files, cells = excluded.cells, bytes_read = excluded.bytes_read,
-    gaps = excluded.gaps
+    gaps = excluded.gaps, columns_unread = excluded.columns_unread, unread = excluded.unread
 
 -- name: delete_superseded
 -- What an earlier scan of the same snapshot under the same ruleset found: another group.
@@ -86,10 +87,19 @@ FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
 ORDER BY x.index
 ON CONFLICT (log_id, generation, table_uuid, snapshot) DO NOTHING
 
+-- name: name_rows
+-- The rows of some tables bear the key of what each is called now; those of a table that nobody has named keep theirs.
+UPDATE {table} AS t SET key = n.key
+FROM projections.table_names AS n
+WHERE n.log_id = %(log_id)s AND n.projection = 'findings' AND n.generation = %(generation)s
+  AND n.table_uuid = ANY(%(uuids)s::text[]) AND n.key IS NOT NULL
+  AND t.log_id = n.log_id AND t.generation = n.generation AND t.table_uuid = n.table_uuid
+  AND t.key IS DISTINCT FROM n.key
+
 -- name: digest_scans
 -- Every row by its natural key, bytewise: databases sort text differently.
 SELECT 'scan', table_uuid, snapshot, ruleset, index, recorded_at, key, status, fault, file, metadata_location, findings,
-       rows, rows_sampled, columns, files, cells, bytes_read, gaps
+       rows, rows_sampled, columns, files, cells, bytes_read, gaps, columns_unread, unread::text
 FROM projections.scans WHERE log_id = %(log_id)s AND generation = %(generation)s
 ORDER BY table_uuid COLLATE "C", snapshot COLLATE "C", ruleset COLLATE "C"
 
@@ -152,7 +162,8 @@ DELETE FROM projections.ungoverned WHERE log_id = %(log_id)s AND generation = %(
 -- name: scans
 -- The last scans below an index, of the live generation.
 SELECT s.table_uuid, s.snapshot, s.ruleset, s.index, s.recorded_at, s.key, s.status, s.fault, s.file,
-       s.metadata_location, s.findings, s.rows, s.rows_sampled, s.columns, s.files, s.cells, s.bytes_read, s.gaps
+       s.metadata_location, s.findings, s.rows, s.rows_sampled, s.columns, s.files, s.cells, s.bytes_read, s.gaps,
+       s.columns_unread, s.unread
 FROM projections.live AS l JOIN projections.scans AS s USING (log_id, generation)
 WHERE l.projection = 'findings' AND s.index < %(before)s AND (%(key)s::text IS NULL OR s.key = %(key)s)
 ORDER BY s.index DESC

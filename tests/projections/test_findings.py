@@ -107,7 +107,7 @@ async def test_triggers_are_counted_by_source_and_ungoverned_snapshots_kept(worl
     story.triggered(files=4)
     story.observed("13", parent="12")
     story.observed("13", parent="wrong")
-    story.observed("14", key=None)
+    story.observed("14", key=None, table_uuid="5f0c9d1e-0000-4000-8000-00000000000e")
     log = await world.new_log()
     await world.project(log, story, batch_max=2)
     async with world.as_reader(log) as connection:

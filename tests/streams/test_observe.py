@@ -17,10 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakeproof.demo.cloud import Cloud
-from ledger.events import CatalogCreated, CommitDecided, Decided, Identifier, TriggerReceived, TriggerSource
+from ledger.events import (
+    CatalogCreated,
+    CommitDecided,
+    Decided,
+    Identifier,
+    IdentitySource,
+    TableIdentified,
+    TriggerReceived,
+    TriggerSource,
+)
 from ledger.read import Log
 from projections.catalogs import CatalogsProjection
 from projections.egress.rules import EgressRules
+from projections.findings import FindingsProjection
 from projections.lake.secrets import SecretDirectory
 from projections.lake.storage import Storage
 from streams.asking import SLOW_MAX
@@ -99,14 +109,29 @@ def decision(
     )
 
 
-def trigger(location: str | None, *, identifier: Identifier | None = None, alias: str = ALIAS) -> TriggerReceived:
+def identified(uuid: str, *, name: str = "orders") -> TableIdentified:
+    return TableIdentified(
+        identifier=Identifier(alias=ALIAS, namespace=("sales",), name=name),
+        metadata_location=None,
+        source=IdentitySource.POLLER,
+        table_uuid=uuid,
+    )
+
+
+def trigger(
+    location: str | None,
+    *,
+    identifier: Identifier | None = None,
+    alias: str = ALIAS,
+    source: TriggerSource = TriggerSource.S3,
+) -> TriggerReceived:
     return TriggerReceived(
         alias=alias,
         file_count=0,
         files=(),
         identifier=identifier,
         metadata_location=location,
-        source=TriggerSource.S3,
+        source=source,
     )
 
 
@@ -256,7 +281,7 @@ async def test_another_tenants_decision_governs_nothing(lake: Lake, world: World
     assert len((await lake.handle(message)).groups) == 1
 
 
-async def test_the_table_is_what_the_trigger_says_else_what_the_log_says_else_unknown(lake: Lake) -> None:
+async def test_the_table_is_what_the_poller_says_else_what_the_log_says_else_unknown(lake: Lake) -> None:
     message = await lake.pull(lake.put(metadata(SNAPSHOT)))
     (group,) = (await lake.handle(message)).groups
     assert group.then[0].key == f"catalog:{ALIAS}"
@@ -267,9 +292,26 @@ async def test_the_table_is_what_the_trigger_says_else_what_the_log_says_else_un
             await project(lake.world, lake.log)
         (group,) = (await lake.handle(message)).groups
         assert group.then[0].key == f"table:{ALIAS}/sales/renamed"
-    message = await lake.pull(lake.put(metadata(SNAPSHOT)), identifier=ORDERS)
+    message = await lake.pull(lake.put(metadata(SNAPSHOT)), identifier=ORDERS, source=TriggerSource.POLLER)
     (group,) = (await lake.handle(message)).groups
     assert group.then[0].key == ORDERS_KEY
+
+
+async def test_the_name_in_a_callback_is_taken_only_where_nobody_knows_better(lake: Lake) -> None:
+    source = TriggerSource.POLARIS_WEBHOOK
+    message = await lake.pull(lake.put(metadata(SNAPSHOT)), identifier=ORDERS, source=source)
+    (group,) = (await lake.handle(message)).groups
+    assert group.then[0].key == ORDERS_KEY
+    # The file is of another table than the one that is called so.
+    await lake.tell(identified(OTHER_UUID))
+    await project(lake.world, lake.log, FindingsProjection())
+    (group,) = (await lake.handle(message)).groups
+    assert group.then[0].key == f"catalog:{ALIAS}"
+    # The table of the file is called otherwise.
+    await lake.tell(identified(TABLE_UUID, name="renamed"))
+    await project(lake.world, lake.log, FindingsProjection())
+    (group,) = (await lake.handle(message)).groups
+    assert group.then[0].key == f"table:{ALIAS}/sales/renamed"
 
 
 async def test_one_batch_says_each_snapshot_once(lake: Lake) -> None:

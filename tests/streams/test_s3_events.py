@@ -211,6 +211,16 @@ def test_the_warehouse_of_this_installation_cannot_be_claimed_by_a_longer_folder
     assert places.find(f"{ours}/sales/t").log == ACME
 
 
+def test_of_one_tenants_places_the_most_specific_wins_of_whatever_kind() -> None:
+    assert ACME.tenant is not None
+    ours = f"{WAREHOUSE}/{ACME.tenant.hex}/lake"
+    builtin = CatalogRow(log=ACME, alias="lake", kind="builtin", options={})
+    rows = [builtin, rest(ACME, "within", f"{ours}/sales"), rest(BETA, "thief", f"{ours}/sales/t")]
+    places = Places.of(rows, warehouse=WAREHOUSE)
+    assert places.find(f"{ours}/sales/t").alias == "within"
+    assert places.find(f"{ours}/stock/t").alias == "lake"
+
+
 def test_metadata_files_come_one_by_one_and_data_files_together() -> None:
     first = direct(record(), record("wh/t/data/b.parquet"), record("wh/t/metadata/snap-1.avro"))
     second = direct(record("wh/t/data/a.parquet"), record("wh/u/data/a.parquet"))

@@ -1,0 +1,112 @@
+"""
+On what "nothing was found" rests: how many of a table's snapshots were scanned, and what was not looked at. Pure.
+
+That nothing was found in a table means little by itself: nobody may have looked, or not everywhere. So every answer
+about personal data comes with this, and is an all-clear only if `gaps` is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from projections.graph.scans import COMPLETED, FAILED
+
+SCANS_MAX: Final = 50
+"""Scans whose unread columns are named, the newest first."""
+NAMED_MAX: Final = 10
+"""Unread columns that are named in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """A column that was not looked at, and why."""
+
+    column: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """
+    What is known of the scans of a table.
+
+    Of its `snapshots` so many were `scanned`, `failed` to be, or are `pending`: no scan has been told of. `sampled` are
+    those of which only a part was read, `silent` those whose scan is so old that it does not say what it left out.
+    `unread` are the columns that the newest scans did not look at; `columns_unread` is the most that one scan counts.
+    """
+
+    snapshots: int
+    scanned: int
+    failed: int
+    pending: int
+    sampled: int
+    silent: int
+    columns_unread: int
+    unread: tuple[Unread, ...]
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What keeps this from being an all-clear, a sentence each."""
+        found = []
+        if not self.snapshots:
+            found.append("no snapshot of it is known, so nothing was looked at")
+        if self.pending:
+            found.append(f"{_snapshots(self.pending)} not scanned yet")
+        if self.failed:
+            found.append(f"{_snapshots(self.failed)} could not be scanned")
+        if self.sampled:
+            found.append(f"of {_snapshots(self.sampled)} a sample was read, not every row")
+        if self.silent:
+            found.append(f"the scans of {_snapshots(self.silent)} do not say which columns they left out")
+        if self.columns_unread:
+            named = [f"{one.column} ({one.reason})" for one in self.unread[:NAMED_MAX]]
+            more = max(self.columns_unread, len(self.unread)) - len(named)
+            rest = f" and {more} more" if more else ""
+            found.append(f"columns not looked at: {', '.join(named)}{rest}")
+        return tuple(found)
+
+    @property
+    def nothing(self) -> str:
+        """What it means that nothing was found."""
+        if not self.scanned:
+            return "not known: it was not scanned"
+        return "no personal data in what was looked at" if self.gaps else "no personal data found"
+
+    @property
+    def summary(self) -> str:
+        """How many snapshots were scanned, of how many."""
+        return f"{self.scanned} of {_snapshots(self.snapshots)} scanned"
+
+
+def evidence_of(rows: Iterable[Sequence[Any]], unread: Iterable[Sequence[Any]]) -> Evidence:
+    """
+    Return the evidence that the rows of two queries hold (`scanned` and `unread_columns` of `sql/graph.cypher`).
+
+    A snapshot that was scanned under several rulesets counts once: as scanned if any of them was completed.
+    """
+    counts: dict[str | None, tuple[int, int, int]] = {
+        status: (int(count), int(sampled), int(silent)) for status, count, sampled, silent in rows
+    }
+    columns: dict[str, Unread] = {}
+    most = 0
+    for count, named in unread:
+        most = max(most, int(count))
+        for column, reason in named or ():
+            columns.setdefault(column, Unread(column=str(column), reason=str(reason).replace("_", " ")))
+    scanned, failed, pending = (counts.get(status, (0, 0, 0)) for status in (COMPLETED, FAILED, None))
+    return Evidence(
+        snapshots=sum(each[0] for each in counts.values()),
+        scanned=scanned[0],
+        failed=failed[0],
+        pending=pending[0],
+        sampled=scanned[1],
+        silent=scanned[2],
+        columns_unread=most,
+        unread=tuple(columns[name] for name in sorted(columns)),
+    )
+
+
+def _snapshots(count: int) -> str:
+    return f"{count} snapshot{'' if count == 1 else 's'}"

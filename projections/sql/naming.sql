@@ -1,0 +1,59 @@
+-- name: names
+-- Of some tables what they are called, by uuid; and who has some names now.
+SELECT table_uuid, key, index, is_certain, is_current
+FROM projections.table_names
+WHERE log_id = %(log_id)s AND projection = %(projection)s AND generation = %(generation)s
+  AND table_uuid = ANY(%(uuids)s::text[])
+UNION
+SELECT n.table_uuid, n.key, n.index, n.is_certain, n.is_current
+FROM unnest(%(keys)s::text[]) AS k (key)
+JOIN projections.table_names AS n ON hashtextextended(n.key, 0) = hashtextextended(k.key, 0) AND n.key = k.key
+WHERE n.log_id = %(log_id)s AND n.projection = %(projection)s AND n.generation = %(generation)s AND n.is_current
+
+-- name: upsert_names
+-- What tables are called now.
+INSERT INTO projections.table_names AS n (
+    log_id, projection, generation, table_uuid, key, index, is_certain, is_current
+)
+SELECT %(log_id)s, %(projection)s, %(generation)s, x.*
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    table_uuid text, key text, index bigint, is_certain boolean, is_current boolean
+)
+ON CONFLICT (log_id, projection, generation, table_uuid) DO UPDATE
+SET key = excluded.key, index = excluded.index, is_certain = excluded.is_certain, is_current = excluded.is_current
+
+-- name: digest_names
+-- Every row by uuid, bytewise: databases sort text differently.
+SELECT 'name', table_uuid, key, index, is_certain, is_current
+FROM projections.table_names
+WHERE log_id = %(log_id)s AND projection = %(projection)s AND generation = %(generation)s
+ORDER BY table_uuid COLLATE "C"
+
+-- name: drop_names
+-- The rows of one generation.
+DELETE FROM projections.table_names
+WHERE log_id = %(log_id)s AND projection = %(projection)s AND generation = %(generation)s
+
+-- name: live_names
+-- The same as the first, of the live generation of the findings.
+SELECT n.table_uuid, n.key, n.index, n.is_certain, n.is_current
+FROM projections.live AS l JOIN projections.table_names AS n USING (log_id, projection, generation)
+WHERE l.projection = 'findings' AND l.log_id = %(log_id)s AND n.table_uuid = ANY(%(uuids)s::text[])
+UNION
+SELECT n.table_uuid, n.key, n.index, n.is_certain, n.is_current
+FROM unnest(%(keys)s::text[]) AS k (key)
+JOIN projections.table_names AS n ON hashtextextended(n.key, 0) = hashtextextended(k.key, 0) AND n.key = k.key
+JOIN projections.live AS l USING (log_id, projection, generation)
+WHERE l.projection = 'findings' AND l.log_id = %(log_id)s AND n.is_current
+
+-- name: nameless
+-- How many tables of the live generation of a projection nobody has named.
+SELECT count(*)
+FROM projections.live AS l JOIN projections.table_names AS n USING (log_id, projection, generation)
+WHERE l.projection = %(projection)s AND n.key IS NULL
+
+-- name: called
+-- What the table of a uuid is called, of the live generation of a projection.
+SELECT n.key, n.is_current
+FROM projections.live AS l JOIN projections.table_names AS n USING (log_id, projection, generation)
+WHERE l.projection = %(projection)s AND n.table_uuid = %(table_uuid)s
