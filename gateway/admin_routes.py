@@ -1,5 +1,6 @@
 """
-What people edit, over HTTP: policies, access rules, catalogs, API keys. Thin: `gateway.admin` has the operations.
+What people edit, over HTTP: policies, access rules, catalogs, API keys, settings. Thin: `gateway.admin` has the
+operations.
 
 Who may edit is judged by the tenant's access rules like everything else: the operation is `UPDATE_REPOSITORY_CONFIG`
 (`READ_REPOSITORY_CONFIG` to list), the content type says which kind of thing (`CONFIG_POLICY`, …) and the path which
@@ -17,7 +18,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gateway.admin.aggregates import AccessRule, ApiKey, Catalog, Policy
+from gateway.admin.aggregates import AccessRule, ApiKey, Catalog, Policy, Setting
 from gateway.admin.application import Admin
 from gateway.admin.edits import Editor, StaleEditError
 from gateway.admin.limits import check_roles, format_expiry, parse_expiry
@@ -73,6 +74,13 @@ class CatalogBody(_Body):
     alias: str
     kind: str
     options: dict[str, str] = Field(default_factory=dict)
+
+
+class SettingBody(_Body):
+    """Another value of a setting; with `version`, only if that is the version it has."""
+
+    value: str
+    version: int | None = None
 
 
 class KeyBody(_Body):
@@ -229,6 +237,26 @@ async def revoke_key(request: Request, key_id: str) -> Response:
     return Response(status_code=204)
 
 
+@router.get("/settings")
+async def list_settings(request: Request) -> Response:
+    """List the tenant's settings; version 0 is the default."""
+    house, caller = await _may_read(request, "setting")
+    return JSONResponse({"settings": [_setting(one) for one in await house.admin.list_settings(caller.log_id)]})
+
+
+@router.put("/settings/{setting_id}")
+async def change_setting(request: Request, setting_id: str) -> Response:
+    """Give a setting of the tenant another value."""
+    body = await _body(request, SettingBody)
+
+    async def change(admin: Admin, caller: Principal, by: Editor) -> Setting:
+        return await admin.change_setting(
+            caller.log_id, by, setting_id=setting_id, value=body.value, version=body.version
+        )
+
+    return JSONResponse(_setting(await _edit(request, "setting", setting_id, change)))
+
+
 async def _edit(
     request: Request,
     kind: str,
@@ -312,6 +340,10 @@ def _rule(rule: AccessRule) -> dict[str, Any]:
 
 def _catalog(catalog: Catalog) -> dict[str, Any]:
     return {"alias": catalog.id, "version": catalog.version, "kind": catalog.kind, "options": dict(catalog.options)}
+
+
+def _setting(setting: Setting) -> dict[str, Any]:
+    return _shown(asdict(setting))
 
 
 def _key(key: ApiKey) -> dict[str, Any]:

@@ -15,36 +15,39 @@ from typing import Annotated, Final
 
 import typer
 
-from gateway.admin.aggregates import ApiKey
+from gateway.admin.aggregates import ApiKey, Setting
 from gateway.admin.aggregates import Tenant as KnownTenant
 from gateway.admin.application import OPERATOR, IssuedKey
-from gateway.admin.limits import format_expiry, parse_expiry
+from gateway.admin.limits import check_id, check_roles, check_tenant_name, format_expiry, parse_expiry
 from gateway.catalogs_cli import catalogs_app
 from gateway.desk import AsJson, Console, Desk, Founded, OpenDesk, Tenant, run_at
 from gateway.rules_cli import access_rules_app, policies_app
 
 _AGE: Final = re.compile(r"([0-9]{1,5})([dh])")
 
+TenantArgument = Annotated[str, typer.Argument(help="The tenant: its name or id.", show_default=False)]
 Identity = Annotated[str, typer.Option("--identity", help="Whom the key stands for, as in ada@acme.example.")]
 Roles = Annotated[
     list[str] | None, typer.Option("--role", help="A role it has; repeat for several.", show_default=False)
 ]
 
 
-def gateway_apps(open_desk: OpenDesk, console: Console) -> dict[str, typer.Typer]:
+def gateway_apps(open_desk: OpenDesk, open_new_desk: OpenDesk, console: Console) -> dict[str, typer.Typer]:
     """
     Return the commands by the name of their group, working with what `open_desk` opens.
+
+    A first tenant is founded with what `open_new_desk` opens: it makes an installation where there is none.
     """
     return {
         "policies": policies_app(open_desk, console),
         "access-rules": access_rules_app(open_desk, console),
         "catalogs": catalogs_app(open_desk, console),
-        "tenants": _tenants(open_desk, console),
+        "tenants": _tenants(open_desk, open_new_desk, console),
         "keys": _keys(open_desk, console),
     }
 
 
-def _tenants(open_desk: OpenDesk, console: Console) -> typer.Typer:
+def _tenants(open_desk: OpenDesk, open_new_desk: OpenDesk, console: Console) -> typer.Typer:
     app = typer.Typer(rich_markup_mode=None)
 
     @app.command()
@@ -59,12 +62,17 @@ def _tenants(open_desk: OpenDesk, console: Console) -> typer.Typer:
         as_json: AsJson = False,
     ) -> None:
         """Found a tenant: its log, and its first API key, which is shown this once."""
+        # Before an installation is made for it: what is refused leaves nothing behind.
+        check_tenant_name(name, ())
+        check_roles(roles or ())
+        if catalog is not None:
+            check_id(catalog, field="alias")
 
         async def work(desk: Desk) -> tuple[Founded, str]:
             founded = await desk.found(name=name, identity=identity, roles=roles or (), alias=catalog)
             return founded, desk.url
 
-        founded, url = run_at(open_desk, work)
+        founded, url = run_at(open_new_desk, work)
         if as_json:
             tenant = {"tenant": founded.tenant.hex, "name": name, "log": founded.origin, "catalog": catalog}
             console.show_json({**tenant, "key": _shown_once(founded.key)})
@@ -84,6 +92,31 @@ def _tenants(open_desk: OpenDesk, console: Console) -> typer.Typer:
 
         columns = ("id", "name")
         console.show_rows(columns, _rows(columns, run_at(open_desk, work)), as_json=as_json)
+
+    @app.command()
+    def settings(tenant: TenantArgument, *, as_json: AsJson = False) -> None:
+        """Show a tenant's settings; version 0 is the default."""
+
+        async def work(desk: Desk) -> Sequence[Setting]:
+            return await desk.admin.list_settings(await desk.log_of(tenant))
+
+        columns = ("id", "version", "value")
+        console.show_rows(columns, _rows(columns, run_at(open_desk, work)), as_json=as_json)
+
+    @app.command("set")
+    def set_(
+        tenant: TenantArgument,
+        setting_id: Annotated[str, typer.Argument(help="The setting, as in lineage-cycles.", show_default=False)],
+        value: Annotated[str, typer.Argument(help="Its value, as in keep.", show_default=False)],
+    ) -> None:
+        """Give a setting of a tenant another value; it is in the tenant's log, and holds from there on."""
+
+        async def work(desk: Desk) -> Setting:
+            log_id = await desk.log_of(tenant)
+            return await desk.admin.change_setting(log_id, OPERATOR, setting_id=setting_id, value=value)
+
+        setting = run_at(open_desk, work)
+        console.say(f"setting {setting.id} of tenant {tenant} is {setting.value}")
 
     return app
 
@@ -178,7 +211,7 @@ def parse_end(text: str, *, now: datetime) -> datetime:
     return now + (timedelta(days=int(age[1])) if age[2] == "d" else timedelta(hours=int(age[1])))
 
 
-def _rows(columns: Sequence[str], things: Sequence[KnownTenant]) -> list[dict[str, object]]:
+def _rows(columns: Sequence[str], things: Sequence[KnownTenant | Setting]) -> list[dict[str, object]]:
     return [{column: asdict(thing)[column] for column in columns} for thing in things]
 
 

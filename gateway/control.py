@@ -27,6 +27,7 @@ from gateway.admin.aggregates import (
     Catalog,
     ControlEvent,
     Policy,
+    Setting,
     Tenant,
     aggregate_key,
     evolve,
@@ -52,7 +53,7 @@ READ_TIMEOUT_S: Final = 10.0
 _QUERIES: Final = load_queries("gateway", "control.sql")
 _UNREADABLE: Final = "what is in force cannot be read from the log: nothing can be judged"
 
-A = TypeVar("A", Policy, AccessRule, Catalog, ApiKey, Tenant)
+A = TypeVar("A", Policy, AccessRule, Catalog, ApiKey, Setting, Tenant)
 
 
 class ControlUnknownError(UnavailableError):
@@ -73,6 +74,7 @@ class ControlState:
     access_rules: Mapping[str, AccessRule]
     catalogs: Mapping[str, Catalog]
     keys: Mapping[str, ApiKey]
+    settings: Mapping[str, Setting]
     tenants: Mapping[str, Tenant]
     policy_set: str
 
@@ -90,7 +92,7 @@ def fold(state: ControlState, entries: Iterable[Entry]) -> ControlState:
         ControlUnknownError: at a type or version that is not known here.
         FormatError: at an entry that does not follow or is not what we write; that is corruption.
     """
-    kinds = (state.policies, state.access_rules, state.catalogs, state.keys, state.tenants)
+    kinds = (state.policies, state.access_rules, state.catalogs, state.keys, state.settings, state.tenants)
     in_force: dict[str, Aggregate] = {
         aggregate_key(type(aggregate), aggregate.id): aggregate for kind in kinds for aggregate in kind.values()
     }
@@ -237,6 +239,7 @@ def _state(as_of: int, in_force: Iterable[Aggregate]) -> ControlState:
         access_rules=access_rules,
         catalogs=_by_id(Catalog, aggregates),
         keys=_by_id(ApiKey, aggregates),
+        settings=_by_id(Setting, aggregates),
         tenants=_by_id(Tenant, aggregates),
         policy_set=hashlib.sha256(canonical.encode(judges)).hexdigest(),
     )

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from gateway.admin_routes import AccessRuleBody, CatalogBody, KeyBody, PolicyBody, PolicyChangeBody
+from gateway.admin_routes import AccessRuleBody, CatalogBody, KeyBody, PolicyBody, PolicyChangeBody, SettingBody
 
 BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("POST", "/v1/policies"): PolicyBody,
@@ -22,6 +22,7 @@ BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("POST", "/v1/access-rules"): AccessRuleBody,
     ("POST", "/v1/catalogs"): CatalogBody,
     ("POST", "/v1/keys"): KeyBody,
+    ("PUT", "/v1/settings/{setting_id}"): SettingBody,
 }
 """What a route reads; one that is not here takes JSON that another specification describes (OpenLineage, Polaris)."""
 STATUSES: Final = {

@@ -2,9 +2,12 @@
 A callback of a Polaris catalog, without HTTP: what it says, whose it is, and the trigger that the log gets of it.
 
 The signature is the authentication: HMAC-SHA256 over the body as it was sent, under a secret that a tenant shares with
-its catalog. A catalog of kind `rest` names that secret in its option `webhook-secret`; of several, the one whose secret
-verifies is meant. Who cannot sign learns nothing, not even whether a tenant exists: for whatever tenant, one log is
-looked up, its control plane is read, as many secrets are looked for and as many signatures compared.
+its catalog. A catalog of kind `rest` names that secret in its option `webhook-secret`. The file decides which of the
+tenant's catalogs is meant, as it does where S3 tells of it; one whose secret verifies, where it lies in none. The name
+of the table is what the sender says: which table it is stands in the file, and whoever knows better is believed.
+
+Who cannot sign learns nothing, not even whether a tenant exists: for whatever tenant, one log is looked up, its control
+plane is read, as many secrets are looked for and as many signatures compared.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
@@ -32,6 +35,7 @@ from ledger.keys import format_key
 from ledger.queries import load_queries
 from ledger.sequence import Group
 from projections.errors import SecretMissingError
+from projections.lake.places import nearest_catalog
 from projections.lake.secrets import REFERENCE
 
 KIND: Final = "rest"
@@ -44,8 +48,9 @@ REFUSED_AFTER_S: Final = 0.1
 """A refusal is not answered before: how long the work took, warm or cold, is not told."""
 
 _QUERIES: Final = load_queries("gateway", "webhooks.sql")
-# Stricter than Python's UUID, which takes braces, a prefix, and any places of hyphens.
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+# Stricter than Python's UUID, which takes braces, a prefix, and any places of hyphens. Without hyphens is how
+# `tenants add` prints it.
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}")
 _SIGNATURE = re.compile(r"[0-9a-fA-F]{64}")
 _NO_SIGNATURE: Final = bytes(32)
 """Stands for a signature that is none; it is compared like any other, and right for no body that anyone can find."""
@@ -115,7 +120,7 @@ def parse_callback(body: bytes, *, tenant_header: str | None) -> Callback:
     told = ((said.tenant_id, "tenant_id"), (tenant_header, "X-Polaris-Tenant"))
     named = {_tenant(text, field) for text, field in told if text}
     if not named:
-        raise BadRequestError("expected a tenant's UUID here or in the header X-Polaris-Tenant", field="tenant_id")
+        raise BadRequestError("expected a tenant's id here or in the header X-Polaris-Tenant", field="tenant_id")
     if len(named) > 1:
         raise BadRequestError("expected the tenant of the header X-Polaris-Tenant, found another", field="tenant_id")
     levels = [said.namespace] if isinstance(said.namespace, str) else said.namespace
@@ -168,7 +173,8 @@ class Verifier:
         if not signers:
             await asyncio.sleep(due - loop.time())
             raise UnauthorizedError("expected the signature of a tenant's catalog, found none that is known")
-        return Verified(log_id=log_id, alias=_meant(signers, callback.metadata_location).id, callback=callback)
+        alias = _meant(signers, state.catalogs.values(), callback.metadata_location)
+        return Verified(log_id=log_id, alias=alias, callback=callback)
 
     async def _log(self, tenant: UUID) -> tuple[int, bool]:
         async with self._database.as_role(self._role) as connection:
@@ -229,12 +235,15 @@ def trigger(verified: Verified, *, at: datetime) -> Group:
 
 def _tenant(text: str, field: str) -> UUID:
     if not _UUID.fullmatch(text):
-        raise BadRequestError(f"expected a UUID with hyphens, found {text!r:.80}", field=field)
+        raise BadRequestError(f"expected a tenant's id, 32 hex digits or a UUID, found {text!r:.80}", field=field)
     return UUID(text)
 
 
-def _meant(signers: Sequence[Catalog], metadata_location: str) -> Catalog:
-    """Return the catalog whose folder holds the location; the first, if several share a secret and none says."""
-    folders = {signer.id: signer.options.get("location", "").rstrip("/") for signer in signers}
-    holding = [signer for signer in signers if (at := folders[signer.id]) and metadata_location.startswith(f"{at}/")]
-    return (holding or signers)[0]
+def _meant(signers: Sequence[Catalog], catalogs: Iterable[Catalog], metadata_location: str) -> str:
+    """
+    Return the alias of the tenant's catalog whose folder is the nearest above the location, whoever has told of it.
+
+    Of a location that is in none of them, it is the signer's, or the first of several.
+    """
+    folders = {each.id: at for each in catalogs if each.kind == KIND and (at := each.options.get("location"))}
+    return nearest_catalog(folders, metadata_location) or signers[0].id

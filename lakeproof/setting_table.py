@@ -44,6 +44,13 @@ SETTINGS: tuple[Setting, ...] = (
         meaning="authority with which the name of every log begins, as in logs.example.org; fixed by the first start; "
         "without it lakeproof.invalid/<installation id>",
     ),
+    Setting(
+        name="schema_accepted",
+        kind=Kind.TEXT,
+        default=None,
+        meaning="fingerprint of the database's schema, roles, grants and settings, as a refused start prints it: they "
+        "are meant, and the system log records them; any other difference is still refused",
+    ),
     Setting(name="host", kind=Kind.TEXT, default="127.0.0.1", meaning="address the gateway listens on"),
     Setting(
         name="port",

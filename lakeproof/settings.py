@@ -39,6 +39,7 @@ class Settings:
     server_folder: Path
     dsn: str | None = field(repr=False)
     origin: str | None
+    schema_accepted: str | None
     host: str
     port: int
     warehouse: str
@@ -54,6 +55,8 @@ class Settings:
     time_stamp_roots: Path | None
     time_stamp_policy: str | None
     time_stamp_interval_s: float
+    publish_to: str | None
+    publish_interval_s: float
     append_queue_max: int
     append_queue_mib: int
     append_batch_max: int

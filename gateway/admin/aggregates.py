@@ -36,6 +36,7 @@ from ledger.events import (
     PolicyChanged,
     PolicyCreated,
     PolicyRetired,
+    SettingChanged,
     TenantCreated,
 )
 from ledger.keys import format_key
@@ -44,7 +45,7 @@ Created: TypeAlias = (
     PolicyCreated | AccessRuleCreated | AccessRuleCreatedV1 | CatalogCreated | KeyCreatedV1 | KeyCreated | TenantCreated
 )
 Retired: TypeAlias = PolicyRetired | AccessRuleRetired | CatalogRetired | KeyRevoked
-ControlEvent: TypeAlias = Created | PolicyChanged | Retired
+ControlEvent: TypeAlias = Created | PolicyChanged | SettingChanged | Retired
 
 
 class RetiredError(ConflictError):
@@ -184,6 +185,22 @@ class ApiKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A setting of the tenant: `value` in place of the default. It is never retired: its default is a value too."""
+
+    KIND: ClassVar[str] = "setting"
+
+    id: str
+    version: int
+    value: str
+    retired: bool = False
+
+    def change(self, value: str) -> SettingChanged:
+        """Return the event that gives the setting another value."""
+        return SettingChanged(id=self.id, version=self.version + 1, value=value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
     """A tenant: its id is its UUID in hex. In the system log."""
 
@@ -195,8 +212,8 @@ class Tenant:
     retired: bool = False
 
 
-Aggregate: TypeAlias = Policy | AccessRule | Catalog | ApiKey | Tenant
-A = TypeVar("A", Policy, AccessRule, Catalog, ApiKey, Tenant)
+Aggregate: TypeAlias = Policy | AccessRule | Catalog | ApiKey | Setting | Tenant
+A = TypeVar("A", Policy, AccessRule, Catalog, ApiKey, Setting, Tenant)
 
 CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     PolicyCreated,
@@ -210,6 +227,7 @@ CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
     KeyCreatedV1,
     KeyCreated,
     KeyRevoked,
+    SettingChanged,
     TenantCreated,
 )
 
@@ -239,6 +257,10 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
             if not isinstance(policy, Policy):
                 raise _out_of_order(event, policy)
             return replace(policy, version=version, expression=expression, message=message)
+        case SettingChanged(id=id_, version=version, value=value):
+            if version != (1 if aggregate is None else _before(event, aggregate).version + 1):
+                raise _out_of_order(event, aggregate)
+            return Setting(id=id_, version=version, value=value)
         case PolicyRetired() | AccessRuleRetired() | CatalogRetired() | KeyRevoked():
             return replace(_before(event, aggregate), version=event.version, retired=True)
         case _:

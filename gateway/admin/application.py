@@ -19,7 +19,7 @@ from typing import Final
 from uuid import UUID
 
 from gateway.admin import limits
-from gateway.admin.aggregates import AccessRule, ApiKey, Catalog, Policy
+from gateway.admin.aggregates import AccessRule, ApiKey, Catalog, Policy, Setting
 from gateway.admin.edits import CHANGED, EXISTS, NOT_FOUND, OPERATOR, Editor, Edits, StaleEditError
 from gateway.admin.holding import Holding
 from gateway.admin.key_issue import IssuedKey, KeyIssue
@@ -35,7 +35,15 @@ from gateway.policy.engine import ACCESS_RULE, POLICY, PolicyEngine, Program
 from gateway.policy.judging import Judge
 from gateway.policy.variables import PrincipalView
 from ledger.event import derived_group_id
-from ledger.events import AccessRuleCreated, CatalogCreated, Effect, PolicyChanged, PolicyCreated, TenantCreated
+from ledger.events import (
+    AccessRuleCreated,
+    CatalogCreated,
+    Effect,
+    PolicyChanged,
+    PolicyCreated,
+    SettingChanged,
+    TenantCreated,
+)
 from ledger.log_store import Lend, LogStore
 from ledger.sequence import NO_CONTROL
 from projections.egress.rules import EgressRules
@@ -279,6 +287,35 @@ class Admin:
             ConflictError: if it was granted to this very tenant already.
         """
         await self._holding.grant(log_id, by, place=place)
+
+    # Settings
+
+    async def change_setting(
+        self, log_id: int, by: Editor, *, setting_id: str, value: str, version: int | None = None
+    ) -> Setting:
+        """
+        Give a setting of the tenant another value; with `version`, only if that is the version it has (0: its default).
+
+        Raises as `create_policy`, and:
+            ConflictError: if it was changed by someone else.
+        """
+        limits.check_setting(setting_id, value)
+        current = (await self._control.current(log_id)).settings.get(setting_id)
+        found = 0 if current is None else current.version
+        if version is not None and found != version:
+            raise ConflictError(f"setting {setting_id}: expected version {version}, found {found}", kind=CHANGED)
+        if current is not None:
+            return await self._edits.change(Setting, log_id, by, setting_id, lambda setting: setting.change(value))
+        await self._edits.create(log_id, by, SettingChanged(id=setting_id, version=1, value=value))
+        return Setting(id=setting_id, version=1, value=value)
+
+    async def list_settings(self, log_id: int) -> tuple[Setting, ...]:
+        """Return every setting of the tenant; one that was never changed has version 0 and its default."""
+        changed = (await self._control.current(log_id)).settings
+        return tuple(
+            changed.get(setting_id, Setting(id=setting_id, version=0, value=values[0]))
+            for setting_id, values in limits.KNOWN_SETTINGS.items()
+        )
 
     # Keys and tenants
 

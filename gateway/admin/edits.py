@@ -25,7 +25,7 @@ from ledger.changes import Change, key_of
 from ledger.entry import Branch
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.event import SYSTEM_ACTOR, Event, Part, prepare
-from ledger.events import EventData, to_data
+from ledger.events import EventData, SettingChanged, to_data
 from ledger.guards import GuardCall
 from ledger.log_store import LogStore
 from ledger.recorder import (
@@ -85,7 +85,7 @@ class Edits:
         self,
         log_id: int,
         by: Editor,
-        *events: Created,
+        *events: Created | SettingChanged,
         guard: Sequence[GuardCall] = (),
         group_id: UUID | None = None,
     ) -> None:

@@ -20,6 +20,7 @@ from gateway.identifiers import check_new_name
 from gateway.looks import are_alike
 from gateway.places import parse_place
 from ledger import canonical
+from ledger.events import LINEAGE_CYCLES, OnCycle
 from projections.egress.rules import EgressRules
 from projections.errors import AddressRefusedError
 
@@ -35,6 +36,9 @@ OPTIONS_MAX: Final = 32
 OPTION_LENGTH_MAX: Final = 400
 IN_FORCE_MAX: Final = 1_000
 """Things of one kind that a tenant may have in force."""
+
+KNOWN_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {LINEAGE_CYCLES: (OnCycle.REFUSE.value, OnCycle.KEEP.value)}
+"""The settings of a tenant, each with its values; the first is the default."""
 
 KNOWN_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
     BUILTIN: frozenset({LOOK_ALIKES}),
@@ -88,6 +92,19 @@ def check_id(text: object, *, field: str = "id") -> str:
             field=field,
         )
     return text
+
+
+def check_setting(setting_id: str, value: str) -> None:
+    """
+    Check that a tenant has such a setting, and that the setting may have that value.
+
+    Raises:
+        BadRequestError: otherwise; says which there are.
+    """
+    if setting_id not in KNOWN_SETTINGS:
+        raise BadRequestError(f"expected one of {sorted(KNOWN_SETTINGS)}, found {setting_id!r:.80}", field="id")
+    if value not in KNOWN_SETTINGS[setting_id]:
+        raise BadRequestError(f"expected one of {list(KNOWN_SETTINGS[setting_id])}, found {value!r:.80}", field="value")
 
 
 def check_text(text: object, *, field: str, length_max: int) -> str:

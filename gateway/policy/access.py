@@ -144,6 +144,7 @@ NO_CONTENT: Final[Mapping[str, tuple[str, str]]] = {
     "access_rule": ("CONFIG_ACCESS_RULE", ".config.access_rule"),
     "catalog": ("CONFIG_CATALOG", ".config.catalog"),
     "key": ("CONFIG_KEY", ".config.key"),
+    "setting": ("CONFIG_SETTING", ".config.setting"),
     "log": ("LOG", ".log"),
     "lineage": ("LINEAGE", ".lineage"),
 }

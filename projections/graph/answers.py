@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from projections.graph.evidence import Evidence
 from projections.graph.governing import Governs
 from projections.graph.labels import VertexLabel
 from projections.graph.versions import PolicyVersion, versions_of
@@ -102,13 +103,14 @@ class TableAnswers:
     made_by: tuple[Work, ...]
     allowed_by: tuple[Governing, ...]
     found: tuple[ColumnFound, ...]
+    evidence: Evidence
     read_by: tuple[Work, ...]
     read_into: tuple[Data, ...]
 
 
-def answers_of(row: Sequence[Any]) -> TableAnswers:
+def answers_of(row: Sequence[Any], evidence: Evidence) -> TableAnswers:
     """
-    Return the answers that one row of the query holds.
+    Return the answers that one row of the query holds; `evidence` is what its `found` rests on.
     """
     told = dict(zip(COLUMNS, row, strict=True))
     return TableAnswers(
@@ -121,6 +123,7 @@ def answers_of(row: Sequence[Any]) -> TableAnswers:
         made_by=_work(told["made_by"]),
         allowed_by=_governing(told["schema_policies"], told["write_policies"]),
         found=_found(told["found"]),
+        evidence=evidence,
         read_by=_work(told["read_by"]),
         read_into=_data(told["targets"]),
     )

@@ -16,11 +16,18 @@ from projections.entries import PrincipalsErased, storable_json
 from projections.errors import UnknownLabelError
 from projections.graph.governing import Governs
 from projections.graph.labels import EDGES, EdgeLabel, VertexLabel, vertex_key
+from projections.identifiers import bounded_name
+from projections.naming import Names
 
 GOVERNING: Final[Mapping[Governs, EdgeLabel]] = {
     Governs.SCHEMA: EdgeLabel.SCHEMA_GOVERNS,
     Governs.WRITE: EdgeLabel.WRITE_GOVERNS,
 }
+
+
+OF_TABLE: Final = (VertexLabel.SNAPSHOT, VertexLabel.CLASSIFICATION)
+"""What hangs in a table, and says by its property `table_uuid` in which."""
+_NOBODY: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,10 @@ class Changes:
     """Tables, each with an index: the policies in force then govern it; see `governed_as_of`."""
     erased: list[PrincipalsErased] = field(default_factory=list)
     """Principals to be taken out of what is in the graph; see `erase_principals`."""
+    names: Names = field(default_factory=Names, compare=False)
+    """What tables are called at this place in the log."""
+    stored_things: Mapping[str, Mapping[Vertex, Mapping[str, Json]]] = field(default_factory=dict, compare=False)
+    """Snapshots and classifications, as they stood in the graph before, by the uuid of a table that is named here."""
     stored_uuids: Mapping[str, str] = field(default_factory=dict, compare=False)
     """The uuids of tables by key, as they stood in the graph before: of those at least that lineage here names."""
 
@@ -65,6 +76,14 @@ class Changes:
         """Return the uuid of a table after what was added so far; None if none is known."""
         found = self.vertices.get(table, {}).get("table_uuid", self.stored_uuids.get(table.key))
         return found if isinstance(found, str) else None
+
+    def things_of(self, table_uuid: str) -> list[tuple[Vertex, Mapping[str, Json]]]:
+        """Return the snapshots and classifications of a table that are there after what was added so far."""
+        found = {vertex: dict(told) for vertex, told in self.stored_things.get(bounded_name(table_uuid), {}).items()}
+        for vertex, properties in self.vertices.items():
+            if vertex.label in OF_TABLE and properties.get("table_uuid", _NOBODY) == table_uuid:
+                found.setdefault(vertex, {}).update(properties)
+        return list(found.items())
 
     def edge(self, start: Vertex, label: EdgeLabel, end: Vertex, **properties: Json) -> None:
         """

@@ -10,19 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
 from typing import Final
 
-from ledger.events import LineageReceived
 from ledger.queries import load_queries
 from projections.entries import LogEntry
-from projections.graph.labels import bounded_key
 from projections.graph.runs import Resolved
-from projections.lineage.projection import LineageProjection
+from projections.lineage.projection import LineageProjection, draw
 from projections.projection import Transaction
 
 QUERIES: Final = load_queries("projections", "graph.sql")
-PAIRS_ASKED_MAX: Final = 5_000
 _LINEAGE: Final = LineageProjection()
 
 
@@ -31,23 +27,22 @@ async def draw_lineage(entries: Sequence[LogEntry], transaction: Transaction) ->
     Apply `entries` to the graph's own lineage; return what each `lineage.received` among them resolved to, by index.
     """
     own = _own(transaction)
-    await _LINEAGE.apply(entries, own)
-    events = {item.entry.index: item.event for item in entries if isinstance(item.event, LineageReceived)}
-    if not events:
-        return {}
-    parameters = {"log_id": own.log.log_id, "generation": own.generation, "indices": sorted(events)}
-    rows = await own.connection.execute(QUERIES["lineage_keys"], parameters)
-    keys: dict[int, list[str]] = dict(await rows.fetchall())
-    pairs = {
-        index: {
-            (bounded_key(keys[index][source]), bounded_key(keys[index][target]))
-            for source, target in product(event.inputs, event.outputs)
-        }
-        for index, event in events.items()
+    judged = await draw(entries, own)
+    keys = {key for each in judged for key in each.incomplete}
+    parameters = {"log_id": own.log.log_id, "generation": own.generation, "keys": sorted(keys)}
+    rows = await (await own.connection.execute(QUERIES["lineage_omitted"], parameters)).fetchall() if keys else []
+    omitted: dict[str, int] = dict(rows)
+    return {
+        each.telling.event.entry.index: Resolved(
+            keys=each.telling.event.keys,
+            drawn=each.edges,
+            columns=each.columns,
+            state=each.telling.state,
+            # As it is behind the last of them: what later ones add is set again by them.
+            omitted={key: omitted[key] for key in sorted(each.incomplete)},
+        )
+        for each in judged
     }
-    # An edge is never removed, and one that was refused stays refused: what is there now was there for each event.
-    drawn = await _drawn(own, sorted(set().union(*pairs.values())))
-    return {index: Resolved(keys=keys[index], drawn=pairs[index] & drawn) for index in events}
 
 
 async def prepare_lineage(transaction: Transaction) -> None:
@@ -62,22 +57,6 @@ async def drop_lineage(transaction: Transaction) -> None:
     Remove the lineage of a generation of the graph.
     """
     await _LINEAGE.drop(_own(transaction))
-
-
-async def _drawn(own: Transaction, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return which of `pairs` (source, target) are edges."""
-    drawn: set[tuple[str, str]] = set()
-    for at in range(0, len(pairs), PAIRS_ASKED_MAX):
-        asked = pairs[at : at + PAIRS_ASKED_MAX]
-        parameters = {
-            "log_id": own.log.log_id,
-            "generation": own.generation,
-            "sources": [source for source, _ in asked],
-            "targets": [target for _, target in asked],
-        }
-        rows = await own.connection.execute(QUERIES["lineage_drawn"], parameters)
-        drawn.update((source, target) for source, target in await rows.fetchall())
-    return drawn
 
 
 def _own(transaction: Transaction) -> Transaction:

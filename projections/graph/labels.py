@@ -62,6 +62,7 @@ class EdgeLabel(StrEnum):
     HAS_COLUMN = "HAS_COLUMN"
     HAS_SNAPSHOT = "HAS_SNAPSHOT"
     PARENT_OF = "PARENT_OF"
+    RENAMED_TO = "RENAMED_TO"
     WROTE = "WROTE"
     INTENDED_WRITE = "INTENDED_WRITE"
     ACTUAL_WRITE = "ACTUAL_WRITE"
@@ -155,6 +156,7 @@ EDGES: Final[Mapping[EdgeLabel, EdgeKind]] = MappingProxyType(
         _E.HAS_COLUMN: _joins(_DATA, _V.COLUMN),
         _E.HAS_SNAPSHOT: _joins(_V.TABLE, _V.SNAPSHOT),
         _E.PARENT_OF: _joins(_V.SNAPSHOT, _V.SNAPSHOT),
+        _E.RENAMED_TO: _joins(_V.TABLE, _V.TABLE),
         _E.WROTE: _joins(_V.PERSON, _V.WRITE_EVENT),
         _E.INTENDED_WRITE: _joins(_V.WRITE_EVENT, _NAMED),
         _E.ACTUAL_WRITE: _joins(_V.WRITE_EVENT, _NAMED | {_V.SNAPSHOT}),

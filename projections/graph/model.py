@@ -1,11 +1,11 @@
 """
 What each entry means to the graph. Pure: entries in, vertices and edges to be there out.
 
-Every change is an upsert of properties, later ones over earlier ones, and depends on its entry alone, but for four
+Every change is an upsert of properties, later ones over earlier ones, and depends on its entry alone, but for five
 things that look at what the entries before it have left: `Changes.edge_if_in_force`, `Changes.governed_as_of`,
-`Changes.erase_principals`, and what lineage is resolved to. So the graph is the same however the entries were cut into
-batches. An edge brings its two ends, which may stand there with nothing but a key until their own entry comes: an
-outcome, for instance, does not look its decision up, it names it.
+`Changes.erase_principals`, what a table is called (`Changes.names`), and what lineage is resolved to. So the graph is
+the same however the entries were cut into batches. An edge brings its two ends, which may stand there with nothing but
+a key until their own entry comes: an outcome, for instance, does not look its decision up, it names it.
 
 Commits are in `writes.py`, lineage in `runs.py`, detection in `scans.py`; the control plane is here.
 """
@@ -38,14 +38,16 @@ from ledger.events import (
     PolicyCreated,
     PolicyRetired,
     ScanCompleted,
+    ScanCompletedV1,
     ScanFailed,
 )
 from projections.entries import LogEntry
 from projections.graph import runs, scans, things, writes
-from projections.graph.changes import Changes
+from projections.graph.changes import Changes, Vertex
 from projections.graph.governing import governs
 from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.runs import Resolved
+from projections.naming import Names
 
 FIRST_VERSION: Final = 1
 _NOTHING: Final[Mapping[int, Resolved]] = MappingProxyType({})
@@ -56,17 +58,20 @@ def changes_of(
     *,
     lineage: Mapping[int, Resolved] = _NOTHING,
     stored_uuids: Mapping[str, str] = MappingProxyType({}),
+    names: Names | None = None,
+    stored_things: Mapping[str, Mapping[Vertex, Mapping[str, Json]]] = MappingProxyType({}),
 ) -> Changes:
     """
     Return what `entries`, in log order, change in the graph.
 
     `lineage` is what every `lineage.received` among them was resolved to, by index; `stored_uuids` the uuids, as the
-    graph has them, of the tables that it names (`Changes.stored_uuids`).
+    graph has them, of the tables that it names (`Changes.stored_uuids`). `names` are those before the first entry, and
+    are brought up to the last one; `stored_things` is what the graph has of the tables that get another name.
 
     Raises:
         FormatError: if a commit is about something that no commit can be about.
     """
-    changes = Changes(stored_uuids=stored_uuids)
+    changes = Changes(stored_uuids=stored_uuids, names=names or Names(), stored_things=stored_things)
     for item in entries:
         apply_entry(changes, item, lineage)
     return changes
@@ -77,6 +82,8 @@ def apply_entry(changes: Changes, item: LogEntry, lineage: Mapping[int, Resolved
     Add to `changes` what one entry means.
     """
     entry = item.entry
+    if (bound := changes.names.apply(item)) is not None:
+        scans.named(changes, bound)
     match item.event:
         case CommitDecided() as decided:
             writes.decided(changes, item, decided)
@@ -88,7 +95,7 @@ def apply_entry(changes: Changes, item: LogEntry, lineage: Mapping[int, Resolved
             writes.erased(changes, entry, erased)
         case LineageReceived() as received:
             runs.received(changes, entry, received, lineage[entry.index])
-        case ScanCompleted() as completed:
+        case ScanCompleted() | ScanCompletedV1() as completed:
             scans.completed(changes, entry, completed)
         case ScanFailed() as failed:
             scans.failed(changes, entry, failed)

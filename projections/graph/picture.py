@@ -284,7 +284,7 @@ def _findings(answers: TableAnswers) -> Panel:
         )
         for found in answers.found
     ]
-    return _panel("What was found in it?", cards, empty="no personal data found")
+    return _panel("What was found in it?", cards, empty=answers.evidence.nothing)
 
 
 def _data(data: Data) -> Card:

@@ -18,12 +18,14 @@ from projections.graph.write import (
     drop_graph,
     graph_name,
     read_table_uuids,
+    read_things,
     write_changes,
 )
+from projections.naming import Names, asked_of, drop_names, read_names, write_names
 from projections.projection import Transaction
 
 GRAPH: Final = "graph"
-GRAPH_VERSION: Final = 2
+GRAPH_VERSION: Final = 3
 
 
 class GraphProjection:
@@ -46,7 +48,13 @@ class GraphProjection:
         lineage = await draw_lineage(entries, transaction)
         named = {key for resolved in lineage.values() for key in resolved.keys if key.startswith("table:")}
         stored_uuids = await read_table_uuids(connection, graph, named)
-        await write_changes(connection, graph, changes_of(entries, lineage=lineage, stored_uuids=stored_uuids))
+        names = await read_names(transaction, GRAPH, asked_of(entries))
+        stored_things = await read_things(connection, graph, _named_late(names, entries))
+        changes = changes_of(
+            entries, lineage=lineage, stored_uuids=stored_uuids, names=names, stored_things=stored_things
+        )
+        await write_changes(connection, graph, changes)
+        await write_names(transaction, GRAPH, names)
 
     async def digest(self, transaction: Transaction) -> bytes:
         """Return the digest of all vertices and edges by natural keys."""
@@ -58,6 +66,14 @@ class GraphProjection:
         """Drop the graph."""
         await drop_graph(transaction.connection, _graph(transaction))
         await drop_lineage(transaction)
+        await drop_names(transaction, GRAPH)
+
+
+def _named_late(names: Names, entries: Sequence[LogEntry]) -> set[str]:
+    """Return the uuids of tables to which `entries` give another name after entries before were about them."""
+    trial = names.copy()
+    bound = (trial.apply(item) for item in entries)
+    return {each.table_uuid for each in bound if each is not None and each.is_known}
 
 
 def _graph(transaction: Transaction) -> str:

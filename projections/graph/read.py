@@ -20,12 +20,17 @@ from psycopg import AsyncConnection, sql
 from ledger.canonical import Json
 from ledger.errors import FormatError
 from ledger.queries import load_queries
-from projections.errors import NotProjectedError, ProjectionError
+from projections.errors import NotProjectedError, ProjectionError, UnknownTableError
 from projections.graph.answers import COLUMNS, EACH_MAX, WRITES, TableAnswers, answers_of
+from projections.graph.evidence import SCANS_MAX, Evidence, evidence_of
 from projections.graph.labels import VERTICES, EdgeLabel, VertexLabel, bounded_key
 from projections.graph.projection import GRAPH
 from projections.graph.versions import PolicyVersion, versions_of
 from projections.graph.write import ALL_VERTICES, QUERIES, agtype, compose, graph_name
+from projections.identifiers import bounded_name
+from projections.lineage.read import read_omitted
+from projections.lineage.runs import Omitted
+from projections.naming import QUERIES as NAMES
 
 CYPHER: Final = load_queries("projections", "graph.cypher")
 
@@ -85,6 +90,19 @@ class Reached:
     origin: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTable:
+    """
+    What the graph knows of a table; `renamed_to` is the key of what it is called now, if that is another one.
+
+    `is_dropped` if the last that is known of it is that it was dropped, or that another table has its name.
+    """
+
+    table_uuid: str | None
+    renamed_to: str | None
+    is_dropped: bool
+
+
 class Graph:
     """The live graph of one tenant, for the rest of the transaction it was opened in."""
 
@@ -135,13 +153,56 @@ class Graph:
         `table_key` is its event key. One openCypher query; each answer is of the latest so many (`graph/answers.py`).
 
         Raises:
-            ProjectionError: if the graph has no such table.
+            UnknownTableError: if the graph has no such table.
         """
+        table = await self.table(table_key)
         parameters: dict[str, Json] = {"key": bounded_key(table_key), "writes": WRITES, "limit": EACH_MAX}
-        rows = await self.query(CYPHER["answers"], COLUMNS, parameters)
+        (row,) = await self.query(CYPHER["answers"], COLUMNS, parameters)
+        return answers_of(row, await self.evidence(table_key, table))
+
+    async def table(self, table_key: str) -> KnownTable:
+        """
+        Return the table of an event key.
+
+        Raises:
+            UnknownTableError: if the graph has no such table.
+        """
+        rows = await self.query(CYPHER["table"], ["key", "table_uuid"], {"key": bounded_key(table_key)})
         if not rows:
-            raise ProjectionError(f"graph: expected a table of key {table_key:.200}, found none: no entry names it")
-        return answers_of(rows[0])
+            raise await self._unknown(table_key)
+        table_uuid = rows[0][1]
+        called, is_current = table_key, True
+        if isinstance(table_uuid, str):
+            asked = {"projection": GRAPH, "table_uuid": bounded_name(table_uuid)}
+            row = await (await self._connection.execute(NAMES["called"], asked)).fetchone()
+            called, is_current = (table_key, True) if row is None or row[0] is None else row
+        return KnownTable(
+            table_uuid=table_uuid if isinstance(table_uuid, str) else None,
+            renamed_to=None if called == table_key else called,
+            is_dropped=not is_current,
+        )
+
+    async def evidence(self, table_key: str, table: KnownTable) -> Evidence:
+        """
+        Return what is known of the scans of a table, on which "nothing was found" rests.
+        """
+        query = compose(
+            "scanned",
+            tables=sql.Identifier(self.name, VertexLabel.TABLE.value),
+            has_snapshot=sql.Identifier(self.name, EdgeLabel.HAS_SNAPSHOT.value),
+            snapshots=sql.Identifier(self.name, VertexLabel.SNAPSHOT.value),
+            scanned=sql.Identifier(self.name, EdgeLabel.SCANNED.value),
+            runs=sql.Identifier(self.name, VertexLabel.DETECTION_RUN.value),
+        )
+        key = bounded_key(table_key)
+        cursor = await self._connection.execute(query, {"key": agtype(key), "table_uuid": table.table_uuid})
+        parameters: dict[str, Json] = {"key": key, "table_uuid": table.table_uuid, "limit": SCANS_MAX}
+        unread = await self.query(CYPHER["unread_columns"], ["count", "unread"], parameters)
+        return evidence_of(await cursor.fetchall(), unread)
+
+    async def _unknown(self, table_key: str) -> UnknownTableError:
+        row = await (await self._connection.execute(NAMES["nameless"], {"projection": GRAPH})).fetchone()
+        return UnknownTableError(table_key, nameless=0 if row is None else int(row[0]))
 
     async def reach(
         self,
@@ -187,7 +248,12 @@ class Graph:
             label=sql.Identifier(self.name, ALL_VERTICES if start is None else start.value),
             vertices=sql.Identifier(self.name, ALL_VERTICES),
             edges=sql.SQL(" UNION ALL ").join(
-                compose(_PART[direction], label=sql.Identifier(self.name, edge.value)) for edge, direction in steps
+                compose(
+                    _PART[direction],
+                    label=sql.Identifier(self.name, edge.value),
+                    cost=sql.Literal(0 if edge is EdgeLabel.RENAMED_TO else 1),
+                )
+                for edge, direction in steps
             ),
         )
         parameters = {
@@ -201,6 +267,12 @@ class Graph:
             Reached(label=_LABEL_OF_KEY[key.partition(":")[0]], key=key, hops=hops, origin=origin)
             for origin, key, hops in rows
         ]
+
+    async def omitted(self, keys: Sequence[str]) -> dict[str, Omitted]:
+        """
+        Return what lineage told of these tables and data sets and the graph does not draw, by key; of others, all is.
+        """
+        return await read_omitted(self._connection, {bounded_key(key) for key in keys}, projection=GRAPH)
 
 
 def check_hops(hops: int) -> None:

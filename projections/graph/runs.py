@@ -9,9 +9,8 @@ A name may be empty where OpenLineage allows it: what it would name is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from ledger.canonical import Json
@@ -32,12 +31,16 @@ _SNAPSHOT_ID: Final = re.compile(r"[0-9]{1,19}")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
     """
-    What was decided on one lineage event: the key of each of its `datasets`, and, of the pairs of an input and an
-    output, by bounded keys, those between which an edge is drawn.
+    What was decided on one lineage event: the key of each of its `datasets`; by bounded keys, the edges and the column
+    edges (source, its column, target, its column) that are drawn now, of earlier events of its run, too; and the
+    `state` of the run. `omitted` is how much of what was told of data sets is not drawn, by bounded key.
     """
 
     keys: Sequence[str]
-    drawn: Collection[tuple[str, str]]
+    drawn: Sequence[tuple[str, str]] = ()
+    columns: Sequence[tuple[str, str, str, str]] = ()
+    state: str = ""
+    omitted: Mapping[str, int] = field(default_factory=dict)
 
 
 def received(changes: Changes, entry: Entry, event: LineageReceived, resolved: Resolved) -> None:
@@ -45,14 +48,17 @@ def received(changes: Changes, entry: Entry, event: LineageReceived, resolved: R
     Add what one event tells.
     """
     data = [_data(changes, key) for key in resolved.keys]
-    for source, target in product(event.inputs, event.outputs):
-        if (data[source].key, data[target].key) in resolved.drawn:
-            changes.edge(data[source], EdgeLabel.LINEAGE_OF, data[target])
-    for told in event.columns:
-        if told.field and told.input_field:
-            made = things.column(changes, data[told.output], told.field)
-            changes.edge(things.column(changes, data[told.input], told.input_field), EdgeLabel.COLUMN_LINEAGE_OF, made)
-    for run in _runs(changes, entry, event):
+    for source, target in resolved.drawn:
+        changes.edge(_known(changes, source), EdgeLabel.LINEAGE_OF, _known(changes, target))
+    for source, source_column, target, target_column in resolved.columns:
+        if source_column and target_column:
+            made = things.column(changes, _known(changes, target), target_column)
+            changes.edge(
+                things.column(changes, _known(changes, source), source_column), EdgeLabel.COLUMN_LINEAGE_OF, made
+            )
+    for key, count in resolved.omitted.items():
+        changes.vertices[_known(changes, key)]["omitted"] = count
+    for run in _runs(changes, entry, event, resolved.state):
         for label, positions in ((EdgeLabel.READ_FROM, event.inputs), (EdgeLabel.PRODUCED, event.outputs)):
             for position in positions:
                 changes.edge(run, label, data[position])
@@ -61,7 +67,14 @@ def received(changes: Changes, entry: Entry, event: LineageReceived, resolved: R
                     changes.edge(run, label, snapshot)
 
 
-def _runs(changes: Changes, entry: Entry, event: LineageReceived) -> list[Vertex]:
+def _known(changes: Changes, key: str) -> Vertex:
+    """Return the vertex of a bounded key: of this event, or of an earlier one of its run, maybe stored already."""
+    vertex = Vertex(_DATA[key.partition(":")[0]], key)
+    changes.vertices.setdefault(vertex, {})  # edges are written between vertices of the same batch
+    return vertex
+
+
+def _runs(changes: Changes, entry: Entry, event: LineageReceived, state: str) -> list[Vertex]:
     """Return the run, and the query that it is to an engine; with its pipeline, engine and sender."""
     pipeline: Vertex | None = None
     if event.job is not None and event.job.namespace and event.job.name:
@@ -73,7 +86,7 @@ def _runs(changes: Changes, entry: Entry, event: LineageReceived) -> list[Vertex
         )
     if not event.run_id:
         return []
-    properties: dict[str, Json] = {"run_id": event.run_id, "state": event.event_type, "index": entry.index}
+    properties: dict[str, Json] = {"run_id": event.run_id, "state": state or event.event_type, "index": entry.index}
     runs = [changes.vertex(VertexLabel.RUN, event.run_id, **properties)]
     if pipeline is not None:
         changes.edge(runs[0], EdgeLabel.RUN_OF, pipeline)

@@ -1,43 +1,73 @@
 """
 What detection means to the graph: runs over snapshots, what they found in which column, and the tags that follow. Pure.
 
-A finding names its table by its event key; where no catalog here names the table, it stands without a column. A column
-and its table are tagged only by a finding of name and values together (92 percent): a tag is what people act on.
+A finding is of the table of its uuid. As long as nobody has said what that table is called, it stands without a column;
+as soon as somebody does, whatever was found before is drawn to the table of that name (`named`). A column and its table
+are tagged only by a finding of name and values together (92 percent): a tag is what people act on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from ledger import canonical
 from ledger.canonical import Json
 from ledger.entry import Entry
-from ledger.events import DetectionFound, ScanCompleted, ScanFailed
+from ledger.events import DetectionFound, ScanCompleted, ScanCompletedV1, ScanFailed
 from projections.graph import things
 from projections.graph.changes import Changes, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel
+from projections.naming import Bound
 
 PII: Final = "pii"
 """The tag of all personal data, of whatever kind."""
+
+COMPLETED: Final = "completed"
+FAILED: Final = "failed"
+"""The status of a scan."""
 
 CERTAIN_PERCENT: Final = 92
 """Name and values together (seed of the architecture, "Post-Commit Detection")."""
 
 
-def completed(changes: Changes, entry: Entry, event: ScanCompleted) -> None:
+def named(changes: Changes, bound: Bound) -> None:
+    """
+    Draw a table that has got a name: with all that is known of it already, and from the name it had before.
+    """
+    table = things.target(changes, bound.key, table_uuid=bound.table_uuid)
+    if bound.before is not None and bound.before != bound.key:
+        changes.edge(things.target(changes, bound.before), EdgeLabel.RENAMED_TO, table)
+    if not bound.is_known:
+        return  # no entry was about it before, so there is nothing to look for
+    for vertex, told in changes.things_of(bound.table_uuid):
+        changes.vertices.setdefault(vertex, {})
+        if vertex.label is VertexLabel.SNAPSHOT:
+            changes.edge(table, EdgeLabel.HAS_SNAPSHOT, vertex)
+        else:
+            _classify(changes, table, vertex, told)
+
+
+def completed(changes: Changes, entry: Entry, event: ScanCompleted | ScanCompletedV1) -> None:
     """
     Add a scan that was done.
     """
+    told: dict[str, Json] = {"columns_unread": None, "unread": None}
+    if isinstance(event, ScanCompleted):
+        unread: list[Json] = [[one.column, one.reason.value] for one in event.unread]
+        told = {"columns_unread": event.columns_unread, "unread": unread}
     _scanned(
         changes,
         entry,
         event,
-        status="completed",
+        status=COMPLETED,
         fault=None,
         rows=event.rows,
+        rows_sampled=event.rows_sampled,
         columns=event.columns,
         files=event.files,
         findings=event.findings,
+        **told,
     )
 
 
@@ -45,7 +75,7 @@ def failed(changes: Changes, entry: Entry, event: ScanFailed) -> None:
     """
     Add a scan that could not be done; its snapshot is joined to it all the same, and `status` tells.
     """
-    _scanned(changes, entry, event, status="failed", fault=event.fault.value)
+    _scanned(changes, entry, event, status=FAILED, fault=event.fault.value)
 
 
 def found(changes: Changes, entry: Entry, event: DetectionFound) -> None:
@@ -66,21 +96,33 @@ def found(changes: Changes, entry: Entry, event: DetectionFound) -> None:
         index=entry.index,
     )
     changes.edge(classification, EdgeLabel.DETECTED_BY, _run(changes, event.table_uuid, event.snapshot, event.ruleset))
-    tags = [changes.vertex(VertexLabel.TAG, name, name=name) for name in (PII, event.kind.value)]
-    tagged = [classification]
-    if entry.key.startswith("table:"):
-        table = things.target(changes, entry.key, table_uuid=event.table_uuid)
-        # A column may be gone from the schema by the time it was scanned: then it has its number for a name.
-        column = things.column(changes, table, event.column or str(event.field_id), field_id=event.field_id)
-        changes.edge(column, EdgeLabel.CLASSIFIED_AS, classification)
-        if event.confidence_percent >= CERTAIN_PERCENT:
-            tagged += [column, table]
-    for vertex in tagged:
-        for tag in tags:
-            changes.edge(vertex, EdgeLabel.TAGGED_WITH, tag)
+    for tag in _tags(changes, event.kind.value):
+        changes.edge(classification, EdgeLabel.TAGGED_WITH, tag)
+    table = things.table_of(changes, event.table_uuid)
+    if table is not None:
+        _classify(changes, table, classification, changes.vertices[classification])
 
 
-def _scanned(changes: Changes, entry: Entry, event: ScanCompleted | ScanFailed, **properties: Json) -> None:
+def _classify(changes: Changes, table: Vertex, classification: Vertex, told: Mapping[str, Json]) -> None:
+    """Let what was found be in a column of its table; `told` are the properties of the classification."""
+    field_id = told["field_id"]
+    # A column may be gone from the schema by the time it was scanned: then it has its number for a name.
+    column = things.column(changes, table, str(told["column"] or field_id), field_id=field_id)
+    changes.edge(column, EdgeLabel.CLASSIFIED_AS, classification)
+    percent = told["confidence_percent"]
+    if isinstance(percent, int) and percent >= CERTAIN_PERCENT:
+        for tag in _tags(changes, str(told["kind"])):
+            changes.edge(column, EdgeLabel.TAGGED_WITH, tag)
+            changes.edge(table, EdgeLabel.TAGGED_WITH, tag)
+
+
+def _tags(changes: Changes, kind: str) -> list[Vertex]:
+    return [changes.vertex(VertexLabel.TAG, name, name=name) for name in (PII, kind)]
+
+
+def _scanned(
+    changes: Changes, entry: Entry, event: ScanCompleted | ScanCompletedV1 | ScanFailed, **properties: Json
+) -> None:
     run = _run(
         changes,
         event.table_uuid,
@@ -92,7 +134,7 @@ def _scanned(changes: Changes, entry: Entry, event: ScanCompleted | ScanFailed, 
     )
     snapshot = things.snapshot(changes, event.table_uuid, event.snapshot, table_uuid=event.table_uuid)
     changes.edge(run, EdgeLabel.SCANNED, snapshot)
-    table = things.table_of(changes, event.identifier, table_uuid=event.table_uuid)
+    table = things.table_of(changes, event.table_uuid)
     if table is not None:
         changes.edge(table, EdgeLabel.HAS_SNAPSHOT, snapshot)
 

@@ -4,12 +4,14 @@ Answers as lines of text, for a terminal. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from projections.graph.answers import TableAnswers, TableSnapshot, TableWrite, Work
+from projections.graph.evidence import Evidence
 from projections.graph.presets import Impact, Propagation
-from projections.graph.read import Reached
+from projections.graph.read import KnownTable, Reached
 from projections.graph.spoken import legible, spoken
+from projections.lineage.runs import Omitted
 
 
 def tell_answers(answers: TableAnswers) -> list[str]:
@@ -39,8 +41,9 @@ def tell_answers(answers: TableAnswers) -> list[str]:
                 f"{found.column}: {found.kind}, {found.confidence_percent} %, in {found.snapshots} snapshots"
                 for found in answers.found
             ),
-            "no personal data found",
+            answers.evidence.nothing,
         ),
+        *_rests_on(answers.evidence),
         *_section(
             "Who else reads it?",
             [*map(_work, answers.read_by), *(f"{named(data.key)} is made from it" for data in answers.read_into)],
@@ -54,10 +57,11 @@ def tell_impact(impact: Impact) -> list[str]:
     Return what lies downstream of a table.
     """
     return [
-        legible(named(impact.table)),
+        *_heading(impact.table, impact.state),
         *_section("Tables made from it", _reached(impact.tables), "none known"),
         *_section("Columns made from its columns", _reached_from(impact.columns), "none known"),
         *_section("Who works with these tables", _reached_from(impact.readers), "nobody known"),
+        *_section("Omitted: told of these tables and not drawn", _omitted(impact.omitted), "nothing"),
     ]
 
 
@@ -66,17 +70,19 @@ def tell_propagation(propagation: Propagation) -> list[str]:
     Return where what was found in a table may be.
     """
     return [
-        legible(named(propagation.table)),
+        *_heading(propagation.table, propagation.state),
         *_section(
             "Found in it",
             (
                 f"{column.found.column}: {column.found.kind}, {column.found.confidence_percent} %"
                 for column in propagation.found
             ),
-            "no personal data",
+            propagation.evidence.nothing,
         ),
+        *_rests_on(propagation.evidence),
         *_section("Columns made from those", _reached_from(propagation.columns), "none known"),
         *_section("Tables made from it, which may hold it in any column", _reached(propagation.tables), "none known"),
+        *_section("Omitted: told of these tables and not drawn", _omitted(propagation.omitted), "nothing"),
     ]
 
 
@@ -86,6 +92,21 @@ def named(key: str) -> str:
     """
     told = spoken(key)
     return told.name if told.place is None else f"{told.name} in {told.place}"
+
+
+def _heading(key: str, table: KnownTable) -> list[str]:
+    """Return what a table is called, and what became of it."""
+    told = [legible(named(key))]
+    if table.renamed_to is not None:
+        told.append(legible(f"  called {named(table.renamed_to)} now"))
+    elif table.is_dropped:
+        told.append("  dropped, or replaced by another table of this name")
+    return told
+
+
+def _rests_on(evidence: Evidence) -> list[str]:
+    """Return what an answer about personal data rests on."""
+    return [f"  ({evidence.summary})", *(legible(f"  not known: {gap}") for gap in evidence.gaps)]
 
 
 def _section(heading: str, lines: Iterable[str], empty: str) -> list[str]:
@@ -106,6 +127,13 @@ def _ungoverned(snapshot: TableSnapshot) -> str:
 def _work(work: Work) -> str:
     job = "a run" if work.job is None else f"{work.job[1]} in {work.job[0]}"
     return job if work.engine is None else f"{job}, on {work.engine}"
+
+
+def _omitted(omitted: Mapping[str, Omitted]) -> list[str]:
+    return [
+        f"{named(key)}: {', '.join(f'{count} {name}' for name, count in of.counts().items())}"
+        for key, of in omitted.items()
+    ]
 
 
 def _reached(found: Sequence[Reached]) -> list[str]:

@@ -11,11 +11,9 @@ from typing import Final
 
 from ledger.canonical import Json
 from ledger.errors import FormatError
-from ledger.events import Identifier
 from ledger.keys import parse_key
 from projections.graph.changes import Changes, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
-from projections.identifiers import table_key
 
 TARGETS: Final[Mapping[str, VertexLabel]] = {
     "table": VertexLabel.TABLE,
@@ -60,12 +58,12 @@ def target(changes: Changes, key: str, **properties: Json) -> Vertex:
     return made
 
 
-def table_of(changes: Changes, identifier: Identifier | None, **properties: Json) -> Vertex | None:
+def table_of(changes: Changes, table_uuid: str) -> Vertex | None:
     """
-    Return the table of that identifier; None if no catalog here names it.
+    Return the table of that uuid, by what it is called at this place in the log; None if nobody has named it yet.
     """
-    key = table_key(identifier)
-    return None if key is None else target(changes, key, **properties)
+    key = changes.names.key_of(table_uuid)
+    return None if key is None else target(changes, key, table_uuid=table_uuid)
 
 
 def snapshot(changes: Changes, of: str, snapshot_id: str, **properties: Json) -> Vertex:

@@ -21,7 +21,7 @@ from ledger.errors import NotCanonicalError
 from ledger.queries import load_queries
 from projections.digest import GenerationDigest
 from projections.entries import PrincipalsErased
-from projections.graph.changes import Changes, Edge, Vertex, governing_edges, is_in_force
+from projections.graph.changes import OF_TABLE, Changes, Edge, Vertex, governing_edges, is_in_force
 from projections.graph.labels import EdgeLabel, VertexLabel, bounded_key, vertex_key
 from projections.projection import iterate_rows
 
@@ -63,6 +63,8 @@ async def create_graph(connection: Connection, graph: str, *, reader: str) -> No
     write_events = sql.Identifier(graph, VertexLabel.WRITE_EVENT.value)
     await connection.execute(compose("write_event_index", label=write_events))
     await connection.execute(compose("no_samples", label=write_events))
+    for of_table in OF_TABLE:
+        await connection.execute(compose("table_uuid_index", label=sql.Identifier(graph, of_table.value)))
     names = {"graph": sql.Identifier(graph), "reader": sql.Identifier(reader)}
     await connection.execute(compose("grant_schema", **names))
     await connection.execute(compose("grant_tables", **names))
@@ -169,6 +171,25 @@ async def read_table_uuids(connection: Connection, graph: str, keys: Iterable[st
     query = compose("table_uuids", label=sql.Identifier(graph, VertexLabel.TABLE.value))
     rows = await connection.execute(query, {"keys": agtype(list(bounded))})
     return {bounded[place - 1]: table_uuid for place, table_uuid in await rows.fetchall() if table_uuid is not None}
+
+
+async def read_things(
+    connection: Connection, graph: str, table_uuids: Iterable[str]
+) -> dict[str, dict[Vertex, Mapping[str, Json]]]:
+    """
+    Return the snapshots and classifications of some tables as the graph has them, by the uuid of their table.
+    """
+    asked = sorted(table_uuids)
+    things: dict[str, dict[Vertex, Mapping[str, Json]]] = {table_uuid: {} for table_uuid in asked}
+    if not asked:
+        return things
+    for label in OF_TABLE:
+        query = compose("things_of_tables", label=sql.Identifier(graph, label.value))
+        rows = await connection.execute(query, {"table_uuids": agtype(list(asked))})
+        for place, properties in await rows.fetchall():
+            told = json.loads(properties)
+            things[asked[place - 1]][Vertex(label, told.pop("key"))] = told
+    return things
 
 
 def agtype(value: Json) -> str:

@@ -101,7 +101,7 @@ def observed(changes: Changes, entry: Entry, event: CommitObserved) -> None:
     if event.parent is not None:
         parent = things.snapshot(changes, event.table_uuid, event.parent, table_uuid=event.table_uuid)
         changes.edge(parent, EdgeLabel.PARENT_OF, snapshot)
-    table = things.table_of(changes, event.identifier, table_uuid=event.table_uuid)
+    table = things.table_of(changes, event.table_uuid)
     if table is not None:
         changes.edge(table, EdgeLabel.HAS_SNAPSHOT, snapshot)
 

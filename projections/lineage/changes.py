@@ -10,20 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
-from uuid import UUID
+from typing import Final, TypeAlias
 
 from ledger.entry import Entry
-from ledger.errors import FormatError
 from ledger.event import KEY_LENGTH_MAX
 from ledger.events import (
+    LINEAGE_CYCLES,
     CatalogCreated,
     CatalogRetired,
     CommitObserved,
     CommitSettled,
+    Identifier,
     LineageCycleFound,
+    LineageKind,
     LineageReceived,
+    OnCycle,
+    SettingChanged,
     Settled,
+    TableIdentified,
 )
 from ledger.keys import format_key, parse_key
 from projections.entries import LogEntry, storable
@@ -38,6 +42,11 @@ from projections.lineage.resolving import (
     resolve,
     table_location,
 )
+
+Pair: TypeAlias = tuple[str, str]
+"""Source and target, as bounded keys: percent-encoded ASCII."""
+Column: TypeAlias = tuple[str, str, str, str]
+"""Source, its column, target and its column; keys as in `Pair`, names as the database can hold them."""
 
 TABLE: Final = "table"
 SNAPSHOT_LENGTH_MAX: Final = 64
@@ -75,17 +84,22 @@ class Catalog:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
     """
-    One event, resolved: `keys` of its `datasets`, and the pairs of bounded keys that may be edges, each once.
+    One event, resolved: `keys` of its `datasets`; by bounded keys, what it read and wrote, each with its version; its
+    column edges, and `derived`, the pairs that these are between. `keeps_cycles` is the tenant's setting at its place.
 
-    What is read and written by one event (a MERGE reads the table that it writes) is no pair: nothing is made from
-    itself, so that is neither an edge nor a cycle.
+    `derived` is empty where column edges were omitted: what is left of them decides nothing.
     """
 
     entry: Entry
     event: LineageReceived
     keys: tuple[str, ...]
-    pairs: tuple[tuple[str, str], ...]
+    inputs: Mapping[str, str | None]
+    outputs: Mapping[str, str | None]
+    columns: tuple[Column, ...]
+    derived: tuple[Pair, ...]
     job: str | None
+    run_id: str | None
+    keeps_cycles: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,7 +111,12 @@ class Changes:
     locations: dict[str, str] = field(default_factory=dict)
     snapshots: dict[tuple[str, str], None] = field(default_factory=dict)
     events: list[Resolved] = field(default_factory=list)
-    told: dict[tuple[UUID, str, str], int] = field(default_factory=dict)
+    told: list[tuple[str, str, int]] = field(default_factory=list)
+    """Source and target of cycles that entries tell of, with the index of the entry."""
+    keeps_cycles: bool = False
+    """The tenant's setting behind the last entry."""
+    sets_cycles: bool = False
+    """Whether one of the entries has set it, to whatever."""
 
 
 def asked_of(entries: Iterable[LogEntry]) -> Asked:
@@ -118,14 +137,16 @@ def asked_of(entries: Iterable[LogEntry]) -> Asked:
     return asked
 
 
-def changes_of(entries: Iterable[LogEntry], known: Known) -> Changes:
+def changes_of(entries: Iterable[LogEntry], known: Known, *, keeps_cycles: bool = False) -> Changes:
     """
     Return what `entries`, in log order, change; `known` is brought up to their end.
+
+    `keeps_cycles` is the tenant's setting before the first of them.
 
     Raises:
         FormatError: if an entry of ours is not of its form.
     """
-    changes = Changes()
+    changes = Changes(keeps_cycles=keeps_cycles)
     for item in entries:
         entry = item.entry
         match item.event:
@@ -137,10 +158,14 @@ def changes_of(entries: Iterable[LogEntry], known: Known) -> Changes:
                 _settled(changes, known, entry, settled)
             case CommitObserved() as observed:
                 _observed(changes, known, observed)
+            case TableIdentified() as identified:
+                _identified(changes, known, identified)
             case LineageReceived() as event:
-                changes.events.append(_resolved(entry, event, known))
+                changes.events.append(_resolved(entry, event, known, keeps_cycles=changes.keeps_cycles))
             case LineageCycleFound() as found:
-                changes.told[_group_of(entry, found), found.source, found.target] = entry.index
+                changes.told.append((found.source, found.target, entry.index))
+            case SettingChanged(id=setting, value=value) if setting == LINEAGE_CYCLES:
+                changes.keeps_cycles, changes.sets_cycles = value == OnCycle.KEEP, True
             case _:
                 pass  # nothing that lineage depends on
     return changes
@@ -177,16 +202,28 @@ def _settled(changes: Changes, known: Known, entry: Entry, settled: CommitSettle
 
 
 def _observed(changes: Changes, known: Known, observed: CommitObserved) -> None:
-    identifier = observed.identifier
+    key = _named(changes, known, observed.identifier, table_uuid=observed.table_uuid)
+    if key is not None:
+        _location(changes, known, key, observed.metadata_location)
+        _snapshot(changes, known, key, observed.snapshot)
+
+
+def _identified(changes: Changes, known: Known, identified: TableIdentified) -> None:
+    key = _named(changes, known, identified.identifier, table_uuid=identified.table_uuid)
+    if key is not None and identified.metadata_location is not None:
+        _location(changes, known, key, identified.metadata_location)
+
+
+def _named(changes: Changes, known: Known, identifier: Identifier | None, *, table_uuid: str) -> str | None:
+    """Let the table that a catalog elsewhere names be there; return its key, or None if no catalog names it yet."""
     if identifier is None or identifier.name is None:
-        return  # a table that no catalog here names: what is made from it keeps the name that its teller uses
+        return None  # what is made from it keeps the name that its teller uses
     levels = [*identifier.namespace, identifier.name]
     key = format_key(TABLE, (identifier.alias, *levels))
     if len(key) > KEY_LENGTH_MAX:
-        return  # no commit through the gateway can be about it
-    _table(changes, known, key, identifier.alias, levels, table_uuid=observed.table_uuid, is_dropped=False)
-    _location(changes, known, key, observed.metadata_location)
-    _snapshot(changes, known, key, observed.snapshot)
+        return None  # no commit through the gateway can be about it
+    _table(changes, known, key, identifier.alias, levels, table_uuid=table_uuid, is_dropped=False)
+    return key
 
 
 def _table(
@@ -224,22 +261,39 @@ def _snapshot(changes: Changes, known: Known, key: str, snapshot: str) -> None:
         known.by_snapshot.setdefault(snapshot, set()).add(key)
 
 
-def _resolved(entry: Entry, event: LineageReceived, known: Known) -> Resolved:
+def _resolved(entry: Entry, event: LineageReceived, known: Known, *, keeps_cycles: bool) -> Resolved:
     keys = tuple(resolve(dataset, known) for dataset in event.datasets)
     bounded = [bounded_key(key) for key in keys]
-    pairs = ((bounded[source], bounded[target]) for source in event.inputs for target in event.outputs)
+    is_static = event.kind is LineageKind.DATASET
+    # A dataset event names no inputs and outputs: the data set that it is about was made from what its columns name.
+    outputs = [column.output for column in event.columns] if is_static else event.outputs
     job = event.job
+    derived = event.columns if is_static or not event.columns_omitted else ()
+
+    def versions(positions: Iterable[int]) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for position in positions:
+            version = event.datasets[position].version
+            found[bounded[position]] = found.get(bounded[position]) if version is None else storable(version)
+        return found
+
     return Resolved(
         entry=entry,
         event=event,
         keys=keys,
-        pairs=tuple(dict.fromkeys((source, target) for source, target in pairs if source != target)),
+        inputs=versions(event.inputs),
+        outputs=versions(outputs),
+        columns=tuple(dict.fromkeys(_columns(event, bounded))),
+        derived=tuple(dict.fromkeys((bounded[column.input], bounded[column.output]) for column in derived)),
         job=None if job is None else vertex_key(VertexLabel.PIPELINE, job.namespace, job.name),
+        run_id=None if event.run_id is None else storable(event.run_id),
+        keeps_cycles=keeps_cycles,
     )
 
 
-def _group_of(entry: Entry, found: LineageCycleFound) -> UUID:
-    try:
-        return UUID(found.lineage)
-    except ValueError as error:
-        raise FormatError(f"lineage of entry {entry.index}", expected="a UUID", found=found.lineage) from error
+def _columns(event: LineageReceived, bounded: Sequence[str]) -> Iterable[Column]:
+    """Yield the column edges; that a column stayed what it was says nothing."""
+    for column in event.columns:
+        source, target = bounded[column.input], bounded[column.output]
+        if (source, column.input_field) != (target, column.field):
+            yield source, storable(column.input_field), target, storable(column.field)

@@ -16,9 +16,10 @@ import typer
 from ledger.errors import FormatError
 from ledger.keys import format_key, parse_key
 from ledger.read import Log, read_logs
-from projections.errors import ProjectionError
+from projections.errors import ProjectionError, UnknownTableError
 from projections.lineage.openlineage import WHOLE_DATASET
-from projections.lineage.read import HOPS, HOPS_MAX, Cycle, Edge, Lineage, read_lineage
+from projections.lineage.read import HOPS, HOPS_MAX, Cycle, Edge, Lineage, is_known, read_lineage
+from projections.lineage.runs import Omitted
 from projections.runner import connect
 
 
@@ -52,9 +53,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 
 KINDS: Final = ("table", "view", "dataset")
 LEVELS_MIN: Final = 3
-_EDGES: Final = ("hops", "source", "target", "job", "run_id", "state", "event_time", "engine", "count")
+_EDGES: Final = (
+    *("hops", "source", "target", "job", "run_id", "state", "event_time", "engine", "count"),
+    *("source_version", "target_version", "is_kept"),
+)
 _COLUMNS: Final = ("target", "target_column", "source", "source_column", "count")
-_CYCLES: Final = ("index", "source", "target", "path", "told_index")
+_CYCLES: Final = ("index", "last_index", "count", "source", "target", "path", "told_index")
+_OMITTED: Final = ("key", *Omitted.__dataclass_fields__)
 
 
 def lineage_app(open_workshop: OpenWorkshop, console: Console) -> typer.Typer:
@@ -75,6 +80,8 @@ def lineage_app(open_workshop: OpenWorkshop, console: Console) -> typer.Typer:
         async def read() -> Lineage:
             async with open_workshop() as workshop, connect(workshop.dsn) as connection:
                 log = _log_of(await read_logs(connection), tenant and await workshop.tenant_of(tenant))
+                if not await is_known(connection, log.log_id, key):
+                    raise UnknownTableError(key, nameless=0)
                 return await read_lineage(connection, log.log_id, key, hops=hops)
 
         _print(console, asyncio.run(read()), as_json=as_json)
@@ -121,6 +128,7 @@ def _print(console: Console, lineage: Lineage, *, as_json: bool) -> None:
         ("made of it", _EDGES, [_edge(edge) for edge in lineage.downstream]),
         ("columns", _COLUMNS, [_column(asdict(column)) for column in lineage.columns]),
         ("not drawn: it would be made from itself", _CYCLES, [_cycle(cycle) for cycle in lineage.cycles]),
+        ("omitted: told of these, and not drawn", _OMITTED, _omitted(lineage)),
     ):
         console.say(f"\n{title}")
         console.show_rows(columns, rows, as_json=False)
@@ -133,6 +141,7 @@ def _document(lineage: Lineage) -> dict[str, object]:
         "downstream": [_edge(edge) for edge in lineage.downstream],
         "columns": [asdict(column) for column in lineage.columns],
         "cycles": [_cycle(cycle) for cycle in lineage.cycles],
+        "omitted": _omitted(lineage),
     }
 
 
@@ -142,6 +151,10 @@ def _edge(edge: Edge) -> dict[str, object]:
 
 def _column(column: dict[str, object]) -> dict[str, object]:
     return {**column, "target_column": "(every one)"} if column["target_column"] == WHOLE_DATASET else column
+
+
+def _omitted(lineage: Lineage) -> list[dict[str, object]]:
+    return [{"key": key, **asdict(omitted)} for key, omitted in lineage.omitted.items()]
 
 
 def _cycle(cycle: Cycle) -> dict[str, object]:

@@ -2,8 +2,9 @@
 Which edges are drawn: those that close no cycle, exactly, in the order of the log, whatever the length of the cycle.
 
 An edge whose target already reaches its source is not drawn. Drawn edges are never removed, so once refused, an edge is
-refused whenever it is told of again, and each time that is found anew. The caller holds the generation: nobody else
-draws meanwhile.
+refused whenever it is told of again: that is recorded once and counted. A tenant may have set that cycles are kept;
+then such an edge is drawn too, as one between versions of its data sets, and is marked. The caller holds the
+generation: nobody else draws meanwhile.
 
 Most edges need no search. One that is drawn already is known; and nothing can lead from a target that nothing was made
 from, or to a source that was made from nothing. Only what could close a cycle is searched for, by the database.
@@ -12,13 +13,14 @@ from, or to a source that was made from nothing. Only what could close a cycle i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from ledger import canonical
 from ledger.canonical import Json
 from ledger.queries import load_queries
+from projections.lineage.changes import Pair
 from projections.projection import Transaction
 
 QUERIES: Final = load_queries("projections", "lineage.sql")
@@ -26,9 +28,6 @@ LOOK_UP_MAX: Final = 5_000
 PATH_SIZE_BYTES_MAX: Final = 16 * 1024
 """A path may be of any length; what is stored and told of it may not."""
 LEFT_OUT: Final = "…"
-
-Pair = tuple[str, str]
-"""Source and target, as bounded keys: percent-encoded ASCII."""
 
 
 def generation_of(transaction: Transaction) -> Mapping[str, object]:
@@ -38,15 +37,27 @@ def generation_of(transaction: Transaction) -> Mapping[str, object]:
     return {"log_id": transaction.log.log_id, "generation": transaction.generation}
 
 
-async def read_drawn(transaction: Transaction, pairs: Iterable[Pair]) -> set[Pair]:
-    """
-    Return which of `pairs` are edges.
-    """
-    drawn: set[Pair] = set()
+async def _among(transaction: Transaction, query: str, pairs: Iterable[Pair]) -> set[Pair]:
+    """Return which of `pairs` are edges (`drawn`), or were refused (`refused`)."""
+    found: set[Pair] = set()
     for chunk in _chunks(pairs):
         ends = {"sources": [source for source, _ in chunk], "targets": [target for _, target in chunk]}
-        drawn.update(await _select(transaction, "drawn", **ends))
-    return drawn
+        found.update(await _select(transaction, query, **ends))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """
+    What became of the pairs of one event: those that are edges, new or not, and those that were refused.
+
+    A refused pair has the path from its target to its source; None if it was refused before. `lifted` were refused
+    before and are drawn now.
+    """
+
+    edges: tuple[Pair, ...]
+    refused: Mapping[Pair, tuple[str, ...] | None]
+    lifted: tuple[Pair, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,45 +66,58 @@ class Drawing:
 
     transaction: Transaction
     drawn: set[Pair]
+    refused: set[Pair]
     sources: set[str] = field(default_factory=set)
     targets: set[str] = field(default_factory=set)
     pending: list[Json] = field(default_factory=list)
 
     @classmethod
-    async def begin(cls, transaction: Transaction, pairs: Iterable[Pair]) -> Self:
+    async def begin(cls, transaction: Transaction, pairs: Iterable[Pair], *, columns: Iterable[Pair]) -> Self:
         """
         Return the drawing of a batch in which `pairs` are told of; only these may be drawn.
+
+        `columns` are the pairs between which there are column edges: of them, too, `refused` knows.
         """
         asked = set(pairs)
-        drawing = cls(transaction=transaction, drawn=await read_drawn(transaction, asked))
+        refused = await _among(transaction, "refused", asked.union(columns))
+        drawing = cls(transaction=transaction, drawn=await _among(transaction, "drawn", asked), refused=refused)
         for chunk in _chunks(asked - drawing.drawn):
             sources, targets = ([pair[end] for pair in chunk] for end in (0, 1))
             drawing.sources.update(key for (key,) in await _select(transaction, "sources_among", keys=targets))
             drawing.targets.update(key for (key,) in await _select(transaction, "targets_among", keys=sources))
         return drawing
 
-    async def draw(self, pairs: Sequence[Pair], *, index: int) -> dict[Pair, tuple[str, ...]]:
+    async def draw(self, pairs: Collection[Pair], *, index: int, keeps_cycles: bool) -> Drawn:
         """
         Draw, one after the other, those edges that are not there and that the entry at `index` tells of.
-
-        Returns those that are not drawn, each with the path from its target to its source.
         """
-        refused: dict[Pair, tuple[str, ...]] = {}
+        refused: dict[Pair, tuple[str, ...] | None] = {}
+        lifted: list[Pair] = []
         new = [pair for pair in pairs if pair not in self.drawn]
         reached = _Reached(self.transaction, among={source for source, _ in new} | {target for _, target in new})
         for pair in new:
             source, target = pair
+            if pair in self.refused and not keeps_cycles:
+                refused[pair] = None
+                continue
+            closes = False
             if target in self.sources and source in self.targets:
                 await self.write()
-                if source in await reached.from_key(target):
-                    refused[pair] = await _path(self.transaction, start=target, end=source)
-                    continue
+                closes = source in await reached.from_key(target)
+            if closes and not keeps_cycles:
+                refused[pair] = await _path(self.transaction, start=target, end=source)
+                self.refused.add(pair)
+                continue
+            if pair in self.refused:
+                self.refused.discard(pair)
+                lifted.append(pair)
             reached.drawn(pair, leads_on=target in self.sources)
             self.drawn.add(pair)
             self.sources.add(source)
             self.targets.add(target)
-            self.pending.append({"source": source, "target": target, "index": index})
-        return refused
+            self.pending.append({"source": source, "target": target, "index": index, "is_kept": closes})
+        edges = tuple(pair for pair in pairs if pair not in refused)
+        return Drawn(edges=edges, refused=refused, lifted=tuple(lifted))
 
     async def write(self) -> None:
         """

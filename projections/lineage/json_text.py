@@ -3,7 +3,7 @@ JSON as strangers send it, read strictly: what two readers could read in two way
 
 Guarantee: a value that is returned holds no member twice, no NaN or infinity, no lone surrogate, at most 100 levels,
 and whatever the bytes are, the only error is `InvalidLineageError`. Of a batch each event keeps its own bytes, exactly
-as they were sent, because they are what the log keeps.
+as they were sent, because they are what the log keeps; and one that is refused takes no other with it.
 """
 
 from __future__ import annotations
@@ -12,55 +12,70 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from projections.lineage.errors import InvalidLineageError
 
 BODY_SIZE_BYTES_MAX: Final = 1024 * 1024
-EVENTS_MAX: Final = 100
-"""Events in a batch."""
+EVENTS_MAX: Final = 10_000
+"""Values in a batch. So many events with all that the specification asks for do not fit 1 MiB."""
 DEPTH_MAX: Final = 100
 
 BODY: Final = "body"
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
+_STRING_OR_BRACKET: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_SCALAR: Final = re.compile(r"[^,\]\s]+")
 
 
-def parse_body(body: bytes) -> list[tuple[Any, bytes]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A JSON value and its own bytes."""
+
+    value: Any
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """What was sent: one value, or a batch of them; in a batch, in place of one that was refused stands why."""
+
+    is_batch: bool
+    values: tuple[Value | InvalidLineageError, ...]
+
+
+def parse_body(body: bytes) -> Body:
     """
     Return the values of a JSON array, or the one value that `body` is, each with its own bytes.
 
     Raises:
-        InvalidLineageError: if it is not JSON as described above, is over 1 MiB, or an array of more than 100 values or
-            of none.
+        InvalidLineageError: if it is not JSON, is over 1 MiB, or an array of more than 10,000 values or of none; or if
+            it is one value that is not as described above.
     """
     if len(body) > BODY_SIZE_BYTES_MAX:
         raise InvalidLineageError(BODY, f"expected at most {BODY_SIZE_BYTES_MAX} bytes, found {len(body)}")
     try:
         text = body.decode()
-        spans = list(_spans(text))
-    except InvalidLineageError:
-        raise
-    except RecursionError as error:
-        raise InvalidLineageError(BODY, f"expected at most {DEPTH_MAX} levels, found more") from error
-    except ValueError as error:  # also of UTF-8, and of whole numbers with thousands of digits
-        raise InvalidLineageError(BODY, f"expected JSON in UTF-8, found something else ({error!s:.100})") from error
-    for value, _ in spans:
-        _check(value)
-    return [(value, piece.encode()) for value, piece in spans]
-
-
-def _spans(text: str) -> Iterator[tuple[Any, str]]:
-    """Yield each value and its text."""
-    at = _skip(text, 0)
-    if not text.startswith("[", at):
-        value, end = _DECODER.raw_decode(text, at)
+        at = _skip(text, 0)
+        if text.startswith("[", at):
+            return Body(is_batch=True, values=tuple(_batch(text, at + 1)))
+        value, end = _value(text, at)
         _check_end(text, end)
-        yield value, text[at:end]
-        return
-    at = _skip(text, at + 1)
+        return Body(is_batch=False, values=(value,))
+    except ValueError as error:  # also of UTF-8
+        raise InvalidLineageError(BODY, f"expected JSON in UTF-8, found something else ({error!s:.100})") from error
+
+
+def _batch(text: str, at: int) -> Iterator[Value | InvalidLineageError]:
+    """Yield the values of the array whose first value begins at `at`."""
+    at = _skip(text, at)
     for count in range(1, EVENTS_MAX + 1):
-        value, end = _DECODER.raw_decode(text, at)
-        yield value, text[at:end]
+        try:
+            value, end = _value(text, at)
+            yield value
+        except InvalidLineageError as error:
+            end = _end_of(text, at)
+            yield error
         at = _skip(text, end)
         if text.startswith("]", at):
             _check_end(text, at + 1)
@@ -69,6 +84,29 @@ def _spans(text: str) -> Iterator[tuple[Any, str]]:
             raise InvalidLineageError(BODY, f"expected a comma or ] after event {count}")
         at = _skip(text, at + 1)
     raise InvalidLineageError(BODY, f"expected at most {EVENTS_MAX} events, found more: send several batches")
+
+
+def _value(text: str, at: int) -> tuple[Value, int]:
+    """Return the value that begins at `at`, and where it ends."""
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except RecursionError as error:
+        raise InvalidLineageError(BODY, f"expected at most {DEPTH_MAX} levels, found more") from error
+    _check(value)
+    return Value(value=value, raw=text[at:end].encode()), end
+
+
+def _end_of(text: str, at: int) -> int:
+    """Return where a value ends that is refused, however deep it is: where its brackets are closed."""
+    if text[at : at + 1] not in {"{", "["}:
+        scalar = _SCALAR.match(text, at)
+        return at if scalar is None else scalar.end()
+    depth = 0
+    for match in _STRING_OR_BRACKET.finditer(text, at):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(match[0], 0)
+        if depth == 0:
+            return match.end()
+    raise InvalidLineageError(BODY, "expected JSON, found brackets that are not closed")
 
 
 def _skip(text: str, at: int) -> int:
@@ -97,11 +135,20 @@ def _finite(text: str) -> float:
     return number
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:  # thousands of digits
+        raise InvalidLineageError(BODY, f"expected whole numbers that can be read, found {text:.40}…") from error
+
+
 def _no_constant(text: str) -> float:
     raise InvalidLineageError(BODY, f"expected JSON, found {text}")
 
 
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_members, parse_float=_finite, parse_constant=_no_constant)
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_members, parse_float=_finite, parse_int=_whole, parse_constant=_no_constant
+)
 
 
 def _check(root: object) -> None:

@@ -1,33 +1,34 @@
 """
 OpenLineage events as they are sent: bytes in, checked events out. Pure.
 
-Guarantee: an event that is returned fits the OpenLineage schemas (`schema.py`) and our limits; whatever else is sent
-raises `InvalidLineageError` with the path of the first member that is wrong, and never another error.
+Guarantee: an event that is returned fits the OpenLineage schemas (`schema.py`); whatever else is sent raises
+`InvalidLineageError` with the path of the first member that is wrong, and never another error. An event that fits is
+never refused for what is long or many in it: what no key or entry can hold is counted as omitted.
 
 The members that are asked for are those of the REST reference: a run event needs `eventType`, `run.runId` and
-`producer`. Its `job` may be missing, and an `eventTime` that is missing or no time stands for the time of receipt.
+`producer`. Its `job` may be missing, and an `eventTime` that is missing or no time stands for the time of receipt. A
+member that is null is one that is missing: serialisers write what they do not know so.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from ledger.errors import FormatError
 from ledger.event import KEY_LENGTH_MAX
 from ledger.events import DatasetName, LineageDataset, LineageKind
 from ledger.keys import format_key
 from projections.lineage.errors import InvalidLineageError
-from projections.lineage.json_text import parse_body
+from projections.lineage.json_text import Value, parse_body
 from projections.lineage.schema import check_event
 
 TEXT_LENGTH_MAX: Final = 2_000
 """Characters of a name, a version or a producer."""
 SYMLINKS_MAX: Final = 20
-"""Other names of one data set."""
+"""Other names of one data set by which it is looked for; more are omitted."""
 
 WHOLE_DATASET: Final = ""
 """The output column of a dependency that all columns share: what the rows were filtered, joined or grouped by."""
@@ -53,7 +54,7 @@ class SentEvent:
     One event: what of it is read, and its own bytes.
 
     `event_time` is as it was sent, or None if that is no time. A data set may stand among inputs and outputs, with
-    different versions; `dataset` is that of a dataset event.
+    different versions; `dataset` is that of a dataset event. What is omitted has a name that no key can hold.
     """
 
     raw: bytes
@@ -68,25 +69,49 @@ class SentEvent:
     outputs: tuple[LineageDataset, ...]
     dataset: LineageDataset | None
     columns: tuple[ColumnEdge, ...]
+    columns_omitted: int
+    datasets_omitted: int
+    names_omitted: int
 
 
-def parse_events(body: bytes) -> list[SentEvent]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """One event or a batch; in a batch, in place of one that is not valid stands why, its path with its position."""
+
+    is_batch: bool
+    events: tuple[SentEvent | InvalidLineageError, ...]
+
+
+def parse_events(body: bytes) -> Sent:
     """
     Return the events of a JSON array, or the one event that `body` is.
 
     Raises:
-        InvalidLineageError: if any of them is not valid; in a batch the path begins with its position.
+        InvalidLineageError: if `body` is neither, or is one event that is not valid.
     """
-    values = parse_body(body)
-    if len(values) == 1:
-        return [_parse_event(*values[0])]
-    events = []
-    for position, (value, raw) in enumerate(values):
-        try:
-            events.append(_parse_event(value, raw))
-        except InvalidLineageError as error:
-            raise InvalidLineageError(f"[{position}].{error.field}", error.reason) from error
-    return events
+    sent = parse_body(body)
+    if not sent.is_batch:
+        return Sent(is_batch=False, events=tuple(parse_event(value) for value in sent.values))
+    return Sent(is_batch=True, events=tuple(_item(position, value) for position, value in enumerate(sent.values)))
+
+
+def _item(position: int, value: Value | InvalidLineageError) -> SentEvent | InvalidLineageError:
+    try:
+        return parse_event(value)
+    except InvalidLineageError as error:
+        return InvalidLineageError(f"[{position}].{error.field}", error.reason)
+
+
+def parse_event(value: Value | InvalidLineageError) -> SentEvent:
+    """
+    Return the event that a value is.
+
+    Raises:
+        InvalidLineageError: if it is none, or was refused as JSON already.
+    """
+    if isinstance(value, InvalidLineageError):
+        raise value
+    return _Reading().event(_without_nulls(value.value), value.raw)
 
 
 def parse_time(text: object) -> datetime | None:
@@ -102,33 +127,6 @@ def parse_time(text: object) -> datetime | None:
         return t.astimezone(UTC)
     except (ValueError, OverflowError):
         return None  # no such day, or hour, or a year before the first
-
-
-def _parse_event(event: Any, raw: bytes) -> SentEvent:
-    if not isinstance(event, dict):
-        raise InvalidLineageError("event", f"expected an object, found {type(event).__name__}")
-    kind = _kind(event)
-    if kind is LineageKind.RUN and "eventType" not in event:
-        raise InvalidLineageError("eventType", f"expected one of {', '.join(_EVENT_TYPES)}, found none")
-    check_event(kind, event)
-    run, job = event.get("run", {}), event.get("job", {})
-    sides = {side: event.get(side, []) if kind is not LineageKind.DATASET else [] for side in ("inputs", "outputs")}
-    made = [(f"outputs[{position}]", dataset) for position, dataset in enumerate(sides["outputs"])]
-    made += [("dataset", event["dataset"])] if kind is LineageKind.DATASET else []
-    return SentEvent(
-        raw=raw,
-        kind=kind,
-        event_time=event.get("eventTime") if parse_time(event.get("eventTime")) else None,
-        event_type=event["eventType"] if kind is LineageKind.RUN else None,
-        run_id=_run_id(run) if kind is LineageKind.RUN else None,
-        producer=_text(event["producer"], "producer"),
-        engine=_engine(run.get("facets", {})) if kind is LineageKind.RUN else None,
-        job=None if kind is LineageKind.DATASET else _job(job, kind),
-        inputs=tuple(_dataset(dataset, f"inputs[{position}]") for position, dataset in enumerate(sides["inputs"])),
-        outputs=tuple(_dataset(dataset, f"outputs[{position}]") for position, dataset in enumerate(sides["outputs"])),
-        dataset=_dataset(event["dataset"], "dataset") if kind is LineageKind.DATASET else None,
-        columns=tuple(dict.fromkeys(edge for path, dataset in made for edge in _columns(dataset, path))),
-    )
 
 
 def _kind(event: Mapping[str, Any]) -> LineageKind:
@@ -147,66 +145,11 @@ def _run_id(run: Mapping[str, Any]) -> str:
     return run_id.lower()
 
 
-def _engine(facets: Mapping[str, Any]) -> str | None:
-    """Name and version of the engine; without a name there is none."""
-    engine = facets.get("processing_engine", {})
-    words = [word for word in (engine.get("name"), engine.get("version")) if isinstance(word, str) and word]
-    if not engine.get("name") or not words:
-        return None
-    return _text(" ".join(words), "run.facets.processing_engine")
-
-
-def _job(job: Mapping[str, Any], kind: LineageKind) -> DatasetName | None:
-    """The job's name; a run may have none, a job event is about nothing else."""
-    if not job.get("namespace") or not job.get("name"):
-        if kind is LineageKind.RUN:
-            return None
-        missing = next(member for member in ("namespace", "name") if not job.get(member))
-        raise InvalidLineageError(f"job.{missing}", "expected a name, found none")
-    return _name(job, "job", kind="pipeline")
-
-
-def _dataset(dataset: Mapping[str, Any], path: str) -> LineageDataset:
-    name = _name(dataset, path, kind="dataset")
-    facets = dataset.get("facets", {})
-    where = f"{path}.facets.symlinks.identifiers"
-    identifiers = facets.get("symlinks", {}).get("identifiers", []) if _is_in_force(facets, "symlinks") else []
-    if len(identifiers) > SYMLINKS_MAX:
-        raise InvalidLineageError(where, f"expected at most {SYMLINKS_MAX}, found {len(identifiers)}")
-    symlinks = [
-        DatasetName(
-            namespace=_text(identifier["namespace"], f"{where}[{position}].namespace"),
-            name=_text(identifier["name"], f"{where}[{position}].name"),
-        )
-        for position, identifier in enumerate(identifiers)
-    ]
-    version = facets["version"]["datasetVersion"] if _is_in_force(facets, "version") else None
-    return LineageDataset(
-        namespace=name.namespace,
-        name=name.name,
-        symlinks=tuple(dict.fromkeys(symlinks)),
-        version=version and _text(version, f"{path}.facets.version.datasetVersion"),
-    )
-
-
-def _columns(dataset: Mapping[str, Any], path: str) -> Iterator[ColumnEdge]:
-    """Yield the column edges of facet `columnLineage`: those of each field, then those of the whole data set."""
-    facets = dataset.get("facets", {})
-    if not _is_in_force(facets, "columnLineage"):
-        return
-    output = DatasetName(namespace=dataset["namespace"], name=dataset["name"])
-    where = f"{path}.facets.columnLineage"
-    told = [(field, f"{where}.fields.{field:.40}", of["inputFields"]) for field, of in _fields(facets).items()]
-    told.append((WHOLE_DATASET, f"{where}.dataset", facets["columnLineage"].get("dataset", [])))
-    for field, place, inputs in told:
-        for position, source in enumerate(inputs):
-            at = f"{place}[{position}]"
-            yield ColumnEdge(
-                output=output,
-                field=_text(field, place),
-                input=_name(source, at, kind="dataset"),
-                input_field=_text(source["field"], f"{at}.field"),
-            )
+def _without_nulls(value: Any) -> Any:
+    """Return `value` without members that are null; it is at most 100 levels deep."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(member) for name, member in value.items() if member is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _fields(facets: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -218,25 +161,117 @@ def _is_in_force(facets: Mapping[str, Any], name: str) -> bool:
     return name in facets and facets[name].get("_deleted") is not True
 
 
-def _name(named: Mapping[str, Any], path: str, *, kind: str) -> DatasetName:
-    """A data set's or a job's name, which must be short enough for a key of the log."""
-    name = DatasetName(
-        namespace=_text(named["namespace"], f"{path}.namespace"), name=_text(named["name"], f"{path}.name")
-    )
-    for member, text in (("namespace", name.namespace), ("name", name.name)):
-        if not text:
-            raise InvalidLineageError(f"{path}.{member}", "expected a name, found an empty text")
-    try:
-        key = format_key(kind, (name.namespace, name.name))
-    except FormatError as error:
-        raise InvalidLineageError(path, str(error)) from error
-    if len(key) > KEY_LENGTH_MAX:
-        reason = f"expected at most {KEY_LENGTH_MAX} bytes as a key, percent-encoded, found {len(key)}"
-        raise InvalidLineageError(f"{path}.name", reason)
-    return name
+@dataclass(slots=True, kw_only=True)
+class _Reading:
+    """Reads one event that fits the schemas, and counts what of it is omitted."""
+
+    columns_omitted: int = 0
+    datasets_omitted: int = 0
+    names_omitted: int = 0
+
+    def event(self, event: Any, raw: bytes) -> SentEvent:
+        if not isinstance(event, dict):
+            raise InvalidLineageError("event", f"expected an object, found {type(event).__name__}")
+        kind = _kind(event)
+        if kind is LineageKind.RUN and "eventType" not in event:
+            raise InvalidLineageError("eventType", f"expected one of {', '.join(_EVENT_TYPES)}, found none")
+        check_event(kind, event)
+        run, job = event.get("run", {}), event.get("job", {})
+        is_dataset = kind is LineageKind.DATASET
+        inputs, outputs = ([] if is_dataset else event.get(side, []) for side in ("inputs", "outputs"))
+        made = [event["dataset"]] if is_dataset else outputs
+        return SentEvent(
+            raw=raw,
+            kind=kind,
+            event_time=event.get("eventTime") if parse_time(event.get("eventTime")) else None,
+            event_type=event["eventType"] if kind is LineageKind.RUN else None,
+            run_id=_run_id(run) if kind is LineageKind.RUN else None,
+            producer=self._producer(event["producer"]),
+            engine=self._engine(run.get("facets", {})) if kind is LineageKind.RUN else None,
+            job=None if is_dataset else self._job(job, kind),
+            inputs=self._datasets(inputs),
+            outputs=self._datasets(outputs),
+            dataset=next(iter(self._datasets([event["dataset"]])), None) if is_dataset else None,
+            columns=tuple(dict.fromkeys(edge for dataset in made for edge in self._columns(dataset))),
+            columns_omitted=self.columns_omitted,
+            datasets_omitted=self.datasets_omitted,
+            names_omitted=self.names_omitted,
+        )
+
+    def _producer(self, producer: str) -> str:
+        return producer if self._fits(producer) else producer[:TEXT_LENGTH_MAX]
+
+    def _engine(self, facets: Mapping[str, Any]) -> str | None:
+        """Name and version of the engine; without a name there is none."""
+        engine = facets.get("processing_engine", {})
+        words = [word for word in (engine.get("name"), engine.get("version")) if isinstance(word, str) and word]
+        if not engine.get("name") or not words:
+            return None
+        return text if self._fits(text := " ".join(words)) else None
+
+    def _job(self, job: Mapping[str, Any], kind: LineageKind) -> DatasetName | None:
+        """The job's name; a run may have none, a job event is about nothing else."""
+        if missing := [member for member in ("namespace", "name") if member not in job]:
+            if kind is LineageKind.RUN:
+                return None
+            raise InvalidLineageError(f"job.{missing[0]}", "expected a name, found none")
+        if not job["namespace"] or not job["name"]:
+            return None
+        name = _named(job, kind="pipeline")
+        self.names_omitted += name is None
+        return name
+
+    def _datasets(self, datasets: Iterable[Mapping[str, Any]]) -> tuple[LineageDataset, ...]:
+        """The data sets that can be named; what has no name, or a longer one than a key can hold, is omitted."""
+        read = []
+        for dataset in datasets:
+            if (name := _named(dataset, kind="dataset")) is None:
+                self.datasets_omitted += 1
+                continue
+            facets = dataset.get("facets", {})
+            version = facets["version"]["datasetVersion"] if _is_in_force(facets, "version") else None
+            read.append(
+                LineageDataset(
+                    namespace=name.namespace,
+                    name=name.name,
+                    symlinks=self._symlinks(facets),
+                    version=version if version is None or self._fits(version) else None,
+                )
+            )
+        return tuple(read)
+
+    def _symlinks(self, facets: Mapping[str, Any]) -> tuple[DatasetName, ...]:
+        identifiers = facets.get("symlinks", {}).get("identifiers", []) if _is_in_force(facets, "symlinks") else []
+        names = dict.fromkeys(DatasetName(namespace=each["namespace"], name=each["name"]) for each in identifiers)
+        short = [each for each in names if max(len(each.namespace), len(each.name)) <= TEXT_LENGTH_MAX]
+        self.names_omitted += len(names) - len(short[:SYMLINKS_MAX])
+        return tuple(short[:SYMLINKS_MAX])
+
+    def _columns(self, dataset: Mapping[str, Any]) -> Iterator[ColumnEdge]:
+        """Yield the column edges of facet `columnLineage`: those of each field, then those of the whole data set."""
+        facets = dataset.get("facets", {})
+        if not _is_in_force(facets, "columnLineage"):
+            return
+        output = _named(dataset, kind="dataset")
+        told = [(field, of["inputFields"]) for field, of in _fields(facets).items()]
+        told.append((WHOLE_DATASET, facets["columnLineage"].get("dataset", [])))
+        for field, inputs in told:
+            for each in inputs:
+                source, input_field = _named(each, kind="dataset"), each["field"]
+                if output is None or source is None or max(len(field), len(input_field)) > TEXT_LENGTH_MAX:
+                    self.columns_omitted += 1
+                else:
+                    yield ColumnEdge(output=output, field=field, input=source, input_field=input_field)
+
+    def _fits(self, text: str) -> bool:
+        fits = len(text) <= TEXT_LENGTH_MAX
+        self.names_omitted += not fits
+        return fits
 
 
-def _text(text: str, path: str) -> str:
-    if len(text) > TEXT_LENGTH_MAX:
-        raise InvalidLineageError(path, f"expected at most {TEXT_LENGTH_MAX} characters, found {len(text)}")
-    return text
+def _named(named: Mapping[str, Any], *, kind: str) -> DatasetName | None:
+    """Return a data set's or a job's name; None if it is empty, or longer than a key of the log."""
+    name = DatasetName(namespace=named["namespace"], name=named["name"])
+    if not name.namespace or not name.name or len(name.namespace) + len(name.name) > KEY_LENGTH_MAX:
+        return None
+    return name if len(format_key(kind, (name.namespace, name.name))) <= KEY_LENGTH_MAX else None

@@ -1,7 +1,8 @@
 """
 Lineage as a projection: what was made from what, with data sets resolved to tables, and without cycles.
 
-`changes.py` says what entries mean, `drawing.py` which edges are drawn; here both are stored. Everything comes from
+`changes.py` says what entries mean, `runs.py` what a run tells, `drawing.py` which edges are drawn; here all of it is
+stored. Everything comes from
 `data` of entries, nothing from payload parts, so nothing changes when one is erased.
 """
 
@@ -20,10 +21,12 @@ from projections.lineage import rows
 from projections.lineage.changes import Asked, Changes, Resolved, asked_of, changes_of
 from projections.lineage.drawing import QUERIES, Drawing, generation_of
 from projections.lineage.resolving import Known, KnownCatalog
+from projections.lineage.rows import Judged
+from projections.lineage.runs import tell
 from projections.projection import Transaction, iterate_rows
 
 LINEAGE: Final = "lineage"
-LINEAGE_VERSION: Final = 1
+LINEAGE_VERSION: Final = 2
 
 _TABLES: Final = (
     "catalogs",
@@ -36,6 +39,8 @@ _TABLES: Final = (
     "cycles",
     "jobs",
     "runs",
+    "omitted",
+    "settings",
 )
 """Each is `projections.lineage_<name>`; in the order of the digest."""
 
@@ -51,11 +56,7 @@ class LineageProjection:
 
     async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
         """Store what the entries tell, and judge the edges of their events one by one."""
-        changes = changes_of(entries, await _known(transaction, asked_of(entries)))
-        await _write_tables(transaction, changes)
-        await _write_events(transaction, changes.events)
-        # Behind the cycles themselves: an entry may tell of one that came with the same batch.
-        await _execute(transaction, "tell_cycles", rows.told_rows(changes.told))
+        await draw(entries, transaction)
 
     async def digest(self, transaction: Transaction) -> bytes:
         """Return the digest of all rows by natural keys."""
@@ -72,6 +73,22 @@ class LineageProjection:
         for table in _TABLES:
             query = sql.SQL(QUERIES["drop_generation"]).format(table=sql.Identifier("projections", f"lineage_{table}"))
             await transaction.connection.execute(query, generation_of(transaction))
+
+
+async def draw(entries: Sequence[LogEntry], transaction: Transaction) -> list[Judged]:
+    """
+    Store what the entries tell; return what became of each event, in order.
+    """
+    known = await _known(transaction, asked_of(entries))
+    kept = bool(await _select(transaction, "keeps_cycles"))
+    changes = changes_of(entries, known, keeps_cycles=kept)
+    await _write_tables(transaction, changes)
+    if changes.sets_cycles:
+        await _execute(transaction, "upsert_settings", [{"keeps_cycles": changes.keeps_cycles}])
+    judged = await _write_events(transaction, changes.events)
+    # Behind the cycles themselves: an entry may tell of one that came with the same batch.
+    await _execute(transaction, "tell_cycles", rows.told_rows(changes.told))
+    return judged
 
 
 async def _known(transaction: Transaction, asked: Asked) -> Known:
@@ -103,19 +120,33 @@ async def _write_tables(transaction: Transaction, changes: Changes) -> None:
     await _execute(transaction, "insert_snapshots", rows.snapshot_rows(changes.snapshots))
 
 
-async def _write_events(transaction: Transaction, events: Sequence[Resolved]) -> None:
+async def _write_events(transaction: Transaction, events: Sequence[Resolved]) -> list[Judged]:
     """Judge the edges of events in order; store what they tell of edges, columns, jobs and runs."""
-    drawing = await Drawing.begin(transaction, (pair for event in events for pair in event.pairs))
-    told = rows.Told()
-    for event in events:
-        told.add(event, await drawing.draw(event.pairs, index=event.entry.index))
+    if not events:
+        return []
+    named = sorted({event.run_id for event in events if event.run_id is not None})
+    runs = {row[0]: rows.read_run(row) for row in await _select(transaction, "known_runs", runs=named)}
+    tellings = [tell(event, runs) for event in events]
+    drawing = await Drawing.begin(
+        transaction,
+        (pair for telling in tellings for pair in telling.pairs),
+        columns=((source, target) for telling in tellings for source, _, target, _ in telling.columns),
+    )
+    told, judged = rows.Told(), []
+    for telling in tellings:
+        event = telling.event
+        drawn = await drawing.draw(telling.pairs, index=event.entry.index, keeps_cycles=event.keeps_cycles)
+        judged.append(told.add(telling, drawn, drawing.refused))
     await drawing.write()
     await _execute(transaction, "insert_events", told.events)
     await _execute(transaction, "count_edges", list(told.edges.values()))
     await _execute(transaction, "count_columns", list(told.columns.values()))
-    await _execute(transaction, "insert_cycles", told.cycles)
+    await _execute(transaction, "count_cycles", list(told.cycles.values()))
+    await _execute(transaction, "lift_cycles", told.lifted)
     await _execute(transaction, "upsert_jobs", list(told.jobs.values()))
-    await _execute(transaction, "upsert_runs", list(told.runs.values()))
+    await _execute(transaction, "upsert_runs", [rows.run_row(run) for run in told.runs.values()])
+    await _execute(transaction, "count_omitted", list(told.omitted.values()))
+    return judged
 
 
 async def _execute(transaction: Transaction, query: str, values: Sequence[Json]) -> None:

@@ -6,7 +6,7 @@ Every function reads the live generation of one log, with a connection whose rol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -15,6 +15,7 @@ from psycopg import AsyncConnection
 
 from projections.graph.labels import bounded_key
 from projections.lineage.drawing import QUERIES
+from projections.lineage.runs import Omitted
 
 HOPS: Final = 3
 HOPS_MAX: Final = 5
@@ -26,8 +27,8 @@ Connection = AsyncConnection[Any]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
     """
-    `target` was made from `source`, so many `hops` from what was asked for; `count` events told of it, `job` and the
-    run are those of the last one.
+    `target` was made from `source`, so many `hops` from what was asked for; `count` complete runs and static events
+    told of it, `job`, run and versions are those of the last one. One that `is_kept` closes a cycle: between versions.
     """
 
     hops: int
@@ -39,6 +40,9 @@ class Edge:
     state: str | None
     event_time: str | None
     count: int
+    source_version: str | None
+    target_version: str | None
+    is_kept: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,27 +59,42 @@ class Column:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
     """
-    An edge that was not drawn, told of by the event at `index`, and the path from its target to its source; the entry
-    at `told_index` says so in the log (None: not yet).
+    An edge that was not drawn, and the path from its target to its source. The first of `count` events that told of it
+    is at `index`, the last at `last_index`; the entry at `told_index` says so in the log (None: not yet).
     """
 
-    index: int
-    group_id: UUID
     source: str
     target: str
     path: tuple[str, ...]
+    group_id: UUID
+    index: int
+    last_index: int
+    count: int
     told_index: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What of one event is not drawn: its refused edges, and how much was omitted."""
+
+    cycles: tuple[Cycle, ...]
+    omitted: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """What was made from what around one table or data set; each list holds at most 1,000."""
+    """
+    What was made from what around one table or data set; each list holds at most 1,000.
+
+    `omitted` is what was told and is not drawn, of this one and of what was reached, by key.
+    """
 
     key: str
     upstream: tuple[Edge, ...]
     downstream: tuple[Edge, ...]
     columns: tuple[Column, ...]
     cycles: tuple[Cycle, ...]
+    omitted: Mapping[str, Omitted]
 
 
 async def read_lineage(connection: Connection, log_id: int, key: str, *, hops: int = HOPS) -> Lineage:
@@ -87,13 +106,41 @@ async def read_lineage(connection: Connection, log_id: int, key: str, *, hops: i
     async def rows(query: str) -> list[tuple[Any, ...]]:
         return await (await connection.execute(QUERIES[query], asked)).fetchall()
 
+    upstream = [_edge(row) for row in await rows("upstream")]
+    downstream = [_edge(row) for row in await rows("downstream")]
+    reached = {bounded_key(key), *(end for edge in (*upstream, *downstream) for end in (edge.source, edge.target))}
     return Lineage(
         key=key,
-        upstream=tuple(_edge(row) for row in await rows("upstream")),
-        downstream=tuple(_edge(row) for row in await rows("downstream")),
+        upstream=tuple(upstream),
+        downstream=tuple(downstream),
         columns=tuple(_column(row) for row in await rows("columns_of")),
         cycles=tuple(_cycle(row) for row in await rows("cycles_of")),
+        omitted=await read_omitted(connection, reached, projection="lineage", log_id=log_id),
     )
+
+
+async def read_omitted(
+    connection: Connection, keys: Iterable[str], *, projection: str, log_id: int | None = None
+) -> dict[str, Omitted]:
+    """
+    Return what was told of these tables and data sets (bounded keys) and is not drawn, by key; of the others all is.
+
+    `projection` says which live generation is asked: `lineage`, or `graph`, which has lineage of its own. Without
+    `log_id` it is that of the one log that the connection's role may see.
+    """
+    parameters = {"log_id": log_id, "projection": projection, "keys": sorted(keys)}
+    rows = await (await connection.execute(QUERIES["omitted_at"], parameters)).fetchall()
+    names = Omitted.__dataclass_fields__
+    return {key: Omitted(**dict(zip(names, counts, strict=True))) for key, *counts in rows}
+
+
+async def is_known(connection: Connection, log_id: int, key: str) -> bool:
+    """
+    Tell whether any entry has named a table or data set: of one that none has, nothing is known, also not that nothing
+    was made from it.
+    """
+    row = await (await connection.execute(QUERIES["is_known"], {"log_id": log_id, "whole_key": key})).fetchone()
+    return row is not None and bool(row[0])
 
 
 async def read_next_index(connection: Connection, log_id: int) -> int:
@@ -104,12 +151,19 @@ async def read_next_index(connection: Connection, log_id: int) -> int:
     return 0 if row is None else int(row[0])
 
 
-async def read_cycles(connection: Connection, log_id: int, indices: Iterable[int]) -> list[Cycle]:
+async def read_outcomes(connection: Connection, log_id: int, indices: Iterable[int]) -> dict[int, Outcome]:
     """
-    Return the edges that were not drawn of the events at `indices`, in the order of the log.
+    Return what is not drawn of the events at `indices`, by index; of one that is not projected yet there is nothing.
     """
     parameters = {"log_id": log_id, "indices": list(indices)}
-    return [_cycle(row) for row in await (await connection.execute(QUERIES["cycles_of_events"], parameters)).fetchall()]
+    rows = await (await connection.execute(QUERIES["outcomes_of_events"], parameters)).fetchall()
+    cycles: dict[int, list[Cycle]] = {index: [] for index, *_ in rows}
+    omitted: dict[int, Mapping[str, int]] = {}
+    for index, counts, *refused in rows:
+        omitted[index] = counts
+        if refused[0] is not None:  # it refused something, and that was not drawn since
+            cycles[index].append(_cycle(refused))
+    return {index: Outcome(cycles=tuple(found), omitted=omitted[index]) for index, found in cycles.items()}
 
 
 async def find_group(connection: Connection, log_id: int, group_id: UUID) -> int | None:
@@ -131,5 +185,5 @@ def _column(row: Sequence[Any]) -> Column:
 
 
 def _cycle(row: Sequence[Any]) -> Cycle:
-    index, group_id, source, target, path, told_index = row
-    return Cycle(index=index, group_id=group_id, source=source, target=target, path=tuple(path), told_index=told_index)
+    values = dict(zip(Cycle.__dataclass_fields__, row, strict=True))
+    return Cycle(**values | {"path": tuple(values["path"])})

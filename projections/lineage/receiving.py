@@ -1,10 +1,11 @@
 """
 Lineage into the log: what arrived, as the groups to append. Pure; the gateway and streams call `receive`.
 
-One event is one group with one entry. Its id is derived from the run, the type, the time and the payload's hash (a run
-id alone would drop every COMPLETE after its START), so the same event adds nothing when it comes again. If it comes by
-another caller, or had no time of its own, the log holds it in other words and the append raises `GroupMismatchError`:
-that too means that it is there.
+One event is one group with one entry, however much is in it: what does not fit the entry is counted there, and stands
+in the raw event alone. Its id is derived from the run, the type, the time and the payload's hash (a run id alone would
+drop every COMPLETE after its START), so the same event adds nothing when it comes again. If it comes by another caller,
+or had no time of its own, the log holds it in other words and the append raises `GroupMismatchError`: that too means
+that it is there.
 
 The raw event may hold personal data (SQL, owners, host names): it is a payload part and stands nowhere else.
 """
@@ -12,47 +13,70 @@ The raw event may hold personal data (SQL, owners, host names): it is a payload 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain, zip_longest
 from typing import Final
 
 from ledger import canonical
-from ledger.errors import LimitExceededError
 from ledger.event import EVENT_SIZE_BYTES_MAX, SALT_SIZE_BYTES, Event, Part, PreparedEvent, derived_group_id, prepare
 from ledger.events import DatasetName, LineageColumn, LineageDataset, LineageReceived, to_data
 from ledger.keys import format_key
 from ledger.sequence import Group
 from projections.lineage.errors import InvalidLineageError
+from projections.lineage.json_text import BODY_SIZE_BYTES_MAX
 from projections.lineage.openlineage import ColumnEdge, SentEvent, parse_events
 
 DATASETS_MAX: Final = 1_000
-"""Data sets that one event may read or write; usually the size of its entry is the limit before."""
-EDGES_MAX: Final = 1_000
-"""Inputs times outputs of one event: each pair may be an edge, and each edge is judged."""
+"""Data sets of an event that are named in its entry; usually the size of the entry is the limit before."""
+EVENT_ITEMS_MAX: Final = BODY_SIZE_BYTES_MAX
+"""More than so many things are in no event."""
 PART: Final = "event"
+_POSITION_SIZE_BYTES: Final = 2 * len("1000,")
+"""What a data set takes at most beside its own place: its position among inputs and outputs."""
 
 
-def receive(body: bytes, *, actor: str, at: datetime, random: Callable[[int], bytes]) -> list[Group]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """One event as a group of one `lineage.received`, and what that holds."""
+
+    group: Group
+    event: LineageReceived
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """One event or a batch, in order; in a batch, in place of an event that is not valid stands why."""
+
+    is_batch: bool
+    events: tuple[Received | InvalidLineageError, ...]
+
+
+def receive(body: bytes, *, actor: str, at: datetime, random: Callable[[int], bytes]) -> Arrived:
     """
     Return the groups, one an event and in order, for one event or a batch that `actor` sent and that arrived `at`.
 
     `random` yields that many random bytes, for the salts of the parts.
 
     Raises:
-        InvalidLineageError: if any event is not valid, or too large; then nothing of the batch is to be appended.
+        InvalidLineageError: if `body` is neither, or is one event that is not valid.
     """
-    return [to_group(event, actor=actor, at=at, random=random) for event in parse_events(body)]
+    sent = parse_events(body)
+    return Arrived(
+        is_batch=sent.is_batch,
+        events=tuple(
+            event if isinstance(event, InvalidLineageError) else to_group(event, actor=actor, at=at, random=random)
+            for event in sent.events
+        ),
+    )
 
 
-def to_group(event: SentEvent, *, actor: str, at: datetime, random: Callable[[int], bytes]) -> Group:
+def to_group(event: SentEvent, *, actor: str, at: datetime, random: Callable[[int], bytes]) -> Received:
     """
     Return one event as a group of one `lineage.received`.
 
-    Column edges are kept in order until the entry is full; the others are counted.
-
-    Raises:
-        InvalidLineageError: if it names more data sets than an entry can hold, or more pairs of them than are judged.
+    Data sets, then column edges, are kept in order until the entry is full; the others are counted.
     """
     payload_sha256 = hashlib.sha256(event.raw).hexdigest()
     group_id = derived_group_id(
@@ -65,29 +89,31 @@ def to_group(event: SentEvent, *, actor: str, at: datetime, random: Callable[[in
         },
     )
     part = Part(name=PART, payload=event.raw, salt=random(SALT_SIZE_BYTES), subject=actor)
-    named = _named(event)
+    empty = LineageReceived(
+        columns=(),
+        # Counts at their largest: no other number takes more room.
+        columns_omitted=EVENT_ITEMS_MAX,
+        datasets=(),
+        datasets_omitted=EVENT_ITEMS_MAX,
+        engine=event.engine,
+        event_time=event.event_time or canonical.format_time(at),
+        event_type=event.event_type,
+        inputs=(),
+        job=event.job,
+        kind=event.kind,
+        names_omitted=EVENT_ITEMS_MAX,
+        outputs=(),
+        payload_sha256=payload_sha256,
+        producer=event.producer,
+        run_id=event.run_id,
+    )
 
-    def prepared(columns: Sequence[LineageColumn], datasets: Sequence[LineageDataset]) -> PreparedEvent:
-        data = LineageReceived(
-            columns=tuple(columns),
-            columns_omitted=len(event.columns) - len(columns),
-            datasets=tuple(datasets),
-            engine=event.engine,
-            event_time=event.event_time or canonical.format_time(at),
-            event_type=event.event_type,
-            inputs=named.inputs,
-            job=event.job,
-            kind=event.kind,
-            outputs=named.outputs,
-            payload_sha256=payload_sha256,
-            producer=event.producer,
-            run_id=event.run_id,
-        )
+    def prepared(data: LineageReceived) -> PreparedEvent:
         return prepare(
             Event(
                 type=LineageReceived.TYPE,
                 version=LineageReceived.VERSION,
-                key=_key(event),
+                key=_key(event, payload_sha256),
                 actor=actor,
                 occurred_at=at,
                 data=to_data(data),
@@ -95,41 +121,73 @@ def to_group(event: SentEvent, *, actor: str, at: datetime, random: Callable[[in
             )
         )
 
-    try:
-        bare = prepared((), named.datasets)
-    except LimitExceededError as error:
-        reason = f"expected data sets that fit an entry of {EVENT_SIZE_BYTES_MAX} bytes, found {len(named.datasets)}"
-        raise InvalidLineageError("inputs and outputs", f"{reason}: name fewer") from error
-    columns, datasets = _fitting(event.columns, named, EVENT_SIZE_BYTES_MAX - len(bare.event))
-    return Group(id=group_id, then=(prepared(columns, datasets) if columns else bare,))
+    room_bytes = EVENT_SIZE_BYTES_MAX - len(prepared(empty).event)
+    named, room_bytes = _named(event, room_bytes)
+    columns, datasets = _fitting(event.columns, named, room_bytes)
+    data = replace(
+        empty,
+        columns=tuple(columns),
+        columns_omitted=event.columns_omitted + len(event.columns) - len(columns),
+        datasets=tuple(datasets),
+        datasets_omitted=event.datasets_omitted + named.datasets_omitted,
+        inputs=named.inputs,
+        names_omitted=event.names_omitted + named.names_omitted,
+        outputs=named.outputs,
+    )
+    return Received(group=Group(id=group_id, then=(prepared(data),)), event=data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Named:
-    """The data sets of an event, each once, and which of them were read and written."""
+    """The data sets of an event that fit, each once, and which of them were read and written; and what did not fit."""
 
     datasets: tuple[LineageDataset, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    datasets_omitted: int
+    names_omitted: int
 
 
-def _named(event: SentEvent) -> _Named:
+def _named(event: SentEvent, room_bytes: int) -> tuple[_Named, int]:
     """
+    Return the data sets that fit into so many bytes, and how many of these are left.
+
     A data set that was read in one version and written in another stands there twice: its versions are two things.
+    What was read and what was written take turns, so that neither is left out for the other.
     """
-    of_dataset_event = () if event.dataset is None else (event.dataset,)
     positions: dict[LineageDataset, int] = {}
-    for dataset in (*event.inputs, *event.outputs, *of_dataset_event):
-        positions.setdefault(dataset, len(positions))
-    inputs = tuple(dict.fromkeys(positions[dataset] for dataset in event.inputs))
-    outputs = tuple(dict.fromkeys(positions[dataset] for dataset in event.outputs))
-    if len(positions) > DATASETS_MAX:
-        reason = f"expected at most {DATASETS_MAX} data sets, found {len(positions)}: name fewer"
-        raise InvalidLineageError("inputs and outputs", reason)
-    if (pairs := len(inputs) * len(outputs)) > EDGES_MAX:
-        reason = f"expected at most {EDGES_MAX} pairs of an input and an output, found {pairs}: name fewer"
-        raise InvalidLineageError("inputs and outputs", reason)
-    return _Named(datasets=tuple(positions), inputs=inputs, outputs=outputs)
+    datasets: list[LineageDataset] = []
+    datasets_omitted = names_omitted = 0
+    for dataset in dict.fromkeys(_in_turns(event)):
+        kept = dataset
+        if _size_bytes(kept) + _POSITION_SIZE_BYTES > room_bytes:
+            kept = replace(dataset, symlinks=())
+        size_bytes = _size_bytes(kept) + _POSITION_SIZE_BYTES
+        if size_bytes > room_bytes or len(datasets) == DATASETS_MAX:
+            datasets_omitted += 1
+            continue
+        names_omitted += len(dataset.symlinks) - len(kept.symlinks)
+        room_bytes -= size_bytes
+        positions[dataset] = len(datasets)
+        datasets.append(kept)
+
+    def places(named: Sequence[LineageDataset]) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(positions[dataset] for dataset in named if dataset in positions))
+
+    named = _Named(
+        datasets=tuple(datasets),
+        inputs=places(event.inputs),
+        outputs=places(event.outputs),
+        datasets_omitted=datasets_omitted,
+        names_omitted=names_omitted,
+    )
+    return named, room_bytes
+
+
+def _in_turns(event: SentEvent) -> Iterator[LineageDataset]:
+    of_dataset_event = () if event.dataset is None else (event.dataset,)
+    turns = chain.from_iterable(zip_longest(event.inputs, event.outputs))
+    return (dataset for dataset in chain(of_dataset_event, turns) if dataset is not None)
 
 
 def _fitting(
@@ -148,6 +206,8 @@ def _fitting(
         as_output[_name_of(datasets[position])] = position
     columns: list[LineageColumn] = []
     for edge in edges:
+        if edge.output not in as_output:
+            continue  # a data set that did not fit itself
         source = as_input.get(edge.input, len(datasets))
         column = LineageColumn(
             output=as_output[edge.output], field=edge.field, input=source, input_field=edge.input_field
@@ -174,12 +234,12 @@ def _name_of(dataset: LineageDataset) -> DatasetName:
     return DatasetName(namespace=dataset.namespace, name=dataset.name)
 
 
-def _key(event: SentEvent) -> str:
-    """What the event is about: its run, its data set, or its job."""
+def _key(event: SentEvent, payload_sha256: str) -> str:
+    """What the event is about: its run, its data set, or its job; itself, if the name of that is too long for a key."""
     if event.run_id is not None:
         return format_key("run", (event.run_id,))
     if event.dataset is not None:
         return format_key("dataset", (event.dataset.namespace, event.dataset.name))
     if event.job is not None:
         return format_key("pipeline", (event.job.namespace, event.job.name))
-    raise AssertionError("a job event without a job is refused by `openlineage`")
+    return format_key("lineage", (payload_sha256,))

@@ -134,11 +134,13 @@ def _aliases(name: DatasetName, locations: Iterable[str], known: Known) -> list[
     found = [alias for alias, catalog in known.catalogs.items() if catalog.uri == uri]
     if found or not is_catalog_name(name, known.catalogs):
         return found
-    return [
-        alias
+    holding = {
+        alias: len(catalog.location)
         for alias, catalog in known.catalogs.items()
         if catalog.location is not None and any(f"{at}/".startswith(f"{catalog.location}/") for at in locations)
-    ]
+    }
+    # Of folders in one another the most specific one decides, as everywhere (`projections.lake.places`).
+    return [alias for alias, length in holding.items() if length == max(holding.values())]
 
 
 def _named(name: DatasetName, aliases: list[str], known: Known) -> str | None:

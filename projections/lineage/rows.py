@@ -2,27 +2,23 @@
 What lineage stores, as the rows of its statements. Pure.
 
 Within a batch a row is made once for each natural key, exactly as the statements would have left it if each entry had
-come alone: counts add up, the last event wins, and what it does not say of a run stays as it was.
+come alone: counts add up, and the last event wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from typing import Final
-from uuid import UUID
+from typing import Any
 
 from ledger import canonical
 from ledger.canonical import Json
-from projections.graph.labels import bounded_key
-from projections.lineage.changes import Catalog, Resolved, Table
-from projections.lineage.drawing import Pair
+from projections.lineage.changes import Catalog, Column, Pair, Table
+from projections.lineage.drawing import Drawn
+from projections.lineage.runs import Omitted, Run, Telling, Versions
 
 Row = dict[str, Json]
-
-_STAYS: Final = ("job", "engine")
-"""Of a run."""
 
 
 def catalog_rows(catalogs: Mapping[str, Catalog]) -> list[Row]:
@@ -66,12 +62,72 @@ def snapshot_rows(snapshots: Iterable[tuple[str, str]]) -> list[Row]:
     return [{"snapshot": snapshot, "key": key} for snapshot, key in snapshots]
 
 
-def told_rows(told: Mapping[tuple[UUID, str, str], int]) -> list[Row]:
-    """Return the entries that tell of a cycle, by lineage event, source and target, as rows."""
-    return [
-        {"group_id": str(group_id), "source": source, "target": target, "told_index": index}
-        for (group_id, source, target), index in told.items()
-    ]
+def told_rows(told: Iterable[tuple[str, str, int]]) -> list[Row]:
+    """Return source and target of cycles, with the entries that tell of them, as rows."""
+    return [{"source": source, "target": target, "told_index": index} for source, target, index in told]
+
+
+def read_run(row: Sequence[Any]) -> Run:
+    """
+    Return the run that a row of query `known_runs` is.
+    """
+    run_id, job, engine, state, event_time, is_complete, inputs, outputs, derived, columns, judged, first, last = row
+    return Run(
+        run_id=run_id,
+        job=job,
+        engine=engine,
+        state=state,
+        event_time=event_time,
+        is_complete=is_complete,
+        inputs=dict(inputs),
+        outputs=dict(outputs),
+        derived=dict.fromkeys((source, target) for source, target in derived),
+        columns=dict.fromkeys(_column_of(names) for names in columns),
+        judged=judged,
+        first_index=first,
+        last_index=last,
+    )
+
+
+def run_row(run: Run) -> Row:
+    """
+    Return a run as a row.
+    """
+    return {
+        "run_id": run.run_id,
+        "job": run.job,
+        "engine": run.engine,
+        "state": run.state,
+        "event_time": run.event_time,
+        "is_complete": run.is_complete,
+        "inputs": _listed(run.inputs),
+        "outputs": _listed(run.outputs),
+        "derived": [list(pair) for pair in run.derived],
+        "columns": [list(column) for column in run.columns],
+        "judged": run.judged,
+        "first_index": run.first_index,
+        "last_index": run.last_index,
+    }
+
+
+def _listed(versions: Versions) -> list[Json]:
+    return [[key, version] for key, version in versions.items()]
+
+
+def _column_of(names: Sequence[str]) -> Column:
+    source, source_column, target, target_column = names
+    return source, source_column, target, target_column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One event with what became of it: the edges and column edges that it told of and that are drawn."""
+
+    telling: Telling
+    edges: tuple[Pair, ...]
+    columns: tuple[Column, ...]
+    incomplete: frozenset[str]
+    """The data sets of which it told something that is not drawn, or no longer is not."""
 
 
 @dataclass(slots=True)
@@ -81,33 +137,69 @@ class Told:
     events: list[Row] = field(default_factory=list)
     edges: dict[Pair, Row] = field(default_factory=dict)
     columns: dict[str, Row] = field(default_factory=dict)
-    cycles: list[Row] = field(default_factory=list)
+    cycles: dict[Pair, Row] = field(default_factory=dict)
+    lifted: list[Row] = field(default_factory=list)
     jobs: dict[str, Row] = field(default_factory=dict)
-    runs: dict[str, Row] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+    omitted: dict[str, Row] = field(default_factory=dict)
 
-    def add(self, event: Resolved, refused: Mapping[Pair, tuple[str, ...]]) -> None:
+    def add(self, telling: Telling, drawn: Drawn, refused: Container[Pair]) -> Judged:
         """
-        Add the next event in the order of the log; `refused` are its edges that were not drawn, with the paths.
+        Add the next event in the order of the log; `refused` are all pairs that are, now that `drawn` is.
         """
+        event = telling.event
         index, group_id = event.entry.index, str(event.entry.group_id)
-        self.events.append({"index": index, "group_id": group_id, "keys": list(event.keys)})
-        for source, target in event.pairs:
-            if (source, target) in refused:
-                path = list(refused[source, target])
-                row: Row = {"index": index, "group_id": group_id, "source": source, "target": target, "path": path}
-                self.cycles.append(row)
-            else:
-                self._edge(event, source, target)
-        for column in dict.fromkeys(_columns(event)):
-            if (column[0], column[2]) not in refused:
-                self._column(index, column)
-        self._job_and_run(event)
+        columns = tuple(column for column in telling.columns if (column[0], column[2]) not in refused)
+        changed = {*drawn.lifted, *(pair for pair, path in drawn.refused.items() if path is not None)}
+        incomplete = {key for pair in changed for key in pair}
+        self.events.append(
+            {
+                "index": index,
+                "group_id": group_id,
+                "keys": list(event.keys),
+                "refused": [list(pair) for pair in drawn.refused],
+                "omitted": dict(telling.omitted.counts()),
+            }
+        )
+        for pair in drawn.edges:
+            self._edge(telling, pair)
+        for pair, path in drawn.refused.items():
+            self._cycle(pair, path, index=index, group_id=group_id)
+        for pair in drawn.lifted:
+            self.cycles.pop(pair, None)
+            self.lifted.append({"source": pair[0], "target": pair[1]})
+            self._omit(pair, Omitted(refused=-1))
+        for column in columns:
+            self._column(index, column)
+        if telling.omitted.counts():
+            self._omit(telling.about, telling.omitted)
+            incomplete |= telling.about
+        self._job_and_run(telling)
+        return Judged(telling=telling, edges=drawn.edges, columns=columns, incomplete=frozenset(incomplete))
 
-    def _edge(self, event: Resolved, source: str, target: str) -> None:
-        row = self.edges.setdefault((source, target), {"source": source, "target": target, "count": 0})
-        row |= {"last_index": event.entry.index, "job": event.job, "run_id": event.event.run_id, "count": _next(row)}
+    def _edge(self, telling: Telling, pair: Pair) -> None:
+        (source, target), event = pair, telling.event
+        source_version, target_version = telling.pairs[pair]
+        row = self.edges.setdefault(pair, {"source": source, "target": target, "count": 0})
+        row |= {"last_index": event.entry.index, "job": telling.job, "run_id": event.run_id}
+        row |= {"source_version": source_version, "target_version": target_version, "count": _next(row)}
 
-    def _column(self, index: int, names: tuple[str, str, str, str]) -> None:
+    def _cycle(self, pair: Pair, path: tuple[str, ...] | None, *, index: int, group_id: str) -> None:
+        """A refusal is recorded with its first event; of others that say the same only the count and the last."""
+        first: Row = {"index": index, "group_id": group_id, "path": list(path or ()), "count": 0}
+        row = self.cycles.setdefault(pair, {"source": pair[0], "target": pair[1], **first})
+        row |= {"last_index": index, "count": _next(row)}
+        if path is not None:
+            self._omit(pair, Omitted(refused=1))
+
+    def _omit(self, keys: Iterable[str], omitted: Omitted) -> None:
+        for key in keys:
+            row = self.omitted.setdefault(key, {"key": key, **asdict(Omitted())})
+            for name, count in asdict(omitted).items():
+                before = row[name]
+                row[name] = count + before if isinstance(before, int) else count
+
+    def _column(self, index: int, names: Column) -> None:
         digest = sha256(canonical.encode(names)).hexdigest()
         source, source_column, target, target_column = names
         row = self.columns.setdefault(
@@ -124,24 +216,14 @@ class Told:
         )
         row |= {"last_index": index, "count": _next(row)}
 
-    def _job_and_run(self, event: Resolved) -> None:
+    def _job_and_run(self, telling: Telling) -> None:
+        event = telling.event
         index, told = event.entry.index, event.event
         if event.job is not None and told.job is not None:
             names: Row = {"job": event.job, "namespace": told.job.namespace, "name": told.job.name}
             self.jobs.setdefault(event.job, {**names, "first_index": index})["last_index"] = index
-        if told.run_id is not None:
-            run = self.runs.setdefault(told.run_id, {"run_id": told.run_id, "first_index": index})
-            news: Row = {"job": event.job, "engine": told.engine}
-            run |= {name: run.get(name) if news[name] is None else news[name] for name in _STAYS}
-            run |= {"state": told.event_type or "", "event_time": told.event_time, "last_index": index}
-
-
-def _columns(event: Resolved) -> Iterable[tuple[str, str, str, str]]:
-    """Yield source, its column, target and its column; that a column stayed what it was says nothing."""
-    for column in event.event.columns:
-        source, target = bounded_key(event.keys[column.input]), bounded_key(event.keys[column.output])
-        if (source, column.input_field) != (target, column.field):
-            yield source, column.input_field, target, column.field
+        if event.run_id is not None:
+            self.runs[event.run_id] = telling.run
 
 
 def _next(row: Row) -> int:

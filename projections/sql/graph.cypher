@@ -72,6 +72,7 @@ WITH t, writes, snapshots, ungoverned, sources, made_by, schema_policies, v ORDE
 WITH t, writes, snapshots, ungoverned, sources, made_by, schema_policies,
      collect([v.id, v.version, v.to_index]) AS write_policies
 OPTIONAL MATCH (t)-[:HAS_COLUMN]->(c:Column)-[:CLASSIFIED_AS]->(f:Classification)
+WHERE t.table_uuid IS NULL OR f.table_uuid = t.table_uuid
 WITH t, writes, snapshots, ungoverned, sources, made_by, schema_policies, write_policies, c.path AS path, f.kind AS kind,
      max(f.confidence_percent) AS percent, count(DISTINCT f.snapshot_id) AS times
 ORDER BY percent DESC, path LIMIT $limit
@@ -93,8 +94,9 @@ RETURN t.key, t.table_uuid, writes, snapshots, ungoverned, sources, made_by, sch
 
 -- name: classified_columns
 -- The columns of a table in which personal data was found, with its kinds and the highest confidence of each.
+-- Nothing of another table that was, or is, called the same.
 MATCH (t:Table)-[:HAS_COLUMN]->(c:Column)-[:CLASSIFIED_AS]->(f:Classification)
-WHERE t.key = $key
+WHERE t.key = $key AND ($table_uuid IS NULL OR f.table_uuid = $table_uuid)
 WITH c.key AS key, c.path AS path, f.kind AS kind, max(f.confidence_percent) AS percent,
      count(DISTINCT f.snapshot_id) AS times
 RETURN key, path, kind, percent, times
@@ -107,4 +109,18 @@ MATCH (t:Table)-[:HAS_COLUMN]->(c:Column)
 WHERE t.key = $key
 RETURN c.key
 ORDER BY c.key
+LIMIT $limit
+
+-- name: table
+-- A table by its key: one row, or none.
+MATCH (t:Table)
+WHERE t.key = $key
+RETURN t.key, t.table_uuid
+
+-- name: unread_columns
+-- What the newest scans of a table did not look at.
+MATCH (t:Table)-[:HAS_SNAPSHOT]->(n:Snapshot)<-[:SCANNED]-(r:DetectionRun)
+WHERE t.key = $key AND ($table_uuid IS NULL OR n.table_uuid = $table_uuid) AND r.columns_unread > 0
+RETURN r.columns_unread, r.unread
+ORDER BY r.index DESC
 LIMIT $limit

@@ -31,6 +31,10 @@ DROP INDEX {index}
 -- WriteEvents in the order of the log.
 CREATE INDEX ON {label} (ag_catalog.agtype_access_operator(properties, '"index"'::ag_catalog.agtype))
 
+-- name: table_uuid_index
+-- Snapshots and classifications of a table, which may be named long after they were found.
+CREATE INDEX ON {label} (ag_catalog.agtype_access_operator(properties, '"table_uuid"'::ag_catalog.agtype))
+
 -- name: no_samples
 -- WriteEvents say who asked: no sample of that is to stay in the planner's statistics.
 ALTER TABLE {label} ALTER COLUMN properties SET STATISTICS 0
@@ -98,6 +102,19 @@ JOIN {label} AS v
     ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype)
        OPERATOR(ag_catalog.=) k.key::text::ag_catalog.agtype
 
+-- name: lineage_omitted
+-- How much was told of these data sets and is not drawn, of a graph's own lineage.
+SELECT key, columns + datasets + names + edges + ambiguous + refused FROM projections.lineage_omitted
+WHERE log_id = %(log_id)s AND generation = %(generation)s AND key = ANY(%(keys)s)
+
+-- name: things_of_tables
+-- What hangs in some tables, by the place of the table's uuid in the array.
+SELECT k.place, v.properties::text
+FROM json_array_elements(%(table_uuids)s::json) WITH ORDINALITY AS k (table_uuid, place)
+JOIN {label} AS v
+    ON ag_catalog.agtype_access_operator(v.properties, '"table_uuid"'::ag_catalog.agtype)
+       OPERATOR(ag_catalog.=) k.table_uuid::text::ag_catalog.agtype
+
 -- name: lineage_keys
 -- What the data sets of lineage events resolved to, of a graph's own lineage.
 SELECT index, keys FROM projections.lineage_events
@@ -163,15 +180,16 @@ SELECT * FROM ag_catalog.cypher({graph}, {cypher}, %(parameters)s) AS ({columns}
 
 -- name: edges_out
 -- The part of a traversal that follows one edge label forwards.
-SELECT start_id AS here, end_id AS there FROM {label}
+SELECT start_id AS here, end_id AS there, {cost} AS cost FROM {label}
 
 -- name: edges_in
 -- The same, backwards.
-SELECT end_id AS here, start_id AS there FROM {label}
+SELECT end_id AS here, start_id AS there, {cost} AS cost FROM {label}
 
 -- name: walk
 -- Everything within so many hops of some vertices, each with its least distance from each. openCypher's variable-length
--- patterns would load the whole graph first, and AGE's function for them asks no privilege.
+-- patterns would load the whole graph first, and AGE's function for them asks no privilege. To what a table was called
+-- before, or is called now, is no hop: it is the same table.
 WITH RECURSIVE reached (origin, id, hops) AS (
     SELECT v.id, v.id, 0
     FROM json_array_elements(%(keys)s::json) AS k
@@ -179,9 +197,9 @@ WITH RECURSIVE reached (origin, id, hops) AS (
         ON ag_catalog.agtype_access_operator(v.properties, '"key"'::ag_catalog.agtype)
            OPERATOR(ag_catalog.=) k::text::ag_catalog.agtype
     UNION
-    SELECT r.origin, e.there, r.hops + 1
+    SELECT r.origin, e.there, r.hops + e.cost
     FROM reached AS r JOIN ({edges}) AS e ON e.here OPERATOR(ag_catalog.=) r.id
-    WHERE r.hops < %(hops)s
+    WHERE r.hops + e.cost <= %(hops)s
 ),
 nearest AS (SELECT origin, id, min(hops) AS hops FROM reached GROUP BY origin, id),
 named AS (
@@ -191,8 +209,37 @@ named AS (
     FROM nearest AS n
     JOIN {vertices} AS v ON v.id OPERATOR(ag_catalog.=) n.id
     JOIN {vertices} AS o ON o.id OPERATOR(ag_catalog.=) n.origin
-    WHERE n.hops > 0
 )
-SELECT origin, key, hops FROM named WHERE split_part(key, ':', 1) = ANY(%(kinds)s)
+SELECT origin, key, hops FROM named WHERE key <> origin AND split_part(key, ':', 1) = ANY(%(kinds)s)
 ORDER BY hops, key, origin
 LIMIT %(limit)s
+
+-- name: scanned
+-- The snapshots of a table that the log knows, by what came of scanning them: null where no scan has been told of. One
+-- that was scanned under several rulesets counts once: as completed if one of them was.
+SELECT n.status, count(*), count(*) FILTER (WHERE n.is_sampled), count(*) FILTER (WHERE n.is_silent)
+FROM (
+    SELECT min(r.status) AS status, coalesce(bool_or(r.rows_sampled IS NOT NULL), false) AS is_sampled,
+           coalesce(bool_or(r.status = 'completed' AND r.columns_unread IS NULL), false) AS is_silent
+    FROM {tables} AS t
+    JOIN {has_snapshot} AS h ON h.start_id OPERATOR(ag_catalog.=) t.id
+    JOIN {snapshots} AS s ON s.id OPERATOR(ag_catalog.=) h.end_id
+    LEFT JOIN {scanned} AS e ON e.end_id OPERATOR(ag_catalog.=) s.id
+    LEFT JOIN (
+        SELECT id, (ag_catalog.agtype_access_operator(properties, '"status"'::ag_catalog.agtype))::text AS status,
+               (ag_catalog.agtype_access_operator(properties, '"rows_sampled"'::ag_catalog.agtype))::text AS rows_sampled,
+               (ag_catalog.agtype_access_operator(properties, '"columns_unread"'::ag_catalog.agtype))::text AS columns_unread
+        FROM {runs}
+    ) AS r ON r.id OPERATOR(ag_catalog.=) e.start_id
+    WHERE ag_catalog.agtype_access_operator(t.properties, '"key"'::ag_catalog.agtype)
+          OPERATOR(ag_catalog.=) %(key)s::ag_catalog.agtype
+      AND (%(table_uuid)s::text IS NULL OR coalesce(
+              (ag_catalog.agtype_access_operator(s.properties, '"table_uuid"'::ag_catalog.agtype))::text, %(table_uuid)s
+          ) = %(table_uuid)s)
+    GROUP BY (ag_catalog.agtype_access_operator(s.properties, '"key"'::ag_catalog.agtype))::text
+    -- A snapshot that only lineage has named may be none of this table's.
+    HAVING bool_or(
+        (ag_catalog.agtype_access_operator(s.properties, '"governed"'::ag_catalog.agtype))::text IS NOT NULL
+    ) OR min(r.status) IS NOT NULL
+) AS n
+GROUP BY n.status

@@ -57,9 +57,11 @@ ON CONFLICT DO NOTHING
 
 -- name: insert_events
 -- What the data sets of events resolved to.
-INSERT INTO projections.lineage_events (log_id, generation, index, group_id, keys)
+INSERT INTO projections.lineage_events (log_id, generation, index, group_id, keys, refused, omitted)
 SELECT %(log_id)s, %(generation)s, x.*
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (index bigint, group_id uuid, keys text[])
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    index bigint, group_id uuid, keys text[], refused jsonb, omitted jsonb
+)
 
 -- name: drawn
 -- Which of these edges are drawn already.
@@ -67,6 +69,32 @@ SELECT e.source, e.target
 FROM unnest(%(sources)s::text[], %(targets)s::text[]) AS x (source, target)
 JOIN projections.lineage_edges AS e
     ON e.log_id = %(log_id)s AND e.generation = %(generation)s AND e.source = x.source AND e.target = x.target
+
+-- name: refused
+-- Which of these edges were refused.
+SELECT c.source, c.target
+FROM unnest(%(sources)s::text[], %(targets)s::text[]) AS x (source, target)
+JOIN projections.lineage_cycles AS c
+    ON c.log_id = %(log_id)s AND c.generation = %(generation)s AND c.source = x.source AND c.target = x.target
+
+-- name: known_runs
+-- These runs, as far as they were told of.
+SELECT run_id, job, engine, state, event_time, is_complete, inputs, outputs, derived, columns, judged, first_index,
+       last_index
+FROM projections.lineage_runs
+WHERE log_id = %(log_id)s AND generation = %(generation)s AND run_id = ANY(%(runs)s)
+
+-- name: keeps_cycles
+-- A row if the tenant has set that cycles are kept.
+SELECT true FROM projections.lineage_settings
+WHERE log_id = %(log_id)s AND generation = %(generation)s AND keeps_cycles
+
+-- name: upsert_settings
+-- The tenant's settings of lineage.
+INSERT INTO projections.lineage_settings (log_id, generation, keeps_cycles)
+SELECT %(log_id)s, %(generation)s, x.keeps_cycles
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (keeps_cycles boolean)
+ON CONFLICT (log_id, generation) DO UPDATE SET keeps_cycles = excluded.keeps_cycles
 
 -- name: sources_among
 -- Which of these something was made from.
@@ -120,16 +148,18 @@ ORDER BY e.source COLLATE "C", e.target COLLATE "C"
 
 -- name: insert_edges
 -- Edges that are drawn, before it is counted who told of them.
-INSERT INTO projections.lineage_edges (log_id, generation, source, target, first_index, last_index, count)
-SELECT %(log_id)s, %(generation)s, x.source, x.target, x.index, x.index, 0
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (source text, target text, index bigint)
+INSERT INTO projections.lineage_edges (log_id, generation, source, target, first_index, last_index, count, is_kept)
+SELECT %(log_id)s, %(generation)s, x.source, x.target, x.index, x.index, 0, x.is_kept
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (source text, target text, index bigint, is_kept boolean)
 
 -- name: count_edges
--- Events that told of edges that are drawn.
+-- Complete runs and static events that told of edges that are drawn.
 UPDATE projections.lineage_edges AS e
-SET last_index = x.last_index, job = x.job, run_id = x.run_id, count = e.count + x.count
+SET last_index = x.last_index, job = x.job, run_id = x.run_id, source_version = x.source_version,
+    target_version = x.target_version, count = e.count + x.count
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
-    source text, target text, last_index bigint, job text, run_id text, count bigint
+    source text, target text, last_index bigint, job text, run_id text, source_version text, target_version text,
+    count bigint
 )
 WHERE e.log_id = %(log_id)s AND e.generation = %(generation)s AND e.source = x.source AND e.target = x.target
 
@@ -147,18 +177,51 @@ FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
 ON CONFLICT (log_id, generation, digest) DO UPDATE
 SET last_index = excluded.last_index, count = c.count + excluded.count
 
--- name: insert_cycles
--- Edges that were not drawn.
-INSERT INTO projections.lineage_cycles (log_id, generation, index, group_id, source, target, path)
-SELECT %(log_id)s, %(generation)s, x.*
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (index bigint, group_id uuid, source text, target text, path text[])
+-- name: count_cycles
+-- Edges that were not drawn: the first time with the path, then counted.
+INSERT INTO projections.lineage_cycles AS c (
+    log_id, generation, index, group_id, source, target, path, last_index, count
+)
+SELECT %(log_id)s, %(generation)s, x.index, x.group_id, x.source, x.target, x.path, x.last_index, x.count
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    index bigint, group_id uuid, source text, target text, path text[], last_index bigint, count bigint
+)
+ON CONFLICT (log_id, generation, source, target) DO UPDATE
+SET last_index = excluded.last_index, count = c.count + excluded.count
+
+-- name: lift_cycles
+-- Edges that were refused, and are drawn since the tenant keeps cycles.
+DELETE FROM projections.lineage_cycles AS c
+USING jsonb_to_recordset(%(rows)s::jsonb) AS x (source text, target text)
+WHERE c.log_id = %(log_id)s AND c.generation = %(generation)s AND c.source = x.source AND c.target = x.target
 
 -- name: tell_cycles
--- The entries that tell of them; the first one counts.
-UPDATE projections.lineage_cycles AS c SET told_index = x.told_index
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (group_id uuid, source text, target text, told_index bigint)
-WHERE c.log_id = %(log_id)s AND c.generation = %(generation)s AND c.group_id = x.group_id AND c.source = x.source
-  AND c.target = x.target AND c.told_index IS NULL
+-- The entries that tell of them; the first one behind the refusal counts.
+WITH told AS (
+    SELECT c.source, c.target, min(x.told_index) AS told_index
+    FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (source text, target text, told_index bigint)
+    JOIN projections.lineage_cycles AS c
+        ON c.log_id = %(log_id)s AND c.generation = %(generation)s AND c.source = x.source AND c.target = x.target
+        AND c.told_index IS NULL AND c.index < x.told_index
+    GROUP BY c.source, c.target
+)
+UPDATE projections.lineage_cycles AS c SET told_index = t.told_index
+FROM told AS t
+WHERE c.log_id = %(log_id)s AND c.generation = %(generation)s AND c.source = t.source AND c.target = t.target
+
+-- name: count_omitted
+-- What was told and is not drawn, by data set.
+INSERT INTO projections.lineage_omitted AS o (
+    log_id, generation, key, columns, datasets, names, edges, ambiguous, refused
+)
+SELECT %(log_id)s, %(generation)s, x.key, x.columns, x.datasets, x.names, x.edges, x.ambiguous, x.refused
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
+    key text, columns bigint, datasets bigint, names bigint, edges bigint, ambiguous bigint, refused bigint
+)
+ON CONFLICT (log_id, generation, key) DO UPDATE
+SET columns = o.columns + excluded.columns, datasets = o.datasets + excluded.datasets,
+    names = o.names + excluded.names, edges = o.edges + excluded.edges,
+    ambiguous = o.ambiguous + excluded.ambiguous, refused = o.refused + excluded.refused
 
 -- name: upsert_jobs
 -- Jobs that events told of.
@@ -170,17 +233,20 @@ FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
 ON CONFLICT (log_id, generation, job) DO UPDATE SET last_index = excluded.last_index
 
 -- name: upsert_runs
--- Runs as their last event has them; what it does not say stays.
+-- Runs that events told of.
 INSERT INTO projections.lineage_runs AS r (
-    log_id, generation, run_id, job, engine, state, event_time, first_index, last_index
+    log_id, generation, run_id, job, engine, state, event_time, is_complete, inputs, outputs, derived, columns, judged,
+    first_index, last_index
 )
 SELECT %(log_id)s, %(generation)s, x.*
 FROM jsonb_to_recordset(%(rows)s::jsonb) AS x (
-    run_id text, job text, engine text, state text, event_time text, first_index bigint, last_index bigint
+    run_id text, job text, engine text, state text, event_time text, is_complete boolean, inputs jsonb, outputs jsonb,
+    derived jsonb, columns jsonb, judged integer, first_index bigint, last_index bigint
 )
 ON CONFLICT (log_id, generation, run_id) DO UPDATE
-SET job = coalesce(excluded.job, r.job), engine = coalesce(excluded.engine, r.engine), state = excluded.state,
-    event_time = excluded.event_time, last_index = excluded.last_index
+SET job = excluded.job, engine = excluded.engine, state = excluded.state, event_time = excluded.event_time,
+    is_complete = excluded.is_complete, inputs = excluded.inputs, outputs = excluded.outputs,
+    derived = excluded.derived, columns = excluded.columns, judged = excluded.judged, last_index = excluded.last_index
 
 -- name: digest_catalogs
 -- Bytewise by natural key, like all that follow.
@@ -208,13 +274,14 @@ ORDER BY snapshot COLLATE "C", key COLLATE "C"
 
 -- name: digest_events
 -- In the order of the log.
-SELECT 'event', index, group_id::text, keys FROM projections.lineage_events
+SELECT 'event', index, group_id::text, keys, refused, omitted FROM projections.lineage_events
 WHERE log_id = %(log_id)s AND generation = %(generation)s
 ORDER BY index
 
 -- name: digest_edges
 -- By both ends.
-SELECT 'edge', source, target, first_index, last_index, job, run_id, count FROM projections.lineage_edges
+SELECT 'edge', source, target, first_index, last_index, job, run_id, source_version, target_version, count, is_kept
+FROM projections.lineage_edges
 WHERE log_id = %(log_id)s AND generation = %(generation)s
 ORDER BY source COLLATE "C", target COLLATE "C"
 
@@ -226,10 +293,11 @@ WHERE log_id = %(log_id)s AND generation = %(generation)s
 ORDER BY digest
 
 -- name: digest_cycles
--- In the order of the log.
-SELECT 'cycle', index, group_id::text, source, target, path, told_index FROM projections.lineage_cycles
+-- By both ends.
+SELECT 'cycle', index, group_id::text, source, target, path, last_index, count, told_index
+FROM projections.lineage_cycles
 WHERE log_id = %(log_id)s AND generation = %(generation)s
-ORDER BY index, source COLLATE "C", target COLLATE "C"
+ORDER BY source COLLATE "C", target COLLATE "C"
 
 -- name: digest_jobs
 -- By natural key.
@@ -239,9 +307,22 @@ ORDER BY job COLLATE "C"
 
 -- name: digest_runs
 -- The same.
-SELECT 'run', run_id, job, engine, state, event_time, first_index, last_index FROM projections.lineage_runs
+SELECT 'run', run_id, job, engine, state, event_time, is_complete, inputs, outputs, derived, columns, judged, first_index,
+       last_index
+FROM projections.lineage_runs
 WHERE log_id = %(log_id)s AND generation = %(generation)s
 ORDER BY run_id COLLATE "C"
+
+-- name: digest_omitted
+-- The same.
+SELECT 'omitted', key, columns, datasets, names, edges, ambiguous, refused FROM projections.lineage_omitted
+WHERE log_id = %(log_id)s AND generation = %(generation)s
+ORDER BY key COLLATE "C"
+
+-- name: digest_settings
+-- One row at most.
+SELECT 'settings', keeps_cycles FROM projections.lineage_settings
+WHERE log_id = %(log_id)s AND generation = %(generation)s
 
 -- name: drop_generation
 -- The rows of one generation in one table.
@@ -265,12 +346,27 @@ WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s
 -- Where a group begins in the log.
 SELECT index FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = %(group_id)s
 
--- name: cycles_of_events
--- The edges of these events that were not drawn, in order.
-SELECT c.index, c.group_id, c.source, c.target, c.path, c.told_index
-FROM projections.live AS l JOIN projections.lineage_cycles AS c USING (log_id, generation)
-WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s AND c.index = ANY(%(indices)s)
-ORDER BY c.index, c.source COLLATE "C", c.target COLLATE "C"
+-- name: outcomes_of_events
+-- What of these events is not drawn, in order: how much was omitted, and the refused edges that still are not there.
+SELECT e.index, e.omitted, c.source, c.target, c.path, c.group_id, c.index, c.last_index, c.count, c.told_index
+FROM projections.live AS l
+JOIN projections.lineage_events AS e USING (log_id, generation)
+LEFT JOIN LATERAL jsonb_array_elements(e.refused) AS pair ON true
+LEFT JOIN projections.lineage_cycles AS c
+    ON c.log_id = e.log_id AND c.generation = e.generation AND c.source = pair ->> 0 AND c.target = pair ->> 1
+WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s AND e.index = ANY(%(indices)s)
+ORDER BY e.index, c.source COLLATE "C", c.target COLLATE "C"
+
+-- name: omitted_at
+-- What was told of these tables and data sets and is not drawn: of the live generation of lineage, or of the graph's own.
+SELECT o.key, o.columns, o.datasets, o.names, o.edges, o.ambiguous, o.refused
+FROM projections.live AS l
+JOIN projections.lineage_omitted AS o
+    ON o.log_id = l.log_id AND o.generation = CASE WHEN l.projection = 'graph' THEN -l.generation ELSE l.generation END
+WHERE l.projection = %(projection)s AND (%(log_id)s::integer IS NULL OR l.log_id = %(log_id)s)
+  AND o.key = ANY(%(keys)s)
+  AND (o.columns, o.datasets, o.names, o.edges, o.ambiguous, o.refused) <> (0, 0, 0, 0, 0, 0)
+ORDER BY o.key COLLATE "C"
 
 -- name: upstream
 -- The edges within so many hops against their direction, each with its least distance.
@@ -286,7 +382,8 @@ reached (key, hops) AS (
         ON e.log_id = live.log_id AND e.generation = live.generation AND e.target = r.key
 ),
 nearest AS (SELECT key, min(hops) AS hops FROM reached GROUP BY key)
-SELECT n.hops + 1, e.source, e.target, e.job, e.run_id, r.engine, r.state, r.event_time, e.count
+SELECT n.hops + 1, e.source, e.target, e.job, e.run_id, r.engine, r.state, r.event_time, e.count,
+       e.source_version, e.target_version, e.is_kept
 FROM live
 JOIN nearest AS n ON n.hops < %(hops)s
 JOIN projections.lineage_edges AS e
@@ -310,7 +407,8 @@ reached (key, hops) AS (
         ON e.log_id = live.log_id AND e.generation = live.generation AND e.source = r.key
 ),
 nearest AS (SELECT key, min(hops) AS hops FROM reached GROUP BY key)
-SELECT n.hops + 1, e.source, e.target, e.job, e.run_id, r.engine, r.state, r.event_time, e.count
+SELECT n.hops + 1, e.source, e.target, e.job, e.run_id, r.engine, r.state, r.event_time, e.count,
+       e.source_version, e.target_version, e.is_kept
 FROM live
 JOIN nearest AS n ON n.hops < %(hops)s
 JOIN projections.lineage_edges AS e
@@ -330,8 +428,19 @@ LIMIT %(limit)s
 
 -- name: cycles_of
 -- The last edges from or to one table or data set that were not drawn.
-SELECT c.index, c.group_id, c.source, c.target, c.path, c.told_index
+SELECT c.source, c.target, c.path, c.group_id, c.index, c.last_index, c.count, c.told_index
 FROM projections.live AS l JOIN projections.lineage_cycles AS c USING (log_id, generation)
 WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s AND (c.source = %(key)s OR c.target = %(key)s)
-ORDER BY c.index DESC, c.source COLLATE "C", c.target COLLATE "C"
+ORDER BY c.last_index DESC, c.source COLLATE "C", c.target COLLATE "C"
 LIMIT %(limit)s
+
+-- name: is_known
+-- Whether any entry has named a table or data set: a table by what was told of itself, both by what was told of lineage.
+SELECT EXISTS (
+    SELECT FROM projections.lineage_tables AS t
+    WHERE t.log_id = l.log_id AND t.generation = l.generation AND t.key = %(whole_key)s
+) OR EXISTS (
+    SELECT FROM projections.lineage_events AS e
+    WHERE e.log_id = l.log_id AND e.generation = l.generation AND %(whole_key)s = ANY(e.keys)
+)
+FROM projections.live AS l WHERE l.projection = 'lineage' AND l.log_id = %(log_id)s

@@ -17,6 +17,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from gateway.metadata_files import local_path
+from lakeproof.log_room import InstalledLogs
 from lakeproof.services import Services
 from ledger.entry import Entry, parse_entry
 from ledger.events import CommitDecided, CommitSettled, Decided, Settled, from_data
@@ -159,6 +160,14 @@ async def check_agreement(services: Services, log_id: int) -> Rows:
     for _, location, digest in rows.tables.values():
         assert hashlib.sha256(path_of(location).read_bytes()).hexdigest() == digest
     return rows
+
+
+async def check_deeply(services: Services, log_id: int) -> None:
+    """Check that `verify --deep` says nothing against a log and what stands beside it."""
+    (log,) = [log for log in await services.logs() if log.log_id == log_id]
+    auditor = services.foundation.installation.as_role(services.foundation.installation.roles.auditor)
+    async with await AsyncConnection.connect(auditor, autocommit=True) as connection:
+        assert await InstalledLogs(foundation=services.foundation, connection=connection).check_deeply(log)
 
 
 async def check_log(services: Services, log_id: int) -> None:

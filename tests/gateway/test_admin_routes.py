@@ -77,6 +77,21 @@ async def test_a_catalog_is_there_as_soon_as_it_is_created(shared_gateway: Gatew
     assert [catalog["alias"] for catalog in catalogs] == ["lake", "bay"]
 
 
+async def test_a_setting_has_its_default_until_it_is_changed(shared_gateway: Gateway) -> None:
+    http, path = shared_gateway.http, "/v1/settings/lineage-cycles"
+    default = {"id": "lineage-cycles", "version": 0, "value": "refuse"}
+    assert (await http.get("/v1/settings")).json() == {"settings": [default]}
+    kept = {"id": "lineage-cycles", "version": 1, "value": "keep"}
+    changed = await http.put(path, json={"value": "keep", "version": 0})
+    assert (changed.status_code, changed.json()) == (200, kept)
+    stale = await http.put(path, json={"value": "refuse", "version": 0})
+    assert (stale.status_code, error_of(stale)["type"]) == (409, "ConcurrentChangeException")
+    assert (await http.get("/v1/settings")).json() == {"settings": [kept]}
+    assert (await http.put(path, json={"value": "refuse"})).json() == {**default, "version": 2}
+    told = (await tell(shared_gateway.services, shared_gateway.acme.log_id))[-2:]
+    assert [(one.words, one.entry.key) for one in told] == [("setting.changed", "setting:lineage-cycles")] * 2
+
+
 async def test_a_keys_secret_is_shown_once(shared_gateway: Gateway) -> None:
     http = shared_gateway.http
     await http.post("/v1/access-rules", json=RULE)
@@ -109,6 +124,9 @@ BODIES: list[tuple[str, str, object, str]] = [
     ("POST", "/v1/catalogs", {"alias": "a", "kind": "oracle"}, "kind"),
     ("POST", "/v1/catalogs", {"alias": "a", "kind": "builtin", "options": {"a": 1}}, "options.a"),
     ("POST", "/v1/catalogs", {"alias": "A", "kind": "builtin"}, "alias"),
+    ("PUT", "/v1/settings/lineage-cycles", {"value": "maybe"}, "value"),
+    ("PUT", "/v1/settings/lineage-cycles", {"value": True}, "value"),
+    ("PUT", "/v1/settings/no-such-setting", {"value": "keep"}, "id"),
     ("POST", "/v1/keys", {"identity": "", "roles": []}, "identity"),
     ("POST", "/v1/keys", {"identity": "eve", "roles": "reader"}, "roles"),
     ("POST", "/v1/keys", {"identity": "eve", "roles": ["a b"]}, "roles"),
@@ -144,6 +162,8 @@ async def everything(http: httpx.AsyncClient) -> list[httpx.Response]:
         await http.get("/v1/keys"),
         await http.post("/v1/keys", json={"identity": "eve"}),
         await http.delete("/v1/keys/x"),
+        await http.get("/v1/settings"),
+        await http.put("/v1/settings/lineage-cycles", json={"value": "keep"}),
     ]
 
 

@@ -197,6 +197,7 @@ EVERYTHING = [
     ("POST", "/v1/access-rules"),
     ("POST", "/v1/catalogs"),
     ("POST", "/v1/keys"),
+    ("PUT", "/v1/settings/lineage-cycles"),
     ("DELETE", "/v1/keys/x"),
 ]
 

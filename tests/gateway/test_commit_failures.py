@@ -95,7 +95,7 @@ async def test_a_policy_engine_that_is_too_slow_lets_nothing_pass(sales: Gateway
 
 
 class KilledEngine:
-    """The gateway's engine, whose worker is killed while it judges."""
+    """An engine whose worker is killed while it judges."""
 
     def __init__(self, engine: WorkerEngine) -> None:
         self._engine = engine
@@ -113,14 +113,14 @@ class KilledEngine:
 
 
 async def test_a_policy_engine_that_dies_lets_nothing_pass(sales: Gateway) -> None:
-    engine, location = sales.services.house.engine, await location_of_orders(sales)
-    assert isinstance(engine, WorkerEngine)
-    client = sales.through(engine=KilledEngine(engine), policy_timeout_s=10.0)
-    assert (await client.post(ORDERS, json=properties(a="b"))).status_code == 503
-    assert (await words(sales.services, sales.acme.log_id))[-1] == "undecidable"
-    assert await location_of_orders(sales) == location
-    answer = await sales.through(policy_timeout_s=10.0).post(ORDERS, json=properties(a="b"))
-    assert answer.status_code == 200, "a new worker judges the next one"
+    location = await location_of_orders(sales)
+    async with WorkerEngine() as engine:
+        client = sales.through(engine=KilledEngine(engine), policy_timeout_s=10.0)
+        assert (await client.post(ORDERS, json=properties(a="b"))).status_code == 503
+        assert (await words(sales.services, sales.acme.log_id))[-1] == "undecidable"
+        assert await location_of_orders(sales) == location
+        answer = await sales.through(engine=engine, policy_timeout_s=10.0).post(ORDERS, json=properties(a="b"))
+        assert answer.status_code == 200, "a new worker judges the next one"
 
 
 # A log that does not answer

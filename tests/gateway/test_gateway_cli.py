@@ -47,7 +47,7 @@ def command(database: str, installation: Installation, tmp_path: Path) -> Comman
             yield OperatorDesk(services=services)
 
     app = typer.Typer(rich_markup_mode=None)
-    for name, group in gateway_apps(open_desk, console).items():
+    for name, group in gateway_apps(open_desk, open_desk, console).items():
         app.add_typer(group, name=name)
     return lambda *arguments, **typed: CliRunner().invoke(app, arguments, **typed)
 
@@ -106,6 +106,17 @@ def test_a_tenant_goes_by_its_name_and_by_its_id(command: Command, acme: dict[st
     by_name = listed(command("catalogs", "list", "--tenant", "acme", "--json"))
     by_id = listed(command("catalogs", "list", "--tenant", str(acme["tenant"]), "--json"))
     assert by_name == by_id == [{"alias": "lake", "kind": "builtin", "options": {}}]
+
+
+def test_a_tenants_setting_is_shown_and_set(command: Command, acme: dict[str, object]) -> None:
+    row = {"id": "lineage-cycles", "version": 0, "value": "refuse"}
+    assert listed(command("tenants", "settings", "acme", "--json")) == [row]
+    changed = command("tenants", "set", str(acme["tenant"]), "lineage-cycles", "keep")
+    assert changed.stdout == f"setting lineage-cycles of tenant {acme['tenant']} is keep\n"
+    assert listed(command("tenants", "settings", "acme", "--json")) == [{**row, "version": 1, "value": "keep"}]
+    refused = command("tenants", "set", "acme", "lineage-cycles", "maybe")
+    assert isinstance(refused.exception, BadRequestError)
+    assert "expected one of ['refuse', 'keep'], found 'maybe'" in str(refused.exception)
 
 
 def test_a_tenant_that_is_not_there_is_named(command: Command, acme: dict[str, object]) -> None:
@@ -405,7 +416,7 @@ def test_a_command_without_what_it_needs_is_called_wrongly(arguments: tuple[str,
         raise AssertionError("nothing may be opened")
 
     app = typer.Typer(rich_markup_mode=None)
-    for name, group in gateway_apps(never, console).items():  # type: ignore[arg-type]  # it must not be called at all
+    for name, group in gateway_apps(never, never, console).items():  # type: ignore[arg-type]  # it must not be called at all
         app.add_typer(group, name=name)
     assert CliRunner().invoke(app, arguments).exit_code == 2
 

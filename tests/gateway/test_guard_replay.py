@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from gateway.admin.application import OPERATOR
 from tests.gateway.sales import CREATE, properties
-from tests.gateway.story import Rows, Told, check_agreement, live_rows, replay, tell
+from tests.gateway.story import Rows, Told, check_agreement, check_deeply, live_rows, replay, tell
 from tests.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -123,6 +123,7 @@ async def test_the_rows_are_what_the_log_says(shared_gateway: Gateway, history: 
         )
     await play(shared_gateway, history)
     await check_agreement(shared_gateway.services, shared_gateway.acme.log_id)
+    await check_deeply(shared_gateway.services, shared_gateway.acme.log_id)
 
 
 DONE: list[list[Request]] = [

@@ -146,20 +146,45 @@ async def test_the_same_event_adds_nothing_whoever_sends_it_again(projected: Gat
     assert len(await told_of(projected, LineageReceived.TYPE)) == 3
 
 
-async def test_a_batch_is_kept_whole_or_not_at_all(projected: Gateway) -> None:
+async def test_a_batch_is_answered_item_by_item(projected: Gateway) -> None:
     events = [event(inputs=["a"], outputs=[name]) for name in "bcd"]
     assert (await projected.http.post(LINEAGE, json=events)).status_code == 202
     answer = await projected.http.post(f"{LINEAGE}/batch", json=events)
     assert (answer.status_code, answer.content) == (204, b"")
     assert len(await told_of(projected)) == 3
-    wrong = await projected.http.post(LINEAGE, json=[event(inputs=["x"], outputs=["y"]), {}])
-    assert wrong.status_code == 400
-    assert error_of(wrong)["message"].startswith("[1].eventType: ")
-    cyclic = await projected.http.post(
-        LINEAGE, json=[event(inputs=["d"], outputs=["e"]), event(inputs=["e"], outputs=["a"])]
-    )
-    assert cyclic.status_code == 422
-    assert len(await told_of(projected, LineageReceived.TYPE)) == 5
+    many = event(inputs=[str(number) for number in range(60)], outputs=[f"to{number}" for number in range(20)])
+    mixed = [event(inputs=["d"], outputs=["e"]), {}, event(inputs=["e"], outputs=["a"]), many]
+    for path in (LINEAGE, f"{LINEAGE}/batch"):
+        answer = await projected.http.post(path, json=mixed)
+        assert answer.status_code == 200
+        body = answer.json()
+        assert body["status"] == "partial_success"
+        counts = {"received": 4, "successful": 2, "failed": 2, "retriable": 0, "non_retriable": 2}
+        assert body["summary"] == counts
+        failed = [(each["index"], each["status"]) for each in body["failed_events"]]
+        assert failed == [(1, 400), (2, 422)]
+        assert body["failed_events"][0]["reason"].startswith("[1].eventType: ")
+        assert " -> ".join(map(key, "adea")) in body["failed_events"][1]["reason"]
+        assert body["omitted"] == [{"index": 3, "omitted": {"edges": 200}}]
+    assert len(await told_of(projected, LineageReceived.TYPE)) == 6
+
+
+async def test_what_is_not_drawn_of_an_event_that_is_taken_is_said(projected: Gateway) -> None:
+    links = [{"namespace": "x", "name": str(number), "type": "TABLE"} for number in range(21)]
+    facet = {"_producer": "https://example.com", "_schemaURL": "https://example.com/s.json", "identifiers": links}
+    sent = event(inputs=["a", "b"], outputs=["a", "b"], job=None, schemaURL=None)
+    sent["inputs"][0]["facets"] = {"symlinks": facet, "schema": None}
+    answer = await projected.http.post(LINEAGE, json=sent)
+    assert (answer.status_code, answer.json()) == (202, {"omitted": {"names": 1, "ambiguous": 2}})
+    (told,) = await told_of(projected)
+    assert json.loads(told.parts["event"]) == sent
+
+
+async def test_a_tenant_that_keeps_cycles_is_refused_none(projected: Gateway) -> None:
+    changed = await projected.http.put("/v1/settings/lineage-cycles", json={"value": "keep"})
+    assert changed.status_code == 200
+    for inputs, outputs in ((["dim"], ["hist"]), (["hist"], ["dim"]), (["dim"], ["hist"])):
+        assert (await projected.http.post(LINEAGE, json=event(inputs=inputs, outputs=outputs))).status_code == 202
 
 
 async def test_what_spark_sent_is_taken(projected: Gateway, shared_data: Path) -> None:
@@ -175,7 +200,7 @@ async def test_what_spark_sent_is_taken(projected: Gateway, shared_data: Path) -
         (b"{", 400, "body"),
         (b'{"producer": "x", "run": {"runId": "1"}}', 400, "eventType"),
         (json.dumps(event(inputs=[], outputs=[], run={"runId": "1"})).encode(), 400, "run.runId"),
-        (json.dumps(event(inputs=[""], outputs=[])).encode(), 400, "inputs[0].name"),
+        (json.dumps({**event(inputs=[], outputs=[]), "inputs": [{}]}).encode(), 400, "inputs[0].namespace"),
         (b'{"x": NaN}', 400, "body"),
         (b" " * (BODY_SIZE_BYTES_MAX + 1), 413, ""),
     ],

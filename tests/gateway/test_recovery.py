@@ -10,8 +10,11 @@ from typing import NamedTuple
 import pytest
 
 from gateway.admin.application import OPERATOR
+from lakeproof.services import Services
 from lakeproof.signing import open_signer
+from ledger.anchoring.anchor_log import anchor_logs
 from ledger.events import Settled
+from ledger.note import Ed25519Signer
 from ledger.recovering.continuation import check_continuation
 from ledger.sequence import Group
 from ledger.signing.key_directory import NOTES_FILE
@@ -22,6 +25,7 @@ from spark_detect.record import record_scan
 from spark_detect.tasks import Scan
 from tests.gateway.recovery_site import export, forget, guarded_rows, run, save, set_back
 from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, TABLES, properties
+from tests.gateway.story import check_deeply
 from tests.gateway.test_foreign_decisions import decide, settle
 from tests.ledger.logs import change
 from tests.servers.gateways import Gateway
@@ -97,6 +101,17 @@ class Lived(NamedTuple):
     secret: str
 
 
+async def anchor(services: Services) -> None:
+    """Sign all logs, and anchor them in the system log."""
+    signer = await open_signer(services)
+    await signer.sign_once()
+    async with services.house.database.as_role(services.house.roles.auditor) as connection:
+        anchored = await anchor_logs(
+            connection, services.system, services.house.append, open_note=signer.keys.open, clock=lambda: NOON
+        )
+    assert anchored.checkpoints
+
+
 async def live_backed_up(gateway: Gateway, database: str, directory: Path) -> Lived:
     """Do what is in the backup, make it, do what it lacks, and export it all."""
     revoked = await live_before(gateway)
@@ -123,14 +138,22 @@ async def test_a_log_and_its_guarded_rows_are_recovered(gateway: Gateway, databa
     await signer.sign_once()
     assert acme.origin in signer.refused
 
-    told = await run(services, "recover", "acme", "--from", path)
+    stranger = Ed25519Signer.from_seed(name=acme.origin, seed=bytes(32)).verifier_key
+    refused = await run(services, "recover", "acme", "--from", path, "--key", stranger.format())
+    assert (refused.exit_code, "signature fault" in refused.output) == (1, True), refused.output
+    assert guarded_rows(database_of) != rows
+    held = signer.verifier_key(acme.origin).format()
+    told = await run(services, "recover", "acme", "--from", path, "--key", held)
     assert told.exit_code == 0, told.output
     assert "the signer has confirmed it" in told.output
+    assert "KEY NOT PINNED" not in told.output
     assert guarded_rows(database_of) == rows
     await signer.sign_once()
     assert signer.refused == {}
 
     assert (await gateway.http.post(ORDERS, json=properties(n="after"))).status_code == 200
+    await check_deeply(services, acme.log_id)
+    await check_deeply(services, services.system.log_id)
     async with gateway.client(secret) as eve:
         assert (await eve.get(ORDERS)).status_code == 401, "its secret was lost with the row"
     await services.house.admin.revoke_key(acme.log_id, OPERATOR, key_id=made)
@@ -214,6 +237,7 @@ async def test_a_log_that_no_export_has_goes_on_under_another_origin(
 ) -> None:
     services, acme = gateway.services, gateway.acme
     await live_backed_up(gateway, database_of, tmp_path)
+    await anchor(services)
     system = await export(services, services.system.origin, tmp_path / "system")
     kept = services.foundation.open_keys().read_notes()[acme.origin]
     set_back(database_of)
@@ -222,6 +246,7 @@ async def test_a_log_that_no_export_has_goes_on_under_another_origin(
     assert alone.exit_code == 1
     assert "from an export only" in alone.output
     await run(services, "recover", "system", "--from", system)
+    await check_deeply(services, services.system.log_id)  # the groups of anchors are counted again, too
 
     told = await run(services, "recover", acme.origin, "--new-origin", "--identity", "ada@acme.example")
     assert told.exit_code == 0, told.output

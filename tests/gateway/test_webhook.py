@@ -173,6 +173,13 @@ async def test_the_tenant_may_stand_in_the_header_in_the_body_or_in_both(callbac
     assert "found another" in error_of(other)["message"]
 
 
+async def test_the_tenant_is_named_as_tenants_add_prints_it(callbacks: Callbacks) -> None:
+    printed = callbacks.tenant.hex
+    assert (await callbacks.send(callbacks.body(tenant_id=printed))).status_code == 200
+    assert (await callbacks.send(callbacks.body(), X_Polaris_Tenant=printed.upper())).status_code == 200
+    assert (await callbacks.send(callbacks.body(tenant_id=uuid4().hex))).status_code == 401
+
+
 async def test_every_flipped_bit_of_a_signature_is_refused(callbacks: Callbacks) -> None:
     body, right = callbacks.body(), bytes.fromhex(sign(callbacks.body()))
     wrong = [(int.from_bytes(right) ^ (1 << bit)).to_bytes(32).hex() for bit in range(256)]
@@ -249,6 +256,14 @@ async def test_of_catalogs_with_one_secret_the_one_that_holds_the_file_is_meant(
     assert [trigger["alias"] for trigger in await callbacks.triggers()] == ["here"]
 
 
+async def test_the_most_specific_folder_decides_whoever_has_told_of_the_file(callbacks: Callbacks) -> None:
+    await callbacks.add_catalog("around", SECRET, location="s3://nested/sales")
+    await callbacks.add_catalog("within", "another secret", location="s3://nested/sales/orders/")
+    body = callbacks.body(metadata_location=LOCATION.replace("warehouse", "nested"))
+    assert (await callbacks.send(body)).status_code == 200
+    assert [trigger["alias"] for trigger in await callbacks.triggers()] == ["within"]
+
+
 async def test_so_many_secrets_are_tried_and_no_more(callbacks: Callbacks) -> None:
     for number in range(SECRETS_MAX):
         await callbacks.add_catalog(f"more{number}", f"secret of {number}")
@@ -272,7 +287,8 @@ async def test_so_many_secrets_are_tried_and_no_more(callbacks: Callbacks) -> No
         ({"tenant_id": ""}, "tenant_id"),
         ({"tenant_id": 5}, "tenant_id"),
         ({"tenant_id": "acme"}, "tenant_id"),
-        ({"tenant_id": "01900a3bc4d57e6f89abcdef01234567"}, "tenant_id"),
+        ({"tenant_id": "01900a3bc4d57e6f89abcdef0123456"}, "tenant_id"),
+        ({"tenant_id": "01900a3bc4d5-7e6f89abcdef01234567"}, "tenant_id"),
         ({"tenant_id": "{01900a3b-c4d5-7e6f-89ab-cdef01234567}"}, "tenant_id"),
         ({"tenant_id": "01900a3b-c4d5-7e6f-89ab-cdef0123456g"}, "tenant_id"),
         ({"tenant_id": "01900a3b-c4d5-7e6f-89ab-cdef01234567\n"}, "tenant_id"),

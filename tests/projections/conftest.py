@@ -36,6 +36,7 @@ from ledger.events import (
     ErasureReason,
     Evidence,
     Identifier,
+    IdentitySource,
     LineageColumn,
     LineageDataset,
     LineageKind,
@@ -50,8 +51,10 @@ from ledger.events import (
     ScanFailed,
     ScanFault,
     Settled,
+    TableIdentified,
     TriggerReceived,
     TriggerSource,
+    UnreadColumn,
     to_data,
 )
 from ledger.guards import GuardRegistry
@@ -186,10 +189,12 @@ class Story:
         """An outcome in a group of its own."""
         self.add(self.outcome(group_id, key, outcome, **more))
 
-    def committed(self, key: str = ORDERS, *, snapshots: Sequence[str] = (), **more: Any) -> UUID:
+    def committed(
+        self, key: str = ORDERS, *, snapshots: Sequence[str] = (), table_uuid: str | None = ORDERS_UUID, **more: Any
+    ) -> UUID:
         """An approved and accepted commit."""
         group_id = self.decided(key, snapshots=snapshots, **more)
-        self.settled(group_id, key, snapshots=snapshots)
+        self.settled(group_id, key, snapshots=snapshots, table_uuid=table_uuid)
         return group_id
 
     def erased(self, *, reason: ErasureReason = ErasureReason.REQUEST, **selected: Any) -> None:
@@ -229,12 +234,14 @@ class Story:
         key: str = ORDERS,
         table_uuid: str = ORDERS_UUID,
         of_catalog: bool = True,
+        unread: Sequence[UnreadColumn] = (),
     ) -> UUID:
         """A scan and its findings (column, kind, confidence) in one group."""
         completed = ScanCompleted(
             bytes_read=1000,
             cells=500,
             columns=5,
+            columns_unread=len(unread),
             files=1,
             findings=len(found),
             gaps=(),
@@ -245,6 +252,7 @@ class Story:
             ruleset=RULESET,
             snapshot=snapshot,
             table_uuid=table_uuid,
+            unread=tuple(unread),
         )
         findings = [
             DetectionFound(
@@ -275,6 +283,29 @@ class Story:
             table_uuid=ORDERS_UUID,
         )
         self.add(self.event(data, key=key, actor="system"))
+
+    def identified(self, key: str = ORDERS, table_uuid: str = ORDERS_UUID) -> None:
+        """A catalog elsewhere was asked for a table by its name."""
+        data = TableIdentified(
+            identifier=identifier_of(key),
+            metadata_location=None,
+            source=IdentitySource.POLLER,
+            table_uuid=table_uuid,
+        )
+        self.add(self.event(data, key=key, actor="system"))
+
+    def dropped(self, key: str = ORDERS, table_uuid: str | None = ORDERS_UUID) -> None:
+        """An accepted commit that leaves nothing."""
+        data = CommitSettled(
+            decision=str(self.decided(key, operation="table.drop")),
+            evidence=Evidence.ANSWER,
+            metadata_location=None,
+            metadata_sha256=None,
+            outcome=Settled.ACCEPTED,
+            snapshots=(),
+            table_uuid=table_uuid,
+        )
+        self.add(self.event(data, key=key))
 
     def alerted(self, finding: UUID, snapshot: str, column: str = "email") -> UUID:
         """An alert about a finding."""
@@ -323,12 +354,14 @@ class Story:
             ),
             columns_omitted=0,
             datasets=datasets,
+            datasets_omitted=0,
             engine=engine,
             event_time="2026-11-20T12:00:00Z",
             event_type=event_type,
             inputs=tuple(dict.fromkeys(places[dataset] for dataset in inputs)),
             job=DatasetName(namespace="airflow", name=job),
             kind=LineageKind.RUN,
+            names_omitted=0,
             outputs=tuple(dict.fromkeys(places[dataset] for dataset in outputs)),
             payload_sha256="3" * 64,
             producer="https://example.com/producer",

@@ -5,13 +5,23 @@ What is told of lineage in made-up histories, and the rule about cycles in its p
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ledger.canonical import parse_time
-from ledger.events import CatalogCreated, CatalogRetired, CommitSettled, Evidence, LineageCycleFound, Settled
-from projections.lineage.receiving import receive
+from ledger.events import (
+    LINEAGE_CYCLES,
+    CatalogCreated,
+    CatalogRetired,
+    CommitSettled,
+    Evidence,
+    LineageCycleFound,
+    OnCycle,
+    SettingChanged,
+    Settled,
+)
+from projections.lineage.receiving import Received, receive
 from projections.lineage.tell import cycle_group
 
 if TYPE_CHECKING:
@@ -69,8 +79,9 @@ def topics_event(told: Told, *, number: int = 0, **members: Any) -> bytes:
 
 def tell(story: Story, sent: bytes) -> int:
     """Let one event arrive; return its index."""
-    (group,) = receive(sent, actor=ADA, at=NOON, random=bytes)
-    story.add(*group.then)
+    (event,) = receive(sent, actor=ADA, at=NOON, random=bytes).events
+    assert isinstance(event, Received), event
+    story.add(*event.group.then)
     return story.size - 1
 
 
@@ -86,6 +97,12 @@ def settle(story: Story, of: str, metadata_location: str | None, *, snapshots: S
         table_uuid=TABLE_UUID,
     )
     story.add(story.event(data, key=of))
+
+
+def set_cycles(story: Story, value: OnCycle, *, version: int = 1) -> None:
+    """A change of what becomes of cycles."""
+    changed = SettingChanged(id=LINEAGE_CYCLES, version=version, value=value.value)
+    story.add(story.event(changed, key=f"setting:{LINEAGE_CYCLES}"))
 
 
 def create_catalog(story: Story, alias: str, options: Mapping[str, str]) -> None:
@@ -106,37 +123,62 @@ def find_cycle(story: Story, lineage: UUID, source: str, target: str) -> None:
 
 
 class Oracle:
-    """The rule in plain words: an edge is drawn unless its target already reaches its source."""
+    """
+    The rule in plain words. A run's edges are from all that it read to all that it wrote, once it is complete, each
+    once; not those that contradict each other. An edge is drawn unless its target already reaches its source, or if
+    the tenant keeps cycles; of the others it is known which event told of it first, why, and how often.
+    """
 
     def __init__(self) -> None:
         self.edges: dict[tuple[str, str], int] = {}
-        self.cycles: list[tuple[int, str, str, tuple[str, ...]]] = []
+        self.cycles: dict[tuple[str, str], tuple[int, tuple[str, ...], int]] = {}
+        self.keeps_cycles = False
+        self._read: dict[int, list[str]] = {}
+        self._written: dict[int, list[str]] = {}
+        self._complete: set[int] = set()
 
-    def tell(self, index: int, told: Told) -> None:
+    def tell(self, index: int, told: Told, *, run: int, event_type: str = "COMPLETE") -> None:
         """Judge the edges of one event."""
-        refused = []
-        for source, target in dict.fromkeys((key(source), key(target)) for source in told[0] for target in told[1]):
-            if source == target:
+        before = self._pairs(run) if run in self._complete else []
+        self._read.setdefault(run, []).extend(map(key, told[0]))
+        self._written.setdefault(run, []).extend(map(key, told[1]))
+        if event_type == "COMPLETE":
+            self._complete.add(run)
+        if run not in self._complete:
+            return
+        every = self._pairs(run)
+        for source, target in every:
+            if (source, target) in before or (not self.keeps_cycles and _path(every, target, source)):
                 continue
-            path = None if (source, target) in self.edges else self._path(target, source)
-            if path is not None:
-                refused.append((index, source, target, path))
-            else:
-                self.edges[source, target] = self.edges.get((source, target), 0) + 1
-        self.cycles += sorted(refused)
+            self._judge(index, source, target)
 
-    def _path(self, start: str, end: str) -> tuple[str, ...] | None:
-        """Return the first of the shortest paths."""
-        paths: list[tuple[str, ...]] = [(start,)]
-        seen = {start}
-        while paths:
-            for path in paths:
-                if path[-1] == end:
-                    return path
-            longer = sorted((*path, target) for path in paths for source, target in self.edges if source == path[-1])
-            paths = []
-            for path in longer:
-                if path[-1] not in seen:
-                    seen.add(path[-1])
-                    paths.append(path)
-        return None
+    def _judge(self, index: int, source: str, target: str) -> None:
+        is_drawn = (source, target) in self.edges
+        path = None if is_drawn or self.keeps_cycles else _path(self.edges, target, source)
+        if path is None:
+            self.edges[source, target] = self.edges.get((source, target), 0) + 1
+            self.cycles.pop((source, target), None)
+        else:
+            first, first_path, count = self.cycles.get((source, target), (index, path, 0))
+            self.cycles[source, target] = (first, first_path, count + 1)
+
+    def _pairs(self, run: int) -> list[tuple[str, str]]:
+        pairs = ((source, target) for source in self._read[run] for target in self._written[run])
+        return list(dict.fromkeys((source, target) for source, target in pairs if source != target))
+
+
+def _path(edges: Iterable[tuple[str, str]], start: str, end: str) -> tuple[str, ...] | None:
+    """Return the first of the shortest paths."""
+    paths: list[tuple[str, ...]] = [(start,)]
+    seen = {start}
+    while paths:
+        for path in paths:
+            if path[-1] == end:
+                return path
+        longer = sorted((*path, target) for path in paths for source, target in edges if source == path[-1])
+        paths = []
+        for path in longer:
+            if path[-1] not in seen:
+                seen.add(path[-1])
+                paths.append(path)
+    return None

@@ -149,7 +149,7 @@ async def test_hostile_names_are_answered_and_drawn(world: World, story: Story) 
     for name in HOSTILE:
         key = format_key("table", ["lake", name, name])
         story.policy(name, expression="table.exists")
-        story.committed(key, principal=name, snapshots=[name])
+        story.committed(key, principal=name, snapshots=[name], table_uuid=f"uuid {name}")
         story.scanned(name, (name, DetectionKind.EMAIL, 92), key=key, table_uuid=f"uuid {name}")
         other = dataset(name, name)
         story.lineage([other], [dataset("sales.orders")], run_id=name, job=name, engine=name, columns=[(name, name)])

@@ -12,9 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from projections.generations import prune, rebuild
+from projections.graph.presets import impact_analysis, pii_propagation
 from projections.graph.projection import GRAPH_VERSION
 from projections.graph.read import open_graph
+from projections.graph.telling import tell_impact, tell_propagation
 from projections.lineage.projection import LINEAGE_VERSION
+from projections.lineage.runs import Omitted
 from tests.projections.conftest import dataset
 
 if TYPE_CHECKING:
@@ -44,6 +47,36 @@ async def test_an_edge_that_closes_a_cycle_is_in_neither(world: World, story: St
     await world.project(log, story)
     drawn, told = await edges_of_both(world, log)
     assert drawn == told == {(f"table:lake/s/{a}", f"table:lake/s/{b}") for a, b in ("ab", "bc", "ac")}
+
+
+async def test_what_a_run_told_in_an_earlier_batch_is_drawn_when_it_is_complete(world: World, story: Story) -> None:
+    story.catalog()
+    story.lineage([dataset("s.a")], [dataset("s.b")], columns=[("id", "id")], event_type="START")
+    story.lineage([], [], event_type="COMPLETE")
+    log = await world.new_log()
+    await world.project(log, story, batch_max=1)
+    drawn, told = await edges_of_both(world, log)
+    assert drawn == told == {("table:lake/s/a", "table:lake/s/b")}
+
+
+async def test_what_is_not_drawn_is_said_in_the_graph_and_every_traversal(world: World, story: Story) -> None:
+    story.catalog()
+    story.lineage([dataset("s.a")], [dataset("s.b")], run_id="1")
+    story.lineage([dataset("s.b"), dataset("s.c")], [dataset("s.b"), dataset("s.c")], run_id="2")
+    story.lineage([dataset("s.b")], [dataset("s.a")], run_id="3")
+    log = await world.new_log()
+    await world.project(log, story)
+    a, b, c = (f"table:lake/s/{name}" for name in "abc")
+    async with world.as_reader(log) as connection:
+        graph = await open_graph(connection)
+        drawn = await graph.query("MATCH (t:Table) RETURN t.key, t.omitted", ["key", "omitted"])
+        impact = await impact_analysis(graph, a)
+        gone = await pii_propagation(graph, c)
+    assert {str(table): omitted for table, omitted in drawn} == {a: 1, b: 3, c: 2}
+    assert impact.omitted == {a: Omitted(refused=1), b: Omitted(refused=1, ambiguous=2)}
+    assert gone.omitted == {c: Omitted(ambiguous=2)}
+    assert any("2 ambiguous, 1 refused" in line for line in tell_impact(impact))
+    assert any("2 ambiguous" in line for line in tell_propagation(gone))
 
 
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -89,4 +122,4 @@ async def test_a_graphs_lineage_is_its_own_and_goes_with_it(world: World, story:
 
 def test_a_new_version_of_lineage_is_one_of_the_graph() -> None:
     # Whoever raises one of the two raises the other, and both numbers here: the graph draws what lineage decides.
-    assert (LINEAGE_VERSION, GRAPH_VERSION) == (1, 2)
+    assert (LINEAGE_VERSION, GRAPH_VERSION) == (2, 3)

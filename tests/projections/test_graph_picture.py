@@ -22,6 +22,7 @@ from projections.graph.answers import (
     TableWrite,
     Work,
 )
+from projections.graph.evidence import evidence_of
 from projections.graph.governing import Governs
 from projections.graph.labels import VertexLabel
 from projections.graph.picture import CARDS_MAX, draw_answers
@@ -40,6 +41,7 @@ EMPTY = TableAnswers(
     made_by=(),
     allowed_by=(),
     found=(),
+    evidence=evidence_of([], []),
     read_by=(),
     read_into=(),
 )
@@ -95,7 +97,13 @@ def test_every_question_has_its_panel_even_without_an_answer() -> None:
     said = texts(draw_answers(EMPTY))
     for heading in (
         *("Who wrote it?", "From what was it made?", "Which policy allowed it?", "What was found in it?"),
-        *("Who else reads it?", "nobody yet", "no lineage known", "no policy judged it", "no personal data found"),
+        *(
+            "Who else reads it?",
+            "nobody yet",
+            "no lineage known",
+            "no policy judged it",
+            "not known: it was not scanned",
+        ),
     ):
         assert heading in said
     assert "sales.orders, in catalog lake" in said

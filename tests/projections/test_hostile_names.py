@@ -53,7 +53,7 @@ async def test_hostile_names_are_stored_and_found(world: World, story: Story) ->
         catalog = CatalogCreated(id=name, version=1, kind="builtin", options={})
         story.add(story.event(catalog, key=format_key("catalog", [name])))
         story.policy(name)
-        story.committed(key, snapshots=[name], principal=name)
+        story.committed(key, snapshots=[name], principal=name, table_uuid=f"uuid {name}")
         story.decided(key, Decided.REJECTED, reason=Reason(id=name, version=1))
     log = await world.new_log()
     await world.project(log, story)

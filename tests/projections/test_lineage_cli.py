@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from lakeproof import console
 from ledger.read import Log
-from projections.errors import ProjectionError
+from projections.errors import ProjectionError, UnknownTableError
 from projections.lineage.cli import Workshop, lineage_app, parse_table
 from projections.lineage.projection import LineageProjection
 from tests.projections.lineage_stories import FACET, key, run_event, tell, topic, topics_event
@@ -88,7 +88,8 @@ def test_a_table_is_shown_with_what_it_was_made_from_and_what_of_it(command: Com
     ]
     (cycle,) = shown["cycles"]
     assert cycle["path"] == [key("a"), key("b"), key("c")]
-    assert (cycle["source"], cycle["target"], cycle["told_index"]) == (key("c"), key("a"), None)
+    assert (cycle["source"], cycle["target"], cycle["told_index"], cycle["count"]) == (key("c"), key("a"), None, 1)
+    assert {row["key"]: row["refused"] for row in shown["omitted"]} == {key("a"): 1, key("c"): 1}
 
 
 def test_hops_bound_how_far_is_looked(command: Command) -> None:
@@ -101,13 +102,21 @@ def test_hops_bound_how_far_is_looked(command: Command) -> None:
 
 def test_for_people_there_are_tables(command: Command) -> None:
     text = command("show", key("c")).stdout
-    for words in ("made from", "made of it", "(every one)", "not drawn", "pipeline:etl/job1", "none"):
+    for words in ("made from", "made of it", "(every one)", "not drawn", "omitted", "pipeline:etl/job1", "none"):
         assert words in text
 
 
-def test_of_what_nobody_told_there_is_nothing(command: Command) -> None:
+def test_of_a_table_that_was_told_of_without_lineage_there_is_nothing_and_of_any_other_an_error(
+    command: Command, world: World, log: Log, story: Story
+) -> None:
+    refused = command("show", "lake.sales.orders")
+    assert isinstance(refused.exception, UnknownTableError)
+    assert refused.exit_code == 1
+    story.committed()
+    asyncio.run(world.project(log, story))
     shown = json.loads(command("show", "lake.sales.orders", "--json").stdout)
-    assert shown == {"key": "table:lake/sales/orders", "upstream": [], "downstream": [], "columns": [], "cycles": []}
+    assert shown["key"] == "table:lake/sales/orders"
+    assert not any(shown[name] for name in ("upstream", "downstream", "columns", "cycles", "omitted"))
 
 
 def test_of_several_tenants_one_must_be_named(command: Command, world: World) -> None:

@@ -17,16 +17,28 @@ from hypothesis import strategies as st
 from ledger.append import Appender
 from ledger.entry import parse_entry
 from ledger.errors import LogUnavailableError
-from ledger.events import LineageCycleFound, from_data
+from ledger.events import LineageCycleFound, OnCycle, from_data
 from ledger.guards import GuardRegistry
 from ledger.read import Log, read_entries, read_head
 from ledger.sequence import Appended, Group, Stale
 from projections.generations import rebuild
 from projections.lineage.drawing import LEFT_OUT, PATH_SIZE_BYTES_MAX, shortened
 from projections.lineage.projection import LineageProjection
-from projections.lineage.read import read_cycles, read_lineage
+from projections.lineage.read import read_lineage, read_outcomes
+from projections.lineage.runs import Omitted
 from projections.lineage.tell import keep_telling, tell_cycles
-from tests.projections.lineage_stories import NOON, NOON_TEXT, Oracle, Told, key, tell, topics_event
+from tests.projections.lineage_stories import (
+    NOON,
+    NOON_TEXT,
+    Oracle,
+    Told,
+    dataset,
+    key,
+    run_event,
+    set_cycles,
+    tell,
+    topics_event,
+)
 
 if TYPE_CHECKING:
     from tests.projections.conftest import Story, World
@@ -57,23 +69,39 @@ async def stored(world: World, log: Log) -> Oracle:
             " JOIN projections.lineage_edges USING (log_id, generation) WHERE projection = 'lineage'"
         )
         found.edges = {(source, target): count for source, target, count in await rows.fetchall()}
-        cycles = await read_cycles(connection, log.log_id, range(1_000))
-        found.cycles = [(cycle.index, cycle.source, cycle.target, cycle.path) for cycle in cycles]
+        rows = await connection.execute(
+            "SELECT source, target, index, path, count FROM projections.live"
+            " JOIN projections.lineage_cycles USING (log_id, generation) WHERE projection = 'lineage'"
+        )
+        found.cycles = {
+            (source, target): (index, tuple(path), count)
+            for source, target, index, path, count in await rows.fetchall()
+        }
     return found
 
 
-async def test_start_and_complete_are_one_edge_told_of_twice(world: World, story: Story) -> None:
+async def test_start_and_complete_are_one_edge_of_one_run(world: World, story: Story) -> None:
     log = await world.new_log()
-    for event_type in ("START", "COMPLETE"):
+    for event_type in ("START", "COMPLETE", "START"):
         tell(story, topics_event((["raw"], ["clean"]), eventType=event_type))
     await world.project(log, story)
-    assert (await stored(world, log)).edges == {(key("raw"), key("clean")): 2}
+    assert (await stored(world, log)).edges == {(key("raw"), key("clean")): 1}
     async with world.as_reader(log) as connection:
         lineage = await read_lineage(connection, log.log_id, key("clean"))
     (edge,) = lineage.upstream
     assert (edge.hops, edge.source, edge.job) == (1, key("raw"), "pipeline:etl/job0")
     assert (edge.run_id, edge.state, edge.event_time) == (str(UUID(int=0)), "COMPLETE", NOON_TEXT)
-    assert (lineage.downstream, lineage.cycles) == ((), ())
+    assert (lineage.downstream, lineage.cycles, lineage.omitted) == ((), (), {})
+
+
+async def test_what_failed_or_was_only_begun_is_no_fact_and_refuses_nothing(world: World, story: Story) -> None:
+    log = await world.new_log()
+    for number, event_type in enumerate(("START", "RUNNING", "OTHER", "FAIL", "ABORT")):
+        tell(story, topics_event((["a"], ["b"]), number=number, eventType=event_type))
+    tell(story, topics_event((["b"], ["a"]), number=9))
+    await world.project(log, story)
+    found = await stored(world, log)
+    assert (found.edges, found.cycles) == ({(key("b"), key("a")): 1}, {})
 
 
 @pytest.mark.parametrize("length", [2, 3, 7, 40])
@@ -83,38 +111,86 @@ async def test_an_edge_that_closes_a_cycle_of_any_length_is_not_drawn(world: Wor
     log = await project(world, story, [*chain, ([names[-1]], [names[0]])])
     found = await stored(world, log)
     assert len(found.edges) == length - 1
-    assert found.cycles == [(length - 1, key(names[-1]), key(names[0]), tuple(map(key, names)))]
+    assert found.cycles == {(key(names[-1]), key(names[0])): (length - 1, tuple(map(key, names)), 1)}
 
 
 async def test_an_edge_that_closes_no_cycle_is_drawn_however_many_ways_lead_there(world: World, story: Story) -> None:
     diamond: list[Told] = [(["a"], ["b", "c"]), (["b", "c"], ["d"]), (["a"], ["d"]), (["x"], ["a"])]
     found = await stored(world, await project(world, story, diamond))
-    assert (len(found.edges), found.cycles) == (6, [])
+    assert (len(found.edges), found.cycles) == (6, {})
 
 
 async def test_what_one_event_reads_and_writes_is_neither_an_edge_nor_a_cycle(world: World, story: Story) -> None:
     found = await stored(world, await project(world, story, [(["orders", "customers"], ["customers"])]))
-    assert (found.edges, found.cycles) == ({(key("orders"), key("customers")): 1}, [])
+    assert (found.edges, found.cycles) == ({(key("orders"), key("customers")): 1}, {})
 
 
-async def test_an_edge_that_was_refused_is_refused_again(world: World, story: Story) -> None:
-    found = await stored(world, await project(world, story, [(["a"], ["b"]), (["b"], ["a"]), (["b"], ["a"])]))
-    assert [cycle[0] for cycle in found.cycles] == [1, 2]
+async def test_the_same_refusal_is_recorded_once_and_counted(world: World, story: Story) -> None:
+    log = await project(world, story, [(["a"], ["b"]), (["b"], ["a"]), (["b"], ["a"])])
+    found = await stored(world, log)
+    refused = (key("b"), key("a"))
+    assert found.cycles == {refused: (1, (key("a"), key("b")), 2)}
     assert found.edges.keys() == {(key("a"), key("b"))}
+    async with world.as_reader(log) as connection:
+        lineage = await read_lineage(connection, log.log_id, key("a"))
+        outcomes = await read_outcomes(connection, log.log_id, range(3))
+    (cycle,) = lineage.cycles
+    assert (cycle.index, cycle.last_index, cycle.count) == (1, 2, 2)
+    assert {index: outcome.cycles for index, outcome in outcomes.items()} == {0: (), 1: (cycle,), 2: (cycle,)}
+    assert lineage.omitted == {key(name): Omitted(refused=1) for name in "ab"}
+
+
+async def test_a_tenant_that_keeps_cycles_has_both_directions_as_versions(world: World, story: Story) -> None:
+    """dim -> dim_hist -> dim, every night, and a direction that was refused before."""
+    log = await world.new_log()
+    forth = [dataset("kafka://prod", "dim", version="1")], [dataset("kafka://prod", "hist", version="7")]
+    back = [dataset("kafka://prod", "hist", version="7")], [dataset("kafka://prod", "dim", version="2")]
+    tell(story, run_event(*forth, number=0))
+    tell(story, run_event(*back, number=1))
+    set_cycles(story, OnCycle.KEEP)
+    await world.project(log, story)
+    assert (await stored(world, log)).cycles.keys() == {(key("hist"), key("dim"))}, "it was told of before"
+    for number in range(2, 6):
+        tell(story, run_event(*(back if number % 2 else forth), number=number))
+    set_cycles(story, OnCycle.REFUSE, version=2)
+    tell(story, run_event(*back, number=6))  # what is drawn stays
+    tell(story, topics_event((["hist"], ["report"]), number=7))
+    tell(story, topics_event((["report"], ["dim"]), number=8))
+    await world.project(log, story)
+    found = await stored(world, log)
+    both = {(key("dim"), key("hist")): 3, (key("hist"), key("dim")): 3}
+    assert found.edges == {**both, (key("hist"), key("report")): 1}
+    assert found.cycles.keys() == {(key("report"), key("dim"))}
+    async with world.as_reader(log) as connection:
+        lineage = await read_lineage(connection, log.log_id, key("dim"))
+    kept = {(edge.source, edge.source_version, edge.target_version): edge.is_kept for edge in lineage.upstream}
+    assert kept == {(key("hist"), "7", "2"): True, (key("dim"), "1", "7"): False}
+    assert lineage.omitted == {key(name): Omitted(refused=1) for name in ("dim", "report")}
+    await rebuild(world.dsn, world.projections[0], log, append=world.attest, batch_max=1)
 
 
 NAMES = st.lists(st.sampled_from("abcdef"), max_size=3)
 CUTS = st.tuples(st.integers(1, 9), st.integers(1, 9))
+EVENTS = st.tuples(NAMES, NAMES, st.integers(0, 9), st.sampled_from(["START", "COMPLETE", "COMPLETE", "FAIL"]))
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(told=st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=25), cuts=CUTS)
+@settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(told=st.lists(EVENTS | st.sampled_from(OnCycle), min_size=1, max_size=25), cuts=CUTS)
 def test_however_entries_are_cut_edges_and_cycles_are_those_of_the_rule(
-    world: World, new_story: Callable[[], Story], told: list[Told], cuts: tuple[int, int]
+    world: World,
+    new_story: Callable[[], Story],
+    told: list[tuple[list[str], list[str], int, str] | OnCycle],
+    cuts: tuple[int, int],
 ) -> None:
     story, oracle = new_story(), Oracle()
-    for number, each in enumerate(told):
-        oracle.tell(tell(story, topics_event(each, number=number)), each)
+    for version, each in enumerate(told, start=1):
+        if isinstance(each, OnCycle):
+            set_cycles(story, each, version=version)
+            oracle.keeps_cycles = each is OnCycle.KEEP
+            continue
+        read, written, run, event_type = each
+        index = tell(story, topics_event((read, written), number=run, eventType=event_type))
+        oracle.tell(index, (read, written), run=run, event_type=event_type)
 
     async def play() -> None:
         log = await world.new_log()
@@ -136,8 +212,8 @@ async def events_of(world: World, log: Log) -> list[LineageCycleFound]:
 
 
 async def test_a_cycle_is_told_in_the_log_once_however_many_tell_it(world: World, story: Story) -> None:
-    log = await project(world, story, [(["a"], ["b"]), (["b"], ["c"]), (["c"], ["a"])])
-    lineage = story.groups[-1].id
+    log = await project(world, story, [(["a"], ["b"]), (["b"], ["c"]), (["c"], ["a"]), (["c"], ["a"])])
+    lineage = story.groups[-2].id
     async with Appender(world.installation.as_role(world.roles.appender), GuardRegistry([])) as appender:
 
         async def tell_once() -> int:
@@ -148,11 +224,11 @@ async def test_a_cycle_is_told_in_the_log_once_however_many_tell_it(world: World
         path = (key("a"), key("b"), key("c"))
         expected = LineageCycleFound(lineage=str(lineage), path=path, source=key("c"), target=key("a"))
         assert await events_of(world, log) == [expected]
-        await world.runner().catch_up(log.log_id, 4)
+        await world.runner().catch_up(log.log_id, 5)
         assert await tell_once() == 0
     async with world.as_reader(log) as connection:
         (cycle,) = (await read_lineage(connection, log.log_id, key("a"))).cycles
-    assert (cycle.index, cycle.told_index, cycle.group_id) == (2, 3, lineage)
+    assert (cycle.index, cycle.told_index, cycle.group_id, cycle.count) == (2, 4, lineage, 2)
     await rebuild(world.dsn, world.projections[0], log, append=world.attest, batch_max=1)
 
 

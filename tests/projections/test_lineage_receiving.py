@@ -19,15 +19,16 @@ from ledger.event import EVENT_SIZE_BYTES_MAX
 from ledger.events import LineageKind, LineageReceived, from_data
 from ledger.sequence import Group
 from projections.lineage.errors import InvalidLineageError
-from projections.lineage.receiving import EDGES_MAX, receive
+from projections.lineage.receiving import Received, receive
 from tests.projections.lineage_stories import ADA, FACET, NOON, NOON_TEXT, dataset, run_event, topic, topics_event
 
 BOB = "b" * 32
 
 
 def group_of(body: bytes, *, actor: str = ADA, random: Callable[[int], bytes] = os.urandom) -> Group:
-    (group,) = receive(body, actor=actor, at=NOON, random=random)
-    return group
+    (received,) = receive(body, actor=actor, at=NOON, random=random).events
+    assert isinstance(received, Received), received
+    return received.group
 
 
 def data_of(body: bytes) -> LineageReceived:
@@ -86,8 +87,9 @@ def test_another_run_type_time_or_payload_is_another_group(members: dict[str, An
 def test_an_event_without_a_time_happened_when_it_arrived_and_is_one_group_all_the_same(time: str | None) -> None:
     body = topics_event((["raw"], ["clean"]), eventTime=time)
     assert data_of(body).event_time == NOON_TEXT
-    (later,) = receive(body, actor=ADA, at=NOON + timedelta(hours=1), random=bytes)
-    assert later.id == group_of(body).id
+    (later,) = receive(body, actor=ADA, at=NOON + timedelta(hours=1), random=bytes).events
+    assert isinstance(later, Received)
+    assert later.group.id == group_of(body).id
 
 
 def test_the_key_names_what_the_event_is_about() -> None:
@@ -103,7 +105,9 @@ def test_the_key_names_what_the_event_is_about() -> None:
 def test_a_batch_is_a_group_an_event(shared_data: Path) -> None:
     files = sorted((shared_data / "openlineage" / "spark").glob("*.json"))
     raw = [file.read_bytes() for file in files]
-    groups = receive(b"[" + b",".join(raw) + b"]", actor=ADA, at=NOON, random=os.urandom)
+    arrived = receive(b"[" + b",".join([*raw, b"{}"]) + b"]", actor=ADA, at=NOON, random=os.urandom)
+    groups = [event.group for event in arrived.events if isinstance(event, Received)]
+    assert isinstance(arrived.events[-1], InvalidLineageError)
     assert [group.then[0].parts[0].payload for group in groups] == [each.strip() for each in raw]
     assert [group.id for group in groups] == [group_of(each.strip()).id for each in raw]
 
@@ -144,16 +148,27 @@ def test_no_number_of_columns_makes_an_entry_too_large(width: int) -> None:
     assert len(group_of(with_columns(900, of="table{}", width=width)).then[0].event) <= EVENT_SIZE_BYTES_MAX
 
 
-def test_more_data_sets_than_an_entry_can_hold_are_refused_with_the_limit() -> None:
+def test_more_data_sets_than_an_entry_can_hold_are_counted_and_the_raw_event_is_whole() -> None:
     names = [f"{number:0>600}" for number in range(120)]
-    with pytest.raises(InvalidLineageError, match=str(EVENT_SIZE_BYTES_MAX)):
-        group_of(topics_event((names, ["clean"])))
-    group_of(topics_event((names[:90], ["clean"])))
+    body = topics_event((names, ["clean", "neat"]))
+    (event,) = group_of(body).then
+    data = data_of(body)
+    assert EVENT_SIZE_BYTES_MAX - 2_000 < len(event.event) <= EVENT_SIZE_BYTES_MAX
+    assert event.parts[0].payload == body
+    assert (len(data.inputs) + data.datasets_omitted, len(data.outputs)) == (120, 2)
+    assert data.datasets_omitted > 0
+    assert data_of(topics_event((names[:90], ["clean"]))).datasets_omitted == 0
 
 
-def test_more_pairs_than_are_judged_are_refused_with_the_limit() -> None:
-    many, few = [str(number) for number in range(500)], ["a", "b", "c"]
-    with pytest.raises(InvalidLineageError, match=str(EDGES_MAX)):
-        group_of(topics_event((many, few)))
-    assert len(many) * len(few[:2]) == EDGES_MAX
-    group_of(topics_event((many, few[:2])))
+def test_a_data_set_whose_other_names_do_not_fit_is_named_without_them() -> None:
+    links = [{"namespace": "n" * 1_900, "name": f"{number:x>1900}", "type": "TABLE"} for number in range(20)]
+    named = {"namespace": "kafka://prod", "name": "raw", "facets": {"symlinks": {**FACET, "identifiers": links}}}
+    data = data_of(run_event([named], [{**named, "name": "clean"}]))
+    assert [len(dataset.symlinks) for dataset in data.datasets] == [0, 0]
+    assert (data.inputs, data.outputs, data.names_omitted) == ((0,), (1,), 40)
+
+
+def test_an_event_about_what_no_key_can_name_is_about_itself() -> None:
+    body = json.dumps({"producer": "x", "dataset": {"namespace": "a", "name": "b" * 3_000}}).encode()
+    assert group_of(body).then[0].key == f"lineage:{hashlib.sha256(body).hexdigest()}"
+    assert data_of(body).datasets_omitted == 1

@@ -313,7 +313,9 @@ def test_a_run_is_drawn_with_what_it_read_and_made(story: Story) -> None:
     story.committed(snapshots=["11"])
     story.lineage([dataset("raw", "s3://bucket")], [dataset("sales.orders", version="11")], columns=[("mail", "email")])
     resolved = Resolved(
-        keys=["dataset:s3%3A%2F%2Fbucket/raw", ORDERS], drawn={("dataset:s3%3A%2F%2Fbucket/raw", ORDERS)}
+        keys=["dataset:s3%3A%2F%2Fbucket/raw", ORDERS],
+        drawn=[("dataset:s3%3A%2F%2Fbucket/raw", ORDERS)],
+        columns=[("dataset:s3%3A%2F%2Fbucket/raw", "mail", ORDERS, "email")],
     )
     changes = changes_of(story.entries(), lineage={2: resolved})
     run, query = (f"{kind}0b9f0b7e-4c9c-4a57-a6f0-0c5d7a1f5f0e" for kind in ("run:", "query:spark%204.1.4/"))
@@ -333,7 +335,7 @@ def test_a_run_is_drawn_with_what_it_read_and_made(story: Story) -> None:
 
 def test_an_edge_that_would_close_a_cycle_is_not_drawn_and_the_run_is(story: Story) -> None:
     story.lineage([dataset("a")], [dataset("b")], engine=None)
-    changes = changes_of(story.entries(), lineage={0: Resolved(keys=["table:lake/a", "table:lake/b"], drawn=set())})
+    changes = changes_of(story.entries(), lineage={0: Resolved(keys=["table:lake/a", "table:lake/b"])})
     labels = {edge.label for edge in changes.edges}
     assert EdgeLabel.LINEAGE_OF not in labels
     assert {EdgeLabel.READ_FROM, EdgeLabel.PRODUCED} <= labels
@@ -343,7 +345,10 @@ def test_an_edge_that_would_close_a_cycle_is_not_drawn_and_the_run_is(story: Sto
 def test_a_version_that_is_no_snapshot_id_and_a_name_that_is_empty_draw_nothing(story: Story) -> None:
     story.lineage([dataset("a", version="v1"), dataset("b")], [dataset("c")], columns=[("", "x"), ("x", "")], run_id="")
     keys = [f"table:lake/{name}" for name in "abc"]
-    changes = changes_of(story.entries(), lineage={0: Resolved(keys=keys, drawn=set())})
+    changes = changes_of(
+        story.entries(),
+        lineage={0: Resolved(keys=keys, columns=[(keys[0], "", keys[2], "x"), (keys[0], "x", keys[2], "")])},
+    )
     labels = {vertex.label for vertex in changes.vertices}
     assert not labels & {VertexLabel.SNAPSHOT, VertexLabel.COLUMN, VertexLabel.RUN, VertexLabel.QUERY}
 
@@ -352,7 +357,7 @@ def test_a_snapshot_that_lineage_names_is_that_of_the_tables_uuid_at_its_place(s
     story.lineage([dataset("sales.orders", version="1")], [], run_id="first")
     story.committed()
     story.lineage([dataset("sales.orders", version="2")], [], run_id="second")
-    resolved = Resolved(keys=[ORDERS], drawn=set())
+    resolved = Resolved(keys=[ORDERS])
     read = {
         edge.end.key
         for edge in changes_of(story.entries(), lineage={0: resolved, 3: resolved}).edges

@@ -18,7 +18,7 @@ from ledger.erasing.sealing import PLAIN, Opener
 from ledger.events import ProjectionAttested
 from ledger.read import Log
 from projections.cli import Workshop, projections_app
-from projections.errors import DigestMismatchError, NotProjectedError, ProjectionError
+from projections.errors import DigestMismatchError, NotProjectedError, ProjectionError, UnknownTableError
 
 Command = Callable[..., Result]
 
@@ -184,9 +184,35 @@ def test_traversals_are_asked_for_by_name(command: Command, projected: int) -> N
     assert impact.exit_code == 0, impact.exception
     assert "Tables made from it" in impact.stdout.splitlines()
     gone = command("traverse", "pii_propagation", "lake.sales.orders", "--json")
-    assert json.loads(gone.stdout) == {"table": "table:lake/sales/orders", "found": [], "columns": [], "tables": []}
+    told = json.loads(gone.stdout)
+    assert {name: told[name] for name in ("table", "found", "columns", "tables", "omitted", "lag_entries")} == {
+        "table": "table:lake/sales/orders",
+        "found": [],
+        "columns": [],
+        "tables": [],
+        "omitted": {},
+        "lag_entries": 0,
+    }
+    assert told["evidence"]["gaps"] == ["no snapshot of it is known, so nothing was looked at"]
     assert isinstance(command("traverse", "impact_analysis", "lake.sales.orders", "--hops", "6").exception, Exception)
     assert command("traverse", "everything", "lake.sales.orders").exit_code == 2
+
+
+@pytest.mark.parametrize("preset", ["impact_analysis", "pii_propagation"])
+def test_a_mistyped_name_is_an_error_of_every_traversal(command: Command, projected: int, preset: str) -> None:
+    refused = command("traverse", preset, "lake.sales.oders")
+    assert isinstance(refused.exception, UnknownTableError)
+    assert refused.exit_code == 1
+    assert "no entry names it" in str(refused.exception)
+
+
+def test_an_answer_says_how_far_behind_the_log_the_graph_is(
+    command: Command, world: Any, log: Log, projected: int, story: Any
+) -> None:
+    story.committed()
+    asyncio.run(world.append(log, story))
+    told = command("traverse", "pii_propagation", "lake.sales.orders")
+    assert "The graph is 2 entries behind the log" in told.stdout
 
 
 @pytest.mark.parametrize(
