@@ -155,6 +155,8 @@ def _bare(lake: Lake, tenant: UUID, origin: str, file: str) -> list[float]:
         files=1,
         rows=ROWS,
         is_sampled=False,
+        columns_cut=0,
+        cut=(),
         columns=columns,
         tasks=1,
     )

@@ -20,21 +20,22 @@ from typing import Final
 from gateway.errors import NotFoundError
 from lakeproof.console import say_aside
 from lakeproof.extras import missing_of
-from lakeproof.foundation import Foundation, open_foundation
+from lakeproof.foundation import Foundation, open_existing
 from lakeproof.postgres import Say
 from lakeproof.services import Services, new_group_id, now, open_services, storage_properties
-from lakeproof.settings import load_settings
+from lakeproof.settings import Settings, load_settings
 from lakeproof.stopping import stop_on_signals
 from lakeproof.tenants import find_tenant
 from ledger.event import SYSTEM_ACTOR, Event, prepare
 from ledger.events import Decided, ScanRequested, to_data
 from ledger.sequence import Appended, Group, Stale
 from projections.commits import read_commits
+from projections.naming import read_live_names
 from spark_detect.classify import RULESET
-from spark_detect.errors import DetectionError, JavaError
+from spark_detect.errors import DetectionError, JavaError, SparkMissingError
 from spark_detect.java import find_java
 from spark_detect.room import Driver, Lake, Room
-from spark_detect.supervise import supervise
+from spark_detect.supervise import Condition, supervise
 
 FOLDER: Final = "detect"
 LOG: Final = Path("log") / "detect.log"
@@ -42,21 +43,44 @@ LOG: Final = Path("log") / "detect.log"
 _SNAPSHOT = re.compile(r"[0-9]{1,19}")
 
 
-async def keep_detecting(services: Services, stop: asyncio.Event, say: Say) -> None:
+async def keep_detecting(services: Services, stop: asyncio.Event, say: Say, condition: Condition) -> None:
     """
     Run detection until `stop` is set. Without Spark, or a Java that it runs on, say so and return: the rest goes on.
 
     Raises:
         DetectionError: if the home cannot be written.
     """
-    if (advice := missing_of("detect")) is not None:
-        say(f"detection does not run: {advice}")
-        return
+    log = services.foundation.settings.home / LOG
     try:
+        find_spark(services.foundation.settings)
         with open_room(services.foundation) as room:
-            await supervise(room, log=services.foundation.settings.home / LOG, stop=stop, say=say)
-    except JavaError as error:
+            await supervise(room, log=log, stop=stop, say=say, condition=condition)
+    except (SparkMissingError, JavaError) as error:
+        condition.absent = str(error)
         say(f"detection does not run: {error}")
+
+
+def find_spark(settings: Settings) -> Path:
+    """
+    Check that Spark is installed, and return the home of the Java that it runs on; nothing is started or written.
+
+    Raises:
+        SparkMissingError: if Spark is not installed.
+        JavaError: if there is no Java that it runs on.
+    """
+    if (advice := missing_of("detect")) is not None:
+        raise SparkMissingError(advice)
+    return find_java(settings.java_home, os.environ)
+
+
+def check_detection_runs() -> None:
+    """
+    Check that detection could run here, before anything is opened for it.
+
+    Raises:
+        SparkMissingError, JavaError: if it could not; says what to install.
+    """
+    find_spark(load_settings(os.environ, directory=Path.cwd()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +112,7 @@ class OperatorObservatory:
         Append that a scan of a table is asked for; return the index of the entry.
 
         Raises:
-            NotFoundError: if there is no such tenant, or no commit to such a table was accepted.
+            NotFoundError: if there is no such tenant, or the log knows no table of that key.
             DetectionError: if `snapshot` is no snapshot's id.
             LedgerError: if it cannot be appended.
         """
@@ -98,10 +122,12 @@ class OperatorObservatory:
             owner, log_id = await find_tenant(services, tenant)
             reader = self.foundation.installation.roles.tenant(owner)
             async with services.house.database.as_role(reader) as connection:
+                names = await read_live_names(connection, log_id, keys=[table])
                 commits = await read_commits(connection, key=table, decision=Decided.APPROVED)
-            table_uuid = next((commit.table_uuid for commit in commits if commit.table_uuid is not None), None)
+            known = [*(name.table_uuid for name in names), *(commit.table_uuid for commit in commits)]
+            table_uuid = next((each for each in known if each is not None), None)
             if table_uuid is None:
-                raise NotFoundError(f"no commit to {table!r:.200} was accepted", kind="NoSuchTableException")
+                raise NotFoundError(f"no entry names a table {table!r:.200}", kind="NoSuchTableException")
             event = Event(
                 type=ScanRequested.TYPE,
                 version=ScanRequested.VERSION,
@@ -120,10 +146,10 @@ class OperatorObservatory:
 
 @asynccontextmanager
 async def open_observatory() -> AsyncIterator[OperatorObservatory]:
-    """Yield an observatory on the database of the home; see `open_foundation` for what it raises."""
+    """Yield an observatory on the database of the home; see `open_existing` for what it raises."""
     # Opening blocks the loop, on which nothing else runs yet.
     settings = load_settings(os.environ, directory=Path.cwd())
-    with open_foundation(settings, say_aside) as foundation:
+    with open_existing(settings, say_aside) as foundation:
         yield OperatorObservatory(foundation=foundation)
 
 

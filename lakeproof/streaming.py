@@ -21,7 +21,7 @@ from gateway.database import Database
 from lakeproof.appending import ends_with_the_appender
 from lakeproof.console import say_aside
 from lakeproof.errors import first_of_group
-from lakeproof.foundation import open_foundation
+from lakeproof.foundation import open_existing
 from lakeproof.services import Services, now, open_services, storage_properties
 from lakeproof.settings import Settings, load_settings
 from lakeproof.stopping import stop_on_signals
@@ -256,10 +256,10 @@ class OperatorStation:
 
 @asynccontextmanager
 async def open_station() -> AsyncIterator[OperatorStation]:
-    """Yield a station on the database of the home; see `open_foundation` for what it raises."""
+    """Yield a station on the database of the home; see `open_existing` for what it raises."""
     # Opening blocks the loop, on which nothing else runs yet.
     settings = load_settings(os.environ, directory=Path.cwd())
-    with open_foundation(settings, say_aside) as foundation:
+    with open_existing(settings, say_aside) as foundation:
         gateway = gateway_url(settings)
         async with (
             open_services(foundation) as services,

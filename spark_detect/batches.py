@@ -22,6 +22,9 @@ from ledger.doorbell import CHANNEL
 from ledger.queries import load_queries
 from ledger.read import Log
 from projections.entries import LogEntry, read_log_entry
+from projections.identifiers import bounded_name
+from projections.naming import QUERIES as NAMES
+from projections.naming import Name, read_name
 from spark_detect.classify import RULESET
 from spark_detect.targets import Target, read_target
 from spark_detect.tasks import Range
@@ -146,6 +149,17 @@ class Batches:
         bounds = {"log_id": log_id, "key": key, "limit": limit}
         rows = self.connection.execute(QUERIES["newest_of_table"], bounds).fetchall()
         return _targets(bytes(row[1]) for row in rows)
+
+    def names(self, log_id: int, table_uuid: str, key: str | None) -> list[Name]:
+        """Return what a table is called, and which table is called `key`, as far as the read models have seen it."""
+        asked = {"log_id": log_id, "uuids": [bounded_name(table_uuid)], "keys": [] if key is None else [key]}
+        return [read_name(row) for row in self.connection.execute(NAMES["live_names"], asked).fetchall()]
+
+    def newest_scanned(self, log_id: int, table_uuid: str) -> str | None:
+        """Return where the metadata file is that the last scan of a table has read, as the read models have it."""
+        asked = {"log_id": log_id, "table_uuid": bounded_name(table_uuid)}
+        row = self.connection.execute(QUERIES["newest_scanned"], asked).fetchone()
+        return None if row is None else str(row[0])
 
     def catalog_entries(self, log_id: int) -> list[LogEntry]:
         """Return the entries about the catalogs of a log, in order."""

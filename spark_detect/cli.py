@@ -48,15 +48,18 @@ OpenObservatory: TypeAlias = Callable[[], AbstractAsyncContextManager[Observator
 _COLUMNS = ("log", "state", "waiting", "open_ranges", "put_off", "batch", "scans", "failed", "findings")
 
 
-def detect_app(open_observatory: OpenObservatory, console: Console) -> typer.Typer:
+def detect_app(
+    open_observatory: OpenObservatory, console: Console, check_runs: Callable[[], None] = lambda: None
+) -> typer.Typer:
     """
-    Return the commands, working on what `open_observatory` opens.
+    Return the commands, working on what `open_observatory` opens; `check_runs` raises where detection could not run.
     """
     app = typer.Typer(rich_markup_mode=None)
 
     @app.command()
     def run() -> None:
         """Run detection on Spark until Ctrl-C."""
+        check_runs()  # before a database is started, and before anybody is told that it starts
 
         async def work() -> None:
             async with open_observatory() as observatory:

@@ -11,6 +11,10 @@ class DetectionError(Exception):
     """Root of everything `spark_detect` raises on purpose."""
 
 
+class SparkMissingError(DetectionError):
+    """Spark is not installed; the message says what to install."""
+
+
 class JavaError(DetectionError):
     """There is no Java that Spark runs on; the message says which was found and what to install."""
 

@@ -5,10 +5,10 @@ Makes the marks of scans again from the log: every scan that is recorded is coun
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from ledger.entry import Entry
-from ledger.events import ScanCompleted, ScanFailed, from_data
+from ledger.events import EVENTS, ScanCompleted, ScanFailed, from_data
 from ledger.guards import GuardCall
 
 
@@ -25,13 +25,9 @@ def scan_guards(group: Sequence[Told]) -> Iterator[GuardCall]:
     Tell which marks a group has made or counted.
     """
     for told in group:
-        scan: ScanCompleted | ScanFailed
-        match told.entry.type:
-            case ScanCompleted.TYPE:
-                scan = from_data(ScanCompleted, told.entry.data)
-            case ScanFailed.TYPE:
-                scan = from_data(ScanFailed, told.entry.data)
-            case _:
-                continue
+        kind = EVENTS.get((told.entry.type, told.entry.version))
+        if kind is None or kind.TYPE not in {ScanCompleted.TYPE, ScanFailed.TYPE}:
+            continue
+        scan: Any = from_data(kind, told.entry.data)
         mark = {"table_uuid": scan.table_uuid, "snapshot": scan.snapshot, "ruleset": scan.ruleset}
         yield GuardCall("scan.requested", mark)

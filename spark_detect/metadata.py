@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any, Final, NoReturn
 
@@ -26,7 +26,7 @@ from pyiceberg.manifest import (
     read_manifest_list,
 )
 
-from ledger.events import ScanFault
+from ledger.events import ScanFault, UnreadReason
 from projections.errors import FileMissingError, FileUnreadableError
 from projections.lake.metadata import unpack_metadata
 from projections.lake.storage import Storage
@@ -37,6 +37,22 @@ METADATA_SIZE_BYTES_MAX: Final = 256 * 1024 * 1024
 MANIFEST_SIZE_BYTES_MAX: Final = 256 * 1024 * 1024
 SCHEMA_DEPTH_MAX: Final = 50
 COLUMNS_MAX: Final = 10_000
+
+TEXT: Final = "string"
+LOOKED_AT: Final = frozenset(
+    {
+        *("boolean", "int", "long", "float", "double", "decimal", "date", "time", "timestamp", "timestamptz"),
+        *("timestamp_ns", "timestamptz_ns", TEXT, "uuid", "unknown"),
+    }
+)
+"""Primitive types that are looked at, or can hold nothing that is looked for (Iceberg specification, "Schemas")."""
+UNREAD: Final = {
+    "binary": UnreadReason.BINARY,
+    "fixed": UnreadReason.BINARY,
+    "geography": UnreadReason.BINARY,
+    "geometry": UnreadReason.BINARY,
+    "variant": UnreadReason.VARIANT,
+}
 
 UNDECODABLE: Final = (
     ArithmeticError,
@@ -85,7 +101,7 @@ class TableState:
 
     def columns(self, snapshot: SnapshotState) -> tuple[ScannedColumn, ...]:
         """
-        Return the leaves of the schema that `snapshot` was written with.
+        Return the leaves of the schema that `snapshot` was written with; of those beyond `COLUMNS_MAX` none is read.
 
         Raises:
             ScanError: if the schema is none.
@@ -96,7 +112,8 @@ class TableState:
             leaves = tuple(_leaves(fields, (), SCHEMA_DEPTH_MAX))
         except (LookupError, TypeError, ValueError) as error:
             raise _unreadable(self.location, f"schema {schema_id}: {error!r}") from error
-        return leaves[:COLUMNS_MAX]
+        cut = (replace(leaf, unread=UnreadReason.CUT) for leaf in leaves[COLUMNS_MAX:])
+        return (*leaves[:COLUMNS_MAX], *cut)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +215,7 @@ def _leaves_of(kind: Any, field_id: int, path: tuple[str, ...], depth: int) -> I
     if depth == 0:
         raise ValueError(f"more than {SCHEMA_DEPTH_MAX} levels")
     if isinstance(kind, str):
-        yield ScannedColumn(field_id=field_id, path=".".join(path))
+        yield ScannedColumn(field_id=field_id, path=".".join(path), is_text=kind == TEXT, unread=_unread(kind))
         return
     match kind["type"]:
         case "struct":
@@ -208,6 +225,14 @@ def _leaves_of(kind: Any, field_id: int, path: tuple[str, ...], depth: int) -> I
         case "map":
             yield from _leaves_of(kind["key"], int(kind["key-id"]), (*path, "key"), depth - 1)
             yield from _leaves_of(kind["value"], int(kind["value-id"]), (*path, "value"), depth - 1)
+
+
+def _unread(kind: str) -> UnreadReason | None:
+    """Return why a column of that type is not looked at; None if it is, or can hold nothing that is looked for."""
+    name = kind.partition("(")[0].partition("[")[0].strip().lower()
+    if name in LOOKED_AT:
+        return None
+    return UNREAD.get(name, UnreadReason.UNKNOWN_TYPE)
 
 
 def _manifests(storage: Storage, snapshot: SnapshotState) -> list[ManifestFile]:

@@ -60,7 +60,7 @@ class Planner:
         """
         Return the tasks of everything that `batch`, or any before it, has still to do.
 
-        A scan that two ranges lead to is the first one's. A range without any is finished here; one whose storage does
+        A scan that two plans lead to is the first one's. A range without any is finished here; one whose storage does
         not answer is put off.
         """
         open_ranges = self._batches.open_ranges(batch)
@@ -69,18 +69,22 @@ class Planner:
         planning = [(each, self._late.pop(each.range, []) or self._begin(each)) for each in open_ranges]
         wait([future for _, futures in planning for future in futures], timeout=PLAN_TIMEOUT_S)
         tasks: list[Task] = []
-        claimed: dict[UUID, Range] = {}
+        claimed: dict[UUID, tuple[Range, int]] = {}
         for each, futures in planning:
             if not all(future.done() for future in futures):
                 self._late[each.range] = futures
                 self._batches.postpone(each.range)
                 continue
-            planned = _gathered(futures)
-            if planned is None:
+            plans = _gathered(futures)
+            if plans is None:
                 self._batches.postpone(each.range)
                 continue
+            # Two plans of one range may lead to one scan as well: entries that do not name their table are apart.
             planned = [
-                task for task in planned if claimed.setdefault(scan_group_id(task.scan), each.range) == each.range
+                task
+                for number, tasks_of_plan in enumerate(plans)
+                for task in tasks_of_plan
+                if claimed.setdefault(scan_group_id(task.scan), (each.range, number)) == (each.range, number)
             ]
             if not planned:
                 self._batches.finish(each.range)
@@ -114,16 +118,16 @@ class Planner:
         return {event.id: event for event in events if isinstance(event, CatalogCreated)}
 
 
-def _gathered(futures: Sequence[Future[list[Task]]]) -> list[Task] | None:
-    """Return the tasks of a range; None if a storage did not answer."""
-    tasks: list[Task] = []
+def _gathered(futures: Sequence[Future[list[Task]]]) -> list[list[Task]] | None:
+    """Return the tasks of a range, plan by plan; None if a storage did not answer."""
+    plans: list[list[Task]] = []
     for future in futures:
         try:
-            tasks += future.result()
+            plans.append(future.result())
         except (StorageUnavailableError, SecretMissingError) as error:
             _log.info("a range is put off: %s", error)
             return None
-    return tasks
+    return plans
 
 
 def _given_up(tasks: Sequence[Task]) -> list[Task]:

@@ -2,7 +2,8 @@
 The process that is Spark's driver: one session, one query, until it is told to end. `supervise.py` starts it.
 
 It says what happens in one line each on stdout. Whatever ends the query ends the process, with that line and 1; the
-database knows what is still to do, so starting again is all the repair there is.
+database knows what is still to do, so starting again is all the repair there is. One thing is repaired here: a Python
+process of Spark's that was not ready in time, because on a busy machine another virtual machine would not be either.
 """
 
 from __future__ import annotations
@@ -20,23 +21,25 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-import psycopg
-from py4j.protocol import Py4JError, Py4JNetworkError
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql import SparkSession
 
-from ledger.errors import LedgerError
-from projections.errors import ProjectionError
 from spark_detect.appending import AppenderThread
 from spark_detect.batches import Batches
-from spark_detect.errors import DetectionError
 from spark_detect.query import running_query
 from spark_detect.recorder import Recorded, Recorder
 from spark_detect.room import Room
 from spark_detect.session import start_session
+from spark_detect.supervise import ENDED
 
 ENDED_WELL, FAILED = 0, 1
 WAIT_S: Final = 0.5
 REASON_LENGTH_MAX: Final = 300
+LATE: Final = "Python worker failed to connect back"
+"""What Spark says of a Python process that was not ready in ten seconds, a time that cannot be set."""
+LATE_TIMES_MAX: Final = 5
+QUERY_STORY: Final = "=== Streaming Query ==="
+"""Where Spark's account of the query begins, behind its cause."""
 
 Say = Callable[[str], None]
 
@@ -57,16 +60,27 @@ def run(room: Room, stop: threading.Event, say: Say) -> Recorded:
         batches = Batches(driver.detector_dsn, bytes_max=driver.batch_bytes_max)
         with AppenderThread(driver.appender_dsn) as appender:
             recorder = Recorder(batches, appender, clock=lambda: datetime.now(UTC))
-            with running_query(session, room.folder, room.checkpoint, recorder) as query:
-                say(f"detection runs on Spark {session.version} ({driver.master})")
-                while query.isActive and not stop.wait(WAIT_S):
-                    pass
-                if error := query.exception():
+            say(f"detection runs on Spark {session.version} ({driver.master})")
+            for late_times in range(LATE_TIMES_MAX + 1):
+                error = _run_query(session, room, recorder, stop)
+                if error is None:
+                    break
+                if LATE not in str(error) or late_times == LATE_TIMES_MAX:
                     raise error
+                say("Spark did not wait for its Python process, which took more than ten seconds to start: once more")
         batches.close()
         return recorder.recorded
     finally:
         session.stop()
+
+
+def _run_query(session: SparkSession, room: Room, recorder: Recorder, stop: threading.Event) -> Exception | None:
+    """Run the query until `stop` is set, or it ends; return what has ended it."""
+    with running_query(session, room.folder, room.checkpoint, recorder) as query:
+        while query.isActive and not stop.wait(WAIT_S):
+            pass
+        error: Exception | None = query.exception()
+        return error
 
 
 def main() -> int:
@@ -81,11 +95,11 @@ def main() -> int:
     room = Room(Path(sys.argv[1]))
     try:
         done = run(room, stop, _say)
-    except (PySparkException, Py4JError, DetectionError, LedgerError, ProjectionError, psycopg.Error, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - the top of the process: whatever ends it is told in one line
         traceback.print_exc()  # stderr is a file
         if stop.is_set():
             return ENDED_WELL
-        _say(f"detection has ended: {_reason(error)}")
+        _say(f"{ENDED}{reason_of(error)}")
         # A checkpoint that Spark cannot read would end it again, and nothing depends on it.
         shutil.rmtree(room.checkpoint, ignore_errors=True)
         return FAILED
@@ -96,13 +110,17 @@ def main() -> int:
     return ENDED_WELL
 
 
-def _reason(error: Exception) -> str:
-    """Return the last line that says something: Spark puts the cause behind its own story."""
+def reason_of(error: Exception) -> str:
+    """
+    Return the root cause in one line: of a chain of causes the last, without what Spark tells of the query.
+    """
     if isinstance(error, ConnectionError | Py4JNetworkError):
         return "Spark's virtual machine has died"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    told = [line for line in lines if "Error" in line.split(":")[0] or "Exception" in line.split(":")[0]]
-    text = (told or lines or [type(error).__name__])[-1]
+    said = str(error).partition(QUERY_STORY)[0].splitlines()
+    lines = [line.strip().removeprefix("Caused by: ") for line in said]
+    lines = [line for line in lines if line and not line.startswith("at ")]
+    causes = [line for line in lines if "Error" in line.split(":")[0] or "Exception" in line.split(":")[0]]
+    text = causes[-1] if causes else (lines or [type(error).__name__])[0]
     return " ".join(text.split())[:REASON_LENGTH_MAX]
 
 

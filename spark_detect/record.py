@@ -8,25 +8,38 @@ A group holds 1,024 events and 2 MiB at most. Of more findings the strongest are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from ledger.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX, SYSTEM_ACTOR, Event, PreparedEvent, prepare
-from ledger.events import DetectionFound, EventData, Identifier, ScanCompleted, ScanFailed, ScanFault, to_data
+from ledger.events import (
+    DetectionFound,
+    EventData,
+    Identifier,
+    ScanCompleted,
+    ScanFailed,
+    ScanFault,
+    UnreadColumn,
+    UnreadReason,
+    to_data,
+)
 from ledger.sequence import Group
 from projections.entries import storable
 from spark_detect.classify import ColumnCounts, classify
 from spark_detect.errors import DetectionError
 from spark_detect.marks import scan_group_id, scan_guard
-from spark_detect.tasks import Scan, TaskResult
+from spark_detect.tasks import Scan, ScannedColumn, TaskResult
 
 FINDINGS_SIZE_BYTES_MAX: Final = GROUP_SIZE_BYTES_MAX - 128 * 1024
 """Of a group, so that its first event fits as well."""
 LOCATION_LENGTH_MAX: Final = 4_096
 COLUMN_LENGTH_MAX: Final = 1_024
 """Names come from tables; one that is longer is cut, so that no event is too large to be recorded."""
+UNREAD_MAX: Final = 20
+UNREAD_LENGTH_MAX: Final = 100
+"""Columns that were not looked at, and characters of each path, that a scan names: a character may take six bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +67,9 @@ def record_scan(scan: Scan, results: Sequence[TaskResult], *, now: datetime) -> 
     if faults:
         at_fault, fault = min(faults)
         return _group(scan, (_event(scan, _failed(scan, fault, at_fault), now),))
-    found, kept = _findings(scan, results, now)
-    return _group(scan, (_event(scan, _completed(scan, results, found), now), *kept))
+    totals = _totals(results)
+    found, kept = _findings(scan, totals, now)
+    return _group(scan, (_event(scan, _completed(scan, results, totals, found), now), *kept))
 
 
 def _group(scan: Scan, events: tuple[PreparedEvent, ...]) -> Group:
@@ -74,12 +88,17 @@ def _failed(scan: Scan, fault: ScanFault, at_fault: str) -> ScanFailed:
     )
 
 
-def _completed(scan: Scan, results: Sequence[TaskResult], findings: int) -> ScanCompleted:
+def _completed(
+    scan: Scan, results: Sequence[TaskResult], totals: Mapping[int, ColumnCounts], findings: int
+) -> ScanCompleted:
     rows = sum(result.rows for result in results)
+    unread = _unread(scan, totals)
+    named = (*unread, *scan.cut)[:UNREAD_MAX]
     return ScanCompleted(
         bytes_read=sum(result.bytes_read for result in results),
         cells=sum(result.cells for result in results),
-        columns=len({field_id for result in results for field_id in result.field_ids}),
+        columns=len(totals.keys() - {column.field_id for column in scan.columns if column.unread is not None}),
+        columns_unread=len(unread) + scan.columns_cut,
         files=scan.files,
         findings=findings,
         gaps=scan.gaps,
@@ -90,16 +109,45 @@ def _completed(scan: Scan, results: Sequence[TaskResult], findings: int) -> Scan
         ruleset=scan.ruleset,
         snapshot=scan.snapshot,
         table_uuid=scan.table_uuid,
+        unread=tuple(_unread_column(column) for column in named if column.unread is not None),
     )
 
 
-def _findings(scan: Scan, results: Iterable[TaskResult], now: datetime) -> tuple[int, list[PreparedEvent]]:
-    """Return how many findings there are, and the events of those that are kept, strongest first."""
+def _totals(results: Iterable[TaskResult]) -> dict[int, ColumnCounts]:
+    """Return the counts of each column, of all tasks together."""
     totals: dict[int, ColumnCounts] = {}
     for result in results:
         for field_id, numbers in zip(result.field_ids, result.counts, strict=True):
             counts = ColumnCounts.from_ints(numbers)
             totals[field_id] = totals[field_id] + counts if field_id in totals else counts
+    return totals
+
+
+def _unread(scan: Scan, totals: Mapping[int, ColumnCounts]) -> list[ScannedColumn]:
+    """Return the columns that were not looked at; one of bytes in which there is no value is none of them."""
+    return [
+        column
+        for column in scan.columns
+        if column.unread is not None
+        and (column.unread is not UnreadReason.BINARY or scan.is_sampled or _has_values(column, totals))
+    ]
+
+
+def _has_values(column: ScannedColumn, totals: Mapping[int, ColumnCounts]) -> bool:
+    counts = totals.get(column.field_id)
+    return counts is not None and counts.values > 0
+
+
+def _unread_column(column: ScannedColumn) -> UnreadColumn:
+    return UnreadColumn(
+        column=storable(column.path[:UNREAD_LENGTH_MAX]),
+        field_id=column.field_id,
+        reason=column.unread or UnreadReason.UNKNOWN_TYPE,
+    )
+
+
+def _findings(scan: Scan, totals: Mapping[int, ColumnCounts], now: datetime) -> tuple[int, list[PreparedEvent]]:
+    """Return how many findings there are, and the events of those that are kept, strongest first."""
     paths = {column.field_id: column.path for column in scan.columns}
     found = [
         (field_id, one) for field_id, counts in totals.items() for one in classify(paths.get(field_id, ""), counts)

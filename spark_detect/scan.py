@@ -20,7 +20,7 @@ from ledger.events import ScanFault
 from projections.errors import FileMissingError, FileUnreadableError, SecretMissingError, StorageUnavailableError
 from projections.lake.storage import S3_SCHEMES, Storage, explain
 from spark_detect.classify import ColumnCounts
-from spark_detect.classify.columns import leaves, scan_array
+from spark_detect.classify.columns import as_texts, leaves, scan_array
 from spark_detect.errors import ScanError
 from spark_detect.room import Lake
 from spark_detect.tasks import FileSlice, ScannedColumn, Task, TaskResult
@@ -69,11 +69,16 @@ class _Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Leaf:
-    """A column of a Parquet file: its number there, its path there, and the field id it is counted under."""
+    """A column of a Parquet file: its number there, its path there, and the column of the table that it is."""
 
     number: int
     path: str
-    field_id: int
+    column: ScannedColumn
+
+    @property
+    def field_id(self) -> int:
+        """What it is counted under."""
+        return self.column.field_id
 
 
 def _scan_slice(storage: Storage, each: FileSlice, columns: Sequence[ScannedColumn], tally: _Tally) -> None:
@@ -157,7 +162,7 @@ def _count_batch(batch: pa.RecordBatch, looked_at: Sequence[_Leaf], location: st
         message = "two columns of the file have one path"
         raise ScanError(ScanFault.FILE_UNREADABLE, file=location, message=message)
     for leaf, array in zip(looked_at, arrays, strict=True):
-        tally.add(leaf.field_id, scan_array(array))
+        tally.add(leaf.field_id, scan_array(as_texts(array) if leaf.column.is_text else array))
 
 
 def _wanted(file: pq.ParquetFile, columns: Sequence[ScannedColumn]) -> Iterator[_Leaf]:
@@ -166,14 +171,14 @@ def _wanted(file: pq.ParquetFile, columns: Sequence[ScannedColumn]) -> Iterator[
 
     They go by field id; in a file without any (one that was written before its table was Iceberg's) by path.
     """
-    ids = {column.field_id for column in columns}
-    by_path = {column.path: column.field_id for column in columns}
+    by_id = {column.field_id: column for column in columns}
+    by_path = {column.path: column for column in columns}
     found = [leaf for each in file.schema_arrow for leaf in _leaf_fields(each, each.name)]
     has_ids = any(field_id is not None for _, field_id, _ in found)
     for number, (path, field_id, _) in enumerate(found):
-        chosen = field_id if has_ids else by_path.get(path)
-        if chosen is not None and chosen in ids:
-            yield _Leaf(number=number, path=file.schema.column(number).path, field_id=chosen)
+        chosen = (by_id.get(field_id) if field_id is not None else None) if has_ids else by_path.get(path)
+        if chosen is not None:
+            yield _Leaf(number=number, path=file.schema.column(number).path, column=chosen)
 
 
 def _leaf_fields(arrow: pa.Field, path: str) -> Iterator[tuple[str, int | None, pa.DataType]]:
@@ -195,6 +200,8 @@ def _leaf_fields(arrow: pa.Field, path: str) -> Iterator[tuple[str, int | None, 
 
 def _is_looked_at(file: pq.ParquetFile, leaf: _Leaf) -> bool:
     """Tell whether values of the column can look like anything: texts, and numbers (cards)."""
+    if leaf.column.unread is not None:
+        return False
     column = file.schema.column(leaf.number)
     logical = column.logical_type.type
     if column.physical_type in {"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"}:

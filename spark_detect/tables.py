@@ -18,12 +18,14 @@ from ledger.read import Log
 from projections.catalogs import CatalogRow
 from projections.errors import SecretMissingError, StorageUnavailableError
 from projections.lake.storage import Storage
+from projections.naming import identifier_of, told_key
 from spark_detect.batches import Batches
 from spark_detect.classify import RULESET
 from spark_detect.errors import ScanError
 from spark_detect.marks import scan_group_id
-from spark_detect.metadata import LiveFile, SnapshotState, TableState, read_added, read_live, read_table
+from spark_detect.metadata import COLUMNS_MAX, LiveFile, SnapshotState, TableState, read_added, read_live, read_table
 from spark_detect.plan import Due, Slices, adds_nothing, due_snapshots, lost_adders, split
+from spark_detect.record import UNREAD_MAX
 from spark_detect.room import Lake
 from spark_detect.targets import Request, Target, catalog_of
 from spark_detect.tasks import Range, Scan, Task
@@ -146,7 +148,7 @@ class TablePlanner:
             gaps = list(dict.fromkeys([due.gap, *sorted(lost)]))
             return self._tasks(table, read, snapshot, files, gaps=gaps)
         except ScanError as error:
-            return [_failing(_scan_of(table, read, snapshot.snapshot_id), read.catalog, error)]
+            return [_failing(self._scan_of(table, read, snapshot.snapshot_id), read.catalog, error)]
 
     def _lost_files(self, table: TableTargets, read: _Read, due: Due) -> tuple[list[LiveFile], set[int]]:
         """Return what a snapshot added, and what is live in it of parents that are scanned no other way; and those."""
@@ -170,7 +172,7 @@ class TablePlanner:
         snapshot = None if read is None or snapshot_id is None else read.state.snapshots.get(snapshot_id)
         if read is None or snapshot is None:
             return []  # nothing was ever committed, or it has expired: there is nothing left to scan
-        scan = _scan_of(table, read, snapshot.snapshot_id)
+        scan = self._scan_of(table, read, snapshot.snapshot_id)
         if self._is_recorded(scan):
             return []
         try:
@@ -206,7 +208,8 @@ class TablePlanner:
             same = target.table_uuid is None or newest.table_uuid in {None, target.table_uuid}
             if newest.metadata_location is not None and same:
                 return newest.metadata_location
-        return None
+        # It was told of before it had this name.
+        return None if target.table_uuid is None else self._batches.newest_scanned(table.log.log_id, target.table_uuid)
 
     def _failed(self, table: TableTargets, target: Target, snapshot_id: int, error: ScanError) -> list[Task]:
         """Return the task that records a failure, if there is a table to record it of."""
@@ -216,8 +219,41 @@ class TablePlanner:
             return []
         if target.request is None and self._batches.marks(table.log.log_id, target.table_uuid, [snapshot_id]):
             return []
-        scan = _scan(table, target, snapshot_id, location=location, table_uuid=target.table_uuid)
+        scan = self._scan(table, target, snapshot_id, location=location, table_uuid=target.table_uuid)
         return [] if self._is_recorded(scan) else [_failing(scan, catalog, error)]
+
+    def _scan_of(self, table: TableTargets, read: _Read, snapshot_id: int) -> Scan:
+        state = read.state
+        return self._scan(table, read.target, snapshot_id, location=state.location, table_uuid=state.table_uuid)
+
+    def _scan(self, table: TableTargets, target: Target, snapshot_id: int, *, location: str, table_uuid: str) -> Scan:
+        """Return the scan of a snapshot before anything is known of its files."""
+        key = self._key(table, target, table_uuid)
+        return Scan(
+            range=table.range,
+            key=key or format_key("table_uuid", (table_uuid,)),
+            identifier=None if key is None else identifier_of(key),
+            metadata_location=location,
+            table_uuid=table_uuid,
+            snapshot=str(snapshot_id),
+            ruleset=RULESET,
+            request=None if target.request is None else target.request.group_id,
+            gaps=(),
+            files=0,
+            rows=0,
+            is_sampled=False,
+            columns=(),
+            columns_cut=0,
+            cut=(),
+            tasks=1,
+        )
+
+    def _key(self, table: TableTargets, target: Target, table_uuid: str) -> str | None:
+        """Return the key of what the table of a metadata file is called; None if nobody knows."""
+        if target.is_certain:
+            return target.key
+        names = self._batches.names(table.log.log_id, table_uuid, target.key)
+        return told_key(names, table_uuid=table_uuid, said=target.key)
 
     def _is_recorded(self, scan: Scan) -> bool:
         return self._batches.is_recorded(scan.range.log_id, scan_group_id(scan))
@@ -233,16 +269,19 @@ class TablePlanner:
     ) -> list[Task]:
         """Return the tasks that read `files`; without any file, one that reads nothing."""
         _check_files(files)
-        columns = read.state.columns(snapshot) if files else ()
+        every = read.state.columns(snapshot) if files else ()
+        columns, cut = every[:COLUMNS_MAX], every[COLUMNS_MAX:]
         slices, is_sampled = split(files, columns, size_bytes_max=self._bytes_max)
         slices = slices or [Slices(slices=(), columns=(), counts_rows=True)]
         scan = replace(
-            _scan_of(table, read, snapshot.snapshot_id),
+            self._scan_of(table, read, snapshot.snapshot_id),
             gaps=tuple(map(str, gaps[:GAPS_MAX])),
             files=len(files),
             rows=sum(file.rows for file in files),
             is_sampled=is_sampled,
             columns=columns,
+            columns_cut=len(cut),
+            cut=cut[:UNREAD_MAX],
             tasks=len(slices),
         )
         return [
@@ -255,34 +294,6 @@ class TablePlanner:
             )
             for each in slices
         ]
-
-
-def _scan_of(table: TableTargets, read: _Read, snapshot_id: int) -> Scan:
-    return _scan(table, read.target, snapshot_id, location=read.state.location, table_uuid=read.state.table_uuid)
-
-
-def _scan(table: TableTargets, target: Target, snapshot_id: int, *, location: str, table_uuid: str) -> Scan:
-    """Return the scan of a snapshot before anything is known of its files."""
-    return Scan(
-        range=table.range,
-        key=_key(target, table_uuid),
-        identifier=target.identifier,
-        metadata_location=location,
-        table_uuid=table_uuid,
-        snapshot=str(snapshot_id),
-        ruleset=RULESET,
-        request=None if target.request is None else target.request.group_id,
-        gaps=(),
-        files=0,
-        rows=0,
-        is_sampled=False,
-        columns=(),
-        tasks=1,
-    )
-
-
-def _key(target: Target, table_uuid: str) -> str:
-    return target.key or format_key("table_uuid", (table_uuid,))
 
 
 def _check_files(files: Iterable[LiveFile]) -> None:

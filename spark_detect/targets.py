@@ -24,10 +24,12 @@ from ledger.events import (
     TriggerReceived,
     TriggerSource,
 )
-from ledger.keys import format_key, parse_key
+from ledger.keys import format_key
 from ledger.read import Log
 from projections.catalogs import BUILTIN, CatalogRow
 from projections.entries import LogEntry
+from projections.lake.places import nearest_catalog
+from projections.naming import identifier_of
 
 METADATA_SUFFIXES: Final = (".metadata.json", ".metadata.json.gz")
 
@@ -46,7 +48,8 @@ class Target:
     A table that may have new snapshots.
 
     `key` is its event key, if the entry tells; `metadata_location` is None for a request, which names a table only.
-    `snapshots` are those that the entry names; empty: those that the metadata's refs name.
+    `snapshots` are those that the entry names; empty: those that the metadata's refs name. `is_certain` if the name is
+    the table's own; else it was said, by a callback perhaps, and what is known of the table's uuid comes first.
     """
 
     index: int
@@ -57,11 +60,12 @@ class Target:
     table_uuid: str | None
     snapshots: tuple[int, ...]
     request: Request | None = None
+    is_certain: bool = False
 
     @property
     def table(self) -> str:
         """What targets of one table have in common."""
-        return self.key or self.metadata_location or ""
+        return self.key or self.table_uuid or self.metadata_location or ""
 
 
 def read_target(item: LogEntry, *, ruleset: str) -> Target | None:
@@ -80,6 +84,7 @@ def read_target(item: LogEntry, *, ruleset: str) -> Target | None:
                 metadata_location=location,
                 table_uuid=settled.table_uuid,
                 snapshots=_ids(settled.snapshots),
+                is_certain=True,
             )
         case CommitObserved() as observed:
             identifier = observed.identifier or identifier
@@ -118,6 +123,7 @@ def read_target(item: LogEntry, *, ruleset: str) -> Target | None:
                 table_uuid=requested.table_uuid,
                 snapshots=wanted or (),
                 request=Request(group_id=str(entry.group_id), snapshot=wanted[0] if wanted else None),
+                is_certain=True,
             )
         case _:
             return None
@@ -127,19 +133,20 @@ def catalog_of(
     target: Target, location: str, catalogs: Mapping[str, CatalogCreated], *, log: Log, warehouse: str
 ) -> CatalogRow | None:
     """
-    Return the catalog whose storage holds `location`: the one that the target names, else the one it lies below.
+    Return the catalog whose storage holds `location`: the one that the target names, else the nearest one above it.
 
     Catalogs that were retired count as well: what was committed to them is there still.
     """
     if target.alias is not None and target.alias in catalogs:
         created = catalogs[target.alias]
         return CatalogRow(log=log, alias=created.id, kind=created.kind, options=dict(created.options))
-    for created in catalogs.values():
-        row = CatalogRow(log=log, alias=created.id, kind=created.kind, options=dict(created.options))
-        root = _root(row, warehouse)
-        if root is not None and location.startswith(f"{root.rstrip('/')}/"):
-            return row
-    return None
+    rows = {
+        created.id: CatalogRow(log=log, alias=created.id, kind=created.kind, options=dict(created.options))
+        for created in catalogs.values()
+    }
+    folders = {alias: root for alias, row in rows.items() if (root := _root(row, warehouse)) is not None}
+    alias = nearest_catalog(folders, location)
+    return None if alias is None else rows[alias]
 
 
 def without_twins(targets: Iterable[Target]) -> list[Target]:
@@ -163,13 +170,8 @@ def _root(row: CatalogRow, warehouse: str) -> str | None:
 
 def _table(entry: Entry) -> tuple[str | None, Identifier | None]:
     """Return key and identifier of the table that an entry's key names."""
-    try:
-        kind, segments = parse_key(entry.key)
-    except FormatError:
-        return None, None
-    if kind != "table" or len(segments) < 3:
-        return None, None
-    return entry.key, Identifier(alias=segments[0], namespace=segments[1:-1], name=segments[-1])
+    identifier = identifier_of(entry.key)
+    return (None if identifier is None else entry.key), identifier
 
 
 def _key(identifier: Identifier | None) -> str | None:

@@ -13,7 +13,7 @@ from typing import Final
 import orjson
 
 from ledger.errors import FormatError
-from ledger.events import Identifier, ScanFault, from_data, to_data
+from ledger.events import Identifier, ScanFault, UnreadReason, from_data, to_data
 from projections.catalogs import CatalogRow
 from spark_detect.errors import DetectionError
 
@@ -29,10 +29,16 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedColumn:
-    """A leaf of the table's schema: its field id and its path."""
+    """
+    A leaf of the table's schema: its field id and its path, and whether it holds texts.
+
+    `unread` says why nothing in it is looked at, though it may hold what is looked for; its values are counted.
+    """
 
     field_id: int
     path: str
+    is_text: bool = False
+    unread: UnreadReason | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,7 @@ class Scan:
 
     `key` is the event key of the table, `request` the group id of a request for it, `files` and `rows` what the
     snapshot added, `is_sampled` whether only some of its row groups are read, `tasks` how many results there will be.
+    `columns_cut` counts the columns that are beyond what a scan looks at; `cut` are the first of them.
     """
 
     range: Range
@@ -57,6 +64,8 @@ class Scan:
     rows: int
     is_sampled: bool
     columns: tuple[ScannedColumn, ...]
+    columns_cut: int
+    cut: tuple[ScannedColumn, ...]
     tasks: int
 
     def format(self) -> str:

@@ -50,7 +50,7 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Raised with every change of a kernel that changes a count; the tables below are part of a ruleset's id anyway."""
 
 SSN_ADVERTISED: Final = (78_05_1120, 219_09_9999, 457_55_5462)

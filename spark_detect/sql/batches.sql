@@ -23,6 +23,14 @@ WHERE log_id = %(log_id)s AND key = %(key)s
 ORDER BY index DESC
 LIMIT %(limit)s
 
+-- name: newest_scanned
+-- The metadata file that the last scan of a table has read: of a table that was told of before it had a name.
+SELECT s.metadata_location
+FROM projections.live AS l JOIN projections.scans AS s USING (log_id, generation)
+WHERE l.projection = 'findings' AND l.log_id = %(log_id)s AND s.table_uuid = %(table_uuid)s
+ORDER BY s.index DESC
+LIMIT 1
+
 -- name: catalog_entries
 -- The control entries about catalogs.
 SELECT index, entry FROM ledger.entries

@@ -17,6 +17,8 @@ from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
 from ledger.events import CommitObserved, Identifier, ScanRequested, to_data
 from ledger.read import read_entries, read_head
 from ledger.sequence import Group
+from projections.findings import FindingsProjection
+from projections.runner import Runner
 from spark_detect.batches import Batches
 from spark_detect.classify import RULESET
 from spark_detect.planner import Planner
@@ -48,6 +50,9 @@ async def log_of(lakehouse: Lakehouse) -> list[Entry]:
         ]
 
 
+AWAY = Identifier(alias="away", namespace=("crm",), name="t")
+
+
 def open_planner(lakehouse: Lakehouse, *, entries_max: int = 256) -> tuple[Batches, Planner]:
     batches = Batches(lakehouse.driver.detector_dsn, bytes_max=lakehouse.bytes_max, entries_max=entries_max)
     return batches, Planner(batches, lakehouse.lake, bytes_max=lakehouse.bytes_max)
@@ -69,21 +74,28 @@ async def request(lakehouse: Lakehouse, *, table: str, snapshot: str | None, num
     await lakehouse.services.house.append(lakehouse.log_id, group)
 
 
-async def observe(lakehouse: Lakehouse, location: str) -> None:
+async def observe(
+    lakehouse: Lakehouse,
+    location: str,
+    *,
+    identifier: Identifier | None = AWAY,
+    snapshot: str = "1",
+    table_uuid: str = "5f0c0b7e-4c9c-4a57-a6f0-0c5d7a1f5f0e",
+) -> None:
     """Append commit.observed of a snapshot that `location` tells of."""
     observed = CommitObserved(
-        identifier=Identifier(alias="away", namespace=("crm",), name="t"),
+        identifier=identifier,
         metadata_location=location,
         operation="append",
         parent=None,
-        snapshot="1",
-        table_uuid="5f0c0b7e-4c9c-4a57-a6f0-0c5d7a1f5f0e",
+        snapshot=snapshot,
+        table_uuid=table_uuid,
         trigger=None,
     )
     event = Event(
         type=observed.TYPE,
         version=observed.VERSION,
-        key="table:away/crm/t",
+        key="catalog:away" if identifier is None else "table:away/crm/t",
         actor=SYSTEM_ACTOR,
         occurred_at=now(),
         data=to_data(observed),
@@ -223,3 +235,51 @@ async def test_a_range_whose_storage_is_away_is_put_off_and_holds_nobody_up(lake
             owner.execute("UPDATE detection.batches SET due_at = now()")
             await lakehouse.detect()
             assert owner.execute(query, (lakehouse.log_id,)).fetchall() == [("postponed", 2)]
+
+
+async def test_a_table_without_a_name_is_scanned_once_and_by_its_name_once_somebody_knows_it(
+    lakehouse: Lakehouse,
+) -> None:
+    def act(catalog: RestCatalog) -> None:
+        table = make_people(catalog, count=10)
+        table.append(some_people(10, 20))
+        table.append(some_people(30, 40))
+
+    await lakehouse.play(act)
+    table = await asyncio.to_thread(lambda: lakehouse.connect().load_table(("crm", "people")))
+    uuid, snapshots = str(table.metadata.table_uuid), [str(each.snapshot_id) for each in table.snapshots()]
+    files = [*(each.metadata_file for each in table.metadata.metadata_log), table.metadata_location]
+    with psycopg.connect(lakehouse.services.foundation.admin_dsn, autocommit=True) as owner:
+        # As if S3 alone had told of the table: what the gateway has committed is behind detection's position.
+        owner.execute(
+            "INSERT INTO detection.positions (log_id, next_index) "
+            "SELECT log_id, size FROM ledger.heads WHERE log_id = %s",
+            (lakehouse.log_id,),
+        )
+    for file, snapshot in zip(files[-2:], snapshots[-2:], strict=True):
+        await observe(lakehouse, file, identifier=None, snapshot=snapshot, table_uuid=uuid)
+    await lakehouse.detect()
+    scans = await lakehouse.completed()
+    assert sorted(scan.snapshot for scan in scans) == sorted(snapshots)
+    assert {scan.identifier for scan in scans} == {None}
+
+    roles = lakehouse.installation.roles
+    size = len(await log_of(lakehouse))
+    runner = Runner(
+        lakehouse.installation.as_role(roles.projector), [FindingsProjection()], opener=lakehouse.services.opener
+    )
+    await runner.catch_up(lakehouse.log_id, size)
+    await lakehouse.play(lambda catalog: catalog.load_table(("crm", "people")).append(some_people(70, 10)))
+    table = await asyncio.to_thread(table.refresh)
+    with psycopg.connect(lakehouse.services.foundation.admin_dsn, autocommit=True) as owner:
+        owner.execute(
+            "UPDATE detection.positions SET next_index = (SELECT size FROM ledger.heads WHERE log_id = %(log)s) "
+            "WHERE log_id = %(log)s",
+            {"log": lakehouse.log_id},
+        )
+    newest = str(table.metadata.current_snapshot_id)
+    await observe(lakehouse, table.metadata_location, identifier=None, snapshot=newest, table_uuid=uuid)
+    await lakehouse.detect()
+    last = (await lakehouse.completed())[-1]
+    assert last.snapshot == newest
+    assert last.identifier == Identifier(alias="lake", namespace=("crm",), name="people")

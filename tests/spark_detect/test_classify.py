@@ -107,8 +107,8 @@ def test_confidence_is_65_for_a_name_55_for_values_and_92_for_both(
 
 
 def test_a_finding_says_how_many_of_how_many() -> None:
-    found = classify("email", scan_array(pa.array([*MAILS, "d@example", ""])))
-    assert found == (ColumnFinding(kind=DetectionKind.EMAIL, confidence_percent=92, matches=3, values=5),)
+    found = classify("email", scan_array(pa.array([*MAILS, "d@example", "", None])))
+    assert found == (ColumnFinding(kind=DetectionKind.EMAIL, confidence_percent=92, matches=3, values=4),)
 
 
 def test_a_value_that_matches_twice_is_one_match() -> None:

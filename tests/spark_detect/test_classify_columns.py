@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from spark_detect.classify import ColumnCounts, Pattern, classify
-from spark_detect.classify.columns import leaves, scan_array
+from spark_detect.classify.columns import as_texts, leaves, scan_array
 from tests.spark_detect.families import card, column
 
 CARDS = column(card, 50)
@@ -32,6 +32,30 @@ def test_cards_are_found_among_numbers(kind: pa.DataType) -> None:
     assert found.of(Pattern.CREDIT_CARD) == scan_array(pa.array(CARDS)).of(Pattern.CREDIT_CARD)
     assert [finding.confidence_percent for finding in classify("card_number", found)] == [92]
     assert [finding.confidence_percent for finding in classify("n", found)] == [55]
+
+
+@pytest.mark.parametrize("blank", ["", "  ", "\t\n"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+def test_an_empty_text_is_no_value_and_hides_no_address(kind: pa.DataType, blank: str) -> None:
+    texts = [f"ada{number}@example.com" if number % 25 == 0 else [blank, None][number % 2] for number in range(1_000)]
+    found = scan_array(pa.array(texts, pa.string()).cast(kind))
+    assert found.values == 40
+    assert [finding.confidence_percent for finding in classify("contact_email", found)] == [92]
+    assert [finding.confidence_percent for finding in classify("notes", found)] == [55]
+    # Among texts that say something, one in 25 is too few for more than the name.
+    told = scan_array(pa.array([text if text and "@" in text else "nothing to see" for text in texts]))
+    assert told.values == 1_000
+    assert [finding.confidence_percent for finding in classify("contact_email", told)] == [65]
+
+
+def test_bytes_that_a_table_calls_texts_are_looked_at_as_texts() -> None:
+    texts = pa.array([*CARDS, None, ""])
+    for kind in (pa.binary(), pa.large_binary()):
+        as_bytes = pa.array([None if text is None else text.encode() for text in texts.to_pylist()], kind)
+        assert scan_array(as_texts(as_bytes)) == scan_array(texts)
+        assert scan_array(as_texts(as_bytes.slice(3))) == scan_array(texts.slice(3))
+        assert scan_array(as_texts(as_bytes.dictionary_encode())) == scan_array(texts)
+    assert as_texts(texts) is texts
 
 
 @pytest.mark.parametrize("number", [536904399, 4155552671, 491711234567])

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,9 +23,10 @@ from projections.commits import CommitsProjection
 from projections.runner import Runner
 from spark_detect.cli import detect_app
 from spark_detect.errors import DetectionError
+from spark_detect.process import LATE, reason_of
 from spark_detect.room import Room
 from spark_detect.status import read_status, status_metrics
-from spark_detect.supervise import supervise
+from spark_detect.supervise import Condition, supervise
 from tests.spark_detect.lakehouse import Lakehouse, append_file, make_people
 
 
@@ -81,7 +83,7 @@ async def test_a_scan_that_is_asked_for_is_done_again(lakehouse: Lakehouse) -> N
     await lakehouse.detect()
     first, again = await lakehouse.completed()
     assert (again.findings, again.rows) == (first.findings, first.rows)
-    with pytest.raises(NotFoundError, match="no commit to 'table:lake/crm/none' was accepted"):
+    with pytest.raises(NotFoundError, match="no entry names a table 'table:lake/crm/none'"):
         await observatory.request(lakehouse.tenant.hex, "table:lake/crm/none", None)
     with pytest.raises(DetectionError, match="expected the id of a snapshot"):
         await observatory.request(lakehouse.tenant.hex, table, "-1")
@@ -89,17 +91,50 @@ async def test_a_scan_that_is_asked_for_is_done_again(lakehouse: Lakehouse) -> N
 
 async def test_a_process_that_ends_is_started_again_after_growing_pauses(tmp_path: Path) -> None:
     said: list[str] = []
-    stop = asyncio.Event()
+    stop, condition = asyncio.Event(), Condition()
 
     def say(line: str) -> None:
         said.append(line)
         if line.count("in 2 s"):
             stop.set()
 
-    await supervise(Room(tmp_path / "unfurnished"), log=tmp_path / "log" / "detect.log", stop=stop, say=say)
-    ended, again, ended_too, _ = said
-    assert ended == ended_too
-    assert ended.startswith("detection has ended: ")
-    assert "driver.json cannot be read" in ended
-    assert again.startswith("the process of detection has ended (exit code 1): it is started again in 1 s; see ")
+    await supervise(
+        Room(tmp_path / "unfurnished"), log=tmp_path / "log" / "detect.log", stop=stop, say=say, condition=condition
+    )
+    first, second = said
+    assert re.fullmatch(
+        r"detection has ended: .*driver\.json cannot be read .*; it is started again in 1 s, and .*", first
+    )
+    assert second == first.replace("in 1 s", "in 2 s")
+    assert (condition.ended, condition.lines) == (2, 2)
+    assert "driver.json cannot be read" in condition.reason
     assert "Traceback" in (tmp_path / "log" / "detect.log").read_text()
+
+
+STORY = f"""{LATE}.
+=== Streaming Query ===
+Identifier: [id = 6e348ffb-d3f5-4097-9b75-78b82ee55ac2, runId = 705bdb78-ec8f-470d-a648-cc531ecc392a]
+Current Committed Offsets: {{}}
+Current Available Offsets: {{}}
+
+Current State: INITIALIZING
+Thread State: RUNNABLE"""
+"""What Spark 4.1.4 raises if a Python process of its own was stopped while it started."""
+
+CHAIN = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times
+org.apache.spark.SparkException: Python worker exited unexpectedly
+\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)
+Caused by: java.io.EOFException: the end of the stream"""
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError(STORY), f"{LATE}."),
+        (RuntimeError(CHAIN), "java.io.EOFException: the end of the stream"),
+        (ConnectionResetError("reset"), "Spark's virtual machine has died"),
+        (RuntimeError(), "RuntimeError"),
+    ],
+)
+def test_of_what_ends_detection_the_root_cause_is_told_in_one_line(error: Exception, reason: str) -> None:
+    assert reason_of(error) == reason

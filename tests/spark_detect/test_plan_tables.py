@@ -163,3 +163,24 @@ async def test_nested_columns_are_named_by_their_path(lakehouse: Lakehouse) -> N
     await lakehouse.detect()
     found = {event.column: event.confidence_percent for event in await lakehouse.found()}
     assert found == {"contact.e_mail": 92, "emails.element": 92}
+
+
+async def test_a_column_of_bytes_is_a_gap_of_the_scan_and_one_of_empty_texts_hides_nothing(
+    lakehouse: Lakehouse,
+) -> None:
+    addresses = [f"ada.{number}@mail.example.com" if number % 25 == 0 else "" for number in range(500)]
+    mixed = pa.table(
+        {"remark": addresses, "photo": pa.array([b"x"] * 500), "blob": pa.array([None] * 500, pa.binary())}
+    )
+
+    def act(catalog: RestCatalog) -> None:
+        catalog.create_namespace("crm")
+        catalog.create_table(("crm", "mixed"), schema=mixed.schema).append(mixed)
+
+    await lakehouse.play(act)
+    (scan,) = (await by_snapshot(lakehouse)).values()
+    assert (scan.columns, scan.columns_unread) == (1, 1)
+    assert [(one.column, one.reason.value) for one in scan.unread] == [("photo", "binary")]
+    assert {event.column: (event.confidence_percent, event.values) for event in await lakehouse.found()} == {
+        "remark": (55, 20)
+    }

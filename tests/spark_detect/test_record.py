@@ -12,7 +12,7 @@ import pytest
 from ledger import canonical
 from ledger.entry import Branch
 from ledger.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX
-from ledger.events import DetectionFound, Identifier, ScanCompleted, ScanFailed, ScanFault, from_data
+from ledger.events import DetectionFound, Identifier, ScanCompleted, ScanFailed, ScanFault, UnreadReason, from_data
 from ledger.sequence import Group
 from spark_detect.classify import RULESET, ColumnCounts, Pattern, PatternCounts
 from spark_detect.errors import DetectionError
@@ -44,6 +44,8 @@ def scan(*, columns: int = 1, tasks: int = 1, path: str = "email{}") -> Scan:
         rows=200,
         is_sampled=False,
         columns=tuple(ScannedColumn(field_id=n, path=path.format(n)) for n in range(1, columns + 1)),
+        columns_cut=0,
+        cut=(),
         tasks=tasks,
     )
 
@@ -78,6 +80,34 @@ def test_counts_of_all_tasks_add_up() -> None:
     )
     assert isinstance(found, DetectionFound)
     assert (found.column, found.matches, found.values, found.confidence_percent) == ("email1", 200, 200, 92)
+
+
+def test_columns_that_were_not_looked_at_are_told_with_the_reason() -> None:
+    photo, note, late = (
+        ScannedColumn(field_id=number, path=path, unread=reason)
+        for number, path, reason in (
+            (2, "photo", UnreadReason.BINARY),
+            (3, "note", UnreadReason.VARIANT),
+            (10_001, "late", UnreadReason.CUT),
+        )
+    )
+    what = scan()
+    what = replace(what, columns=(*what.columns, photo, note), columns_cut=2, cut=(late,))
+    assert Scan.parse(what.format()) == what
+    found = replace(result(scan()), scan=what.format(), field_ids=(1, 2), counts=(EMAILS.to_ints(), EMAILS.to_ints()))
+    completed = events(record_scan(what, [found], now=NOW))[0]
+    assert isinstance(completed, ScanCompleted)
+    assert (completed.columns, completed.columns_unread) == (1, 4)
+    assert [(one.column, one.reason) for one in completed.unread] == [
+        ("photo", "binary"),
+        ("note", "variant"),
+        ("late", "cut"),
+    ]
+    # In a column of bytes without a value there was nothing to be looked at.
+    empty = replace(found, counts=(EMAILS.to_ints(), ColumnCounts().to_ints()))
+    completed = events(record_scan(what, [empty], now=NOW))[0]
+    assert isinstance(completed, ScanCompleted)
+    assert (completed.columns_unread, completed.unread[0].column) == (3, "note")
 
 
 def test_a_sample_says_how_many_rows_it_read() -> None:

@@ -72,6 +72,8 @@ def test_nothing_that_spark_is_given_holds_a_secret(tmp_path: Path) -> None:
         files=0,
         rows=0,
         is_sampled=False,
+        columns_cut=0,
+        cut=(),
         columns=(),
         tasks=1,
     )

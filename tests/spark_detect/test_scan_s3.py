@@ -71,6 +71,8 @@ def task(endpoint: str, location: str, *, below: str | None = None) -> Task:
         files=1,
         rows=0,
         is_sampled=False,
+        columns_cut=0,
+        cut=(),
         columns=columns,
         tasks=1,
     )

@@ -4,11 +4,14 @@ What each entry leads to: a table to be looked at, or nothing.
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
-from ledger.events import CommitObserved, Identifier, Settled, TriggerReceived, TriggerSource
+from ledger.events import CatalogCreated, CommitObserved, Identifier, Settled, TriggerReceived, TriggerSource
+from ledger.read import Log
 from spark_detect.classify import RULESET
-from spark_detect.targets import Target, read_target
+from spark_detect.targets import Target, catalog_of, read_target
 from tests.projections.conftest import ORDERS, Story
 
 ORDERS_OF_LAKE = Identifier(alias="lake", namespace=("sales",), name="orders")
@@ -72,3 +75,19 @@ def test_what_streams_tell_of_leads_to_a_scan_once_they_have_found_out_whose_it_
     story.add(story.event(observed, key=ORDERS))
     (target,) = led_to(story)
     assert (target.key, target.snapshots) == (ORDERS, (13,))
+
+
+def test_of_folders_in_one_another_the_most_specific_one_is_the_catalogs() -> None:
+    catalogs = {
+        alias: CatalogCreated(id=alias, version=1, kind="rest", options={"location": location})
+        for alias, location in (("all", "s3://lake"), ("orders", "s3a://lake/orders/"), ("ord", "s3://lake/ord"))
+    }
+    story = Story()
+    story.observed("11", key=None)
+    (target,) = led_to(story)
+    log = Log(log_id=1, origin="example.com/x", tenant=UUID(int=1), reader=None)
+    for location, alias in ((METADATA, "orders"), ("s3://lake/x/metadata/1.metadata.json", "all")):
+        found = catalog_of(target, location, catalogs, log=log, warehouse="file:///wh")
+        assert found is not None
+        assert found.alias == alias
+    assert catalog_of(target, "s3://lakes/x", catalogs, log=log, warehouse="file:///wh") is None
