@@ -97,10 +97,10 @@ def _streams() -> typer.Typer:
 
 
 def _detect() -> typer.Typer:
-    from lakeproof.detecting import open_observatory
+    from lakeproof.detecting import check_detection_runs, open_observatory
     from spark_detect.cli import detect_app
 
-    return detect_app(open_observatory, console)
+    return detect_app(open_observatory, console, check_detection_runs)
 
 
 def _server() -> typer.Typer:
@@ -112,9 +112,9 @@ def _server() -> typer.Typer:
 def _gateway(name: str) -> Callable[[], typer.Typer]:
     def load() -> typer.Typer:
         from gateway.cli import gateway_apps
-        from lakeproof.operating import open_desk
+        from lakeproof.operating import open_desk, open_new_desk
 
-        return gateway_apps(open_desk, console)[name]
+        return gateway_apps(open_desk, open_new_desk, console)[name]
 
     return load
 

@@ -32,3 +32,7 @@ class ServerError(LakeproofError):
 
 class ProvisionError(LakeproofError):
     """The database cannot be brought up to date, or it belongs to another installation."""
+
+
+class SchemaChangedError(LakeproofError):
+    """Schema, roles, grants or settings of the database are not what the system log has recorded of them."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -20,10 +20,11 @@ from gateway.admin.limits import check_id, check_tenant_name
 from gateway.errors import ConflictError
 from lakeproof.confirming import confirm_logs
 from lakeproof.console import say_aside
-from lakeproof.foundation import open_foundation
+from lakeproof.foundation import Foundation, open_existing, open_foundation
+from lakeproof.postgres import Say
 from lakeproof.projecting import PROJECTIONS, attest
 from lakeproof.services import Services, open_services
-from lakeproof.settings import load_settings
+from lakeproof.settings import Settings, load_settings
 from lakeproof.tenants import Founded, find_tenant, found_tenant
 from ledger.erasing.sealing import Opener
 from ledger.events import ProjectionAttested
@@ -128,23 +129,32 @@ class OperatorWorkshop:
 
 @asynccontextmanager
 async def open_desk() -> AsyncIterator[OperatorDesk]:
-    """Yield a desk on the database of the home; see `open_foundation` for what it raises."""
-    async with _open_services() as services:
+    """Yield a desk on the database of the home; see `open_existing` for what it raises."""
+    async with _open_services(open_existing) as services:
+        yield OperatorDesk(services=services)
+
+
+@asynccontextmanager
+async def open_new_desk() -> AsyncIterator[OperatorDesk]:
+    """Yield a desk on the database of the home, which is made if it is not there; raises as `open_foundation`."""
+    async with _open_services(open_foundation) as services:
         yield OperatorDesk(services=services)
 
 
 @asynccontextmanager
 async def open_workshop() -> AsyncIterator[OperatorWorkshop]:
-    """Yield a workshop on the database of the home; see `open_foundation` for what it raises."""
-    async with _open_services() as services:
+    """Yield a workshop on the database of the home; see `open_existing` for what it raises."""
+    async with _open_services(open_existing) as services:
         yield OperatorWorkshop(services=services)
 
 
 @asynccontextmanager
-async def _open_services() -> AsyncIterator[Services]:
+async def _open_services(
+    open_: Callable[[Settings, Say], AbstractContextManager[Foundation]],
+) -> AsyncIterator[Services]:
     # Opening blocks the loop, on which nothing else runs yet.
     settings = load_settings(os.environ, directory=Path.cwd())
-    with open_foundation(settings, say_aside) as foundation:
+    with open_(settings, say_aside) as foundation:
         async with open_services(foundation) as services:
             await confirm_logs(services, say_aside)
             yield services

@@ -45,6 +45,29 @@ def keep_private(folder: Path, say: Say, *, setting: str) -> None:
         raise ServerError(f"{folder} cannot be used ({error}): repair that, or choose another {setting}") from error
 
 
+def check_can_be_made(folder: Path, *, setting: str) -> None:
+    """
+    Check, without writing anything, that this user can make `folder`, or write into it if it is there.
+
+    Raises:
+        ServerError: if not; names the folder above that refuses it.
+    """
+    folder = folder.absolute()
+    try:
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        if there == folder:
+            check_own(folder, setting=setting)
+    except OSError as error:
+        raise ServerError(f"{folder} cannot be used ({error}): choose another {setting}") from error
+    if not there.is_dir():
+        raise ServerError(f"{folder} cannot be made, since {there} is no folder: choose another {setting}")
+    as_effective_user = os.access in os.supports_effective_ids
+    if there != folder and not os.access(there, os.W_OK | os.X_OK, effective_ids=as_effective_user):
+        raise ServerError(
+            f"{folder} cannot be made, since this user may not write in {there}: choose another {setting}"
+        )
+
+
 def check_own(folder: Path, *, setting: str) -> None:
     """
     Check that `folder`, if it is there, is a folder of this user.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -33,10 +33,12 @@ from gateway.identity import Authenticator
 from gateway.identity.key_macs import open_key_macs
 from gateway.identity.key_rows import KEY_GUARDS
 from gateway.metadata_files import MetadataFiles
+from gateway.policy.engine import StartedEngine
 from gateway.policy.pool import WorkerEngine
 from gateway.refusals import Refusals
 from gateway.request_keys import RequestKeys
 from lakeproof.foundation import Foundation
+from lakeproof.schema_record import check_before_serving
 from lakeproof.sealing import open_checked_keys, sealer
 from lakeproof.settings import Settings
 from ledger.append import CORE_GUARDS, Appender
@@ -63,7 +65,7 @@ class Services:
     foundation: Foundation
     appender: Appender
     doorbell: Doorbell
-    engine: WorkerEngine
+    engine: StartedEngine
     house: House
     system: Log
     subject_keys: KeyFolder
@@ -115,18 +117,27 @@ def new_group_id() -> UUID:
 
 @asynccontextmanager
 async def open_services(
-    foundation: Foundation, *, random: Callable[[int], bytes] = os.urandom
+    foundation: Foundation,
+    *,
+    engine: AbstractAsyncContextManager[StartedEngine] | None = None,
+    random: Callable[[int], bytes] = os.urandom,
 ) -> AsyncIterator[Services]:
     """
     Yield the parts of one process; they are stopped in order afterwards.
 
+    Policies are judged by `engine`, or by one of these services' own, as the settings describe it.
+
     Raises:
+        SchemaChangedError: if the database is not what the system log has recorded of it.
         GatewayError, LedgerError: if the database cannot be reached.
     """
     settings, installation = foundation.settings, foundation.installation
     roles = installation.roles
     doorbell = Doorbell(installation.dsn)
     secrets = foundation.secrets
+    async with await AsyncConnection.connect(installation.as_role(roles.auditor), autocommit=True) as auditor:
+        accepted = settings.schema_accepted
+        await check_before_serving(auditor, roles, installation.system_origin, accepted=accepted)
     await asyncio.to_thread(_fill, foundation.admin_dsn)
     async with await AsyncConnection.connect(installation.as_role(roles.eraser), autocommit=True) as eraser:
         keys = await open_checked_keys(foundation, eraser)
@@ -141,11 +152,6 @@ async def open_services(
         on_append=doorbell.ring,
         sealer=sealer(foundation, keys),
     )
-    engine = WorkerEngine(
-        workers=settings.policy_workers,
-        waiting_s=settings.policy_waiting_s,
-        judging_bytes_max=settings.policy_memory_mib * 2**20,
-    )
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
         return await appender.append(log_id, group, timeout_s=settings.append_deadline_s)
@@ -156,7 +162,7 @@ async def open_services(
         receipts,
         Database(installation.dsn) as database,
         open_client(settings.upstreams_allowed) as client,
-        engine,
+        engine or _engine(settings) as judges,
     ):
         async with database.as_role(roles.auditor) as connection:
             logs = await read_logs(connection)
@@ -168,13 +174,13 @@ async def open_services(
             append=append,
             authenticator=Authenticator(lend, control, macs=macs, clock=now),
             control=control,
-            engine=engine,
+            engine=judges,
             policy_timeout_s=settings.policy_timeout_s,
             body_size_bytes_max=settings.body_max_bytes,
             admin=Admin(
                 LogStore(appender, lend, new_group_id=new_group_id, timeout_s=settings.append_deadline_s),
                 control,
-                engine,
+                judges,
                 lend_appender=partial(database.as_role, roles.appender),
                 catalog_kinds=KINDS,
                 egress=settings.upstreams_allowed,
@@ -206,11 +212,19 @@ async def open_services(
             foundation=foundation,
             appender=appender,
             doorbell=doorbell,
-            engine=engine,
+            engine=judges,
             house=house,
             system=system,
             subject_keys=keys,
         )
+
+
+def _engine(settings: Settings) -> WorkerEngine:
+    return WorkerEngine(
+        workers=settings.policy_workers,
+        waiting_s=settings.policy_waiting_s,
+        judging_bytes_max=settings.policy_memory_mib * 2**20,
+    )
 
 
 def _fill(admin_dsn: str) -> None:

@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 import uvicorn
@@ -32,18 +32,22 @@ from lakeproof.doubtful_rules import tell_doubtful_rules
 from lakeproof.erasing import erase_again, keep_erasing
 from lakeproof.errors import ServerError, first_of_group
 from lakeproof.foundation import open_foundation
+from lakeproof.judging import STARTED_WITHIN_S, start_judging
 from lakeproof.measuring import history
 from lakeproof.postgres import Say
 from lakeproof.projecting import PROJECTIONS
+from lakeproof.publishing import open_publisher
 from lakeproof.services import Services, now, open_services
 from lakeproof.settings import Settings
 from lakeproof.signing import open_signer
 from lakeproof.stopping import stop_on_signals
 from lakeproof.streaming import open_streams
 from lakeproof.upgrading import replace_older
+from lakeproof.vouching import UNSEEN, is_seen_by_others
 from projections.lineage.projection import LINEAGE
 from projections.lineage.tell import keep_telling
 from projections.runner import Runner
+from spark_detect.supervise import Condition
 
 BACKLOG = 1024
 """Connections that the system accepts before we do."""
@@ -62,6 +66,8 @@ class Serving:
     stop: asyncio.Event
     services: Services
     runner: Runner
+    detection: Condition = field(default_factory=Condition)
+    """How detection is that runs beside the gateway."""
 
 
 @asynccontextmanager
@@ -73,7 +79,8 @@ async def serving(
 
     Raises:
         ServerError: if the gateway's port is in use.
-        SettingsError: if the witness policy or the roots of the time-stamping authority cannot be used.
+        SettingsError: if the witness policy, the roots of the time-stamping authority or a place to publish to cannot
+            be used.
         LedgerError, ProjectionError: if a task met corruption, or the appender has ended.
     """
     settings = services.foundation.settings
@@ -119,11 +126,14 @@ async def _serving_on(
         metrics_token=settings.metrics_token,
     )
     server = Server(server_config(app, _connections(settings, measures)))
-    stop = asyncio.Event()
+    stop, detection = asyncio.Event(), Condition()
     bells = [services.doorbell.subscribe() for _ in range(2)]
-    await services.engine.start()
     try:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+            log_id, within_s = services.system.log_id, STARTED_WITHIN_S
+            starting = start_judging(services.engine, say, log_id=log_id, within_s=within_s)
+            judging = tasks.create_task(starting, name="policy engine")
+            await asyncio.wait([judging], timeout=STARTED_WITHIN_S)
             watching = tasks.create_task(services.appender.ended(), name="appender watched")
             doorbell = tasks.create_task(services.doorbell.run(), name="doorbell")
             tasks.create_task(runner.run(stop, bells[0]), name="projections")
@@ -133,22 +143,24 @@ async def _serving_on(
             tasks.create_task(keep_erasing(services, stop), name="erasures")
             anchoring = await stack.enter_async_context(open_anchoring(services))
             tasks.create_task(anchoring.run(stop), name="anchoring")
+            tasks.create_task(open_publisher(services).run(stop), name="publishing")
             tasks.create_task(tell_doubtful_rules(services, say), name="doubtful rules")
             upgrading = tasks.create_task(replace_older(services, runner, PROJECTIONS), name="upgrading")
             if settings.streams:
                 streams = await stack.enter_async_context(open_streams(services, gateway=_url(listener)))
                 tasks.create_task(streams.run(stop), name="streams")
             if settings.detect:
-                tasks.create_task(keep_detecting(services, stop, say), name="detection")
+                tasks.create_task(keep_detecting(services, stop, say, detection), name="detection")
             gateway = tasks.create_task(server.serve([listener]), name="gateway")
             try:
-                yield Serving(url=_url(listener), stop=stop, services=services, runner=runner)
+                url = _url(listener)
+                yield Serving(url=url, stop=stop, services=services, runner=runner, detection=detection)
             finally:
                 stop.set()
                 server.should_exit = True
                 await asyncio.wait([gateway])
             # Not behind an error: then the group cancels them, and a second time would cut off what they do to end.
-            for endless in (upgrading, doorbell, watching):
+            for endless in (upgrading, doorbell, watching, judging):
                 endless.cancel()
     except ExceptionGroup as group:
         # One task met what stops the process; the others were only told to end.
@@ -190,9 +202,12 @@ async def run_up(settings: Settings, say: Say) -> None:
         LedgerError, ProjectionError: if a task met corruption.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    listen(settings.host, settings.port).close()  # before a database is made for a gateway that cannot be reached
     with open_foundation(settings, say) as foundation:
         async with open_services(foundation) as services, serving(services, say) as served:
             with stop_on_signals(served.stop):
+                if not is_seen_by_others(settings):
+                    say(UNSEEN)
                 say(f"the gateway listens on {served.url}; Ctrl-C stops it")
                 await served.stop.wait()
                 say("stopping")

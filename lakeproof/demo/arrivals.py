@@ -14,6 +14,7 @@ from uuid import uuid4
 import httpx
 
 from lakeproof.demo import elsewhere, engine, people
+from lakeproof.demo.api import TIMEOUT_S
 from lakeproof.demo.engine import Client
 from lakeproof.demo.stage import Stage
 from lakeproof.demo.upstream import ALIAS as UPSTREAM_ALIAS
@@ -23,9 +24,6 @@ PRODUCER: Final = "https://example.com/etl/1.4"
 SCHEMA_URL: Final = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 STARTED_AT: Final = "2026-11-20T12:00:00Z"
 COMPLETED_AT: Final = "2026-11-20T12:01:30Z"
-OBSERVED_TIMEOUT_S: Final = 150.0
-"""Longer than a queue hides a message whose receipt was lost on the way (`streams.sqs.VISIBILITY_S`)."""
-POLL_S: Final = 0.1
 BEHIND_ROWS: Final = 25
 
 Table: TypeAlias = tuple[str, tuple[str, ...]]
@@ -135,7 +133,7 @@ async def _webhook(stage: Stage, location: str, *, forge: bool) -> int:
     secret = "guessed" if forge else stage.webhook_secret
     signature = hmac.digest(secret.encode(), body, hashlib.sha256).hex()
     headers = {"X-Polaris-Signature": signature, "Content-Type": "application/json"}
-    async with httpx.AsyncClient(base_url=stage.serving.url) as client:
+    async with httpx.AsyncClient(base_url=stage.serving.url, timeout=TIMEOUT_S) as client:
         return (await client.post("/v1/webhooks/polaris", content=body, headers=headers)).status_code
 
 
@@ -157,19 +155,17 @@ async def _await_entry(stage: Stage, first: int, event_type: str, count: int, **
         AssertionError: if they do not come.
     """
     found: list[Entry] = []
-    try:
-        async with asyncio.timeout(OBSERVED_TIMEOUT_S):
-            while True:
-                found = [
-                    entry
-                    for entry in await stage.entries(first)
-                    if entry.type == event_type and data.items() <= entry.data.items()
-                ]
-                if len(found) >= count:
-                    return found
-                await asyncio.sleep(POLL_S)
-    except TimeoutError as error:
-        raise AssertionError(
-            f"expected {count} entries {event_type} within {OBSERVED_TIMEOUT_S:g} s, found {len(found)}; "
-            f"{await stage.streams_stand()}"
-        ) from error
+
+    async def look() -> list[Entry] | None:
+        nonlocal found
+        found = [
+            entry
+            for entry in await stage.entries(first)
+            if entry.type == event_type and data.items() <= entry.data.items()
+        ]
+        return found if len(found) >= count else None
+
+    async def expected() -> str:
+        return f"expected {count} entries {event_type}, found {len(found)}; {await stage.streams_stand()}"
+
+    return await stage.until(look, expected=expected)

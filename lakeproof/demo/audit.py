@@ -6,7 +6,6 @@ Every act is a command an auditor types, run as a process of its own; what it pr
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
@@ -14,16 +13,14 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from lakeproof.demo.command import Ran, run_command, run_verifier
+from lakeproof.demo.patience import until
 from lakeproof.demo.stage import Stage
 from lakeproof.signing import latest_checkpoint_size
 from lakeproof.up import Serving
 from ledger.read import Log, read_head
 
-CHECKPOINT_WAIT_S: Final = 30.0
-POLL_S: Final = 0.05
 VERIFIED, BROKEN = 0, 1
 
 
@@ -118,14 +115,20 @@ class Auditor:
         """Wait until a signed checkpoint covers all that is in the log now."""
         services = self.serving.services
         role = services.foundation.installation.roles.auditor
-        async with asyncio.timeout(CHECKPOINT_WAIT_S), services.house.database.as_role(role) as connection:
+        async with services.house.database.as_role(role) as connection:
             size = (await read_head(connection, log.log_id)).size
-        async with asyncio.timeout(CHECKPOINT_WAIT_S):
-            while True:
-                async with services.house.database.as_role(role) as connection:
-                    if await latest_checkpoint_size(connection, log.log_id) >= size:
-                        return
-                await asyncio.sleep(POLL_S)
+
+        async def signed() -> int:
+            async with services.house.database.as_role(role) as connection:
+                return await latest_checkpoint_size(connection, log.log_id)
+
+        async def look() -> bool | None:
+            return True if await signed() >= size else None
+
+        async def expected() -> str:
+            return f"expected a checkpoint of {size} entries of {log.origin}, found one of {await signed()}"
+
+        await until(look, signed, expected=expected)
 
     async def _offline(self, *arguments: str, expect: int) -> Ran:
         """Run a command that can reach no database and no home."""

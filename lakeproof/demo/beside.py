@@ -13,10 +13,13 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-READY_TIMEOUT_S: Final = 60.0
-STOP_TIMEOUT_S: Final = 20.0
+from lakeproof.demo.patience import computed_s, until
+
+STOP_TIMEOUT_S: Final = 60.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +34,10 @@ class Beside:
         Return the exit code once the process has ended by itself.
 
         Raises:
-            TimeoutError: if it does not.
+            AssertionError: if it does not, and does nothing else either.
         """
-        async with asyncio.timeout(STOP_TIMEOUT_S):
-            return await self.process.wait()
+        ended = asyncio.create_task(self.process.wait())
+        return await _while_it_computes(self.process, ended, expected="expected the process to end by itself")
 
 
 @asynccontextmanager
@@ -65,12 +68,30 @@ async def beside(module: str, environment: Mapping[str, str]) -> AsyncIterator[B
 async def _first_line(module: str, process: asyncio.subprocess.Process) -> Mapping[str, Any]:
     if process.stdout is None:
         raise AssertionError("the process was started with a pipe")
-    async with asyncio.timeout(READY_TIMEOUT_S):
-        line = await process.stdout.readline()
+    reading = asyncio.create_task(process.stdout.readline())
+    line = await _while_it_computes(process, reading, expected=f"expected lakeproof.demo.{module} to get ready")
     if not line:
         raise AssertionError(f"lakeproof.demo.{module} ended before it was ready; what it says is above")
     said: Mapping[str, Any] = json.loads(line)
     return said
+
+
+async def _while_it_computes(process: asyncio.subprocess.Process, task: asyncio.Task[T], *, expected: str) -> T:
+    """Return what `task` returns, however long that takes, as long as the process computes."""
+
+    async def look() -> asyncio.Task[T] | None:
+        return task if task.done() else None
+
+    async def moved() -> int:
+        return computed_s(process.pid)  # it leads a session of its own
+
+    async def say() -> str:
+        return expected
+
+    try:
+        return (await until(look, moved, expected=say)).result()
+    finally:
+        task.cancel()
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

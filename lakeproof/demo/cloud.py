@@ -33,7 +33,7 @@ from lakeproof.errors import ServerError
 REGION: Final = "eu-central-1"
 ACCESS_KEY_ID: Final = "scene"
 SECRET_ACCESS_KEY: Final = "checked-by-nobody"  # noqa: S105 - moto takes any
-READY_TIMEOUT_S: Final = 60.0
+READY_TIMEOUT_S: Final = 180.0
 POLL_S: Final = 0.02
 FOLDER: Final = "warehouse"
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from math import ceil
+from time import perf_counter
 from typing import Final
 
 from pyiceberg.exceptions import RESTError
@@ -25,20 +27,22 @@ ALIAS: Final = "partner"
 NAMESPACE: Final = "crm"
 CUSTOMERS: Final = (NAMESPACE, "customers")
 ROWS: Final = 500
-UPSTREAM_TIMEOUT_S: Final = "2"
-RECONCILE_AFTER_S: Final = "3"
-SETTLED_TIMEOUT_S: Final = 60.0
-POLL_S: Final = 0.1
+TIMES_LONGER: Final = 4
+"""So much longer than two commits have just taken, the other server may take for one before it is given up."""
+UPSTREAM_TIMEOUT_S_MIN, UPSTREAM_TIMEOUT_S_MAX = 2, 600
+RECONCILE_LATER_S: Final = 1
 
 
 async def foreign_catalog(stage: Stage) -> None:
     """Register the other server as a catalog, commit through it, and survive a kill in the middle."""
     await _register(stage)
     client = stage.client()
+    began = perf_counter()
     await asyncio.to_thread(_create_and_append, client)
+    took_s = perf_counter() - began
     written = await asyncio.to_thread(_count, client)
     stage.say(f"   PyIceberg wrote {written:,} customers to {ALIAS}.{'.'.join(CUSTOMERS)}, Parquet on S3")
-    said = await _commit_through_doomed(stage)
+    said = await _commit_through_doomed(stage, timeout_s=_timeout_s(took_s))
     stage.say(f"   a second gateway was killed right after {ALIAS!r} took a commit; its client was told: {said}")
     write = await _settled(stage)
     count = await asyncio.to_thread(_count, client)
@@ -95,12 +99,21 @@ def _count(client: Client) -> int:
     return int(client.catalog(ALIAS).load_table(CUSTOMERS).scan().to_arrow().num_rows)
 
 
-async def _commit_through_doomed(stage: Stage) -> str:
+def _timeout_s(took_s: float) -> int:
+    """
+    Return how long the doomed gateway waits for the other server, from what two commits have just taken here.
+
+    No longer than it must: nobody looks for the outcome of a commit before that time is over.
+    """
+    return min(max(ceil(TIMES_LONGER * took_s), UPSTREAM_TIMEOUT_S_MIN), UPSTREAM_TIMEOUT_S_MAX)
+
+
+async def _commit_through_doomed(stage: Stage, *, timeout_s: int) -> str:
     """Commit through a gateway that dies in the middle; return what the client learned."""
     environment = {
         **stage.environment(),
-        "LAKEPROOF_UPSTREAM_TIMEOUT_S": UPSTREAM_TIMEOUT_S,
-        "LAKEPROOF_RECONCILE_AFTER_S": RECONCILE_AFTER_S,
+        "LAKEPROOF_UPSTREAM_TIMEOUT_S": str(timeout_s),
+        "LAKEPROOF_RECONCILE_AFTER_S": str(timeout_s + RECONCILE_LATER_S),
     }
     async with beside("doomed", environment) as doomed:
         try:
@@ -115,12 +128,14 @@ async def _commit_through_doomed(stage: Stage) -> str:
 
 async def _settled(stage: Stage) -> Write:
     """Return the last write to the catalog once its outcome is known."""
-    async with asyncio.timeout(SETTLED_TIMEOUT_S):
-        while True:
-            await stage.projected()
-            last = next(
-                write for write in await stage.writes() if write.target == f"table:{ALIAS}/{'/'.join(CUSTOMERS)}"
-            )
-            if last.outcome not in {None, "unknown"}:
-                return last
-            await asyncio.sleep(POLL_S)
+    target = f"table:{ALIAS}/{'/'.join(CUSTOMERS)}"
+
+    async def look() -> Write | None:
+        await stage.projected()
+        last = next(write for write in await stage.writes() if write.target == target)
+        return None if last.outcome in {None, "unknown"} else last
+
+    async def expected() -> str:
+        return f"expected the reconciler to find out what became of the last write to {target}"
+
+    return await stage.until(look, expected=expected)

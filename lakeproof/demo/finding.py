@@ -19,8 +19,6 @@ CONTACTS: Final = ("sales", "contacts")
 LOOK_ALIKES: Final = ("order_number", "part_number")
 LOCAL_ROWS: Final = 10_000
 SURE_PERCENT: Final = 92
-FOUND_TIMEOUT_S: Final = 120.0
-POLL_S: Final = 0.05
 
 
 async def detection_finds(stage: Stage) -> None:
@@ -67,33 +65,40 @@ async def _scanned(stage: Stage, key: str, count: int) -> None:
     Return when `count` snapshots of a table were scanned.
 
     Raises:
-        AssertionError: if a scan failed, or they are not scanned in time.
+        AssertionError: if a scan failed, or detection will not scan them: with the root cause.
     """
     done = 0
-    try:
-        async with asyncio.timeout(FOUND_TIMEOUT_S):
-            while done < count:
-                entries = [entry for entry in await stage.entries() if entry.key == key]
-                if failed := [entry.data for entry in entries if entry.type == "scan.failed"]:
-                    raise AssertionError(f"expected {key} to be scanned, found {failed[0]}")
-                done = sum(1 for entry in entries if entry.type == "scan.completed")
-                await asyncio.sleep(POLL_S)
-    except TimeoutError as error:
-        log = stage.serving.services.foundation.settings.home / "log" / "detect.log"
-        raise AssertionError(f"expected {count} scans of {key}, found {done}: {log} may say why") from error
+
+    async def look() -> bool | None:
+        nonlocal done
+        entries = [entry for entry in await stage.entries() if entry.key == key]
+        if failed := [entry.data for entry in entries if entry.type == "scan.failed"]:
+            raise AssertionError(f"expected {key} to be scanned, found {failed[0]}")
+        done = sum(1 for entry in entries if entry.type == "scan.completed")
+        return True if done >= count else None
+
+    async def expected() -> str:
+        return f"expected {count} scans of {key}, found {done}"
+
+    await stage.until(look, expected=expected, scanned=True)
 
 
 async def _told(stage: Stage) -> None:
     """Return when every alert was delivered, each once."""
-    async with asyncio.timeout(FOUND_TIMEOUT_S):
-        while True:
-            entries = await stage.entries()
-            raised = [entry for entry in entries if entry.type == "alert.raised"]
-            delivered = [entry for entry in entries if entry.type == "alert.delivered"]
-            if raised and len(delivered) == len(raised):
-                break
-            await asyncio.sleep(POLL_S)
     expected = 2 * len(people.PERSONAL)
+    raised: list[Entry] = []
+
+    async def look() -> bool | None:
+        nonlocal raised
+        entries = await stage.entries()
+        raised = [entry for entry in entries if entry.type == "alert.raised"]
+        delivered = [entry for entry in entries if entry.type == "alert.delivered"]
+        return True if len(delivered) == len(raised) >= expected else None
+
+    async def told() -> str:
+        return f"expected {expected} alerts raised and told, found {len(raised)}; {await stage.streams_stand()}"
+
+    await stage.until(look, expected=told)
     if len(raised) != expected or len(stage.channel.messages) != expected:
         raise AssertionError(
             f"expected {expected} alerts raised and told once, found {len(raised)} and {len(stage.channel.messages)}"

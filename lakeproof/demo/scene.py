@@ -23,12 +23,12 @@ from lakeproof.demo import answers, arrivals, audit, commits, elsewhere, finding
 from lakeproof.demo.beside import beside
 from lakeproof.demo.channel import Channel, open_channel
 from lakeproof.demo.cloud import Cloud, open_cloud
-from lakeproof.demo.stage import Stage
+from lakeproof.demo.stage import PATIENCE_S, PATIENT, Stage
 from lakeproof.foundation import Foundation, open_foundation
 from lakeproof.services import open_services
 from lakeproof.settings import Settings
 from lakeproof.stopping import stop_on_signals
-from lakeproof.up import serving
+from lakeproof.up import listen, serving
 from ledger.signing.private_files import create_private
 
 Say = Callable[[str], None]
@@ -84,6 +84,7 @@ async def open_stage(settings: Settings, say: Say) -> AsyncIterator[Stage]:
         LakeproofError: if the server, the database or the port cannot be had.
         LedgerError, ProjectionError: if a task met corruption.
     """
+    listen(settings.host, settings.port).close()  # before a database is made for it
     async with AsyncExitStack() as stack:
         cloud = await stack.enter_async_context(open_cloud())
         channel = await stack.enter_async_context(open_channel())
@@ -96,7 +97,10 @@ async def open_stage(settings: Settings, say: Say) -> AsyncIterator[Stage]:
 
 
 def scene_settings(settings: Settings, cloud: Cloud, channel: Channel) -> Settings:
-    """Return the settings of the scene: the user's, with the scene's own cloud and channel, which are on loopback."""
+    """
+    Return the settings of the scene: the user's, with the scene's own cloud and channel, which are on loopback, and
+    with more patience than a gateway needs whose clients wait.
+    """
     return replace(
         settings,
         upstreams_allowed=settings.upstreams_allowed.also(LOOPBACK),
@@ -106,6 +110,9 @@ def scene_settings(settings: Settings, cloud: Cloud, channel: Channel) -> Settin
         s3_secret_access_key=cloud.secret_access_key,
         s3_events_queue=cloud.queue,
         alert_webhook=channel.url,
+        policy_timeout_s=PATIENCE_S,
+        policy_waiting_s=PATIENCE_S,
+        append_deadline_s=PATIENCE_S,
     )
 
 
@@ -124,6 +131,7 @@ def _upstream_environment(foundation: Foundation, cloud: Cloud) -> dict[str, str
         "LAKEPROOF_WAREHOUSE": cloud.warehouse,
         "LAKEPROOF_DETECT": "0",
         "LAKEPROOF_STREAMS": "0",
+        **PATIENT,
         **cloud.environment(),
     }
 

@@ -4,10 +4,10 @@ The stage that the acts of the scene share: what is served, the tenant of this r
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from psycopg import AsyncConnection
 
@@ -16,6 +16,7 @@ from lakeproof.demo.channel import Channel
 from lakeproof.demo.cloud import Cloud
 from lakeproof.demo.engine import Client
 from lakeproof.demo.onlooker import WRITES_MAX
+from lakeproof.demo.patience import computed_s, until
 from lakeproof.streaming import log_handler_names
 from lakeproof.tenants import Founded
 from lakeproof.up import Serving
@@ -23,6 +24,19 @@ from ledger.entry import Entry, parse_entry
 from ledger.read import Log, find_log, iterate_entries, read_head
 from projections.graph.read import Write, open_graph
 from streams.cursors import read_progress
+
+PATIENCE_S: Final = 60.0
+"""What the scene's gateways give a commit: nothing here shows how fast they must be, and the machine may be busy."""
+PATIENT: Final = {
+    f"LAKEPROOF_{name}": str(PATIENCE_S) for name in ("POLICY_TIMEOUT_S", "POLICY_WAITING_S", "APPEND_DEADLINE_S")
+}
+"""The same, for gateways that are processes of their own."""
+DETECTION_ENDS_MAX: Final = 8
+"""How often detection may end within one wait: each time it is started again after a longer pause."""
+DETECTION_WORK_S: Final = 10
+"""So much processor time counts as work: Spark's start and a first compilation take it, and waiting does not."""
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,7 +80,7 @@ class Stage:
         }
         if settings.dsn is not None:
             environment["LAKEPROOF_DSN"] = settings.dsn
-        return {**environment, "LAKEPROOF_DETECT": "0", "LAKEPROOF_STREAMS": "0", **self.cloud.environment()}
+        return {**environment, **PATIENT, "LAKEPROOF_DETECT": "0", "LAKEPROOF_STREAMS": "0", **self.cloud.environment()}
 
     @property
     def reader(self) -> str:
@@ -108,6 +122,37 @@ class Stage:
             f"{each.failures} failures in a row, with {each.dead_letters} dead letters"
             for each in progress
         )
+
+    async def until(
+        self, look: Callable[[], Awaitable[T | None]], *, expected: Callable[[], Awaitable[str]], scanned: bool = False
+    ) -> T:
+        """
+        Return what `look` returns once that is not None; wait for it as long as the log, a stream or detection moves.
+
+        Raises:
+            AssertionError: if nothing moves any more; if what is to be `scanned` never will be, the root cause.
+        """
+        ended_before = self.serving.detection.ended
+
+        async def moved() -> object:
+            detection = self.serving.detection
+            if scanned and detection.absent is not None:
+                raise AssertionError(f"{await expected()}; detection does not run: {detection.absent}")
+            if scanned and detection.ended - ended_before >= DETECTION_ENDS_MAX:
+                raise AssertionError(
+                    f"{await expected()}; detection has ended {detection.ended - ended_before} times, "
+                    f"the last time because: {detection.reason}"
+                )
+            worked = 0 if detection.process is None else computed_s(detection.process) // DETECTION_WORK_S
+            return await self.head(), await self._cursors(), detection.lines, detection.ended, worked
+
+        return await until(look, moved, expected=expected)
+
+    async def _cursors(self) -> tuple[int, ...]:
+        """Return how far every stream is in every log."""
+        services = self.serving.services
+        async with services.house.database.as_role(services.foundation.installation.roles.auditor) as connection:
+            return tuple(each.next_index for each in await read_progress(connection, log_handler_names(services)))
 
     async def projected(self) -> None:
         """Wait until every projection holds what the log holds now."""

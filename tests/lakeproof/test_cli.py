@@ -236,6 +236,39 @@ def test_a_port_in_use_is_one_sentence(installed: Shell) -> None:
     assert "set LAKEPROOF_PORT" in sentence
 
 
+def test_a_port_in_use_is_found_before_a_cluster_is_made(shell: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for command in ("up", "demo"):
+            assert f"cannot listen on 127.0.0.1 port {port}" in shell.refusal(command, LAKEPROOF_PORT=port)
+    assert not (shell.directory / "home").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["tenants list", "keys list --tenant acme", "projections status", "ledger export acme out", "streams status"],
+)
+def test_a_command_that_finds_no_installation_says_so_and_leaves_none_behind(shell: Shell, command: str) -> None:
+    sentence = shell.refusal(*command.split())
+    assert f"there is no installation in {shell.directory / 'home'}" in sentence
+    assert "`lakeproof up`" in sentence
+    assert list(shell.directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("wrong", [("--catalog", "No/Alias"), ("--role", "no role")])
+def test_a_tenant_that_cannot_be_founded_leaves_no_installation_behind(shell: Shell, wrong: tuple[str, str]) -> None:
+    shell.refusal("tenants", "add", "acme", "--identity", "ada", *wrong)
+    assert list(shell.directory.iterdir()) == []
+
+
+def test_detection_without_java_is_refused_before_anything_is_done(shell: Shell) -> None:
+    ended = shell.run("detect", "run", LAKEPROOF_JAVA_HOME=str(shell.directory))
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "expected the home of a Java 17, found no Java" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert list(shell.directory.iterdir()) == []
+
+
 def test_a_home_that_is_a_file_is_one_sentence(shell: Shell) -> None:
     (shell.directory / "home").write_text("")
     assert str(shell.directory / "home") in shell.refusal("tenants", "list")

@@ -13,7 +13,7 @@ import pytest
 
 from lakeproof.errors import ServerError
 from lakeproof.foundation import open_foundation
-from lakeproof.private_folders import keep_private
+from lakeproof.private_folders import check_can_be_made, keep_private
 from lakeproof.settings import Settings, load_settings
 
 ShortDirectory = Callable[[], AbstractContextManager[Path]]
@@ -104,3 +104,21 @@ def test_nothing_starts_in_a_home_or_with_a_warehouse_of_another_user(
     with pytest.raises(ServerError, match="number 4242"), open_foundation(settings, print):
         raise AssertionError("it has started")
     assert list((directory / which).iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    check_can_be_made(tmp_path / "new" / "home", setting="LAKEPROOF_HOME")
+    (tmp_path / "file").touch()
+    with pytest.raises(ServerError, match="is no folder: choose another LAKEPROOF_HOME"):
+        check_can_be_made(tmp_path / "file" / "home", setting="LAKEPROOF_HOME")
+    user = os.geteuid()
+    try:
+        if user == 0:
+            os.seteuid(65534)  # to root everything is writable
+        with pytest.raises(ServerError, match=r"home cannot be (made|used).*choose another LAKEPROOF_HOME"):
+            check_can_be_made(closed / "new" / "home", setting="LAKEPROOF_HOME")
+    finally:
+        os.seteuid(user)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["closed", "file"]

@@ -29,7 +29,9 @@ from ledger.signing.key_directory import create_key_directory
 from tests.gateway.sales import SCHEMA, properties
 from tests.gateway.test_log_routes import sign
 from tests.servers.gateways import Gateway
-from tests.system.two_tenants import Tenant, new_tenant, run_event, size_of, tenant_client
+from tests.system.two_tenants import Tenant, new_tenant, nobody_projects, run_event, size_of, tenant_client
+
+__all__ = ["nobody_projects"]
 
 METRICS, HEALTH, WEBHOOK = "/metrics", "/health", "/v1/webhooks/polaris"
 OPEN: Final = {HEALTH, "/v1/openapi.json"}
@@ -81,6 +83,7 @@ class Named:
             "policy_id": [f"{self.name}-policy"],
             "rule_id": [f"{self.name}-rule"],
             "key_id": self.key_ids,
+            "setting_id": [f"{self.name}-setting"],
             "place": [
                 f"{self.origin}/{resource}"
                 for resource in (
@@ -128,6 +131,7 @@ BODIES: Final[Mapping[tuple[str, str], Callable[[Named], Sequence[Any]]]] = {
         {"id": f"{named.name}-rule", "effect": "forbid", "expression": "'nobody' in roles"},
     ],
     ("POST", "/v1/catalogs"): lambda named: [{"alias": f"{named.name}-vault", "kind": "builtin"}],
+    ("PUT", "/v1/settings/{setting_id}"): lambda _: [{"value": "keep"}],
     ("POST", "/v1/keys"): lambda named: [{"identity": f"eve@{named.name}.example", "roles": []}],
     ("POST", "/v1/lineage"): lambda named: [run_event(named.name, named.name)],
     ("POST", "/v1/lineage/batch"): lambda named: [[run_event(named.name, named.name)]],
@@ -225,7 +229,7 @@ def same_for_anybody(answer: httpx.Response, *names: Named) -> str:
 
 async def everything_of(tenant: Tenant) -> list[str]:
     """Return what a tenant sees of its own."""
-    paths = ("/v1/policies", "/v1/access-rules", "/v1/catalogs", "/v1/keys", tenant.orders)
+    paths = ("/v1/policies", "/v1/access-rules", "/v1/catalogs", "/v1/keys", "/v1/settings", tenant.orders)
     return [shown(await tenant.http.get(path)) for path in paths]
 
 

@@ -16,7 +16,9 @@ from projections.commits import read_commits
 from projections.graph.read import open_graph
 from tests.gateway.sales import SCHEMA, properties
 from tests.servers.gateways import Gateway
-from tests.system.two_tenants import Tenant, new_tenant, project, run_event
+from tests.system.two_tenants import Tenant, new_tenant, nobody_projects, project, run_event
+
+__all__ = ["nobody_projects"]
 
 NAMES: Final = (
     "o'brien",

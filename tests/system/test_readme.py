@@ -1,5 +1,5 @@
 """
-The README's first steps and the auditor's first hour work as they stand: every block of commands is run, in order.
+The README's first steps and the pages that go on from them work as they stand: every block is run, in order.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def first_steps() -> list[tuple[str, str]]:
     return re.findall(r"```(\w+)\n(.*?)```", section, flags=re.DOTALL)
 
 
-def auditors_hour() -> list[tuple[str, str]]:
-    """Return the fenced blocks (language, text) of the page for auditors, in order."""
-    page = (PROJECT / "docs" / "auditing.md").read_text(encoding="utf-8")
+def blocks_of(name: str) -> list[tuple[str, str]]:
+    """Return the fenced blocks (language, text) of a page, in order."""
+    page = (PROJECT / "docs" / name).read_text(encoding="utf-8")
     return re.findall(r"```(\w+)\n(.*?)```", page, flags=re.DOTALL)
 
 
@@ -77,13 +77,16 @@ def test_the_first_steps_of_the_readme_work_in_order(
         with terminal(folder, environment) as up:
             printed = run(blocks[serving + 1 :], folder, environment, port)
             shutil.copy(PROJECT / "verify_lakeproof.py", folder)
-            audited = run(auditors_hour(), folder, environment, port)
+            audited = run(blocks_of("auditing.md"), folder, environment, port)
+            followed = run(blocks_of("first-hours.md"), folder, environment, port)
         assert up.returncode == 0
     assert "finance-writers" in printed
-    assert "NOT ANCHORED" in printed
+    assert "NOT WITNESSED" in printed
     assert "OK" in printed
     assert "PREFIX NOT RE-READ" in audited
     assert len(re.findall("^OK", audited, flags=re.MULTILINE)) >= 7
+    assert re.search(r"^OK.*^BROKEN", followed, flags=re.MULTILINE | re.DOTALL)
+    assert "scan.requested" in followed
 
 
 def run(blocks: list[tuple[str, str]], folder: Path, environment: dict[str, str], port: str) -> str:

@@ -1,0 +1,69 @@
+"""
+The waits of the scene: each ends when what it waits for is there, or when nothing moves any more.
+
+How long something takes is the machine's affair: beside other busy processes it may take ten times as long. So a wait
+has no limit as long as something moves, and a limit on standstill that no machine reaches which works at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+STANDSTILL_S: Final = 180.0
+"""Longer than a queue hides a message whose receipt was lost on the way (`streams.sqs.VISIBILITY_S`)."""
+POLL_S: Final = 0.05
+LOOK_S: Final = 1.0
+"""How often is looked whether something moves."""
+
+_SESSION, _TIMES, _TICKS_PER_S = 3, slice(11, 15), 100
+"""Of the fields of /proc/<pid>/stat behind the name (proc(5)): the session, and the times, those of children too."""
+
+T = TypeVar("T")
+Moved = Callable[[], Awaitable[object]]
+
+
+async def until(
+    look: Callable[[], Awaitable[T | None]],
+    moved: Moved,
+    *,
+    expected: Callable[[], Awaitable[str]],
+    standstill_s: float = STANDSTILL_S,
+) -> T:
+    """
+    Return what `look` returns as soon as that is not None.
+
+    `moved` returns something else whenever something has moved; `expected` says what is waited for, and what is there.
+
+    Raises:
+        AssertionError: if nothing has moved for `standstill_s`; and what `look` and `moved` raise.
+    """
+    loop = asyncio.get_running_loop()
+    mark, since = await moved(), loop.time()
+    looked = since
+    while (found := await look()) is None:
+        await asyncio.sleep(POLL_S)
+        if (now := loop.time()) - looked < LOOK_S:
+            continue
+        looked = now
+        if (current := await moved()) != mark:
+            mark, since = current, now
+        elif now - since > standstill_s:
+            raise AssertionError(f"{await expected()}; nothing has moved for {standstill_s:g} s")
+    return found
+
+
+def computed_s(session: int) -> int:
+    """
+    Return the whole seconds of processor time that the processes of a session have used; 0 where that is not told.
+    """
+    ticks = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            if int(fields[_SESSION]) == session:
+                ticks += sum(map(int, fields[_TIMES]))
+    return ticks // _TICKS_PER_S
