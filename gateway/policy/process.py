@@ -128,12 +128,17 @@ class WorkerProcess:
             self._process.stdin.write(format_frame({"stop": call}))
 
     async def kill(self) -> None:
-        """Kill the process, and wait until the system has taken it off its table."""
+        """Kill the process, and wait until the system has taken it off its table, even if cancelled meanwhile."""
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself
             self._process.kill()
         if self._process.stdin is not None:
             self._process.stdin.close()
-        await self._process.wait()
+        gone = asyncio.ensure_future(self._process.wait())
+        try:
+            await asyncio.shield(gone)
+        except asyncio.CancelledError:
+            await gone  # it has been killed, so it takes no time worth leaving it behind for
+            raise
 
     async def _receive(self) -> dict[str, Any]:
         stdout = self._process.stdout

@@ -24,6 +24,7 @@ from gateway.policy.engine import (
     Verdict,
 )
 from gateway.policy.pool import WorkerEngine
+from gateway.policy.process import WorkerProcess
 
 ALLOW, DENY, ERROR = Outcome.ALLOW, Outcome.DENY, Outcome.ERROR
 SHORT_S, LONG_S = 1.0, 60.0
@@ -290,6 +291,16 @@ async def test_closing_an_engine_that_is_starting_leaves_no_process() -> None:
     starting.cancel()
     await asyncio.wait([starting])
     assert not worker_children()
+
+
+async def test_a_process_whose_killing_is_cancelled_has_ended_all_the_same() -> None:
+    process = await WorkerProcess.start(judging_bytes_max=2**28, timeout_s=60)
+    killing = asyncio.create_task(process.kill())
+    await asyncio.sleep(0)  # it waits for the end now
+    assert killing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await killing
+    assert is_gone(process.pid)
 
 
 @pytest.mark.parametrize("unwritable", ["\ud800", 2**64, {1: "a"}, 1j])
