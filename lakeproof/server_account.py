@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from lakeproof.errors import ServerError
+from lakeproof.file_lock import exclusive
 from lakeproof.server_files import Account
 
 if sys.platform != "win32":  # there is no embedded server on Windows, but a server of the user's can be checked there
@@ -30,6 +31,8 @@ NOBODY_IDS: Final = frozenset({65534, 65535, 4294967294})
 USERADD_PATH: Final = "/usr/sbin:/sbin:/usr/bin:/bin"
 NO_SHELLS: Final = frozenset({"nologin", "false"})
 MAKE_TIMEOUT_S: Final = 60
+MAKING: Final = Path("/run/lakeproof-account.lock")
+"""Locked by who makes an account: of two `useradd` at once the later one gives the account another number."""
 
 Say = Callable[[str], None]
 
@@ -67,9 +70,12 @@ def make_account(name: str, *, path: str = USERADD_PATH) -> None:
     if program is not None:
         command = [program, *_command(name).split()[1:]]
         try:
-            done = subprocess.run(  # noqa: S603 - a program of the system; the name is ours
-                command, text=True, capture_output=True, timeout=MAKE_TIMEOUT_S, check=False
-            )
+            with exclusive(MAKING, timeout_s=MAKE_TIMEOUT_S):
+                if _find(name) is not None:
+                    return
+                done = subprocess.run(  # noqa: S603 - a program of the system; the name is ours
+                    command, text=True, capture_output=True, timeout=MAKE_TIMEOUT_S, check=False
+                )
         except (OSError, subprocess.TimeoutExpired) as error:
             reason = str(error)
         else:

@@ -229,7 +229,7 @@ _CAUSES = (
         "PANIC|checkpoint record|not a database cluster",
         "the database in {where} is damaged ({found}): restore a backup",
     ),
-    ("FATAL|error|not start", "PostgreSQL does not start ({found}): look into {where}/log"),
+    ("FATAL|error|could not|not start", "PostgreSQL does not start ({found}): look into {where}/log"),
 )
 """What a failed program prints, and the sentence for it; the first that matches anywhere wins."""
 

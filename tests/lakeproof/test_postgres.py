@@ -405,6 +405,13 @@ def test_roots_server_runs_as_an_account_of_its_own_and_its_binaries_are_not_its
             "LOG:  a\nPANIC:  could not locate a valid checkpoint record at 0/1\n",
             "the database in /x is damaged (could not locate a valid checkpoint record at 0/1): restore a backup",
         ),
+        (
+            "initdb: could not look up effective user ID 999: user does not exist\n",
+            (
+                "PostgreSQL does not start (could not look up effective user ID 999: user does not exist): "
+                "look into /x/log"
+            ),
+        ),
         ("", "PostgreSQL does not start and does not say why: look into /x/log"),
     ],
 )

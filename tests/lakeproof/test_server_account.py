@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -173,6 +174,21 @@ def test_the_default_account_is_made_as_a_system_account_without_a_shell_and_kep
         assert not Path(made.pw_dir).exists()
         make_account(name)
         assert pwd.getpwnam(name) == made
+    finally:
+        subprocess.run(["userdel", name], check=True)
+
+
+def test_of_several_who_make_the_account_at_once_all_find_the_same_number() -> None:
+    name = f"lp-test-{secrets.token_hex(4)}"
+
+    def made() -> int:
+        make_account(name)
+        return pwd.getpwnam(name).pw_uid
+
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            numbers = {made.result() for made in [threads.submit(made) for _ in range(8)]}
+        assert numbers == {pwd.getpwnam(name).pw_uid}
     finally:
         subprocess.run(["userdel", name], check=True)
 
