@@ -16,6 +16,7 @@ from projections.graph.evidence import Evidence
 from projections.graph.governing import Governs
 from projections.graph.labels import VertexLabel
 from projections.graph.versions import PolicyVersion, versions_of
+from projections.lineage.runs import Omitted
 
 WRITES: Final = 10
 EACH_MAX: Final = 50
@@ -92,6 +93,8 @@ class ColumnFound:
 class TableAnswers:
     """
     The five answers. `writes`, `snapshots` and `ungoverned` are newest first; `read_into` are the tables made from it.
+
+    `omitted` is what lineage told of the table and the graph does not draw; None where all is drawn.
     """
 
     table: str
@@ -106,9 +109,10 @@ class TableAnswers:
     evidence: Evidence
     read_by: tuple[Work, ...]
     read_into: tuple[Data, ...]
+    omitted: Omitted | None
 
 
-def answers_of(row: Sequence[Any], evidence: Evidence) -> TableAnswers:
+def answers_of(row: Sequence[Any], evidence: Evidence, omitted: Omitted | None) -> TableAnswers:
     """
     Return the answers that one row of the query holds; `evidence` is what its `found` rests on.
     """
@@ -126,6 +130,7 @@ def answers_of(row: Sequence[Any], evidence: Evidence) -> TableAnswers:
         evidence=evidence,
         read_by=_work(told["read_by"]),
         read_into=_data(told["targets"]),
+        omitted=omitted,
     )
 
 

@@ -30,6 +30,7 @@ from projections.graph.svg import (
     text_svg,
     width_px,
 )
+from projections.graph.telling import counts
 
 CARDS_MAX: Final = 6
 GUTTER: Final = 72
@@ -122,9 +123,11 @@ def _title(answers: TableAnswers) -> str:
 
 def _heading(answers: TableAnswers, width: int) -> list[str]:
     questions = "who wrote it · from what it was made · which policy allowed it · what was found · who else reads it"
+    omitted = "" if answers.omitted is None else f"lineage told of it and not drawn: {counts(answers.omitted)}"
     return [
         text_svg(fitted(_title(answers), width - 2 * MARGIN - 140, size=24), MARGIN, 44, size=22, weight=700),
         text_svg(questions, MARGIN, 68, size=13, colour=MUTED),
+        *([text_svg(omitted, MARGIN, 86, size=12, colour=MUTED)] if omitted else []),
         text_svg("Lakeproof", width - MARGIN, 44, size=13, weight=600, colour=MUTED, anchor="end"),
     ]
 

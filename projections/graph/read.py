@@ -158,7 +158,8 @@ class Graph:
         table = await self.table(table_key)
         parameters: dict[str, Json] = {"key": bounded_key(table_key), "writes": WRITES, "limit": EACH_MAX}
         (row,) = await self.query(CYPHER["answers"], COLUMNS, parameters)
-        return answers_of(row, await self.evidence(table_key, table))
+        omitted = await self.omitted([table_key])
+        return answers_of(row, await self.evidence(table_key, table), omitted.get(bounded_key(table_key)))
 
     async def table(self, table_key: str) -> KnownTable:
         """

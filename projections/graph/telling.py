@@ -5,6 +5,7 @@ Answers as lines of text, for a terminal. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from projections.graph.answers import TableAnswers, TableSnapshot, TableWrite, Work
 from projections.graph.evidence import Evidence
@@ -12,6 +13,8 @@ from projections.graph.presets import Impact, Propagation
 from projections.graph.read import KnownTable, Reached
 from projections.graph.spoken import legible, spoken
 from projections.lineage.runs import Omitted
+
+_OMITTED: Final = "Omitted: told of these tables and not drawn"
 
 
 def tell_answers(answers: TableAnswers) -> list[str]:
@@ -49,6 +52,7 @@ def tell_answers(answers: TableAnswers) -> list[str]:
             [*map(_work, answers.read_by), *(f"{named(data.key)} is made from it" for data in answers.read_into)],
             "nobody known",
         ),
+        *([] if answers.omitted is None else _section(_OMITTED, [counts(answers.omitted)], "nothing")),
     ]
 
 
@@ -61,7 +65,7 @@ def tell_impact(impact: Impact) -> list[str]:
         *_section("Tables made from it", _reached(impact.tables), "none known"),
         *_section("Columns made from its columns", _reached_from(impact.columns), "none known"),
         *_section("Who works with these tables", _reached_from(impact.readers), "nobody known"),
-        *_section("Omitted: told of these tables and not drawn", _omitted(impact.omitted), "nothing"),
+        *_section(_OMITTED, _omitted(impact.omitted), "nothing"),
     ]
 
 
@@ -82,7 +86,7 @@ def tell_propagation(propagation: Propagation) -> list[str]:
         *_rests_on(propagation.evidence),
         *_section("Columns made from those", _reached_from(propagation.columns), "none known"),
         *_section("Tables made from it, which may hold it in any column", _reached(propagation.tables), "none known"),
-        *_section("Omitted: told of these tables and not drawn", _omitted(propagation.omitted), "nothing"),
+        *_section(_OMITTED, _omitted(propagation.omitted), "nothing"),
     ]
 
 
@@ -92,6 +96,13 @@ def named(key: str) -> str:
     """
     told = spoken(key)
     return told.name if told.place is None else f"{told.name} in {told.place}"
+
+
+def counts(omitted: Omitted) -> str:
+    """
+    Return what is not drawn, in words.
+    """
+    return ", ".join(f"{count} {name}" for name, count in omitted.counts().items())
 
 
 def _heading(key: str, table: KnownTable) -> list[str]:
@@ -130,10 +141,7 @@ def _work(work: Work) -> str:
 
 
 def _omitted(omitted: Mapping[str, Omitted]) -> list[str]:
-    return [
-        f"{named(key)}: {', '.join(f'{count} {name}' for name, count in of.counts().items())}"
-        for key, of in omitted.items()
-    ]
+    return [f"{named(key)}: {counts(of)}" for key, of in omitted.items()]
 
 
 def _reached(found: Sequence[Reached]) -> list[str]:

@@ -72,9 +72,11 @@ async def test_what_is_not_drawn_is_said_in_the_graph_and_every_traversal(world:
         drawn = await graph.query("MATCH (t:Table) RETURN t.key, t.omitted", ["key", "omitted"])
         impact = await impact_analysis(graph, a)
         gone = await pii_propagation(graph, c)
+        answers = await graph.answers(b)
     assert {str(table): omitted for table, omitted in drawn} == {a: 1, b: 3, c: 2}
     assert impact.omitted == {a: Omitted(refused=1), b: Omitted(refused=1, ambiguous=2)}
     assert gone.omitted == {c: Omitted(ambiguous=2)}
+    assert answers.omitted == Omitted(refused=1, ambiguous=2)
     assert any("2 ambiguous, 1 refused" in line for line in tell_impact(impact))
     assert any("2 ambiguous" in line for line in tell_propagation(gone))
 

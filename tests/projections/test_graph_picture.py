@@ -29,6 +29,7 @@ from projections.graph.picture import CARDS_MAX, draw_answers
 from projections.graph.spoken import key_of_table, legible, spoken
 from projections.graph.svg import CARD_WIDTH, fitted, width_px
 from projections.graph.telling import tell_answers
+from projections.lineage.runs import Omitted
 
 SVG = "{http://www.w3.org/2000/svg}"
 EMPTY = TableAnswers(
@@ -44,6 +45,7 @@ EMPTY = TableAnswers(
     evidence=evidence_of([], []),
     read_by=(),
     read_into=(),
+    omitted=None,
 )
 
 
@@ -190,3 +192,11 @@ def test_a_table_is_named_by_its_key_or_by_dots() -> None:
     for name in ("orders", "", "lake..orders", "table:", "table:lake/a b", "\ud800.t"):
         with pytest.raises(ProjectionError, match="expected <catalog>"):
             key_of_table(name)
+
+
+def test_what_is_not_drawn_of_a_table_is_said_in_words_and_in_the_picture() -> None:
+    omitted = replace(EMPTY, omitted=Omitted(edges=7, refused=1))
+    assert "7 edges, 1 refused" in "".join(ET.fromstring(draw_answers(omitted)).itertext())
+    assert "  7 edges, 1 refused" in tell_answers(omitted)
+    assert "not drawn" not in draw_answers(EMPTY)
+    assert not any("not drawn" in line for line in tell_answers(EMPTY))
