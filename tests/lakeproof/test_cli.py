@@ -32,6 +32,7 @@ from lakeproof.errors import ServerError
 from lakeproof.postgres import EmbeddedServer
 from lakeproof.setting_table import SETTINGS
 from lakeproof.settings import load_settings
+from lakeproof.vouching import UNSEEN
 from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.errors import BrokenError, Fault
 from ledger.event import Event, prepare
@@ -399,9 +400,12 @@ def serving(shell: Shell) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run `lakeproof up` and yield it with its address."""
     process = shell.start("up", LAKEPROOF_DETECT="0")  # no virtual machine is needed for what is looked at here
     assert process.stdout is not None
+    suggested = False
     try:
         for line in process.stdout:
+            suggested |= line == f"{UNSEEN}\n"
             if found := re.match(r"the gateway listens on (\S+);", line):
+                assert suggested, "a start without anybody outside says so"
                 yield process, found[1]
                 return
         raise AssertionError(process.communicate())

@@ -196,7 +196,7 @@ def test_a_table_is_named_by_its_key_or_by_dots() -> None:
 
 def test_what_is_not_drawn_of_a_table_is_said_in_words_and_in_the_picture() -> None:
     omitted = replace(EMPTY, omitted=Omitted(edges=7, refused=1))
-    assert "7 edges, 1 refused" in "".join(ET.fromstring(draw_answers(omitted)).itertext())
+    assert "7 edges, 1 refused" in "".join(texts(draw_answers(omitted)))
     assert "  7 edges, 1 refused" in tell_answers(omitted)
     assert "not drawn" not in draw_answers(EMPTY)
     assert not any("not drawn" in line for line in tell_answers(EMPTY))
