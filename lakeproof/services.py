@@ -30,6 +30,7 @@ from gateway.control import ControlPlane
 from gateway.database import Database, outage_as_unavailable
 from gateway.house import House
 from gateway.identity import Authenticator
+from gateway.identity.api_keys import KeyHasher
 from gateway.identity.key_macs import open_key_macs
 from gateway.identity.key_rows import KEY_GUARDS
 from gateway.metadata_files import MetadataFiles
@@ -120,12 +121,14 @@ async def open_services(
     foundation: Foundation,
     *,
     engine: AbstractAsyncContextManager[StartedEngine] | None = None,
+    hasher: KeyHasher | None = None,
     random: Callable[[int], bytes] = os.urandom,
 ) -> AsyncIterator[Services]:
     """
     Yield the parts of one process; they are stopped in order afterwards.
 
-    Policies are judged by `engine`, or by one of these services' own, as the settings describe it.
+    Policies are judged by `engine`, or by one of these services' own, as the settings describe it. API keys are hashed
+    by `hasher`, or at the cost that `KeyHasher` is for.
 
     Raises:
         SchemaChangedError: if the database is not what the system log has recorded of it.
@@ -172,7 +175,7 @@ async def open_services(
         control = ControlPlane(lend)
         house = House(
             append=append,
-            authenticator=Authenticator(lend, control, macs=macs, clock=now),
+            authenticator=Authenticator(lend, control, macs=macs, hasher=hasher, clock=now),
             control=control,
             engine=judges,
             policy_timeout_s=settings.policy_timeout_s,
@@ -187,6 +190,7 @@ async def open_services(
                 warehouse=settings.warehouse,
                 clock=now,
                 random=random,
+                hasher=hasher,
                 macs=macs,
             ),
             database=database,

@@ -8,6 +8,8 @@ for ever, the other is tried again.
 Locations come from tenants: from what they commit, and from manifests they wrote. So a storage opens nothing outside
 the folder `within`, and one that a tenant's options describe never uses this installation's credentials or files, and
 connects nowhere but to its endpoint, where the operator's rules for that allow it (`projections/egress`).
+
+Arrow is imported where a file is opened: with NumPy it is a tenth of the start of a command, and most open none.
 """
 
 from __future__ import annotations
@@ -16,12 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
 from uuid import UUID
-
-import pyarrow.fs as pafs
-from pyarrow import ArrowException
 
 from projections.egress.connecting import checked_addresses
 from projections.egress.proxy import LOOPBACK, Destination, proxy_for
@@ -34,6 +33,10 @@ from projections.errors import (
     StorageUnavailableError,
 )
 from projections.lake.secrets import REFERENCE
+
+if TYPE_CHECKING:
+    from pyarrow import ArrowException
+    from pyarrow.fs import FileSystem
 
 S3_PROPERTIES: Final = (
     "s3.endpoint",
@@ -102,7 +105,7 @@ class Storage:
         within = location if location.partition("://")[0] in S3_SCHEMES else NOWHERE
         return cls(properties=own, within=within, egress=egress)
 
-    def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
+    def filesystem(self, location: str) -> tuple[FileSystem, str]:
         """
         Return the file system that holds `location`, and the path on it.
 
@@ -148,6 +151,8 @@ class Storage:
             FileUnreadableError: if it is larger, or may not be read.
             StorageUnavailableError: if the storage does not answer: another time it may.
         """
+        from pyarrow import ArrowException
+
         filesystem, path = self.filesystem(location)
         try:
             with filesystem.open_input_file(path) as stream:
@@ -208,16 +213,20 @@ class _Proxy:
 
 
 @lru_cache(maxsize=1)
-def _local() -> pafs.FileSystem:
-    return pafs.LocalFileSystem()
+def _local() -> FileSystem:
+    from pyarrow.fs import LocalFileSystem
+
+    return LocalFileSystem()
 
 
 @lru_cache(maxsize=FILESYSTEMS_CACHED)
-def _s3(properties: tuple[tuple[str, str], ...], proxy: _Proxy | None) -> pafs.FileSystem:
+def _s3(properties: tuple[tuple[str, str], ...], proxy: _Proxy | None) -> FileSystem:
     """A file system holds its connections: one for each way to reach an object store, in each process."""
+    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+
     known = dict(properties)
     endpoint = known.get("s3.endpoint")
-    return pafs.S3FileSystem(
+    return S3FileSystem(
         access_key=known.get("s3.access-key-id"),
         secret_key=known.get("s3.secret-access-key"),
         session_token=known.get("s3.session-token"),
@@ -229,5 +238,5 @@ def _s3(properties: tuple[tuple[str, str], ...], proxy: _Proxy | None) -> pafs.F
         else {"scheme": "http", "host": LOOPBACK, "port": proxy.port, "username": proxy.token, "password": ""},
         connect_timeout=float(known.get("s3.connect-timeout", CONNECT_TIMEOUT_S)),
         request_timeout=float(known.get("s3.request-timeout", REQUEST_TIMEOUT_S)),
-        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+        retry_strategy=AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
     )

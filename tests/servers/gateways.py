@@ -15,6 +15,7 @@ from fastapi import FastAPI
 
 from gateway.app import create_app
 from gateway.house import House
+from gateway.identity.api_keys import KeyHasher
 from gateway.measures import Measures
 from lakeproof.foundation import Foundation
 from lakeproof.provision import Installation
@@ -23,6 +24,9 @@ from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, found_tenant
 from tests.servers.judging import shared_engine
 from tests.servers.loopback import LOOPBACK
+
+QUICK_HASHES = KeyHasher(time_cost=1, memory_cost_kib=8)
+"""For keys of tests: half of them would spend most of their time on hashes of random secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +64,7 @@ async def start_services(
         settings=load_settings(environment, directory=directory), installation=installation, admin_dsn=database
     )
     has_own = any(name.startswith("policy_") for name in settings)
-    async with open_services(foundation, engine=None if has_own else shared_engine()) as services:
+    async with open_services(foundation, engine=None if has_own else shared_engine(), hasher=QUICK_HASHES) as services:
         yield services
 
 
