@@ -50,6 +50,8 @@ LONGEST: Final = (
 )
 """Files of few tests that take long: begun first, they do not end last while other processes have nothing to do."""
 LOGIN_PASSWORD = "a throw-away server's"
+CLONE: Final = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
+"""In memory, copying files takes two thirds of the processor time that copying through the write-ahead log does."""
 CONFIRM: Final = load_queries("ledger", "signing.sql")["confirm"]
 
 _numbers = count()
@@ -143,7 +145,7 @@ def database(_admin: psycopg.Connection, admin_dsn: str, template_database: str)
     """The owner's connection string to a database of this test's own, dropped afterwards whoever is connected."""
     name = f"test_{next(_numbers)}"
     identifiers = (sql.Identifier(name), sql.Identifier(template_database))
-    _admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*identifiers))
+    _admin.execute(CLONE.format(*identifiers))
     dsn = make_conninfo(admin_dsn, dbname=name)
     confirm_logs(dsn)
     yield dsn

@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 
 from lakeproof.provision import provision
 from lakeproof.services import Services
-from tests.conftest import LOGIN_PASSWORD, confirm_logs
+from tests.conftest import CLONE, LOGIN_PASSWORD, confirm_logs
 from tests.gateway.sales import CREATE, NAMESPACES, TABLES
 from tests.servers.gateways import Gateway, open_gateway, start_services
 
@@ -28,7 +28,7 @@ def module_database(
 ) -> Iterator[str]:
     """The owner's connection string to a database that the tests of one module share."""
     name = f"module_{request.module.__name__.rpartition('.')[2]}"
-    _admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*map(sql.Identifier, (name, template_database))))
+    _admin.execute(CLONE.format(*map(sql.Identifier, (name, template_database))))
     dsn = make_conninfo(admin_dsn, dbname=name)
     confirm_logs(dsn)
     yield dsn

@@ -24,6 +24,7 @@ from ledger.queries import load_queries
 from ledger.sequence import Appended
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
+from tests.conftest import CLONE
 from tests.ledger.appending import appender, confirm, group, read_log
 from tests.ledger.logs import TENANT
 
@@ -39,7 +40,7 @@ def clone(admin: psycopg.Connection, name: str, database: str, _directory: Path)
     """Copy the database's files."""
     _end_sessions(admin, name)
     names = (sql.Identifier(f"{name}_copy"), sql.Identifier(name))
-    admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
+    admin.execute(CLONE.format(*names))
 
 
 def restore_elsewhere(admin: psycopg.Connection, name: str, database: str, directory: Path) -> None:

@@ -26,7 +26,7 @@ from ledger.entry import Branch
 from ledger.errors import BrokenError, LogUnavailableError, QueueFullError
 from ledger.guards import GuardRegistry
 from ledger.sequence import Appended
-from tests.conftest import LOGIN_PASSWORD
+from tests.conftest import CLONE, LOGIN_PASSWORD
 from tests.ledger.appending import NOON, appender_dsn, group, read_log
 from tests.ledger.cutting_proxy import Cut, Plan
 from tests.ledger.fault_batches import draw_batch
@@ -65,7 +65,7 @@ async def site_of_its_own(
     """Yield a site on one more clone of the template, so that points go on beside each other."""
     identifiers = (sql.Identifier(f"faults_{name}"), sql.Identifier(template))
     async with await AsyncConnection.connect(server.admin_dsn, autocommit=True) as admin:
-        await admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*identifiers))
+        await admin.execute(CLONE.format(*identifiers))
         database = make_conninfo(server.admin_dsn, dbname=f"faults_{name}")
         installation = provision(database, login_password=LOGIN_PASSWORD)
         try:

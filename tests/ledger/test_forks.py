@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from lakeproof.provision import Installation, create_tenant_log, provision
 from ledger.signing.key_directory import create_key_directory
 from ledger.signing.signer import Standing
-from tests.conftest import LOGIN_PASSWORD
+from tests.conftest import CLONE, LOGIN_PASSWORD
 from tests.ledger.forking import FORKS, Arena, honest, seeded
 from tests.ledger.logs import TENANT, rows_of
 from tests.ledger.signing_site import Site, forked
@@ -39,7 +39,7 @@ def arena(site: Site, admin_dsn: str) -> Iterator[Arena]:
     clone = f"{name}_clone"
     names = (sql.Identifier(clone), sql.Identifier(str(name)))
     with psycopg.connect(admin_dsn, autocommit=True) as admin:
-        admin.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
+        admin.execute(CLONE.format(*names))
         dsn = make_conninfo(admin_dsn, dbname=clone)
         yield Arena(
             site, replace(site, database=dsn, installation=provision(dsn, login_password=LOGIN_PASSWORD), left={})
