@@ -6,6 +6,7 @@ A missing server fails in CI and skips elsewhere, with its reason.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -221,6 +222,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first."""
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.nodeid.partition("::")[0], len(ranks)))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking through nine thousand tests and their modules, which stay, again."""
+    gc.freeze()
 
 
 def pytest_sessionfinish() -> None:
