@@ -3,8 +3,8 @@ Compares what an installation keeps beside a log with what the log says: `lakepr
 
 The checks, each named with how much it has looked at; the first that fails names the table and the key:
 
-1. guarded rows: what people edit, keys, namespaces, tables, places, open decisions, marks of scans, who was erased: the
-   rows that the log tells, and no other (`guarded_rows.py`);
+1. guarded rows: what people edit, what applications have recorded, keys, namespaces, tables, places, open decisions,
+   marks of scans, who was erased: the rows that the log tells, and no other (`guarded_rows.py`);
 2. metadata files: each table's is the file whose SHA-256 was settled;
 3. the tenant's key for request hashes is the one that the newest recorded requests were hashed with;
 4. handlers, read models and detection stand nowhere behind the end of the log;
@@ -38,6 +38,8 @@ from ledger.entry import parse_entry
 from ledger.erasing.sealing import Opener, StoredPart
 from ledger.errors import BrokenError, Fault
 from ledger.events import (
+    AggregateRecorded,
+    AggregateSnapshotted,
     CommitDecided,
     CommitSettled,
     LogContinued,
@@ -64,6 +66,8 @@ _QUERIES: Final = load_queries("lakeproof", "deep.sql")
 _TYPES: Final = [
     told.TYPE
     for told in (
+        AggregateRecorded,
+        AggregateSnapshotted,
         CommitDecided,
         CommitSettled,
         LogsAnchored,
@@ -183,6 +187,10 @@ class _Pass:
         told = self._told
         closed = successor_origin(self._log.origin) in {origin for _, origin, *_ in await self._rows("logs")}
         aggregates: Table = {(key,): {"version": version} for key, version in await self._rows("aggregates")}
+        recorded: Table = {
+            tuple(key): {"group_id": group_id, "position": position}
+            for *key, group_id, position in await self._rows("recorded_events")
+        }
         erased: Table = {(subject,): {} for (subject,) in await self._rows("erased_subjects")}
         keys: Table = {
             (key_id,): {"prefix": prefix, "actor": actor} for key_id, prefix, actor in await self._rows("api_keys")
@@ -194,6 +202,7 @@ class _Pass:
         marks: Table = {tuple(key): {"scans": scans} for *key, scans in await self._rows("marks")}
         scanned: Table = {key: {"scans": scans} for key, scans in told.marks.items()}
         _compare("ledger.aggregates", told.aggregates, aggregates)
+        _compare("ledger.recorded_events", told.recorded_events, recorded)
         if not closed:  # what is erased of a closed log is said in the log that goes on from it
             _compare("ledger.erased_subjects", told.erased_subjects, erased)
         _compare("gateway.api_keys", told.api_keys, keys)
@@ -202,6 +211,7 @@ class _Pass:
         _compare("detection.marks", scanned, marks)
         counted = {
             "aggregates": aggregates,
+            "recorded events": recorded,
             "erased people": erased,
             "API keys": keys,
             "namespaces": told.namespaces,

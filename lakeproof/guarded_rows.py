@@ -22,7 +22,7 @@ from gateway.guard_replay import gateway_guards
 from gateway.mutations import Operation
 from gateway.open_decisions import FORWARD
 from ledger.entry import Branch, Entry
-from ledger.errors import LedgerError
+from ledger.errors import FormatError, LedgerError
 from ledger.events import CommitDecided, Decided
 from ledger.recovering.replay import core_guards
 from spark_detect.guard_replay import scan_guards
@@ -102,6 +102,7 @@ class GuardedRows:
 
     def __init__(self) -> None:
         self.aggregates: Table = {}
+        self.recorded_events: Table = {}
         self.erased_subjects: Table = {}
         self.api_keys: Table = {}
         self.namespaces: Table = {}
@@ -132,6 +133,14 @@ def _aggregate(rows: GuardedRows, told: Row, _: set[str]) -> None:
 def _aggregate_count(rows: GuardedRows, told: Row, _: set[str]) -> None:
     row = rows.aggregates.setdefault((told["key"],), {"version": 0})
     row["version"] += 1
+
+
+def _recorded_insert(rows: GuardedRows, told: Row, _: set[str]) -> None:
+    for key, version, position in zip(told["originators"], told["versions"], told["positions"], strict=True):
+        row = {"group_id": told["group_id"], "position": position}
+        if rows.recorded_events.setdefault((told["kind"], key, version), row) is not row:
+            expected = f"the first {told['kind']} {version} of {key}"
+            raise FormatError("aggregate", expected=expected, found="another before it")
 
 
 def _subject_erase(rows: GuardedRows, told: Row, _: set[str]) -> None:
@@ -232,6 +241,7 @@ _APPLY: Final[Mapping[str, Callable[[GuardedRows, Row, set[str]], None]]] = {
     "aggregate.create": _aggregate,
     "aggregate.change": _aggregate,
     "aggregate.count": _aggregate_count,
+    "recorded.insert": _recorded_insert,
     "subject.erase": _subject_erase,
     "key.create": _key_create,
     "key.revoke": _key_revoke,

@@ -47,6 +47,7 @@ CORE_GUARDS: Final = (
     Guard(name="aggregate.create", statements=(_GUARDS["aggregate_create"],)),
     Guard(name="aggregate.change", statements=(_GUARDS["aggregate_change"],)),
     Guard(name="aggregate.count", statements=(_GUARDS["aggregate_count"],)),
+    Guard(name="recorded.insert", statements=(_GUARDS["recorded_insert"],)),
     Guard(name="subject.erase", statements=(load_queries("ledger", "erasure.sql")["subject_erase"],)),
 )
 

@@ -1,5 +1,5 @@
 """
-The log as synchronous code in worker threads may use it: append a group, read control entries.
+The log as synchronous code in worker threads may use it: append a group, read control entries and recorded events.
 
 The Appender and the connections belong to the event loop; this is the bridge. Every call has a deadline, and a call on
 the loop's own thread is refused, since it would wait for itself.
@@ -16,8 +16,9 @@ from uuid import UUID
 
 import psycopg
 
-from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError
+from ledger.errors import FormatError, LedgerError, LogUnavailableError, OutcomeUnknownError
 from ledger.read import QUERIES, Connection, read_head
+from ledger.recorded_events import RecordedKind
 from ledger.sequence import Appended, Group, Stale
 
 STORE_TIMEOUT_S: Final = 10.0
@@ -40,7 +41,8 @@ class LogStore:
     """
     The appender and the connections of all tenants, as worker threads may use them. Made on the event loop.
 
-    `lend` lends connections that may read control entries and heads; `new_group_id` mints a UUIDv7.
+    `lend` lends connections that may read what is asked for: entries and heads, and of recorded events the rows beside
+    the log, as a tenant's reader or the auditor may; `new_group_id` mints a UUIDv7.
     """
 
     def __init__(
@@ -76,6 +78,47 @@ class LogStore:
     def control_index(self, log_id: int) -> int:
         """Return the index of the newest control entry, `NO_CONTROL` if there is none."""
         return self._read(lambda connection: read_head(connection, log_id)).control_index
+
+    def recorded_events(
+        self, log_id: int, kind: RecordedKind, key: str, versions: range, *, newest_first: bool, limit: int
+    ) -> list[tuple[int, int, bytes]]:
+        """
+        Return version, index and entry of what is recorded of an aggregate, by version: those in `versions`.
+
+        Raises:
+            FormatError: if there is no entry where a row says; the rows beside the log are corrupt.
+        """
+        query = "recorded_events_newest_first" if newest_first else "recorded_events"
+
+        async def read(connection: Connection) -> list[tuple[int, int, bytes]]:
+            parameters = {"log_id": log_id, "kind": kind.value, "originator": key, "limit": limit}
+            bounds = {"least": versions.start, "most": versions.stop - 1}
+            rows = await (await connection.execute(QUERIES[query], parameters | bounds)).fetchall()
+            for version, index, _ in rows:
+                if index is None:
+                    raise FormatError(f"{kind} {version} of {key}", expected="its entry in the log", found="none")
+            return [(version, index, bytes(entry)) for version, index, entry in rows]
+
+        return self._read(read)
+
+    def entries_of_type(self, log_id: int, event_type: str, indices: range, *, limit: int) -> list[tuple[int, bytes]]:
+        """Return index and entry of the first `limit` entries of a type at `indices`, in order."""
+        bounds = {"from_index": indices.start, "to_index": indices.stop}
+        return self._read(
+            lambda connection: _rows(
+                connection, "entries_of_type", log_id=log_id, type=event_type, limit=limit, **bounds
+            )
+        )
+
+    def newest_of_type(self, log_id: int, event_type: str) -> int | None:
+        """Return the index of the last entry of a type, None if there is none."""
+
+        async def read(connection: Connection) -> int | None:
+            parameters = {"log_id": log_id, "type": event_type}
+            row = await (await connection.execute(QUERIES["newest_of_type"], parameters)).fetchone()
+            return None if row is None else int(row[0])
+
+        return self._read(read)
 
     def _read(self, read: Callable[[Connection], Coroutine[Any, Any, R]]) -> R:
         async def on_the_loop() -> R:

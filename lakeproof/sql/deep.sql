@@ -17,6 +17,10 @@ WHERE p.log_id = %(log_id)s AND NOT EXISTS (
 -- The versions of everything people edit, and how many groups of anchors there are.
 SELECT key, version FROM ledger.aggregates WHERE log_id = %(log_id)s
 
+-- name: recorded_events
+-- What applications have recorded of their aggregates, and where it stands in the log.
+SELECT kind, originator, version, group_id, position FROM ledger.recorded_events WHERE log_id = %(log_id)s
+
 -- name: erased_subjects
 -- Whose parts are shown to nobody.
 SELECT subject FROM ledger.erased_subjects WHERE log_id = %(log_id)s

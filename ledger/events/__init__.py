@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ledger.events.aggregates import AggregateRecorded, AggregateSnapshotted, OriginatorKind
 from ledger.events.codec import EventData, from_data, to_data
 from ledger.events.commits import (
     AccessRefused,
@@ -129,6 +130,8 @@ EVENTS: Final[dict[tuple[str, int], type[EventData]]] = {
         LogContinued,
         PlaceReleased,
         PlaceGranted,
+        AggregateRecorded,
+        AggregateSnapshotted,
     )
 }
 
@@ -139,6 +142,8 @@ __all__ = [
     "AccessRuleCreated",
     "AccessRuleCreatedV1",
     "AccessRuleRetired",
+    "AggregateRecorded",
+    "AggregateSnapshotted",
     "AlertDelivered",
     "AlertRaised",
     "CallerRefused",
@@ -170,6 +175,7 @@ __all__ = [
     "LogsAnchored",
     "MigrationApplied",
     "OnCycle",
+    "OriginatorKind",
     "PayloadErased",
     "PayloadErasedElsewhere",
     "PlaceGranted",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg import AsyncConnection
@@ -29,6 +29,7 @@ from ledger.guards import GuardCall, GuardRegistry
 from ledger.merkle import leaf_hash
 from ledger.queries import load_queries
 from ledger.read import Log, parse_head
+from ledger.recorded_events import OfEntry, recorded_guards
 from ledger.sequence import Group, Head, Row
 from ledger.tiles import TILE_WIDTH, Pending, Tile, complete_tiles
 
@@ -83,19 +84,12 @@ class Replay:
     seal: Callable[[Group], Awaitable[Group]]
 
 
-class OfEntry(Protocol):
-    """Something that is told of an entry."""
-
-    @property
-    def entry(self) -> Entry:
-        """The entry."""
-
-
 def core_guards(group: Sequence[OfEntry]) -> Iterator[GuardCall]:
     """
-    Tell which rows of the log's own a group has made: versions of what people edit, people who were erased, and the
-    count of groups of anchors.
+    Tell which rows of the log's own a group has made: versions of what people edit, people who were erased, the count
+    of groups of anchors, and what applications have recorded of their aggregates.
     """
+    yield from recorded_guards(group)
     if any(told.entry.type == LogsAnchored.TYPE for told in group):
         yield GuardCall("aggregate.count", {"key": ANCHORS_KEY})
     for told in group:

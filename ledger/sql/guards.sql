@@ -11,3 +11,15 @@ WHERE log_id = %(log_id)s AND key = %(key)s AND version = %(version)s::integer -
 -- Holds always: one more group of those that a key counts.
 INSERT INTO ledger.aggregates AS a (log_id, key, version) VALUES (%(log_id)s, %(key)s, 1)
 ON CONFLICT (log_id, key) DO UPDATE SET version = a.version + 1
+
+-- name: recorded_insert
+-- Holds if none of these versions of aggregates is recorded yet, and none stands here twice: one statement for all of them.
+WITH inserted AS (
+    INSERT INTO ledger.recorded_events (log_id, kind, originator, version, group_id, position)
+    SELECT %(log_id)s, %(kind)s, originator, version, %(group_id)s, position
+    FROM unnest(%(originators)s::text[], %(versions)s::bigint[], %(positions)s::integer[])
+        AS e (originator, version, position)
+    ON CONFLICT DO NOTHING
+    RETURNING true
+)
+SELECT FROM inserted HAVING count(*) = cardinality(%(versions)s::bigint[])

@@ -158,6 +158,54 @@ SELECT index, entry FROM ledger.entries
 WHERE log_id = %(log_id)s AND is_control AND key = %(key)s
 ORDER BY index
 
+-- name: recorded_events
+-- Events or snapshots of one aggregate by version, each with its entry (NULL: there is none). Each entry is looked up by
+-- itself, for the reason that `entries_of_groups` gives.
+SELECT r.version, e.index, e.entry
+FROM (
+    SELECT version, group_id, position FROM ledger.recorded_events
+    WHERE log_id = %(log_id)s AND kind = %(kind)s AND originator = %(originator)s
+      AND version >= %(least)s AND version <= %(most)s
+    ORDER BY version
+    LIMIT %(limit)s
+) AS r
+LEFT JOIN LATERAL (
+    SELECT index FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = r.group_id ORDER BY group_id LIMIT 1
+) AS f ON true
+LEFT JOIN LATERAL (
+    SELECT index, entry FROM ledger.entries WHERE log_id = %(log_id)s AND index = f.index + r.position LIMIT 1
+) AS e ON true
+ORDER BY r.version
+
+-- name: recorded_events_newest_first
+-- The same from the highest version down.
+SELECT r.version, e.index, e.entry
+FROM (
+    SELECT version, group_id, position FROM ledger.recorded_events
+    WHERE log_id = %(log_id)s AND kind = %(kind)s AND originator = %(originator)s
+      AND version >= %(least)s AND version <= %(most)s
+    ORDER BY version DESC
+    LIMIT %(limit)s
+) AS r
+LEFT JOIN LATERAL (
+    SELECT index FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = r.group_id ORDER BY group_id LIMIT 1
+) AS f ON true
+LEFT JOIN LATERAL (
+    SELECT index, entry FROM ledger.entries WHERE log_id = %(log_id)s AND index = f.index + r.position LIMIT 1
+) AS e ON true
+ORDER BY r.version DESC
+
+-- name: entries_of_type
+-- Entries of one type from from_index up to, not including, to_index, by the primary key: others on the way are passed over.
+SELECT index, entry FROM ledger.entries
+WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s AND type = %(type)s
+ORDER BY index
+LIMIT %(limit)s
+
+-- name: newest_of_type
+-- The last entry of one type.
+SELECT index FROM ledger.entries WHERE log_id = %(log_id)s AND type = %(type)s ORDER BY index DESC LIMIT 1
+
 -- name: latest_checkpoint
 -- The newest signed checkpoint of a log.
 SELECT size, note FROM ledger.checkpoints WHERE log_id = %(log_id)s ORDER BY size DESC LIMIT 1

@@ -35,6 +35,7 @@ TABLES: Final = (
     "checkpoints",
     "subjects",
     "aggregates",
+    "recorded_events",
     "erased_subjects",
     "erasures_done",
     "confirmations",

@@ -27,6 +27,11 @@ NOT_COVERED: Final[dict[tuple[str, str], str]] = {
         "what guards check; a function of the entries, and compared with them by `verify --deep`",
     ),
     **dict.fromkeys(
+        [("recorded_events", column) for column in ("log_id", "kind", "originator", "version", "group_id", "position")],
+        "where events of applications' aggregates stand; a function of the entries, and compared with them by "
+        "`verify --deep`",
+    ),
+    **dict.fromkeys(
         [("confirmations", name) for name in ("log_id", "size", "server_started_at", "entries_file", "written_in")],
         "whether the signer has seen the log in this database, since the server started: about the server, not about "
         "the log. A false one lets a restored log take entries until the signer's next round, which compares it with "

@@ -87,6 +87,8 @@ MEMBERS = {
     ("logs.anchored", 1): "origin root size",
     ("schema.recorded", 1): "accepted age fingerprint migrations objects page pages postgresql provisioning replaces",
     ("projection.attested", 1): "digest generation projection projection_version size",
+    ("aggregate.recorded", 1): "originator_id originator_kind originator_version state state_base64 topic",
+    ("aggregate.snapshotted", 1): "originator_id originator_kind originator_version state state_base64 topic",
 }
 
 DECIDED = CommitDecided(

@@ -13,8 +13,8 @@ from psycopg.sql import SQL, Identifier
 from lakeproof.provision import Installation, create_tenant_log
 from tests.ledger.appending import aggregate, appender, event, group
 
-TABLES = ("logs", "heads", "entries", "parts", "tiles", "checkpoints", "subjects", "aggregates")
-WRITTEN = ("entries", "parts", "tiles", "checkpoints", "logs")
+TABLES = ("logs", "heads", "entries", "parts", "tiles", "checkpoints", "subjects", "aggregates", "recorded_events")
+WRITTEN = ("entries", "parts", "tiles", "checkpoints", "logs", "recorded_events")
 """What nobody but the owner changes."""
 
 
@@ -42,6 +42,8 @@ async def tenants(database: str, installation: Installation) -> Tenants:
         for log_id in logs.values():
             owner.execute("INSERT INTO ledger.checkpoints VALUES (%s, 256, 'note')", (log_id,))
             owner.execute("INSERT INTO ledger.subjects VALUES (%s, %s, 'alice')", (log_id, "0" * 32))
+            recorded = "INSERT INTO ledger.recorded_events VALUES (%s, 'event', 'aggregate:a', 1, gen_random_uuid(), 0)"
+            owner.execute(recorded, (log_id,))
     return Tenants(installation, logs)
 
 
