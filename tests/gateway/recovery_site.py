@@ -27,11 +27,13 @@ LOG_TABLES: Final = (
     "checkpoints",
     "subjects",
     "aggregates",
+    "recorded_events",
     "erased_subjects",
     "erasures_done",
 )
 GUARDED: Final[dict[str, tuple[str, ...]]] = {
     "ledger.aggregates": (),
+    "ledger.recorded_events": (),
     "ledger.erased_subjects": (),
     "gateway.api_keys": ("log_id", "key_id", "prefix", "actor"),
     "gateway.namespaces": (),
@@ -78,12 +80,15 @@ def guarded_rows(database: str) -> dict[str, list[Any]]:
     """Return every guarded row, by table."""
     with psycopg.connect(database) as owner:
         return {
-            table: owner.execute(
-                sql.SQL("SELECT {} FROM {} AS r ORDER BY 1, 2").format(
-                    sql.SQL(", ").join(map(sql.Identifier, columns)) if columns else sql.SQL("*"),
-                    sql.Identifier(*table.split(".")),
-                )
-            ).fetchall()
+            table: sorted(
+                owner.execute(
+                    sql.SQL("SELECT {} FROM {} AS r").format(
+                        sql.SQL(", ").join(map(sql.Identifier, columns)) if columns else sql.SQL("*"),
+                        sql.Identifier(*table.split(".")),
+                    )
+                ),
+                key=repr,
+            )
             for table, columns in GUARDED.items()
         }
 

@@ -35,6 +35,7 @@ from tests.servers.gateways import Gateway
 KEPT: Final = (
     "ledger.logs",
     "ledger.aggregates",
+    "ledger.recorded_events",
     "ledger.erased_subjects",
     "ledger.checkpoints",
     "gateway.api_keys",
@@ -186,6 +187,7 @@ async def project(gateway: Gateway) -> None:
 
 FIRST: Final = "(SELECT log_id FROM ledger.logs WHERE tenant IS NOT NULL ORDER BY log_id LIMIT 1)"
 TABLE = "gateway.tables table:lake/sales/orders"
+NOTE = "ledger.recorded_events event/aggregate:note"
 KEY = "(log_id, key_id, prefix, hash, actor)"
 _BESIDE: Final = (
     ("UPDATE gateway.tables SET metadata_location = 'x' WHERE name = 'orders'", TABLE),
@@ -198,6 +200,23 @@ _BESIDE: Final = (
     ("UPDATE ledger.aggregates SET version = 7 WHERE key = 'policy:p'", "ledger.aggregates policy:p"),
     ("DELETE FROM ledger.aggregates WHERE key = 'policy:p'", "ledger.aggregates policy:p"),
     ("INSERT INTO ledger.aggregates VALUES ({first}, 'policy:a', 1)", "ledger.aggregates policy:a"),
+    (
+        "INSERT INTO ledger.recorded_events VALUES ({first}, 'event', 'aggregate:ghost', 1, gen_random_uuid(), 0)",
+        "ledger.recorded_events event/aggregate:ghost/1",
+    ),
+    ("DELETE FROM ledger.recorded_events WHERE kind = 'event' AND version = 2", f"{NOTE}/2"),
+    ("DELETE FROM ledger.recorded_events WHERE kind = 'snapshot'", "ledger.recorded_events snapshot/aggregate:note/1"),
+    ("UPDATE ledger.recorded_events SET version = 7 WHERE kind = 'event' AND version = 3", f"{NOTE}/3"),
+    ("UPDATE ledger.recorded_events SET originator = 'aggregate:other' WHERE version = 3", f"{NOTE}/3"),
+    ("UPDATE ledger.recorded_events SET position = 1 - position WHERE version > 1 AND kind = 'event'", f"{NOTE}/2"),
+    (
+        "UPDATE ledger.recorded_events SET group_id = gen_random_uuid() WHERE kind = 'event' AND version = 1",
+        f"{NOTE}/1",
+    ),
+    (
+        "UPDATE ledger.recorded_events SET kind = 'snapshot' WHERE kind = 'event' AND version = 2",
+        f"{NOTE}/2",
+    ),
     (
         "INSERT INTO ledger.erased_subjects VALUES ({first}, 'eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee')",
         "ledger.erased_subjects eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee",

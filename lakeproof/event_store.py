@@ -1,0 +1,197 @@
+"""
+The persistence module for applications of the eventsourcing library: `PERSISTENCE_MODULE=lakeproof.event_store`.
+
+An application finds its log by two variables: `EVENT_STORE_LOG`, the tenant whose log it is (its name or id, or the
+log's origin), and `LAKEPROOF_HOME` with the other settings of the installation, as every command reads them. As with
+all variables of the library, `<NAME OF THE APPLICATION>_EVENT_STORE_LOG` comes first. The log is made by `lakeproof
+tenants add`; it should be the application's alone.
+
+Each application has a thread with an event loop, an appender and connections, which `close` ends. It appends as the
+appender does and reads as the tenant does. What it appends is signed by `lakeproof up`, when that runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from threading import Thread, current_thread
+from typing import Any, Final
+
+import psycopg
+from eventsourcing.utils import Environment, EnvType
+from psycopg import AsyncConnection
+from psycopg_pool import AsyncConnectionPool
+
+from lakeproof.confirming import confirm_known_logs
+from lakeproof.console import say_aside
+from lakeproof.errors import ServerError, SettingsError
+from lakeproof.foundation import Foundation, open_existing
+from lakeproof.log_room import InstalledLogs
+from lakeproof.schema_record import check_before_serving
+from lakeproof.services import new_group_id
+from lakeproof.setting_kinds import PREFIX
+from lakeproof.settings import load_settings
+from ledger import event_store
+from ledger.append import CORE_GUARDS, Appender
+from ledger.doorbell import Doorbell
+from ledger.errors import NoSuchLogError
+from ledger.guards import GuardRegistry
+from ledger.log_store import LogStore
+from ledger.read import Log
+
+LOG_VARIABLE: Final = "EVENT_STORE_LOG"
+CONNECTIONS_MAX: Final = 4
+CONNECTION_WAIT_S: Final = 3.0
+STATEMENT_TIMEOUT_S: Final = 10
+
+
+class Factory(event_store.LogFactory):
+    """
+    Makes the recorders of an application over the log that its environment names.
+
+    Raises:
+        SettingsError: if no log is named, or a setting is wrong.
+        LakeproofError: if the installation, its server or its database cannot be used.
+        NoSuchLogError: if there is no such log, or it is no tenant's.
+    """
+
+    def __init__(self, env: Environment | EnvType | None = None) -> None:
+        environment = env if isinstance(env, Environment) else Environment(env=env)
+        name = environment.get(LOG_VARIABLE)
+        if not name:
+            raise SettingsError(
+                f"{LOG_VARIABLE} is not set: let it name the tenant whose log the application's is, as "
+                "`lakeproof tenants add` has made it"
+            )
+        # Not the application's name before them: these are the installation's.
+        self._running = _RunningStore({key: text for key, text in environment.items() if key.startswith(PREFIX)}, name)
+        try:
+            store, log = self._running.start()
+            super().__init__(environment, store, log.log_id)
+        except BaseException:
+            self._running.stop()
+            raise
+
+    def close(self) -> None:
+        """End the thread and its connections, and the embedded server if nobody else uses it; safe to repeat."""
+        self._running.stop()
+
+
+class _RunningStore:
+    """A store in a thread of its own, and the server below it. One thread at a time calls `start` and `stop`."""
+
+    def __init__(self, variables: Mapping[str, str], name: str) -> None:
+        self._variables = variables
+        self._name = name
+        self._stack = ExitStack()
+        self._thread: Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Event | None = None
+
+    def start(self) -> tuple[LogStore, Log]:
+        """Open the installation, then the store; raises as `Factory`."""
+        settings = load_settings(self._variables, directory=Path.cwd())
+        foundation = self._stack.enter_context(open_existing(settings, say_aside))
+        started: Future[tuple[LogStore, Log]] = Future()
+        # A daemon: an application that nobody closes must not keep its process from ending.
+        self._thread = Thread(
+            target=self._run, args=(foundation, started), name=f"event store {self._name:.80}", daemon=True
+        )
+        self._thread.start()
+        atexit.register(self.stop)
+        try:
+            return started.result()
+        except psycopg.Error as error:
+            reason = str(error).partition("\n")[0]
+            raise ServerError(f"the database cannot be used ({reason}): check that it runs") from error
+
+    def stop(self) -> None:
+        """End what `start` has begun, in order; nothing if that is done."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        atexit.unregister(self.stop)
+        if thread is current_thread():
+            # Collected as garbage while the loop ran: the thread cannot wait for its own end.
+            Thread(target=self._end, args=(thread,), name=f"end of {thread.name}").start()
+        else:
+            self._end(thread)
+
+    def _end(self, thread: Thread) -> None:
+        if self._loop is not None and self._ended is not None:
+            with suppress(RuntimeError):  # the loop is closed: it has failed to start
+                self._loop.call_soon_threadsafe(self._ended.set)
+        thread.join()
+        self._stack.close()
+
+    def _run(self, foundation: Foundation, started: Future[tuple[LogStore, Log]]) -> None:
+        try:
+            asyncio.run(self._serve(foundation, started))
+        except BaseException as error:  # whatever it is, who waits for the start must hear of it
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    async def _serve(self, foundation: Foundation, started: Future[tuple[LogStore, Log]]) -> None:
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        log, reader = await _find_log(foundation, self._name)
+        await confirm_known_logs(foundation, say_aside)
+        async with _open_store(foundation, reader) as store:
+            started.set_result((store, log))
+            await self._ended.wait()
+
+
+async def _find_log(foundation: Foundation, name: str) -> tuple[Log, str]:
+    """Return the tenant's log of that name and its reader, once the database is known to be as recorded."""
+    installation, accepted = foundation.installation, foundation.settings.schema_accepted
+    roles = installation.roles
+    async with await AsyncConnection.connect(installation.as_role(roles.auditor), autocommit=True) as auditor:
+        await check_before_serving(auditor, roles, installation.system_origin, accepted=accepted)
+        log = await InstalledLogs(foundation=foundation, connection=auditor).find_log(name)
+    if log.tenant is None:
+        raise NoSuchLogError(f"log {name!r:.100}: expected a tenant's, found the installation's own")
+    return log, roles.tenant(log.tenant)
+
+
+@asynccontextmanager
+async def _open_store(foundation: Foundation, reader: str) -> AsyncIterator[LogStore]:
+    installation, settings = foundation.installation, foundation.settings
+    roles = installation.roles
+    doorbell = Doorbell(installation.dsn)
+    # What is recorded has no payload parts, so there is nothing to seal.
+    appender = Appender(
+        installation.as_role(roles.appender),
+        GuardRegistry(CORE_GUARDS),
+        queue_max=settings.append_queue_max,
+        queue_size_bytes_max=settings.append_queue_mib * 2**20,
+        batch_max=settings.append_batch_max,
+        on_append=doorbell.ring,
+    )
+    pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
+        installation.as_role(reader),
+        min_size=1,
+        max_size=CONNECTIONS_MAX,
+        timeout=CONNECTION_WAIT_S,
+        reconnect_timeout=CONNECTION_WAIT_S,
+        open=False,
+        check=AsyncConnectionPool.check_connection,
+        kwargs={"autocommit": True, "connect_timeout": 3, "application_name": "lakeproof event store"},
+        configure=_configure,
+    )
+    async with appender, pool:
+        ringing = asyncio.create_task(doorbell.run(), name="doorbell")
+        try:
+            yield LogStore(appender, pool.connection, new_group_id=new_group_id, timeout_s=settings.append_deadline_s)
+        finally:
+            ringing.cancel()
+            with suppress(asyncio.CancelledError):
+                await ringing
+
+
+async def _configure(connection: AsyncConnection[Any]) -> None:
+    await connection.execute("SELECT set_config('statement_timeout', %s, false)", (f"{STATEMENT_TIMEOUT_S}s",))
+    await connection.execute("SELECT set_config('TimeZone', 'UTC', false)")
