@@ -1,8 +1,9 @@
 """
-Keeps what people edit in the log, as aggregates of the eventsourcing library. The one place that imports it.
+Keeps what people edit in the log, as aggregates of the eventsourcing library.
 
 It stores changes (`ledger.changes`) whose events are of our vocabulary, under its types, and no others: an ordinary
-aggregate of the library is refused, and there are no snapshots, subscriptions or tracking.
+aggregate of the library is refused here (`event_store.py` takes those), and there are no snapshots, subscriptions or
+tracking.
 
 One save is one group, and its version check is the group's guard: of two writers who loaded the same version one is
 told `VersionConflictError`, whatever process it runs in. The library's own mapper would store a Python class path and

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from eventsourcing.persistence import StoredEvent
 
 from gateway.admin.application import OPERATOR
-from lakeproof.services import Services, new_group_id
+from lakeproof.services import Services
 from lakeproof.signing import open_signer
 from ledger.anchoring.anchor_log import anchor_logs
-from ledger.event_store import LogAggregateRecorder, LogRecorder
 from ledger.events import Settled
-from ledger.log_store import LogStore
 from ledger.note import Ed25519Signer
-from ledger.recorded_events import RecordedKind
 from ledger.recovering.continuation import check_continuation
 from ledger.sequence import Group
 from ledger.signing.key_directory import NOTES_FILE
@@ -29,6 +23,7 @@ from ledger.verify.directory import verify_directory
 from spark_detect.marks import scan_guard
 from spark_detect.record import record_scan
 from spark_detect.tasks import Scan
+from tests.gateway.notes import save_note
 from tests.gateway.recovery_site import export, forget, guarded_rows, run, save, set_back
 from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, TABLES, properties
 from tests.gateway.story import check_deeply
@@ -47,19 +42,6 @@ async def record(gateway: Gateway, what: Scan) -> None:
     await gateway.services.house.append(gateway.acme.log_id, group)
 
 
-async def save_note(gateway: Gateway, *versions: int) -> None:
-    """Do what an application of the eventsourcing library does: record events of an aggregate, then a snapshot."""
-    database, roles = gateway.services.house.database, gateway.services.house.roles
-    store = LogStore(gateway.services.appender, partial(database.as_role, roles.auditor), new_group_id=new_group_id)
-    events = [
-        StoredEvent(originator_id="note", originator_version=version, topic="Note.Written", state=b'{"text":"a"}')
-        for version in versions
-    ]
-    log_id = gateway.acme.log_id
-    await asyncio.to_thread(LogRecorder(store, log_id).insert_events, events)
-    await asyncio.to_thread(LogAggregateRecorder(store, log_id, RecordedKind.SNAPSHOT).insert_events, events[-1:])
-
-
 async def live_before(gateway: Gateway) -> str:
     """Do what is in the backup; return the id of a key that is revoked later."""
     http, admin, log_id = gateway.http, gateway.services.house.admin, gateway.acme.log_id
@@ -68,7 +50,7 @@ async def live_before(gateway: Gateway) -> str:
     (await http.post(TABLES, json={**CREATE, "name": "dropped"})).raise_for_status()
     await admin.create_policy(log_id, OPERATOR, policy_id="p", expression="true", message="never")
     await record(gateway, scan())
-    await save_note(gateway, 1)
+    await save_note(gateway.services, gateway.acme.log_id, 1)
     return (await admin.create_key(log_id, OPERATOR, identity="bob@acme.example", roles=[])).id
 
 
@@ -95,7 +77,7 @@ async def live_on(gateway: Gateway, key_id: str) -> tuple[str, str]:
     assert await settle(gateway.services, log_id, done, Settled.ACCEPTED)
     assert not await settle(gateway.services, log_id, done, Settled.FAILED), "it is settled already"
     assert await settle(gateway.services, log_id, doubted, Settled.UNKNOWN)
-    await save_note(gateway, 2, 3)
+    await save_note(gateway.services, log_id, 2, 3)
     await record(gateway, replace(scan(), snapshot="1"))
     await record(gateway, replace(scan(), request="somebody asked"))
     return made.id, made.secret

@@ -34,7 +34,10 @@ NOT_OURS: Final = (*SYSTEM, "ag_catalog")
 """Schemas of PostgreSQL, and of Apache AGE."""
 FILLED: Final = frozenset(
     {
-        *(f"ledger.{name}" for name in ("logs", "heads", "entries", "parts", "subjects", "aggregates")),
+        *(
+            f"ledger.{name}"
+            for name in ("logs", "heads", "entries", "parts", "subjects", "aggregates", "recorded_events")
+        ),
         *(f"gateway.{name}" for name in ("api_keys", "namespaces", "tables")),
         *(f"projections.{name}" for name in ("commits", "catalogs", "scans", "findings", "alerts", "ungoverned")),
         *(f"streams.{name}" for name in ("leases", "cursors", "outbox", "dead_letters", "hosts", "deferred")),

@@ -78,6 +78,7 @@ def test_the_first_steps_of_the_readme_work_in_order(
             printed = run(blocks[serving + 1 :], folder, environment, port)
             shutil.copy(PROJECT / "verify_lakeproof.py", folder)
             audited = run(blocks_of("auditing.md"), folder, environment, port)
+            recorded = run(blocks_of("event-store.md"), folder, environment, port)
             followed = run(blocks_of("first-hours.md"), folder, environment, port)
         assert up.returncode == 0
     assert "finance-writers" in printed
@@ -87,6 +88,8 @@ def test_the_first_steps_of_the_readme_work_in_order(
     assert len(re.findall("^OK", audited, flags=re.MULTILINE)) >= 7
     assert re.search(r"^OK.*^BROKEN", followed, flags=re.MULTILINE | re.DOTALL)
     assert "scan.requested" in followed
+    assert re.search(r"^Buy oat milk\n.*Note\.Written.*Note\.Amended", recorded, flags=re.MULTILINE)
+    assert re.search("recorded events.*^OK", recorded, flags=re.MULTILINE | re.DOTALL)
 
 
 def run(blocks: list[tuple[str, str]], folder: Path, environment: dict[str, str], port: str) -> str:

@@ -30,6 +30,7 @@ from streams.observe import Observe
 from streams.reading import MetadataReads
 from streams.runner import Runner
 from streams.webhook_sink import WEBHOOK
+from tests.gateway.notes import save_note
 from tests.gateway.sales import properties
 from tests.projections.conftest import Story
 from tests.servers.gateways import Gateway
@@ -182,6 +183,7 @@ async def live_behind(services: Services, tenant: Tenant) -> None:
         story.add(happened(trigger, key=f"catalog:{alias}"))
     for group in story.groups:
         await services.house.append(log_id, group)
+    await save_note(services, log_id, 1, 2, note=f"{secret}-note")
 
 
 async def project(services: Services, tenant: Tenant) -> None:
