@@ -56,6 +56,8 @@ from ledger.sequence import Appended, Group
 
 READ_MAX: Final = 500
 """Entries read at a time: at most 32 MiB."""
+INDICES_MAX: Final = 2_000
+"""Indices of a log that are looked through at a time."""
 POLL_S: Final = 0.2
 """How often a subscription that has read everything looks again."""
 
@@ -220,16 +222,17 @@ class LogRecorder(_Recorder, ApplicationRecorder):
             LogUnavailableError: if the log cannot be read.
         """
         first = 0 if start is None else max(start - inclusive_of_start, 0)
-        end = INTEGER_MAX if stop is None else stop
+        newest = self.max_notification_id() or 0
+        end = newest if stop is None else min(stop, newest)
         found: list[Notification] = []
         while len(found) < limit and first < end:
+            # A few indices at a time: however few of the entries are events, no query reads far.
+            indices = range(first, min(first + INDICES_MAX, end))
             asked = READ_MAX if topics else min(limit - len(found), READ_MAX)
-            page = self._store.entries_of_type(self._log_id, RECORDED[self._kind].TYPE, range(first, end), limit=asked)
+            page = self._store.entries_of_type(self._log_id, RECORDED[self._kind].TYPE, indices, limit=asked)
             read = [_notification(entry, index) for index, entry in page]
             found += [notification for notification in read if not topics or notification.topic in topics]
-            if len(page) < asked:
-                break
-            first = page[-1][0] + 1
+            first = page[-1][0] + 1 if len(page) == asked else indices.stop
         return found[:limit]
 
     def max_notification_id(self) -> int | None:

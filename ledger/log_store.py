@@ -20,6 +20,7 @@ from ledger.errors import FormatError, LedgerError, LogUnavailableError, Outcome
 from ledger.read import QUERIES, Connection, read_head
 from ledger.recorded_events import RecordedKind
 from ledger.sequence import Appended, Group, Stale
+from ledger.session import in_brief
 
 STORE_TIMEOUT_S: Final = 10.0
 LOOP_GRACE_S: Final = 2.0
@@ -127,6 +128,8 @@ class LogStore:
                     return await read(connection)
             except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError) as error:
                 raise LogUnavailableError(f"the log could not be read: {error}") from error
+            except psycopg.Error as error:
+                raise LedgerError(f"the database refuses to read the log for this role: {in_brief(error)}") from error
 
         return self._wait(on_the_loop(), otherwise=LogUnavailableError(f"no answer within {self._timeout_s} s"))
 

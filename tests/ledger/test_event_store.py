@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event as Signal
@@ -35,7 +36,14 @@ from lakeproof.provision import Installation, create_tenant_log
 from lakeproof.services import new_group_id
 from ledger.append import CORE_GUARDS, Appender
 from ledger.entry import Entry, parse_entry
-from ledger.errors import BrokenError, FormatError, LimitExceededError, LogUnavailableError, NotCanonicalError
+from ledger.errors import (
+    BrokenError,
+    FormatError,
+    LedgerError,
+    LimitExceededError,
+    LogUnavailableError,
+    NotCanonicalError,
+)
 from ledger.event_store import READ_MAX, LogAggregateRecorder, LogFactory, LogRecorder
 from ledger.guards import GuardRegistry
 from ledger.log_store import LogStore
@@ -89,14 +97,14 @@ class Place:
 
 
 @contextmanager
-def running_store(installation: Installation, tenant: UUID) -> Iterator[LogStore]:
-    """A store whose event loop is another thread's."""
+def running_store(installation: Installation, role: str) -> Iterator[LogStore]:
+    """A store whose event loop is another thread's, and that reads as `role`."""
     ready, ended = Signal(), Signal()
     made: list[LogStore] = []
 
     async def serve() -> None:
         roles = installation.roles
-        reader = installation.as_role(roles.tenant(tenant))
+        reader = installation.as_role(role)
 
         pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(reader, kwargs={"autocommit": True}, open=False)
         async with Appender(installation.as_role(roles.appender), GuardRegistry(CORE_GUARDS)) as appender, pool:
@@ -118,7 +126,7 @@ def running_store(installation: Installation, tenant: UUID) -> Iterator[LogStore
 def place(database: str, installation: Installation) -> Iterator[Place]:
     tenant = uuid4()
     log_id = create_tenant_log(database, installation, tenant)
-    with running_store(installation, tenant) as store:
+    with running_store(installation, installation.roles.tenant(tenant)) as store:
         yield Place(database=database, installation=installation, log_id=log_id, store=store)
 
 
@@ -245,6 +253,25 @@ def test_of_two_who_loaded_the_same_version_the_second_is_refused_and_leaves_not
         other.save(theirs, Note("in the same save"))
     assert (place.entries(), place.rows()) == before
     assert other.repository.get(note_id).text == "mine"
+
+
+def test_of_many_who_save_the_same_versions_at_once_exactly_one_succeeds(place: Place) -> None:
+    with running_store(place.installation, place.installation.roles.auditor) as other, ThreadPoolExecutor(8) as threads:
+        recorders = [place.recorder(), LogRecorder(other, place.log_id)]
+
+        def save(number: int) -> int:
+            events = [stored(version=number // 8), stored(UUID(int=1_000 + number), 0)]
+            try:
+                recorders[number % 2].insert_events(events)
+            except IntegrityError:
+                return 0
+            return 1
+
+        saved = sum(threads.map(save, range(80)))
+    assert saved == 10
+    assert [one.originator_version for one in place.recorder().select_events(ONE)] == list(range(10))
+    assert len(place.entries()) == len(place.rows()) == 20
+    place.verify()
 
 
 def test_snapshots_are_taken_and_used(notes: Notes, place: Place) -> None:
@@ -459,8 +486,30 @@ def test_a_notification_of_another_place_is_told_as_corruption(place: Place) -> 
 def test_a_log_that_cannot_be_reached_is_told_and_nothing_is_made_up(database: str, installation: Installation) -> None:
     tenant = uuid4()
     log_id = create_tenant_log(database, installation, tenant)
-    with running_store(installation, tenant) as store:
+    with running_store(installation, installation.roles.tenant(tenant)) as store:
         recorder = LogRecorder(store, log_id)
     for call in (recorder.max_notification_id, lambda: recorder.insert_events([stored()])):
         with pytest.raises(LogUnavailableError):
             call()
+
+
+def test_few_events_among_many_other_entries_are_found(place: Place) -> None:
+    recorder = place.recorder()
+    for number in range(3):
+        recorder.insert_events([stored(version=number)])
+        for note in range(3):
+            snapshots = [stored(UUID(int=100 * number + note), version) for version in range(READ_MAX * 2)]
+            place.snapshots().insert_events(snapshots)
+    ids = [1, 3 * READ_MAX * 2 + 2, 6 * READ_MAX * 2 + 3]
+    assert [one.id for one in recorder.select_notifications(None, 10)] == ids
+    assert [one.id for one in recorder.select_notifications(2, 10, ids[2] - 1)] == ids[1:2]
+    assert recorder.max_notification_id() == ids[2]
+
+
+def test_a_store_that_reads_as_another_role_says_so(place: Place) -> None:
+    place.recorder().insert_events([stored()])
+    with running_store(place.installation, place.installation.roles.gateway) as store:
+        recorder = LogRecorder(store, place.log_id)
+        with pytest.raises(LedgerError, match="permission denied"):
+            recorder.select_events(ONE)
+        assert recorder.insert_events([stored(version=2)]) == [2]
