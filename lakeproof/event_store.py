@@ -35,7 +35,7 @@ from lakeproof.schema_record import check_before_serving
 from lakeproof.services import new_group_id
 from lakeproof.setting_kinds import PREFIX
 from lakeproof.settings import load_settings
-from ledger import event_store
+from ledger import event_store  # the module: the library takes the one factory among this module's own names
 from ledger.append import CORE_GUARDS, Appender
 from ledger.doorbell import Doorbell
 from ledger.errors import NoSuchLogError

@@ -117,20 +117,19 @@ class _Recorder:
             asked = READ_MAX if limit is None else min(limit - len(events), READ_MAX)
             versions = range(least, most + 1)
             page = self._store.recorded_events(self._log_id, self._kind, key, versions, newest_first=desc, limit=asked)
-            events += [self._event(entry, version) for version, _, entry in page]
+            events += [self._event(entry, key, version) for version, _, entry in page]
             if len(page) < asked:
                 break
             last = page[-1][0]
             least, most = (least, last - 1) if desc else (last + 1, most)
         return events
 
-    def _event(self, data: bytes, version: int) -> StoredEvent:
+    def _event(self, data: bytes, key: str, version: int) -> StoredEvent:
         entry = parse_entry(data)
         recorded = parse_recorded(entry, self._kind)
-        if recorded.originator_version != version:
-            raise FormatError(
-                f"version of entry {entry.index}", expected=str(version), found=recorded.originator_version
-            )
+        if (entry.key, recorded.originator_version) != (key, version):
+            found = f"{entry.key} {recorded.originator_version}"
+            raise FormatError(f"{self._kind} in entry {entry.index}", expected=f"{key} {version}", found=found)
         return StoredEvent(
             originator_id=_originator_id(recorded),
             originator_version=version,

@@ -54,6 +54,7 @@ from tests.ledger.library_cases import persistence as suite
 
 ACTOR: Final = "0123456789abcdef" * 2
 ONE: Final = UUID(int=1)
+MOVED: Final = "UPDATE ledger.recorded_events SET originator = replace(originator, '0002', '0001') WHERE version = 3"
 SET_ENTRY: Final = "UPDATE ledger.entries SET entry = convert_to({}, 'UTF8') WHERE index = 0"
 
 
@@ -450,17 +451,24 @@ def test_a_factory_makes_no_other_recorders(place: Place) -> None:
         (SET_ENTRY.format("""replace(convert_from(entry, 'UTF8'), '"uuid"', '"name"')"""), "OriginatorKind|one of"),
         (SET_ENTRY.format("""replace(convert_from(entry, 'UTF8'), 'aggregate.rec', 'aggregate.wreck')"""), "recorded"),
         (SET_ENTRY.format("""replace(convert_from(entry, 'UTF8'), '"key":"a', '"key":"b')"""), "key"),
-        (SET_ENTRY.format("""replace(convert_from(entry, 'UTF8'), 'version":1,', 'version":9,')"""), "version|/1"),
+        (
+            SET_ENTRY.format("""replace(convert_from(entry, 'UTF8'), 'version":1,', 'version":9,')"""),
+            "found '.*0001 9'",
+        ),
         (SET_ENTRY.format("'{}'"), "members|entry"),
         ("DELETE FROM ledger.entries WHERE index = 0", "its entry in the log"),
-        ("UPDATE ledger.recorded_events SET group_id = gen_random_uuid()", "its entry in the log"),
-        ("UPDATE ledger.recorded_events SET version = 2", "version"),
+        ("UPDATE ledger.recorded_events SET group_id = gen_random_uuid() WHERE version = 1", "its entry in the log"),
+        ("UPDATE ledger.recorded_events SET version = 2 WHERE version = 1", "expected .*0001 2, found"),
+        ("UPDATE ledger.recorded_events SET kind = 'event' WHERE kind = 'snapshot'", "aggregate.recorded/1"),
+        (MOVED, "found 'aggregate:00000000-0000-0000-0000-000000000002 3'"),
     ],
 )
 def test_what_is_no_event_where_one_should_be_is_told_as_corruption(
     place: Place, tampering: str, expected: str
 ) -> None:
     place.recorder().insert_events([stored()])
+    place.recorder().insert_events([stored(UUID(int=2), 3)])
+    place.snapshots().insert_events([stored(version=5)])
     place.tamper(tampering)
     with pytest.raises(FormatError, match=expected):
         place.recorder().select_events(ONE)
