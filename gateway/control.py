@@ -66,7 +66,7 @@ class ControlState:
     What is in force as of control entry `as_of` (`NO_CONTROL` before the first), each kind by id.
 
     `policy_set` is the SHA-256 (hex) of the canonical list of [type, id, version] of the policies and access rules in
-    force, sorted (FORMATS, `commit.decided`).
+    force, sorted (docs/formats.md, "Hashes").
     """
 
     as_of: int

@@ -58,7 +58,7 @@ class Requested:
 
 def request_hash(key: bytes, *, method: str, path: str, body: bytes) -> str:
     """
-    Return HMAC-SHA256(key, method || 0x00 || path || 0x00 || body) in hex (FORMATS, `request`).
+    Return HMAC-SHA256(key, method || 0x00 || path || 0x00 || body) in hex (docs/formats.md, "Hashes").
 
     `key` is the tenant's: without it nobody can tell from the log whether a request they guess was made.
     """

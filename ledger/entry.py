@@ -3,7 +3,7 @@ An entry: an event in its place in one log, chained to the entry before it.
 
 The members of an entry sort so that `event` comes first; formatting is therefore a splice around bytes the caller made
 before any lock. Parsing is strict: an entry that is not canonical to the byte, or has a member too many or too few, is
-not an entry. Format: FORMATS, "Entry".
+not an entry. Format: docs/formats.md, "Entry".
 """
 
 from __future__ import annotations

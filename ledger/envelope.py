@@ -96,7 +96,7 @@ def read_envelope(data: bytes) -> Envelope:
 
 def commitments(envelope: Envelope) -> dict[str, bytes]:
     """
-    Return the commitments to the entry's payload parts, by name (FORMATS, "Event").
+    Return the commitments to the entry's payload parts, by name (docs/formats.md, "Event").
     """
     pairs = cast("list[tuple[str, str]]", canonical.decode(envelope.parts))
     return {name: bytes.fromhex(commitment) for name, commitment in pairs}

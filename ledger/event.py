@@ -3,7 +3,7 @@ An event: what happened, before it has a place in the log.
 
 A caller canonicalises its event once, outside any lock (`prepare`); the sequencer only splices the rest of the entry
 around those bytes. Bulky or personal things travel as payload parts: the event holds a salted commitment to each, so a
-part can be deleted or disclosed alone without touching a proof. Format: FORMATS, "Event".
+part can be deleted or disclosed alone without touching a proof. Format: docs/formats.md, "Event".
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class PreparedEvent:
 
 def commitment(*, salt: bytes, payload: bytes) -> bytes:
     """
-    Return SHA-256(0x03 || salt || payload), the commitment to a payload part (FORMATS, "Event").
+    Return SHA-256(0x03 || salt || payload), the commitment to a payload part (docs/formats.md, "Hashes").
     """
     return sha256(b"\x03" + salt + payload).digest()
 
@@ -168,7 +168,8 @@ def derived_group_id(kind: str, content: Json) -> UUID:
     """
     Return the UUIDv8 of the first 16 bytes of SHA-256(0x04 || kind || 0x00 || canonical content).
 
-    A group whose id is derived from its content is appended once, however often it is submitted (FORMATS, "Names").
+    A group whose id is derived from its content is appended once, however often it is submitted: docs/formats.md,
+    "Hashes".
     """
     digest = bytearray(sha256(b"\x04" + kind.encode() + b"\x00" + canonical.encode(content)).digest()[:16])
     digest[6] = 0x80 | (digest[6] & 0x0F)

@@ -2,7 +2,8 @@
 Event keys: the one name, in the log, of the thing an event is about.
 
 `table:`, `view:`, `namespace:`, `policy:` … then alias, namespace levels and name joined by `/`, each percent-encoded
-(RFC 3986, UTF-8, upper-case hex), so that no two things share a key and a key never needs quoting. FORMATS, "Names".
+(RFC 3986, UTF-8, upper-case hex), so that no two things share a key and a key never needs quoting: docs/formats.md,
+"Event keys".
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class PreparedStoredEvent(StoredEvent):
 
 class EventMapper(Mapper[str]):
     """
-    Turns changes into events as FORMATS has them, and back.
+    Turns changes into events as the log holds them (docs/formats.md, "Event"), and back.
 
     A topic is `<type>/<version>`, never a class path, and lives in memory only; the state is the event's bytes.
     """

@@ -1,5 +1,5 @@
 """
-What becomes of a catalog mutation: the decision on it, and its outcome (FORMATS, "Types that other parts build on").
+What becomes of a catalog mutation: the decision on it, and its outcome (docs/formats.md, "Event types").
 
 A decision and its outcome link by (group id of the decision, key), never by index.
 """

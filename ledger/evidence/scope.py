@@ -170,7 +170,7 @@ def _check_rules(rules: Sequence[Entry], decided: Sequence[Entry]) -> None:
 
 def rules_digest(rules: Iterable[Entry]) -> str:
     """
-    Return the digest of the rules that these entries have put in force (FORMATS, `policy_set`).
+    Return the digest of the rules that these entries have put in force (docs/formats.md, "Hashes").
 
     Raises:
         BrokenError: (`Fault.PROOF`) if one is not an entry that puts a rule in force.

@@ -1,5 +1,5 @@
 -- name: entries_found
--- Entries of one stretch of a log that match, the newest first. An entry begins with its actor (FORMATS, "Entry").
+-- Entries of one stretch of a log that match, the newest first. An entry begins with its actor (docs/formats.md, "Entry").
 SELECT index, entry FROM ledger.entries
 WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
   AND (%(type)s::text IS NULL OR type = %(type)s)

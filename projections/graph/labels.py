@@ -3,8 +3,9 @@ The inventory of the graph: every vertex and edge label, with its natural key. O
 
 All labels are made with the graph, those too that nothing fills yet: a label that is made later has to be granted to a
 reader who is already there. A vertex has one natural key, its property `key`; an edge is its two ends, so that there is
-one edge of a label between two vertices. Natural keys are made like event keys (FORMATS, "Names"), and what an event
-key names has that key here. A column goes by the names that lead to it, not by its field id: lineage tells names alone.
+one edge of a label between two vertices. Natural keys are made like event keys (docs/formats.md, "Event keys"), and
+what an event key names has that key here. A column goes by the names that lead to it, not by its field id: lineage
+tells names alone.
 """
 
 from __future__ import annotations

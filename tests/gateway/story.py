@@ -1,7 +1,7 @@
 """
 What the log tells about a catalog, and whether the catalog's rows say the same.
 
-`replay` makes the guarded rows from entries and payload parts alone, as FORMATS promises that it can be done.
+`replay` makes the guarded rows from entries and payload parts alone, as docs/formats.md promises ("Tables of the log").
 """
 
 from __future__ import annotations

@@ -44,3 +44,16 @@ def test_the_documented_variables_of_access_rules_are_the_variables() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", variables, re.MULTILINE)) == set(variables_of(ACCESS_RULE))
     for content_type, path in NO_CONTENT.values():
         assert f"`{content_type}` | `{path}" in text
+
+
+def test_what_docstrings_say_of_the_stored_formats_is_a_section_of_their_page() -> None:
+    titles = set(re.findall("^## (.+)$", (PROJECT / "docs" / "formats.md").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {
+        title
+        for package in ("ledger", "gateway", "projections", "streams", "spark_detect", "lakeproof")
+        for suffix in ("py", "sql")
+        for file in (PROJECT / package).rglob(f"*.{suffix}")
+        for title in re.findall(r'docs/formats\.md[,(]?\s+\(?"([^"]+)"', file.read_text(encoding="utf-8"))
+    }
+    assert len(named) >= 4
+    assert named <= titles
