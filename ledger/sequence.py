@@ -30,6 +30,12 @@ from ledger.merkle import Frontier, leaf_hash
 NO_CONTROL = -1
 """The control index of a log without control entries."""
 
+LOG_SIZE_MAX = canonical.INTEGER_MAX + 1
+"""Entries in a log: the index of the next one would lie outside canonical JSON, and nobody could read it."""
+
+_FULL_FROM = LOG_SIZE_MAX - GROUP_EVENTS_MAX
+"""The largest size at which there is room for every group, whichever branch is appended."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
@@ -177,6 +183,8 @@ def sequence(
             outcome = _twin_outcome(group, *twin)
         elif group.as_of is not None and batch.control_index > group.as_of:
             outcome = Stale(control_index=batch.control_index)
+        elif batch.size > _FULL_FROM:  # before a guard is asked: it would change rows of a group that cannot follow
+            outcome = Refused(error=LimitExceededError(f"size of log {log}", found=batch.size, limit=_FULL_FROM))
         elif group.guard:
             answer = yield group
             outcome = Refused(error=answer) if isinstance(answer, GuardError) else batch.place(group, held=answer)
@@ -195,7 +203,7 @@ class _Batch:
         self.rows: list[Row] = []
         self.control_index = head.control_index
         self._log = log
-        self._size = head.size
+        self.size = head.size
         self._last = head.last
         self._recorded_at = recorded_at
         self._recorded_at_text = canonical.format_time(recorded_at)
@@ -203,16 +211,16 @@ class _Batch:
     def place(self, group: Group, *, held: bool) -> Appended:
         branch = Branch.THEN if held else Branch.ELSE
         events = group.branch(branch)
-        first = self._size
+        first = self.size
         for position, event in enumerate(events):
             self._append(event, group=group, branch=branch, of=len(events), position=position)
-        return Appended(branch=branch, indices=range(first, self._size), recorded_at=self._recorded_at, repeated=False)
+        return Appended(branch=branch, indices=range(first, self.size), recorded_at=self._recorded_at, repeated=False)
 
     def _append(self, event: PreparedEvent, *, group: Group, branch: Branch, of: int, position: int) -> None:
         entry = format_entry(
             event.event,
             log=self._log,
-            index=self._size,
+            index=self.size,
             previous=self._last,
             recorded_at=self._recorded_at_text,
             group_id=group.id,
@@ -223,7 +231,7 @@ class _Batch:
         leaf = leaf_hash(entry)
         self.rows.append(
             Row(
-                index=self._size,
+                index=self.size,
                 entry=entry,
                 leaf=leaf,
                 type=event.type,
@@ -234,15 +242,15 @@ class _Batch:
             )
         )
         if event.is_control:
-            self.control_index = self._size
+            self.control_index = self.size
         self._last = leaf
-        self._size += 1
+        self.size += 1
 
     def new_head(self, before: Head) -> Head:
         if not self.rows:
             return before
         return Head(
-            size=self._size,
+            size=self.size,
             last=self._last,
             frontier=before.frontier.extended(row.leaf for row in self.rows),
             control_index=self.control_index,

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pymerkle
@@ -23,19 +24,21 @@ from ledger.directory import LogDirectory, bundle_places, parse_parts_path, part
 from ledger.edge import edge_places, frontier_of
 from ledger.entry import parse_entry
 from ledger.envelope import read_envelope
-from ledger.errors import BrokenError, Fault
+from ledger.errors import BrokenError, Fault, LimitExceededError
+from ledger.event import GROUP_EVENTS_MAX
 from ledger.evidence.bundle import Bundle, BundledEntry, Section
 from ledger.evidence.bundle import format_bundle as format_bundle_of_evidence
 from ledger.evidence.check import check_evidence
 from ledger.evidence.multiproof import inclusion_proof, prove_entries, root_from
 from ledger.evidence.scope import TableScope
 from ledger.exported_tree import exported_edge
+from ledger.guards import GuardCall
 from ledger.merkle import Frontier, check_consistency, check_inclusion, leaf_hash, prove_consistency, prove_inclusion
 from ledger.note import sign_note
 from ledger.proof import Proof, check_proof, format_proof
 from ledger.prove import prove, prove_growth
 from ledger.read import Connection, find_log, read_entries, read_head
-from ledger.sequence import NO_CONTROL, Head, Row
+from ledger.sequence import LOG_SIZE_MAX, NO_CONTROL, Group, Head, Row, sequence
 from ledger.signing.key_directory import SignedNote, create_key_directory
 from ledger.signing.signer import Signer
 from ledger.stored_tree import read_tiles
@@ -59,7 +62,7 @@ from ledger.verify.rules import EntryRules, state_behind
 from ledger.witness.request import AddCheckpoint, format_request
 from ledger.witness.rules import Refusal, RefusedError, check_growth, open_submission
 from tests.ledger.appending import confirm
-from tests.ledger.logs import KEY, ORIGIN, SIGNER, START, TENANT, append, change, groups, noise, sequenced
+from tests.ledger.logs import KEY, ORIGIN, SIGNER, START, TENANT, append, change, event, groups, noise, sequenced
 from tests.ledger.standalone import MODULE, standalone
 from tests.ledger.virtual_log import LEAF, VirtualLog
 
@@ -361,18 +364,36 @@ class Export:
 @cache
 def export(base: int) -> Export:
     first = base - 256
-    before = VirtualLog(first)
-    head = Head(
-        size=first,
-        last=LEAF,
-        frontier=Frontier(size=first, hashes=before.frontier()),
-        control_index=NO_CONTROL,
-        recorded_at=START,
-    )
-    rows, end = sequenced(list(groups(600)), head=head)
+    rows, end = sequenced(list(groups(600)), head=head_at(first))
     log = VirtualLog(end.size, {row.index: row.leaf for row in rows})
     assert end.frontier.root() == log.root()
     return Export(log=log, rows=rows, first=first)
+
+
+def head_at(size: int) -> Head:
+    """Return the head of the virtual log of that size."""
+    frontier = Frontier(size=size, hashes=VirtualLog(size).frontier())
+    return Head(size=size, last=LEAF, frontier=frontier, control_index=NO_CONTROL, recorded_at=START)
+
+
+@pytest.mark.parametrize("size", [LOG_SIZE_MAX - GROUP_EVENTS_MAX, LOG_SIZE_MAX - GROUP_EVENTS_MAX - 1])
+def test_a_log_that_has_room_for_any_group_takes_one_whose_entries_can_be_read(size: int) -> None:
+    wanted = Group(id=UUID(int=1), then=(event(1),) * GROUP_EVENTS_MAX)
+    rows, end = sequenced([wanted], head=head_at(size))
+    assert end.size == size + GROUP_EVENTS_MAX <= 2**53
+    assert [parse_entry(row.entry).index for row in rows[-2:]] == [end.size - 2, end.size - 1]
+
+
+@pytest.mark.parametrize("size", [LOG_SIZE_MAX - GROUP_EVENTS_MAX + 1, LOG_SIZE_MAX, 2**60])
+def test_a_log_that_is_full_refuses_groups_before_it_asks_their_guards(size: int) -> None:
+    call = GuardCall("aggregate.create", {"key": "policy:p"})
+    wanted = [Group(id=UUID(int=1), then=(event(1),)), Group(id=UUID(int=2), then=(event(2),), guard=(call,))]
+    steps = sequence(head_at(size), wanted, log=ORIGIN, stored={}, clock=START)
+    with pytest.raises(StopIteration) as ended:
+        next(steps)
+    made = ended.value.value
+    assert (made.rows, made.head) == ([], head_at(size))
+    assert [type(outcome.error) for outcome in made.outcomes] == [LimitExceededError] * 2
 
 
 @pytest.mark.parametrize("kernel_entries_min", [0, 2**62], ids=["compiled", "plain"])

@@ -38,6 +38,7 @@ FORMAT_MODULES: Final = (
     "ledger.encoding",
     "ledger.event",
     "ledger.entry",
+    "ledger.sequence",
     "ledger.merkle",
     "ledger.tiles",
     "ledger.note",
