@@ -15,7 +15,7 @@ from gateway.policy.vocabulary import variables_of
 from lakeproof.settings import format_settings_table
 
 PROJECT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(PROJECT.glob("*.md")), *sorted((PROJECT / "docs").glob("*.md"))]
 
 
 def test_the_documented_settings_are_the_settings() -> None:
