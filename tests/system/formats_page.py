@@ -220,6 +220,18 @@ def check_prefixes(page: str) -> Iterator[str]:
             yield f"Hashes: {name} begins with {right}; the page has {said.get(name)}"
 
 
+def check_group_ids(page: str) -> Iterator[str]:
+    """Compare the kinds of content that group ids are derived from, and where that is done."""
+    said = [row for row in rows(page, "Hashes") if not row[1].startswith("`0x")]
+    kinds = {kind for row in said for kind in re.findall("`([^`]+)`", row[0])}
+    files = {file for row in said for file in re.findall("`([^`]+)`", row[2])}
+    found = derivations()
+    for kind in sorted({kind for kind, _ in found if kind} - kinds):
+        yield f"Hashes: group ids are derived from content of the kind {kind!r}: add a row"
+    for file in sorted({file for _, file in found} ^ files):
+        yield f"Hashes: name {file} beside the kinds that it derives group ids of, if it does so, and nowhere else"
+
+
 def check_labels(page: str) -> Iterator[str]:
     """Compare the texts that say what is signed, sealed or held."""
     said = {code(row[0]).strip('"'): code(row[1]) for row in rows(page, "Labels")}
@@ -315,6 +327,27 @@ def parts() -> frozenset[tuple[str, str]]:
                     salt = arguments.get("salt")
                     if salt is not None and "random" in ast.unparse(salt):  # else the part was there before
                         found |= {(name, path) for name in _names(arguments["name"], function, path)}
+    return frozenset(found)
+
+
+@cache
+def derivations() -> frozenset[tuple[str, str]]:
+    """Return the kinds of content that group ids are derived from, as far as calls spell them, and the files."""
+    found: set[tuple[str, str]] = set()
+    types = {cls.__name__: cls.TYPE for cls in EVENTS.values()}
+    for package in (*PACKAGES, "lakeproof"):
+        for path, tree in _sources(package):
+            for call in ast.walk(tree):
+                if isinstance(call, ast.Call) and _calls(call, "derived_group_id"):
+                    spelled = ast.unparse(call.args[0])
+                    names = re.findall(r"\b([A-Z]\w+)\.TYPE", spelled)
+                    if isinstance(call.args[0], ast.Constant):
+                        found.add((str(call.args[0].value), path))
+                    elif names:
+                        source = "/<source>" if isinstance(call.args[0], ast.JoinedStr) else ""
+                        found |= {(types[name] + source, path) for name in names}
+                    else:
+                        found.add(("", path))
     return frozenset(found)
 
 

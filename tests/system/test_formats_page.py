@@ -42,6 +42,8 @@ CORRUPTED = [
     ("keys", "| `place` |", "| `plaice` |", "the code makes keys `place:"),
     ("prefixes", "| commitment | `0x03`", "| commitment | `0x04`", "commitment begins with 0x03"),
     ("prefixes", "| node | `0x01`", "| node | `0x00`", "node begins with 0x01"),
+    ("group_ids", "| `commit.reconciled` |", "| `commit.found` |", "of the kind 'commit.reconciled'"),
+    ("group_ids", "`streams/poller.py`", "`streams/asking.py`", "name streams/poller.py"),
     ("labels", '| `"lakeproof/part/v1"` |', '| `"lakeproof/part/v2"` |', "'lakeproof/part/v1' stands in"),
     ("tables", "`server_started_at`, ", "", "the row must be | `ledger.confirmations` |"),
     ("tables", "`gateway.key_macs`, ", "", "the row of gateway must say"),
@@ -84,6 +86,13 @@ def test_a_row_that_is_missing_is_noticed(title: str, check: str) -> None:
     assert len(removed) >= 3
     for line in removed:
         assert list(CHECKS[check](TEXT.replace(f"{line}\n", "", 1))), line
+
+
+def test_a_derived_group_id_that_is_missing_is_noticed() -> None:
+    removed = [line for line in _lines("Hashes") if "`0x" not in line]
+    assert len(removed) >= 10
+    for line in removed:
+        assert list(CHECKS["group_ids"](TEXT.replace(f"{line}\n", "", 1))), line
 
 
 @pytest.mark.parametrize("title", COMPARED)
