@@ -22,7 +22,7 @@ T = TypeVar("T")
 SMALL_BYTES_MAX: Final = 64 * 2**10
 """A body up to that is parsed within a millisecond or two."""
 REST: Final = 3
-SWITCH_INTERVAL_S: Final = 0.0005
+SWITCH_INTERVAL_S: Final = 0.0001
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ that have begun, then stop in order.
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -206,6 +207,10 @@ async def run_up(settings: Settings, say: Say) -> None:
     with open_foundation(settings, say) as foundation:
         async with open_services(foundation) as services, serving(services, say) as served:
             with stop_on_signals(served.stop):
+                # What is there now stays. The collector would look through all of it, a tenth of a second in which
+                # nobody is answered, whenever a large request has made many objects.
+                gc.collect()
+                gc.freeze()
                 if not is_seen_by_others(settings):
                     say(UNSEEN)
                 say(f"the gateway listens on {served.url}; Ctrl-C stops it")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Final
 
 from gateway.errors import BadRequestError
@@ -63,9 +64,9 @@ def parse_updates(raw: object, at: str = "updates") -> list[Update]:
             known or is for views only, and for too many updates.
     """
     items = as_list(raw, at, count_max=UPDATES_MAX)
-    changes = sum(not _removes(item) for item in items)  # counted before anything is looked at more closely
-    if changes > CHANGES_MAX:
-        raise BadRequestError(f"expected at most {CHANGES_MAX} updates beside removals, found {changes}", field=at)
+    changes = (item for item in items if not _removes(item))
+    if next(islice(changes, CHANGES_MAX, None), None) is not None:  # before anything is looked at more closely
+        raise BadRequestError(f"expected at most {CHANGES_MAX} updates beside removals, found more", field=at)
     check_bounds(raw, at)
     updates: list[Update] = [_parse_update(item, f"{at}[{index}]") for index, item in enumerate(items)]
     added = sum(update["action"] in {"add-schema", "add-spec", "add-sort-order"} for update in updates)

@@ -126,7 +126,7 @@ async def test_a_commit_of_too_many_snapshots_is_refused(sales: Gateway) -> None
     updates = [{"action": "add-snapshot", "snapshot": {**snapshot, "snapshot-id": n}} for n in range(1, 1_002)]
     answer = await sales.http.post(ORDERS, json=commit(updates=updates))
     assert answer.status_code == 400
-    assert error_of(answer)["message"] == "updates: expected at most 1000 updates beside removals, found 1001"
+    assert error_of(answer)["message"] == "updates: expected at most 1000 updates beside removals, found more"
 
 
 PATHS = [

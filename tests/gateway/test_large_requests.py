@@ -77,7 +77,7 @@ async def test_a_commit_of_20_000_updates_is_refused_and_one_of_20_000_removals_
     changes = [{"action": "set-properties", "updates": {"owner": f"{number}"}} for number in range(20_000)]
     refused = await http.post(f"{tables}/orders", json={"requirements": [], "updates": changes})
     assert refused.status_code == 400
-    assert "at most 1000 updates beside removals, found 20000" in refused.json()["error"]["message"]
+    assert "at most 1000 updates beside removals, found more" in refused.json()["error"]["message"]
     removals = [{"action": "remove-snapshots", "snapshot-ids": [number]} for number in range(20_000)]
     taken = await http.post(f"{tables}/orders", json={"requirements": [], "updates": removals})
     assert taken.status_code == 200, taken.text

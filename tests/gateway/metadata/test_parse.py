@@ -235,10 +235,10 @@ def _ref(**members: Any) -> list[dict[str, Any]]:
             _schema("int", **{"initial-default": True}),
             "updates[0].schema.fields[0].initial-default: Cannot parse default as a int value: true",
         ),
-        ([{"action": "add-schema", "schema": SCHEMA}] * (DEFINITIONS_MAX + 1), "found 1001"),
+        ([{"action": "add-schema", "schema": SCHEMA}] * (DEFINITIONS_MAX + 1), "found more"),
         ([{"action": "remove-encryption-key", "key-id": "k"}] * (UPDATES_MAX + 1), "found 25001"),
-        ([{"action": "set-properties", "updates": {}}] * (CHANGES_MAX + 1), "found 1001"),
-        (["remove-snapshots"] * (CHANGES_MAX + 1), "found 1001"),
+        ([{"action": "set-properties", "updates": {}}] * (CHANGES_MAX + 1), "found more"),
+        (["remove-snapshots"] * (CHANGES_MAX + 1), "found more"),
     ],
 )
 def test_malformed_updates_are_refused_with_their_place(raw: object, text: str) -> None:
