@@ -16,34 +16,30 @@ from pathlib import Path
 from types import FrameType
 
 from bench.append_sides import Turn, new_groups
-from ledger.appending.batch import Transaction
-from ledger.appending.statements import insert_entries
-from ledger.erasing.sealing import PLAIN
-from ledger.event import PreparedEvent
-from ledger.guards import GuardRegistry
-from ledger.sequence import Group, Head, Row, sequence
-from ledger.session import connect
+from ledger.append.batch import Transaction
+from ledger.append.statements import insert_entries
+from ledger.format.event import PreparedEvent
+from ledger.format.guards import GuardRegistry
+from ledger.format.sealing import PLAIN
+from ledger.format.sequence import Group, Head, Row, sequence
+from ledger.store.session import connect
 
 INTERVAL_S = 0.001
 BATCHES = 100
 
 _PLACES = {
     "selectors": "waits for the server",
-    "ledger/sequence": "sequencing and hashing",
-    "ledger/entry": "sequencing and hashing",
-    "ledger/merkle": "sequencing and hashing",
-    "ledger/tiles": "sequencing and hashing",
-    "appending/pending_tiles": "sequencing and hashing",
-    "appending/statements": "building statements",
-    "ledger/binary": "building statements",
-    "appending/locked": "batches and answers",
-    "appending/stored_groups": "batches and answers",
-    "appending/wire": "sending and receiving",
-    "appending/batch": "batches and answers",
-    "appending/writing": "batches and answers",
-    "appending/intake": "batches and answers",
-    "appending/contention": "batches and answers",
-    "ledger/append": "callers",
+    "ledger/format/sequence": "sequencing and hashing",
+    "ledger/format/entry": "sequencing and hashing",
+    "ledger/format/merkle": "sequencing and hashing",
+    "ledger/format/tiles": "sequencing and hashing",
+    "ledger/append/pending_tiles": "sequencing and hashing",
+    "ledger/append/statements": "building statements",
+    "ledger/append/wire": "sending and receiving",
+    "ledger/append/batch": "batches and answers",
+    "ledger/append/writing": "batches and answers",
+    "ledger/append/intake": "batches and answers",
+    "ledger/append/appender": "callers",
     "bench/append_sides": "callers",
 }
 """Modules, and what is done in them; the innermost one that is listed counts. All else is the event loop's."""

@@ -19,10 +19,10 @@ from bench.append_sides import example_event, in_turns, log, new_groups
 from bench.servers import new_database
 from bench.waiting import wait_for
 from lakeproof.provision import create_tenant_log, provision
-from ledger.append import CORE_GUARDS, Appender
-from ledger.appending.wire import Query, Statement
-from ledger.guards import GuardRegistry
-from ledger.sequence import Group
+from ledger.append.appender import CORE_GUARDS, Appender
+from ledger.append.wire import Query, Statement
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Group
 
 LOGS = 100
 ROUNDS = 20
@@ -114,5 +114,5 @@ def _no_look_up() -> Iterator[None]:
     def find_nothing(_: Mapping[int, Sequence[Group]]) -> Statement:
         return NOTHING, {}
 
-    with patch("ledger.appending.batch.find_groups", find_nothing):
+    with patch("ledger.append.batch.find_groups", find_nothing):
         yield

@@ -25,10 +25,10 @@ from eventsourcing.postgres import PostgresApplicationRecorder, PostgresDatastor
 from psycopg.conninfo import conninfo_to_dict
 
 from bench.latencies import latencies
-from ledger.append import CORE_GUARDS, Appender
-from ledger.event import Event, Part, PreparedEvent, prepare, random_group_id
-from ledger.guards import GuardRegistry
-from ledger.sequence import Appended, Group
+from ledger.append.appender import CORE_GUARDS, Appender
+from ledger.format.event import Event, Part, PreparedEvent, prepare, random_group_id
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Appended, Group
 
 T = TypeVar("T")
 

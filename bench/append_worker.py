@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.append_sides import drive, example_event, figures, new_groups
-from ledger.append import CORE_GUARDS, Appender
-from ledger.guards import GuardRegistry
+from ledger.append.appender import CORE_GUARDS, Appender
+from ledger.format.guards import GuardRegistry
 
 RATE_MAX = 60_000
 

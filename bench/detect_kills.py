@@ -40,7 +40,7 @@ from lakeproof.services import open_services
 from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, found_tenant
 from lakeproof.up import serving
-from ledger.entry import Entry, parse_entry
+from ledger.format.entry import Entry, parse_entry
 from spark_detect.supervise import supervise
 
 VICTIMS = {"driver": "-m spark_detect.process", "virtual machine": "bin/java", "workers": "-m spark_detect.daemon"}

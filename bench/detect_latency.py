@@ -38,8 +38,8 @@ from lakeproof.services import open_services
 from lakeproof.settings import load_settings
 from lakeproof.tenants import found_tenant
 from lakeproof.up import serving
-from ledger.entry import Entry, parse_entry
-from ledger.read import Log
+from ledger.format.entry import Entry, parse_entry
+from ledger.store.read import Log
 from projections.catalogs import BUILTIN, CatalogRow
 from spark_detect.classify.columns import warm_up
 from spark_detect.room import Lake

@@ -22,14 +22,13 @@ from bench.append_sides import new_id
 from bench.measuring import circumstances_on, options, publish
 from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
-from ledger.append import CORE_GUARDS, Appender
+from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.erase import Asked, Eraser
-from ledger.erasing.key_encryption import open_key_encryption
-from ledger.erasing.sealing import Sealer
-from ledger.erasing.subject_keys import open_key_folder
-from ledger.events import ErasureReason
-from ledger.guards import GuardRegistry
-from ledger.read import read_logs
+from ledger.erasing.sealer import Sealer
+from ledger.erasing.subject_keys import open_key_encryption, open_key_folder
+from ledger.format.events import ErasureReason
+from ledger.format.guards import GuardRegistry
+from ledger.store.read import read_logs
 
 PARTS, OF_ONE, PEOPLE = 1_000_000, 10_000, 1_000
 ONE = "ad" * 16

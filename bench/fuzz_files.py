@@ -15,21 +15,19 @@ from uuid import UUID
 
 from cryptography.x509 import Certificate
 
-from ledger import canonical
-from ledger.anchoring.der import SEQUENCE, der, der_integer, parse_der
+from ledger.anchoring.cms import SEQUENCE, der, der_integer, parse_der
 from ledger.anchoring.stamping import Authority, NoStampError, open_response
-from ledger.checkpoint import open_checkpoint
-from ledger.directory import format_parts, parse_parts
-from ledger.entry import FIRST_PREVIOUS, Branch, format_entry
 from ledger.erasing.carrying_out import parse_erasure
-from ledger.erasing.key_lines import WrappedKey, format_key_lines, parse_key_lines
+from ledger.erasing.key_files import WrappedKey, format_key_lines, parse_key_lines
 from ledger.errors import BrokenError, FormatError, LimitExceededError
-from ledger.event import Part
-from ledger.note import VerifierKey
-from ledger.signing.key_ring import KeyLife, KeyRecord, KeyRing, KeySource
+from ledger.files.directory import format_parts, parse_parts
+from ledger.format import canonical
+from ledger.format.entry import FIRST_PREVIOUS, Branch, format_entry
+from ledger.format.event import Part
+from ledger.format.note import VerifierKey, open_checkpoint
+from ledger.signing.key_directory import SignedNote, format_notes, parse_notes
+from ledger.signing.key_ring import KeyLife, KeyRecord, KeyRing, KeySource, open_ring, sign_ring
 from ledger.signing.keys import FileKey
-from ledger.signing.last_notes import SignedNote, format_notes, parse_notes
-from ledger.signing.ring_note import open_ring, sign_ring
 
 Run = Callable[[bytes], object]
 

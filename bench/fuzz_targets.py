@@ -19,23 +19,26 @@ from cryptography.x509 import Certificate
 
 from bench import fuzz_files
 from bench.fuzz_files import ORIGIN, SEEDS, entry_of
-from ledger import canonical
 from ledger.anchoring.timestamp import check_stamp, parse_roots
-from ledger.checkpoint import Checkpoint, format_checkpoint, open_checkpoint, parse_checkpoint
-from ledger.entry import parse_entry
-from ledger.envelope import commitments, read_envelope
 from ledger.errors import BrokenError, FormatError, LimitExceededError
-from ledger.event import Part
-from ledger.evidence.bundle import Bundle, BundledEntry, Section
-from ledger.evidence.bundle import format_bundle as format_evidence
-from ledger.evidence.bundle import parse_bundle as parse_evidence
-from ledger.evidence.check import check_evidence
-from ledger.evidence.multiproof import prove_entries
-from ledger.evidence.scope import TableScope, format_scope, parse_scope
-from ledger.merkle import leaf_hash, prove_inclusion, root_of
-from ledger.note import Ed25519Signer, VerifierKey, format_note, open_note, parse_note, sign_note
-from ledger.proof import Proof, check_proof, format_proof, parse_proof
-from ledger.tiles import (
+from ledger.format import canonical
+from ledger.format.checkpoint import Checkpoint, format_checkpoint, parse_checkpoint
+from ledger.format.cosignature import COSIGNATURE_TYPES, Cosigner, format_cosignatures, parse_cosignatures
+from ledger.format.entry import commitments, parse_entry, read_envelope
+from ledger.format.event import Part
+from ledger.format.merkle import leaf_hash, prove_inclusion, root_of
+from ledger.format.note import (
+    Ed25519Signer,
+    VerifierKey,
+    format_note,
+    open_checkpoint,
+    open_note,
+    parse_note,
+    sign_note,
+)
+from ledger.format.policy import Policy, PolicyGroup, PolicyLog, PolicyWitness
+from ledger.format.proof import Proof, check_proof, format_proof, parse_proof, prove_entries
+from ledger.format.tiles import (
     Tile,
     bundle_path,
     format_bundle,
@@ -44,10 +47,12 @@ from ledger.tiles import (
     parse_tile_path,
     tile_path,
 )
-from ledger.witness.cosignature import COSIGNATURE_TYPES, Cosigner, format_cosignatures, parse_cosignatures
-from ledger.witness.policy import Policy, PolicyGroup, PolicyLog, PolicyWitness
-from ledger.witness.request import AddCheckpoint, format_request, parse_request
-from ledger.witness.rules import RefusedError, open_submission
+from ledger.proving.evidence.bundle import Bundle, BundledEntry, Section
+from ledger.proving.evidence.bundle import format_bundle as format_evidence
+from ledger.proving.evidence.bundle import parse_bundle as parse_evidence
+from ledger.proving.evidence.check import check_evidence
+from ledger.proving.evidence.scope import TableScope, format_scope, parse_scope
+from ledger.witness.rules import AddCheckpoint, RefusedError, format_request, open_submission, parse_request
 
 Run: TypeAlias = Callable[[bytes], None]
 

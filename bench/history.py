@@ -2,8 +2,8 @@
 A made-up history of a lake, and a fast way into an empty log: for benches that read a log, not for those that append.
 
 Commits, decided and settled, by 50 people on 2,000 tables under five policies; a refusal now and then; runs of lineage;
-scans with two findings each. The same entries every time. They are sequenced by `ledger.sequence` and copied in, which
-row-level security keeps the Appender from, and the owner not; tiles are left out, since no projection reads them.
+scans with two findings each. The same entries every time. They are sequenced by `ledger.format.sequence` and copied in,
+which row-level security keeps the Appender from, and the owner not; tiles are left out, since no projection reads them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from uuid import UUID
 
 import psycopg
 
-from ledger import canonical
-from ledger.event import Event, Part, PreparedEvent, prepare
-from ledger.events import (
+from ledger.format import canonical
+from ledger.format.event import Event, Part, PreparedEvent, format_key, prepare
+from ledger.format.events import (
     CatalogCreated,
     CommitDecided,
     CommitSettled,
@@ -37,9 +37,8 @@ from ledger.events import (
     Settled,
     to_data,
 )
-from ledger.keys import format_key
-from ledger.read import Log
-from ledger.sequence import Group, Head, Row, sequence
+from ledger.format.sequence import Group, Head, Row, sequence
+from ledger.store.read import Log
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 TABLES = 2_000

@@ -37,14 +37,14 @@ from bench.measuring import PROJECT, circumstances_on, options, publish
 from bench.servers import directory_in_memory, server_in_memory, stop_at_once
 from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import Installation, create_tenant_log, provision
-from ledger.append import CORE_GUARDS, Appender
+from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError
-from ledger.event import Event, Part, PreparedEvent, derived_group_id, prepare
-from ledger.guards import GuardRegistry
-from ledger.read import read_logs
-from ledger.sequence import Appended, Group, Refused
+from ledger.format.event import Event, Part, PreparedEvent, derived_group_id, prepare
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Appended, Group, Refused
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
+from ledger.store.read import read_logs
 from ledger.verify.database import verify_database
 
 TIMES: Final = 3

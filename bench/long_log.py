@@ -13,14 +13,14 @@ from uuid import UUID
 
 import psycopg
 
-from ledger import canonical
-from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.entry import FIRST_PREVIOUS, Branch, format_entry
-from ledger.event import Event, prepare
-from ledger.merkle import Frontier, leaf_hash
-from ledger.note import Ed25519Signer, sign_note
-from ledger.read import Log
-from ledger.tiles import Pending, complete_tiles
+from ledger.format import canonical
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.entry import FIRST_PREVIOUS, Branch, format_entry
+from ledger.format.event import Event, prepare
+from ledger.format.merkle import Frontier, leaf_hash
+from ledger.format.note import Ed25519Signer, sign_note
+from ledger.format.tiles import Pending, complete_tiles
+from ledger.store.read import Log
 
 CHUNK: Final = 65_536
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)

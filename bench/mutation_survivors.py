@@ -68,20 +68,20 @@ EXPLANATIONS: Final = (
         is_equivalent=False,
     ),
     Explanation(
-        files="ledger/merkle.py",
+        files="ledger/format/merkle.py",
         operators="(_Eq_LtE|_NotEq_Gt|_Gt_NotEq|_LtE_Eq)$",
         lines=r"bit_count\(\) == 1|\bsn [!=]= 0|\bfn [!=]= 0",
         reason="the number is never below: sizes and indices are checked, and then only shifted",
     ),
     Explanation(
-        files="ledger/merkle.py",
+        files="ledger/format/merkle.py",
         operators="_NotEq_GtE$",
         lines=r"^while not fn & 1 and fn != 0:",
         reason="a number that is even and not zero is odd before it is zero",
     ),
     *(
         Explanation(
-            files="ledger/envelope.py",
+            files="ledger/format/entry.py",
             lines=lines,
             became=became,
             reason="the short way is taken by fewer entries; the others go the long way, which says the same",
@@ -96,13 +96,13 @@ EXPLANATIONS: Final = (
         )
     ),
     Explanation(
-        files="ledger/envelope.py",
+        files="ledger/format/entry.py",
         lines=r"fromisoformat\(text\[:-1\]",
         became=r"text\[:- ?[2-7]\]",
         reason="the pattern has matched all of it; only whether there is such a day is asked here",
     ),
     Explanation(
-        files="ledger/verify/cosigned.py",
+        files="ledger/verify/anchored.py",
         operators="ReplaceComparisonOperator_Eq_(Is|GtE)$",
         lines=r"key\.algorithm == ML_DSA_44_COSIGNATURE",
         became=r"key\.algorithm (is|>=) ML_DSA_44_COSIGNATURE",
@@ -114,7 +114,7 @@ EXPLANATIONS: Final = (
         reason="CPython has one object for each integer up to 256, and no tile is wider",
     ),
     Explanation(
-        files="ledger/merkle.py",
+        files="ledger/format/merkle.py",
         operators="_Lt_LtE$",
         lines=r"^if not 0 < size1 < size2:$",
         reason="equal sizes have been answered above",
@@ -130,13 +130,13 @@ EXPLANATIONS: Final = (
         reason="bits that do not overlap: sum and union are equal",
     ),
     Explanation(
-        files="ledger/proof.py",
+        files="ledger/format/proof.py",
         lines=r"lines\.pop\(1\)",
         became=r"len\(lines\) != 1\b",
         reason="what was split has at least one line",
     ),
     Explanation(
-        files="ledger/verify/directory_pages.py",
+        files="ledger/verify/directory.py",
         operators="_GtE_Eq$",
         lines=r"^if same >= min\(width, found\)",
         reason="no more entries agree than both have",
@@ -149,7 +149,7 @@ EXPLANATIONS: Final = (
     ),
     Explanation(lines=r"\.load_fast_path\(", reason="how fast, not what", is_equivalent=False),
     Explanation(
-        files="ledger/verify/group_ids.py",
+        files="ledger/format/rules.py",
         lines=r"^if len\(self\) <= _FEW|^twice = ordered",
         became=r"len\(self\) > _FEW|ordered\[1:\] (<=|is not) ordered",
         reason="more groups are suspected than need be; each of those is looked at by itself",
@@ -162,7 +162,7 @@ EXPLANATIONS: Final = (
         is_equivalent=False,
     ),
     Explanation(
-        files="ledger/verify/(rules|starting).py",
+        files="ledger/(format/rules|verify/starting).py",
         operators="_(Lt_NotEq|Eq_LtE)$",
         lines=r"^return 0 < self.size == self.witnessed_size$|^if old.size == 0:$",
         reason="no size is negative",

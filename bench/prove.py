@@ -28,13 +28,13 @@ from bench.long_log import write_long_log
 from bench.measuring import circumstances_on, options, publish
 from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
-from ledger.checkpoint import Checkpoint
-from ledger.merkle import root_of
-from ledger.note import Ed25519Signer
-from ledger.proof import check_proof
-from ledger.prove import prove, prove_growth
-from ledger.read import Connection, Log, find_log, read_leaves
-from ledger.stored_tree import read_frontier
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.merkle import root_of
+from ledger.format.note import Ed25519Signer
+from ledger.format.proof import check_proof
+from ledger.proving.prove import prove, prove_growth
+from ledger.store.read import Connection, Log, find_log, read_leaves
+from ledger.store.stored_tree import read_frontier
 
 PROOFS = 500
 COLD = 100

@@ -26,7 +26,7 @@ from bench.history import load
 from bench.measuring import circumstances_on, options, publish
 from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
-from ledger.read import Log, find_log
+from ledger.store.read import Log, find_log
 from projections.generations import replace
 from projections.graph.projection import GraphProjection
 from projections.projection import BATCH_ENTRIES_MAX, Transaction, read_log_entries

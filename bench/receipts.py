@@ -29,14 +29,14 @@ from bench.latencies import latencies
 from bench.measuring import circumstances_on, options, publish
 from bench.servers import embedded_server
 from lakeproof.provision import Installation, create_tenant_log, provision
-from ledger.append import CORE_GUARDS, Appender
-from ledger.guards import GuardRegistry
-from ledger.proof import check_proof
-from ledger.read import Log, find_log
-from ledger.receipts import Receipts
-from ledger.sequence import Appended, Group
+from ledger.append.appender import CORE_GUARDS, Appender
+from ledger.format.guards import GuardRegistry
+from ledger.format.proof import check_proof
+from ledger.format.sequence import Appended, Group
+from ledger.proving.receipts import Receipts
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
+from ledger.store.read import Log, find_log
 
 STEP_S = 0.002
 """Events that are due within it begin together."""

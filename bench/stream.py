@@ -35,11 +35,11 @@ from bench.append_sides import new_id
 from bench.measuring import circumstances_on, options, publish
 from bench.servers import embedded_server
 from lakeproof.provision import Installation, create_tenant_log, provision
-from ledger.append import Appender
-from ledger.event import SYSTEM_ACTOR, Event, PreparedEvent, derived_group_id, prepare
-from ledger.events import CommitObserved, Identifier, TriggerReceived, TriggerSource, to_data
-from ledger.guards import GuardRegistry
-from ledger.sequence import Group
+from ledger.append.appender import Appender
+from ledger.format.event import SYSTEM_ACTOR, Event, PreparedEvent, derived_group_id, prepare
+from ledger.format.events import CommitObserved, Identifier, TriggerReceived, TriggerSource, to_data
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Group
 from streams.connections import Connection
 from streams.handler import Effects, Message
 from streams.runner import Runner

@@ -38,20 +38,29 @@ from bench.append_sides import example_event
 from bench.measuring import circumstances, circumstances_on, options, publish
 from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
-from ledger.canonical import Json
-from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.directory import CHECKPOINT_FILE, LogDirectory, bundle_places
-from ledger.edge import edge_places, frontier_of
-from ledger.entry import Branch, format_entry
-from ledger.event import Event, PreparedEvent, prepare, random_group_id
-from ledger.merkle import leaf_hash
-from ledger.note import Ed25519Signer, VerifierKey, sign_note
-from ledger.read import Connection, Log, find_log
-from ledger.tiles import TILE_WIDTH, Pending, Tile, bundle_path, complete_tiles, format_bundle, tile_path
+from ledger.files.directory import CHECKPOINT_FILE, LogDirectory, bundle_places
+from ledger.format.canonical import Json
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.entry import Branch, format_entry
+from ledger.format.event import Event, PreparedEvent, prepare, random_group_id
+from ledger.format.merkle import leaf_hash
+from ledger.format.note import Ed25519Signer, VerifierKey, sign_note
+from ledger.format.rules import Report
+from ledger.format.tiles import (
+    TILE_WIDTH,
+    Pending,
+    Tile,
+    bundle_path,
+    complete_tiles,
+    edge_places,
+    format_bundle,
+    frontier_of,
+    tile_path,
+)
+from ledger.store.read import Connection, Log, find_log
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
-from ledger.verify.rules import Report
 
 ENTRIES = 1_000_000
 LARGE, NEW = 10_000_000, 10_000

@@ -29,10 +29,10 @@ from bench.servers import directory_in_memory, server_in_memory, stop_at_once
 from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import create_tenant_log, provision
 from lakeproof.server_files import SOCKET_NAME
-from ledger.entry import parse_entry
-from ledger.read import read_logs
+from ledger.format.entry import parse_entry
 from ledger.signing.key_directory import create_key_directory
 from ledger.signing.signer import Signer
+from ledger.store.read import read_logs
 from ledger.verify.database import verify_database
 from tests.ledger.appending import read_log
 from tests.ledger.cutting_proxy import CuttingProxy

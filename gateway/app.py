@@ -30,8 +30,8 @@ from gateway.errors import (
 from gateway.house import House
 from gateway.measures import Measures
 from gateway.openapi import openapi
-from ledger.erasing.sealing import SubjectKeysError
 from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError, UnsafeServerError
+from ledger.format.sealing import SubjectKeysError
 
 ICEBERG: Final = b"/v1/iceberg/"
 PATH_LENGTH_MAX: Final = 16 * 1024

@@ -52,11 +52,11 @@ from gateway.policy.variables import RequestView
 from gateway.records import Requested, decided, request_hash
 from gateway.requests import Request, read_body
 from gateway.swapping import swap
-from ledger.canonical import Json
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.event import derived_group_id
-from ledger.events import Decided
-from ledger.sequence import Group, Stale
+from ledger.format.canonical import Json
+from ledger.format.event import derived_group_id
+from ledger.format.events import Decided
+from ledger.format.sequence import Group, Stale
 
 ATTEMPTS_MAX: Final = 5
 """Times a commit that lost its pointer to another is tried again while its requirements still hold."""

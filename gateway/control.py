@@ -34,16 +34,16 @@ from gateway.admin.aggregates import (
 )
 from gateway.database import outage_as_unavailable
 from gateway.errors import UnavailableError
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.changes import key_of
-from ledger.entry import Entry, parse_entry
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
-from ledger.events import EVENTS, from_data
-from ledger.log_store import Lend
-from ledger.queries import load_queries
-from ledger.read import QUERIES
-from ledger.sequence import NO_CONTROL
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.changes import key_of
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.events import EVENTS, from_data
+from ledger.format.sequence import NO_CONTROL
+from ledger.store.log_store import Lend
+from ledger.store.queries import load_queries
+from ledger.store.read import QUERIES
 
 PAGE: Final = 500
 """Control entries fetched at a time: at most 32 MiB in memory, usually a few hundred KiB."""

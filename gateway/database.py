@@ -17,8 +17,7 @@ from psycopg import AsyncConnection, sql
 from psycopg_pool import AsyncConnectionPool
 
 from gateway.errors import UnavailableError
-from ledger.outage import is_misuse
-from ledger.session import in_brief, is_lasting
+from ledger.store.session import in_brief, is_lasting, is_misuse
 
 CONNECTIONS_MAX: Final = 10
 WAIT_S: Final = 3.0
@@ -69,7 +68,7 @@ class Database:
 @contextmanager
 def outage_as_unavailable(text: str) -> Iterator[None]:
     """
-    Do what is within, and raise an outage of the database (`ledger.outage`) as `UnavailableError(text)`.
+    Do what is within, and raise an outage of the database (`ledger.store.session`) as `UnavailableError(text)`.
 
     A right or a table that is missing is one: a failover, or a restored backup, looks like that for a while. What
     somebody may have to mend is said to the operator. What would never pass, such as a wrong statement, is raised as

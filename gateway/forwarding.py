@@ -26,8 +26,8 @@ from gateway.metadata import added_snapshot_ids, check_requirements
 from gateway.open_decisions import Forwarding, close_guard, doubt_guard, open_guard, state_digest
 from gateway.records import decided, settled_by_reply, table_uuid
 from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.events import Settled
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.events import Settled
+from ledger.format.sequence import Appended, Group, Stale
 
 _log = logging.getLogger(__name__)
 

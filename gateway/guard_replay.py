@@ -25,11 +25,11 @@ from gateway.identity.key_rows import revoke_guard
 from gateway.looks import look_of
 from gateway.mutations import Operation
 from gateway.open_decisions import FORWARD, close_guard, doubt_guard
-from ledger import canonical
-from ledger.entry import Entry
 from ledger.errors import FormatError
-from ledger.event import is_control
-from ledger.events import (
+from ledger.format import canonical
+from ledger.format.entry import Entry
+from ledger.format.event import is_control
+from ledger.format.events import (
     CatalogCreated,
     CommitDecided,
     CommitSettled,
@@ -44,8 +44,8 @@ from ledger.events import (
     Settled,
     from_data,
 )
-from ledger.guards import Guard, GuardCall
-from ledger.queries import load_queries
+from ledger.format.guards import Guard, GuardCall
+from ledger.store.queries import load_queries
 
 E = TypeVar("E", bound=EventData)
 

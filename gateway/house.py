@@ -28,16 +28,19 @@ from gateway.metadata_files import MetadataFiles
 from gateway.policy.engine import PolicyEngine
 from gateway.refusals import Refusals
 from gateway.request_keys import RequestKeys
-from ledger.erasing.sealing import PLAIN, Opener
-from ledger.event import random_group_id
-from ledger.events import Decided
-from ledger.receipts import Receipts
-from ledger.roles import Roles
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.event import random_group_id
+from ledger.format.events import Decided
+from ledger.format.roles import Roles
+from ledger.format.sealing import PLAIN, Opener
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.proving.receipts import Receipts
 
 
 class Append(Protocol):
-    """How the gateway appends: to one log, one group, durable when it returns (see `ledger.append.Appender.append`)."""
+    """
+    How the gateway appends: to one log, one group, durable when it returns (see
+    `ledger.append.appender.Appender.append`).
+    """
 
     async def __call__(self, log_id: int, group: Group) -> Appended | Stale:
         """Append `group`, or learn that it was stale."""

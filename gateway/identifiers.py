@@ -19,9 +19,8 @@ from urllib.parse import unquote
 
 from gateway.errors import BadRequestError
 from gateway.looks import find_ignorable
-from ledger.event import KEY_LENGTH_MAX
-from ledger.events import Identifier
-from ledger.keys import format_key
+from ledger.format.event import KEY_LENGTH_MAX, format_key
+from ledger.format.events import Identifier
 
 NAME_LENGTH_MAX: Final = 255
 NAMESPACE_LEVELS_MAX: Final = 16

@@ -24,8 +24,8 @@ from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Verd
 from gateway.policy.judging import judge_rules, permits_anything
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
 from gateway.policy.verdicts import format_verdicts
-from ledger.canonical import Json
-from ledger.events import Decided, Reason
+from ledger.format.canonical import Json
+from ledger.format.events import Decided, Reason
 
 READ_JUDGEMENTS_MAX: Final = 10_000
 

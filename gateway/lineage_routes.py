@@ -33,7 +33,7 @@ from gateway.identity import Principal
 from gateway.policy.variables import CommitView
 from gateway.requests import parse_content_length, read_body
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.sequence import Appended, Group, Stale
 from projections.lineage.drawing import shortened
 from projections.lineage.errors import InvalidLineageError
 from projections.lineage.json_text import BODY_SIZE_BYTES_MAX

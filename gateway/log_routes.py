@@ -28,11 +28,10 @@ from gateway.house_access import check_access
 from gateway.iceberg_routes import credential
 from gateway.identity import Principal
 from gateway.policy.variables import CommitView
-from ledger.errors import NoSuchLogError
-from ledger.publishing import TEXT, NotPublishedError, Resource, read_resource
-from ledger.read import find_log, read_head
-from ledger.receipts import NoReceiptError
-from ledger.signing.errors import KeyDirectoryError
+from ledger.errors import KeyDirectoryError, NoSuchLogError
+from ledger.proving.publishing import TEXT, NotPublishedError, Resource, read_resource
+from ledger.proving.receipts import NoReceiptError
+from ledger.store.read import find_log, read_head
 
 router = APIRouter()
 

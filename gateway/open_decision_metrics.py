@@ -10,7 +10,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from ledger.queries import load_queries
+from ledger.store.queries import load_queries
 from projections.exposition import Metric, MetricKind, Sample
 
 _QUERIES = load_queries("gateway", "reconciler.sql")

@@ -22,9 +22,9 @@ from gateway.catalogs.catalog import Change
 from gateway.errors import BadRequestError
 from gateway.identifiers import Target
 from gateway.metadata import Requirement
-from ledger import canonical
-from ledger.guards import GuardCall
-from ledger.queries import load_queries
+from ledger.format import canonical
+from ledger.format.guards import GuardCall
+from ledger.store.queries import load_queries
 
 FORWARD: Final = "forward"
 """The name of the payload part of an approved decision that is forwarded."""

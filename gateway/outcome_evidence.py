@@ -15,11 +15,11 @@ from psycopg import AsyncConnection
 
 from gateway.open_decisions import OpenDecision
 from gateway.outcome_proof import Claim
-from ledger.entry import Entry, parse_entry
-from ledger.erasing.sealing import PLAIN, Opener, StoredPart
 from ledger.errors import BrokenError, Fault
-from ledger.events import CommitDecided, CommitSettled, Settled, from_data
-from ledger.queries import load_queries
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.events import CommitDecided, CommitSettled, Settled, from_data
+from ledger.format.sealing import PLAIN, Opener, StoredPart
+from ledger.store.queries import load_queries
 
 MARGIN_ENTRIES: Final = 1_000
 """

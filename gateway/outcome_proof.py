@@ -22,7 +22,7 @@ from gateway.errors import GatewayError, RequirementFailedError
 from gateway.metadata import apply_updates, check_requirements, create_updates
 from gateway.mutations import Operation
 from gateway.open_decisions import OpenDecision, state_digest
-from ledger.events import Evidence, Settled
+from ledger.format.events import Evidence, Settled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,13 +29,14 @@ from gateway.outcome_evidence import MARGIN_ENTRIES, claim_of, read_asked, read_
 from gateway.outcome_proof import Claim, Known, prove
 from gateway.reconcile_looks import Held, Looks
 from gateway.records import settled_event
-from ledger.entry import Branch
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.event import SYSTEM_ACTOR, derived_group_id
-from ledger.events import CommitSettled, Evidence, Settled, to_data
-from ledger.read import Log, read_head
-from ledger.sequence import Appended, Group
-from ledger.waiting import Bell, back_off_s, first_of
+from ledger.format.entry import Branch
+from ledger.format.event import SYSTEM_ACTOR, derived_group_id
+from ledger.format.events import CommitSettled, Evidence, Settled, to_data
+from ledger.format.sequence import Appended, Group
+from ledger.store.doorbell import Bell, first_of
+from ledger.store.read import Log, read_head
+from ledger.store.session import back_off_s
 
 POLL_S: Final = 1.0
 PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (5, 15, 60, 300, 900, 3600))

@@ -28,9 +28,9 @@ from gateway.metadata_files import Written
 from gateway.mutations import Mutation
 from gateway.open_decisions import FORWARD, Forwarding
 from gateway.places import StoragePlace
-from ledger import canonical
-from ledger.event import Event, Part, PreparedEvent, prepare
-from ledger.events import CommitDecided, CommitSettled, Evidence, Settled, to_data
+from ledger.format import canonical
+from ledger.format.event import Event, Part, PreparedEvent, prepare
+from ledger.format.events import CommitDecided, CommitSettled, Evidence, Settled, to_data
 
 INPUTS_SIZE_BYTES_MAX: Final = 1280 * 1024
 """

@@ -20,10 +20,9 @@ from uuid import UUID
 from gateway.identifiers import Target
 from gateway.identity import Principal
 from ledger.errors import LedgerError
-from ledger.event import SYSTEM_ACTOR, Event, prepare, random_group_id
-from ledger.events import AccessRefused, CallerRefused, Reason, to_data
-from ledger.keys import format_key
-from ledger.sequence import Group
+from ledger.format.event import SYSTEM_ACTOR, Event, format_key, prepare, random_group_id
+from ledger.format.events import AccessRefused, CallerRefused, Reason, to_data
+from ledger.format.sequence import Group
 
 INTERVAL: Final = timedelta(seconds=60)
 RECORDED_MAX: Final = 100

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.database import Database
-from ledger.queries import load_queries
+from ledger.store.queries import load_queries
 
 _QUERIES = load_queries("gateway", "catalog.sql")
 

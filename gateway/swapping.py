@@ -15,10 +15,10 @@ from gateway.changes import changes_nothing
 from gateway.errors import CommitStateUnknownError, UnavailableError
 from gateway.metadata_files import MetadataFileError, Written
 from gateway.records import decided, settled
-from ledger.entry import Branch
 from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.events import Settled
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.entry import Branch
+from ledger.format.events import Settled
+from ledger.format.sequence import Appended, Group, Stale
 
 _log = logging.getLogger(__name__)
 

@@ -29,11 +29,10 @@ from gateway.control import ControlPlane
 from gateway.database import Database
 from gateway.errors import BadRequestError, GatewayError, UnauthorizedError
 from gateway.identifiers import Target, parse_name, parse_namespace
-from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
-from ledger.events import TriggerReceived, TriggerSource, to_data
-from ledger.keys import format_key
-from ledger.queries import load_queries
-from ledger.sequence import Group
+from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
+from ledger.format.events import TriggerReceived, TriggerSource, to_data
+from ledger.format.sequence import Group
+from ledger.store.queries import load_queries
 from projections.errors import SecretMissingError
 from projections.lake.places import nearest_catalog
 from projections.lake.secrets import REFERENCE

@@ -21,7 +21,7 @@ from lakeproof.complaints import Complaints
 from lakeproof.services import Services, now
 from lakeproof.vouching import load_authority, load_policy
 from ledger.anchoring.anchor_log import Anchored, anchor_logs
-from ledger.anchoring.judging import stamped_note
+from ledger.anchoring.anchors import stamped_note
 from ledger.anchoring.published import (
     read_cosigned_note,
     read_newest_signed,
@@ -30,14 +30,14 @@ from ledger.anchoring.published import (
     store_stamp,
 )
 from ledger.anchoring.stamping import NONCE_SIZE_BYTES, Authority, request_stamp
-from ledger.checkpoint import Checkpoint
 from ledger.errors import BrokenError, LedgerError
-from ledger.merkle import prove_consistency
-from ledger.note import VerifierKey
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.merkle import prove_consistency
+from ledger.format.note import VerifierKey
+from ledger.format.policy import Policy
 from ledger.signing.key_directory import KeyDirectory
-from ledger.stored_tree import on_subtrees
+from ledger.store.stored_tree import on_subtrees
 from ledger.witness.client import QuorumNotMetError, cosign
-from ledger.witness.policy import Policy
 
 WITNESS_INTERVAL_S: Final = 5.0
 """How often the newest checkpoint is looked at; witnesses that have cosigned it are not asked again."""

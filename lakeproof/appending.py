@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from lakeproof.errors import first_of_group
-from ledger.append import Appender
+from ledger.append.appender import Appender
 
 
 @asynccontextmanager

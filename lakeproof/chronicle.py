@@ -13,13 +13,11 @@ from typing import Final
 from lakeproof.provision import migrations
 from lakeproof.schema_record import pages_of, read_record, read_schema
 from lakeproof.services import Services, now
-from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
-from ledger.events import MigrationApplied, SchemaRecorded, to_data
-from ledger.keys import format_key
-from ledger.sequence import Group
+from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
+from ledger.format.events import MigrationApplied, SchemaRecorded, to_data
+from ledger.format.sequence import Group
 from ledger.signing.key_directory import KeyDirectory
-from ledger.signing.rotation import KeyKeeper
-from ledger.signing.telling import told
+from ledger.signing.rotation import KeyKeeper, told
 
 SCHEMA_KEY: Final = format_key("schema", ("database",))
 

@@ -12,8 +12,8 @@ from lakeproof.foundation import Foundation
 from lakeproof.postgres import Say
 from lakeproof.services import Services
 from lakeproof.signing import open_signer
-from ledger.signing.errors import KeyUnavailableError
-from ledger.signing.key_directory import KeyDirectoryError, holds_keys
+from ledger.errors import KeyDirectoryError, KeyUnavailableError
+from ledger.signing.key_directory import holds_keys
 from ledger.signing.signer import Signer
 
 

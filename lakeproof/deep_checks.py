@@ -34,10 +34,11 @@ from lakeproof.guarded_rows import INPUTS, OPENED, GuardedRows, Key, Row, Table,
 from lakeproof.provision import Installation
 from lakeproof.schema_record import check_schema
 from ledger.anchoring.anchors import anchor_key, parse_anchor
-from ledger.entry import parse_entry
-from ledger.erasing.sealing import Opener, StoredPart
 from ledger.errors import BrokenError, Fault
-from ledger.events import (
+from ledger.format.continuation import successor_origin
+from ledger.format.entry import parse_entry
+from ledger.format.event import format_key
+from ledger.format.events import (
     AggregateRecorded,
     AggregateSnapshotted,
     CommitDecided,
@@ -53,11 +54,10 @@ from ledger.events import (
     TenantCreated,
     from_data,
 )
-from ledger.keys import format_key
-from ledger.queries import load_queries
-from ledger.read import Connection, Log, read_head
-from ledger.recovering.continuation import successor_origin
+from ledger.format.sealing import Opener, StoredPart
 from ledger.recovering.continuing import tenant_of
+from ledger.store.queries import load_queries
+from ledger.store.read import Connection, Log, read_head
 from streams.alerts import Alerts
 from streams.cloud_events import Publish
 from streams.observe import Observe

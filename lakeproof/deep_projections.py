@@ -17,11 +17,11 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from lakeproof.projecting import PROJECTIONS
-from ledger.erasing.sealing import Opener
 from ledger.errors import BrokenError, Fault
-from ledger.events import ProjectionAttested
-from ledger.queries import load_queries
-from ledger.read import Log
+from ledger.format.events import ProjectionAttested
+from ledger.format.sealing import Opener
+from ledger.store.queries import load_queries
+from ledger.store.read import Log
 from projections import cursors
 from projections.projection import Projection, Transaction, apply_batch
 

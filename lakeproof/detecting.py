@@ -26,9 +26,9 @@ from lakeproof.services import Services, new_group_id, now, open_services, stora
 from lakeproof.settings import Settings, load_settings
 from lakeproof.stopping import stop_on_signals
 from lakeproof.tenants import find_tenant
-from ledger.event import SYSTEM_ACTOR, Event, prepare
-from ledger.events import Decided, ScanRequested, to_data
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.event import SYSTEM_ACTOR, Event, prepare
+from ledger.format.events import Decided, ScanRequested, to_data
+from ledger.format.sequence import Appended, Group, Stale
 from projections.commits import read_commits
 from projections.naming import read_live_names
 from spark_detect.classify import RULESET

@@ -24,8 +24,8 @@ from lakeproof.projecting import PROJECTIONS
 from lakeproof.server_room import recorded_room
 from ledger.erasing.mentions import Mention
 from ledger.errors import LedgerError
-from ledger.events import PayloadErased
-from ledger.read import Connection, Log
+from ledger.format.events import PayloadErased
+from ledger.store.read import Connection, Log
 from projections.closed import forget
 from projections.errors import ProjectionError
 from projections.generations import drop_superseded

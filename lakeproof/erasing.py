@@ -29,16 +29,15 @@ from lakeproof.foundation import Foundation
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.sealing import open_checked_keys
 from lakeproof.services import Services, new_group_id, now
-from ledger.append import CORE_GUARDS, Appender
+from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.carrying_out import reclaim
-from ledger.erasing.desk import ErasingDesk
-from ledger.erasing.erase import Asked, Eraser
+from ledger.erasing.erase import Asked, Eraser, ErasingDesk
 from ledger.erasing.rerun import read_taking, read_unsaid, rerun_erasures
-from ledger.erasing.sealing import KeyOpener, SubjectKeys
 from ledger.errors import LedgerError
-from ledger.events import ErasureReason
-from ledger.guards import GuardRegistry
-from ledger.read import Connection, Log, read_head
+from ledger.format.events import ErasureReason
+from ledger.format.guards import GuardRegistry
+from ledger.format.sealing import KeyOpener, SubjectKeys
+from ledger.store.read import Connection, Log, read_head
 from projections.runner import Runner
 
 AGAIN_S: Final = 20.0

@@ -35,13 +35,13 @@ from lakeproof.schema_record import check_before_serving
 from lakeproof.services import new_group_id
 from lakeproof.setting_kinds import PREFIX
 from lakeproof.settings import load_settings
-from ledger import event_store  # the module: the library takes the one factory among this module's own names
-from ledger.append import CORE_GUARDS, Appender
-from ledger.doorbell import Doorbell
+from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.errors import NoSuchLogError
-from ledger.guards import GuardRegistry
-from ledger.log_store import LogStore
-from ledger.read import Log
+from ledger.format.guards import GuardRegistry
+from ledger.store import event_store  # the module: the library takes the one factory among this module's own names
+from ledger.store.doorbell import Doorbell
+from ledger.store.log_store import LogStore
+from ledger.store.read import Log
 
 LOG_VARIABLE: Final = "EVENT_STORE_LOG"
 CONNECTIONS_MAX: Final = 4

@@ -24,7 +24,7 @@ from lakeproof.provision import Installation, provision
 from lakeproof.secret_files import read_or_make
 from lakeproof.server_room import recorded_room
 from lakeproof.settings import Settings
-from ledger.note import VerifierKey
+from ledger.format.note import VerifierKey
 from ledger.signing.key_directory import KeyDirectory, open_key_directory
 from projections.lake.secrets import SecretDirectory
 

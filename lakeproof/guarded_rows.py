@@ -21,9 +21,9 @@ from gateway.catalogs.table_places import PLACES
 from gateway.guard_replay import gateway_guards
 from gateway.mutations import Operation
 from gateway.open_decisions import FORWARD
-from ledger.entry import Branch, Entry
 from ledger.errors import FormatError, LedgerError
-from ledger.events import CommitDecided, Decided
+from ledger.format.entry import Branch, Entry
+from ledger.format.events import CommitDecided, Decided
 from ledger.recovering.replay import core_guards
 from spark_detect.guard_replay import scan_guards
 

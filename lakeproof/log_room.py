@@ -23,23 +23,21 @@ from lakeproof.errors import LakeproofError
 from lakeproof.foundation import Foundation, open_existing
 from lakeproof.settings import load_settings
 from lakeproof.vouching import load_places, load_policy
-from ledger.append import CORE_GUARDS, Appender
-from ledger.erasing.desk import ErasingDesk
-from ledger.erasing.retention import KeptMessages
-from ledger.erasing.sealing import KeyOpener, Opener
+from ledger.anchoring.kept import Place
+from ledger.append.appender import CORE_GUARDS, Appender
+from ledger.erasing.erase import ErasingDesk, KeptMessages
 from ledger.errors import LogUnavailableError, NoSuchLogError
-from ledger.guards import GuardRegistry
-from ledger.keeping.places import Place
-from ledger.note import VerifierKey
-from ledger.read import Connection, Log, read_logs
-from ledger.recovering.desk import RecoveryDesk
-from ledger.sequence import Appended, Group, Stale
-from ledger.signing.arrivals import read_arrivals
-from ledger.signing.desk import KeyDesk
+from ledger.format.guards import GuardRegistry
+from ledger.format.key_history import KeyHistory
+from ledger.format.note import VerifierKey
+from ledger.format.policy import Policy
+from ledger.format.sealing import KeyOpener, Opener
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.recovering.continuing import RecoveryDesk
 from ledger.signing.key_directory import NOTES_FILE
-from ledger.signing.key_history import KeyHistory
-from ledger.signing.rotation import KeyKeeper
-from ledger.witness.policy import Policy
+from ledger.signing.rotation import KeyDesk, KeyKeeper
+from ledger.signing.signer import read_arrivals
+from ledger.store.read import Connection, Log, read_logs
 
 SYSTEM = "system"
 

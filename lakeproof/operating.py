@@ -26,9 +26,9 @@ from lakeproof.projecting import PROJECTIONS, attest
 from lakeproof.services import Services, open_services
 from lakeproof.settings import Settings, load_settings
 from lakeproof.tenants import Founded, find_tenant, found_tenant
-from ledger.erasing.sealing import Opener
-from ledger.events import ProjectionAttested
-from ledger.read import Log
+from ledger.format.events import ProjectionAttested
+from ledger.format.sealing import Opener
+from ledger.store.read import Log
 from projections.projection import Projection
 
 

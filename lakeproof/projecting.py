@@ -8,11 +8,10 @@ from typing import Final
 
 from gateway.database import Database
 from lakeproof.services import Services, new_group_id, now
-from ledger.event import SYSTEM_ACTOR, Event, prepare
-from ledger.events import ProjectionAttested, to_data
-from ledger.keys import format_key
-from ledger.read import Log
-from ledger.sequence import Group
+from ledger.format.event import SYSTEM_ACTOR, Event, format_key, prepare
+from ledger.format.events import ProjectionAttested, to_data
+from ledger.format.sequence import Group
+from ledger.store.read import Log
 from projections.catalogs import CatalogsProjection
 from projections.commits import CommitsProjection
 from projections.exposition import format_metrics

@@ -29,10 +29,12 @@ from lakeproof.age_rights import make_age
 from lakeproof.authority import check_authority
 from lakeproof.errors import ProvisionError
 from lakeproof.schema_record import PROVISIONED, WRITING, check_unchanged, read_schema_and_record
-from ledger.entry import check_origin
-from ledger.roles import Roles
+from ledger.format.entry import check_origin
+from ledger.format.roles import Roles
 
 PACKAGES: Final = ("ledger", "gateway", "projections", "streams", "spark_detect")
+_SQL_IN: Final = {"ledger": "ledger.store"}
+"""The folder of a package that keeps its SQL, if that is not the package itself."""
 """Whose migrations run, in this order."""
 _LOCK: Final = 0x6C70_0001
 """Advisory lock: one provisioning at a time on a database."""
@@ -125,7 +127,7 @@ def create_tenant_log(admin_dsn: str, installation: Installation, tenant: UUID, 
     """
     Make the log and the reader role of `tenant` if they are not there; return its log_id.
 
-    `origin` is the log's if it goes on from another (`recovering.continuation`); else it is named after the tenant.
+    `origin` is the log's if it goes on from another (`ledger.format.continuation`); else it is named after the tenant.
     """
     reader = installation.roles.tenant(tenant)
     with psycopg.connect(admin_dsn, autocommit=True) as connection, _locked(connection):
@@ -140,7 +142,7 @@ def migrations() -> Iterator[Migration]:
     Yield every migration of every package, in the order in which they run.
     """
     for package in PACKAGES:
-        folder = files(package).joinpath("sql", "migrations")
+        folder = files(_SQL_IN.get(package, package)).joinpath("sql", "migrations")
         if not folder.is_dir():
             continue
         for file in sorted(folder.iterdir(), key=lambda file: file.name):

@@ -21,13 +21,13 @@ from gateway.errors import UnavailableError
 from lakeproof.complaints import Complaints
 from lakeproof.services import Services
 from lakeproof.vouching import load_places, load_policy
+from ledger.anchoring.kept import Place
 from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.keeping.places import Place
-from ledger.read import Connection, read_head
-from ledger.stored_tree import read_frontier
-from ledger.verify.rules import held_checkpoints
-from ledger.witness.policy import Policy
+from ledger.format.policy import Policy
+from ledger.format.rules import held_checkpoints
+from ledger.store.read import Connection, read_head
+from ledger.store.stored_tree import read_frontier
 
 COMPARED_MAX: Final = 64
 """Of what a place holds, newest first, before it is added to; `verify` compares all of it."""

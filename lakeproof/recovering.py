@@ -23,13 +23,13 @@ from lakeproof.foundation import Foundation
 from lakeproof.provision import create_tenant_log
 from lakeproof.sealing import open_checked_keys, sealer
 from lakeproof.services import now, open_services
-from ledger.append import CORE_GUARDS, Appender
+from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.rerun import Rerun, rerun_erasures
-from ledger.guards import GuardRegistry
-from ledger.read import Connection, Log, find_log
-from ledger.recovering.desk import RecoveryDesk
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.recovering.continuing import RecoveryDesk
 from ledger.recovering.replay import Replay, core_guards
-from ledger.sequence import Appended, Group, Stale
+from ledger.store.read import Connection, Log, find_log
 from spark_detect.guard_replay import scan_guards
 from spark_detect.marks import GUARDS as SCAN_GUARDS
 

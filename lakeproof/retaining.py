@@ -13,14 +13,14 @@ from datetime import datetime
 from psycopg import AsyncConnection
 
 from lakeproof.foundation import Foundation
-from ledger.read import Log
+from ledger.store.read import Log
 from streams.connections import connect_storing
 from streams.dead_letters import TABLE, delete_older
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptDeadLetters:
-    """The dead letters of an installation (implements `ledger.erasing.retention.KeptMessages`)."""
+    """The dead letters of an installation (implements `ledger.erasing.erase.KeptMessages`)."""
 
     foundation: Foundation
 

@@ -26,14 +26,14 @@ from typing import Any, Final
 import psycopg
 
 from lakeproof.errors import SchemaChangedError
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.entry import parse_entry
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.events import SchemaObject, SchemaRecorded, from_data
-from ledger.queries import load_queries
-from ledger.read import Connection
-from ledger.roles import Roles
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.entry import parse_entry
+from ledger.format.events import SchemaObject, SchemaRecorded, from_data
+from ledger.format.roles import Roles
+from ledger.store.queries import load_queries
+from ledger.store.read import Connection
 
 _QUERIES: Final = load_queries("lakeproof", "schema.sql")
 
@@ -74,7 +74,7 @@ SOURCES: Final = (
     ("lakeproof", "schema_record.py"),
     ("lakeproof", "sql/age_rights.sql"),
     ("lakeproof", "sql/schema.sql"),
-    ("ledger", "roles.py"),
+    ("ledger", "format/roles.py"),
     ("projections", "graph/functions.py"),
 )
 """What decides, beside migrations, what provisioning makes and how it is read: a version with others records anew."""

@@ -8,11 +8,11 @@ another one is refused, since it would take everybody's parts for erased.
 from __future__ import annotations
 
 from lakeproof.foundation import Foundation
-from ledger.erasing.key_encryption import open_key_encryption
 from ledger.erasing.rerun import check_key_folder
-from ledger.erasing.sealing import LeavesPlain, Sealer
-from ledger.erasing.subject_keys import KeyFolder, open_key_folder
-from ledger.read import Connection
+from ledger.erasing.sealer import Sealer
+from ledger.erasing.subject_keys import KeyFolder, open_key_encryption, open_key_folder
+from ledger.format.sealing import LeavesPlain
+from ledger.store.read import Connection
 
 
 def open_subject_keys(foundation: Foundation) -> KeyFolder:

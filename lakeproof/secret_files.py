@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lakeproof.errors import SettingsError
-from ledger.signing.private_files import create_private, mode_for_others
+from ledger.files.private_files import create_private, mode_for_others
 
 
 def read_or_make(path: Path, make: Callable[[], str]) -> str:

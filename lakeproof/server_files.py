@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lakeproof.errors import ServerError
-from ledger.signing.private_files import sync_directory, write_private
+from ledger.files.private_files import sync_directory, write_private
 
 SOCKET_NAME = ".s.PGSQL.5432"
 PASSWORD_BYTES = 24

@@ -35,7 +35,7 @@ from lakeproof.server_files import (
     make_directory,
 )
 from lakeproof.server_handover import hand_over, is_handed_over, move_out
-from ledger.signing.private_files import write_private
+from ledger.files.private_files import write_private
 
 ROOMS_OF_ROOT: Final = Path("/var/lib/lakeproof")
 ROOM_MODE: Final = 0o711

@@ -42,16 +42,16 @@ from lakeproof.foundation import Foundation
 from lakeproof.schema_record import check_before_serving
 from lakeproof.sealing import open_checked_keys, sealer
 from lakeproof.settings import Settings
-from ledger.append import CORE_GUARDS, Appender
-from ledger.doorbell import Doorbell
-from ledger.erasing.sealing import KeyOpener, Opener
+from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.subject_keys import KeyFolder
-from ledger.event import random_group_id
-from ledger.guards import GuardRegistry
-from ledger.log_store import LogStore
-from ledger.read import Log, read_logs
-from ledger.receipts import Receipts
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.event import random_group_id
+from ledger.format.guards import GuardRegistry
+from ledger.format.sealing import KeyOpener, Opener
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.proving.receipts import Receipts
+from ledger.store.doorbell import Doorbell
+from ledger.store.log_store import LogStore
+from ledger.store.read import Log, read_logs
 from projections.lake.storage import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, S3_SCHEMES
 from spark_detect.marks import GUARDS as SCAN_GUARDS
 

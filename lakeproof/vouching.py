@@ -12,13 +12,14 @@ from typing import Final
 
 from lakeproof.errors import SettingsError
 from lakeproof.settings import Settings
+from ledger.anchoring.kept import BucketAccess, Place, PlaceError
+from ledger.anchoring.places import parse_place
 from ledger.anchoring.stamping import Authority
 from ledger.anchoring.timestamp import parse_roots
-from ledger.asking import check_url
 from ledger.errors import LedgerError
-from ledger.keeping.places import BucketAccess, Place, PlaceError, parse_place
+from ledger.files.asking import check_url
+from ledger.format.policy import Policy
 from ledger.witness.client import check_urls
-from ledger.witness.policy import Policy
 
 FILE_SIZE_BYTES_MAX: Final = 1_000_000
 PLACES_MAX: Final = 16

@@ -1,28 +1,31 @@
 """
 The log: append, read, sign, prove, verify, export, erase.
 
-Read `sequence.py` first: the rules of an append, pure, in one file. Then the same on PostgreSQL: `append.py` (callers
-and retries), then `appending/` (transactions, and how rows reach the server). The bytes are `canonical.py`, `event.py`
-and `entry.py`, the vocabulary `events/`; aggregates live in `recorder.py`. RFC 6962 and C2SP, each format beside its
-parser: `merkle.py`, `tiles.py`, `note.py`, `checkpoint.py`, `proof.py`. Then:
+Folders import downwards only; `pyproject.toml` holds the contract. From the bottom:
 
-- `signing/signer.py` signs checkpoints; `signing/key_history.py` says which of its keys may have signed what
-- `verify/rules.py` is what "verified" means; files beside it fetch from a directory or a database
-- `witness/rules.py` is when others cosign, `anchoring/judging.py` how far others vouch for a log
-- `evidence/bundle.py` is one decision, proven in one file; `looking/find.py` searches the log
-- `commands/app.py` lists the commands of all this
+- `errors.py`: what can go wrong
+- `format/`: every format, rule and proof. Pure: no database, no files, no network
+- `files/`: an exported log as a directory, files that survive a crash, and other servers over HTTP
+- `store/`: the log in PostgreSQL: its SQL, reading it, sessions
+- `append/` writes entries, `witness/` cosigns checkpoints, `anchoring/` lets others vouch for them, `erasing/` erases
+  what is personal. None of the four imports another
+- `verify/`: whether a log is what was signed, from a directory or a database
+- `signing/` signs checkpoints and holds the keys; `proving/` makes proofs, receipts, exports and evidence
+- `recovering/`: a log whose database has lost what was signed
+- `commands/`: the commands of all this; `commands/app.py` lists them
 
-`erasing/` makes what is personal erasable, `receipts.py` gives a writer the proof of its entry, and `recovering/` puts
-right what a restored backup has lost.
+Read `format/sequence.py` first: the rules of an append, in one file. Then `append/appender.py`: the same on PostgreSQL.
+The bytes are `format/canonical.py`, `format/event.py` and `format/entry.py`, the vocabulary is `format/events/`.
+`format/rules.py` is what "verified" means.
 
 Only pure names are re-exported here: importing them loads no database driver.
 """
 
-from ledger.canonical import decode, encode
-from ledger.entry import Branch, Entry, parse_entry
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
-from ledger.event import Event, Part, PreparedEvent, prepare
-from ledger.merkle import leaf_hash, node_hash, root_of
+from ledger.format.canonical import decode, encode
+from ledger.format.entry import Branch, Entry, parse_entry
+from ledger.format.event import Event, Part, PreparedEvent, prepare
+from ledger.format.merkle import leaf_hash, node_hash, root_of
 
 __all__ = [
     "Branch",

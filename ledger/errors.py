@@ -2,6 +2,7 @@
 The errors of the log: one root, and few children that a caller would act on differently.
 
 Verification failures are `BrokenError` (the data is wrong) and never a bool; `FormatError` is what every parser raises.
+The errors of whoever signs come last: each says what to do.
 """
 
 from __future__ import annotations
@@ -105,3 +106,19 @@ class UnsafeServerError(LogUnavailableError):
 
 class OutcomeUnknownError(LedgerError):
     """The answer to a COMMIT did not arrive before the deadline: the group may or may not be in the log."""
+
+
+class KeyDirectoryError(LedgerError):
+    """The signer's directory, one of its keys or its notes cannot be used."""
+
+
+class BusyKeyDirectoryError(KeyDirectoryError):
+    """Another process is signing with this directory right now."""
+
+
+class KeyUnavailableError(LedgerError):
+    """What holds a private key does not sign with it now: nothing is damaged, and it is asked again."""
+
+
+class RotationError(LedgerError):
+    """The keys are not at a point of their life where this can be done."""

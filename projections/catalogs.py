@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection
 
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.events import CatalogCreated, CatalogRetired
-from ledger.queries import load_queries
-from ledger.read import Log
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.events import CatalogCreated, CatalogRetired
+from ledger.store.queries import load_queries
+from ledger.store.read import Log
 from projections.digest import GenerationDigest
 from projections.egress.rules import EgressRules
 from projections.entries import LogEntry, storable_json

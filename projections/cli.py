@@ -20,9 +20,9 @@ from uuid import UUID
 import typer
 from psycopg import sql
 
-from ledger.erasing.sealing import Opener
-from ledger.events import ProjectionAttested
-from ledger.read import Log
+from ledger.format.events import ProjectionAttested
+from ledger.format.sealing import Opener
+from ledger.store.read import Log
 from projections.cursors import Progress
 from projections.errors import ProjectionError
 from projections.generations import AppendAttestation, Rebuilt, Report, prune, rebuild, replace

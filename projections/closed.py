@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ledger.entry import parse_entry
-from ledger.events import PayloadErased
-from ledger.read import Log, read_entries
+from ledger.format.entry import parse_entry
+from ledger.format.events import PayloadErased
+from ledger.store.read import Log, read_entries
 from projections import cursors
 from projections.entries import LogEntry
 from projections.errors import StaleGenerationError

@@ -15,11 +15,11 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.entry import Entry
-from ledger.events import CommitDecided, CommitSettled, PayloadErased
-from ledger.queries import load_queries
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.entry import Entry
+from ledger.format.events import CommitDecided, CommitSettled, PayloadErased
+from ledger.store.queries import load_queries
 from projections.digest import GenerationDigest, time_text
 from projections.entries import LogEntry, decision_of, principals_erased, read_principal, storable_json
 from projections.projection import Transaction, iterate_rows
@@ -124,7 +124,7 @@ async def read_commits(
     """
     Return the last commits below index `before`, newest first, that the connection's role may see.
 
-    `key` is an event key (`table:…`): only its commits; `decision` one of `ledger.events.Decided`: only those.
+    `key` is an event key (`table:…`): only its commits; `decision` one of `ledger.format.events.Decided`: only those.
     """
     parameters = {"key": key, "decision": decision, "before": before, "limit": min(limit, ROWS_MAX)}
     query = QUERIES["commits" if key is None else "commits_of_key"]

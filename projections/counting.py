@@ -16,8 +16,8 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from ledger.entry import Entry
-from ledger.events import (
+from ledger.format.entry import Entry
+from ledger.format.events import (
     AccessRefused,
     AlertDelivered,
     AlertRaised,

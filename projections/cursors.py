@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection
 
-from ledger.queries import load_queries
-from ledger.read import Log
+from ledger.store.queries import load_queries
+from ledger.store.read import Log
 from projections.errors import NotProjectedError
 
 QUERIES: Final = load_queries("projections", "cursors.sql")

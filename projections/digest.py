@@ -10,8 +10,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from hashlib import sha256
 
-from ledger import canonical
-from ledger.canonical import Json
+from ledger.format import canonical
+from ledger.format.canonical import Json
 
 
 class GenerationDigest:

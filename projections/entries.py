@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from ledger.canonical import Json
-from ledger.entry import Entry, parse_entry
 from ledger.errors import FormatError
-from ledger.event import Part, is_control
-from ledger.events import (
+from ledger.format.canonical import Json
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.event import Part, is_control
+from ledger.format.events import (
     EVENTS,
     CommitDecided,
     CommitSettled,
@@ -38,7 +38,9 @@ _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """An entry in its place; `event` is one of `ledger.events`, or None for a type that this process does not know."""
+    """
+    An entry in its place; `event` is one of `ledger.format.events`, or None for a type that this process does not know.
+    """
 
     entry: Entry
     event: object | None

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.entry import Entry
-from ledger.events import (
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.entry import Entry
+from ledger.format.events import (
     AlertDelivered,
     AlertRaised,
     CommitObserved,

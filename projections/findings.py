@@ -16,9 +16,9 @@ from uuid import UUID
 
 from psycopg import AsyncConnection, sql
 
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.queries import load_queries
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.store.queries import load_queries
 from projections.digest import GenerationDigest, time_text
 from projections.entries import LogEntry, storable_json
 from projections.finding_rows import told_by

@@ -27,9 +27,9 @@ from typing import Any, Final, Protocol
 from psycopg import AsyncConnection
 from psycopg.errors import LockNotAvailable
 
-from ledger.erasing.sealing import PLAIN, Opener
-from ledger.events import ProjectionAttested
-from ledger.read import Log, read_head
+from ledger.format.events import ProjectionAttested
+from ledger.format.sealing import PLAIN, Opener
+from ledger.store.read import Log, read_head
 from projections import cursors
 from projections.cursors import Live
 from projections.errors import (

@@ -7,8 +7,8 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Final
 
-from ledger.events import Identifier
-from ledger.keys import format_key
+from ledger.format.event import format_key
+from ledger.format.events import Identifier
 
 NAME_BYTES_MAX: Final = 600
 """Three names and more stand in one index entry, which ends at 2,704 bytes; a longer one stands there as its hash."""

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection
 
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.events import (
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.events import (
     AlertDelivered,
     AlertRaised,
     CommitObserved,
@@ -29,7 +29,7 @@ from ledger.events import (
     ScanFailed,
     TriggerReceived,
 )
-from ledger.queries import load_queries
+from ledger.store.queries import load_queries
 from projections import cursors
 from projections.counting import Dimensions, OpenCommit, groups_settled, tally
 from projections.digest import GenerationDigest, time_text

@@ -19,10 +19,11 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection
 
-from ledger import canonical
-from ledger.canonical import Json
 from ledger.errors import FormatError
-from ledger.events import (
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.event import parse_key
+from ledger.format.events import (
     CommitDecided,
     CommitObserved,
     CommitSettled,
@@ -34,8 +35,7 @@ from ledger.events import (
     Settled,
     TableIdentified,
 )
-from ledger.keys import parse_key
-from ledger.queries import load_queries
+from ledger.store.queries import load_queries
 from projections.entries import LogEntry, storable, storable_json
 from projections.identifiers import bounded_name, table_key
 from projections.projection import Transaction

@@ -11,7 +11,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from ledger.read import Log
+from ledger.store.read import Log
 from projections.graph.labels import VertexLabel
 from projections.graph.write import graph_name
 

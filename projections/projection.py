@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 from psycopg import AsyncConnection
 from psycopg.abc import Query
 
-from ledger.erasing.sealing import PLAIN, Opener
-from ledger.read import Log, read_entries, read_parts
+from ledger.format.sealing import PLAIN, Opener
+from ledger.store.read import Log, read_entries, read_parts
 from projections import cursors
 from projections.entries import LogEntry, read_log_entry
 

@@ -21,10 +21,10 @@ from typing import Any, Final, Protocol
 import psycopg
 from psycopg import AsyncConnection
 
-from ledger.erasing.sealing import PLAIN, Opener
-from ledger.outage import Outage
-from ledger.read import Log
-from ledger.waiting import Bell, first_of
+from ledger.format.sealing import PLAIN, Opener
+from ledger.store.doorbell import Bell, first_of
+from ledger.store.read import Log
+from ledger.store.session import Outage
 from projections import cursors
 from projections.cursors import FIRST_GENERATION, Progress
 from projections.errors import ProjectionError, StaleGenerationError, UnknownControlError
@@ -71,7 +71,7 @@ class Runner:
         Keep all projections up to date until `stop` is set; a batch that has begun is finished.
 
         What the database refuses for want of a right, a table or a primary server is said, and asked for again
-        (`ledger.outage`).
+        (`ledger.store.session`).
 
         Raises:
             FormatError, BrokenError: if a log is corrupt.

@@ -9,11 +9,11 @@ import threading
 from collections.abc import Iterable
 from typing import Final, Self
 
-from ledger.append import Appender
-from ledger.doorbell import Doorbell
+from ledger.append.appender import Appender
 from ledger.errors import GroupMismatchError
-from ledger.guards import GuardRegistry
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.doorbell import Doorbell
 from spark_detect.marks import GUARDS
 
 APPEND_TIMEOUT_S: Final = 30.0

@@ -18,9 +18,9 @@ from typing import Any, Final, TypeAlias
 import psycopg
 from psycopg import Connection, sql
 
-from ledger.doorbell import CHANNEL
-from ledger.queries import load_queries
-from ledger.read import Log
+from ledger.store.doorbell import CHANNEL
+from ledger.store.queries import load_queries
+from ledger.store.read import Log
 from projections.entries import LogEntry, read_log_entry
 from projections.identifiers import bounded_name
 from projections.naming import QUERIES as NAMES

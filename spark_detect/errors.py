@@ -4,7 +4,7 @@ The errors of detection: one root, and the cases that somebody acts on different
 
 from __future__ import annotations
 
-from ledger.events import ScanFault
+from ledger.format.events import ScanFault
 
 
 class DetectionError(Exception):

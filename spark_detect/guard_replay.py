@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from ledger.entry import Entry
-from ledger.events import EVENTS, ScanCompleted, ScanFailed, from_data
-from ledger.guards import GuardCall
+from ledger.format.entry import Entry
+from ledger.format.events import EVENTS, ScanCompleted, ScanFailed, from_data
+from ledger.format.guards import GuardCall
 
 
 class Told(Protocol):

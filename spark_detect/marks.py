@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from ledger.event import derived_group_id
-from ledger.guards import Guard, GuardCall
-from ledger.queries import load_queries
+from ledger.format.event import derived_group_id
+from ledger.format.guards import Guard, GuardCall
+from ledger.store.queries import load_queries
 from spark_detect.tasks import Scan
 
 GUARDS: Final = tuple(

@@ -26,7 +26,7 @@ from pyiceberg.manifest import (
     read_manifest_list,
 )
 
-from ledger.events import ScanFault, UnreadReason
+from ledger.format.events import ScanFault, UnreadReason
 from projections.errors import FileMissingError, FileUnreadableError
 from projections.lake.metadata import unpack_metadata
 from projections.lake.storage import Storage

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from ledger.events import CatalogCreated, ScanFault
-from ledger.read import Log
+from ledger.format.events import CatalogCreated, ScanFault
+from ledger.store.read import Log
 from projections.errors import SecretMissingError, StorageUnavailableError
 from spark_detect.batches import Batches, OpenRange
 from spark_detect.marks import scan_group_id

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ledger.events import ScanFault
+from ledger.format.events import ScanFault
 from spark_detect.recorder import Recorder
 from spark_detect.source import NAME, ROOM_OPTION, ScanSource
 from spark_detect.tasks import TaskResult

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from ledger.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX, SYSTEM_ACTOR, Event, PreparedEvent, prepare
-from ledger.events import (
+from ledger.format.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX, SYSTEM_ACTOR, Event, PreparedEvent, prepare
+from ledger.format.events import (
     DetectionFound,
     EventData,
     Identifier,
@@ -25,7 +25,7 @@ from ledger.events import (
     UnreadReason,
     to_data,
 )
-from ledger.sequence import Group
+from ledger.format.sequence import Group
 from projections.entries import storable
 from spark_detect.classify import ColumnCounts, classify
 from spark_detect.errors import DetectionError

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from ledger.sequence import Group
+from ledger.format.sequence import Group
 from spark_detect.appending import AppenderThread
 from spark_detect.batches import Batches
 from spark_detect.record import record_scan

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import orjson
 
 from ledger.errors import FormatError
-from ledger.events import from_data, to_data
+from ledger.format.events import from_data, to_data
 from projections.catalogs import CatalogRow, storage_of
 from projections.egress.rules import EgressRules
 from projections.lake.secrets import SecretDirectory

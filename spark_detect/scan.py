@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from ledger.events import ScanFault
+from ledger.format.events import ScanFault
 from projections.errors import FileMissingError, FileUnreadableError, SecretMissingError, StorageUnavailableError
 from projections.lake.storage import S3_SCHEMES, Storage, explain
 from spark_detect.classify import ColumnCounts

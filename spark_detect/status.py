@@ -9,8 +9,8 @@ from typing import Final
 
 import psycopg
 
-from ledger.queries import load_queries
-from ledger.read import Log
+from ledger.store.queries import load_queries
+from ledger.store.read import Log
 from projections.exposition import Metric, MetricKind, Sample
 
 QUERIES: Final = load_queries("spark_detect", "status.sql")

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ledger.events import CatalogCreated, ScanFault
-from ledger.keys import format_key
-from ledger.read import Log
+from ledger.format.event import format_key
+from ledger.format.events import CatalogCreated, ScanFault
+from ledger.store.read import Log
 from projections.catalogs import CatalogRow
 from projections.errors import SecretMissingError, StorageUnavailableError
 from projections.lake.storage import Storage

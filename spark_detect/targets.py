@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ledger.entry import Entry
 from ledger.errors import FormatError
-from ledger.events import (
+from ledger.format.entry import Entry
+from ledger.format.event import format_key
+from ledger.format.events import (
     CatalogCreated,
     CommitObserved,
     CommitSettled,
@@ -24,8 +25,7 @@ from ledger.events import (
     TriggerReceived,
     TriggerSource,
 )
-from ledger.keys import format_key
-from ledger.read import Log
+from ledger.store.read import Log
 from projections.catalogs import BUILTIN, CatalogRow
 from projections.entries import LogEntry
 from projections.lake.places import nearest_catalog

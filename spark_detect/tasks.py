@@ -13,7 +13,7 @@ from typing import Final
 import orjson
 
 from ledger.errors import FormatError
-from ledger.events import Identifier, ScanFault, UnreadReason, from_data, to_data
+from ledger.format.events import Identifier, ScanFault, UnreadReason, from_data, to_data
 from projections.catalogs import CatalogRow
 from spark_detect.errors import DetectionError
 

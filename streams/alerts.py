@@ -14,14 +14,13 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.entry import Entry, parse_entry
-from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
-from ledger.events import AlertDelivered, AlertRaised, DetectionFound, EventData, to_data
-from ledger.keys import parse_key
-from ledger.queries import load_queries
-from ledger.sequence import Group
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, parse_key, prepare
+from ledger.format.events import AlertDelivered, AlertRaised, DetectionFound, EventData, to_data
+from ledger.format.sequence import Group
+from ledger.store.queries import load_queries
 from projections.entries import LogEntry
 from streams.connections import Connection
 from streams.handler import Effects, Message, OutboxMessage

@@ -19,8 +19,8 @@ from typing import Final
 
 import psycopg
 
-from ledger.outage import Outage
-from ledger.waiting import first_of
+from ledger.store.doorbell import first_of
+from ledger.store.session import Outage
 from streams import dead_letters, deferred, outbox
 from streams.connections import PAUSE_S, POLL_S, Connection, connect_following, connect_reading
 from streams.deferred import HostLease

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from ledger.events import Identifier
+from ledger.format.events import Identifier
 from streams.errors import StreamError
 from streams.table_metadata import TABLE_UUID
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ledger import canonical
-from ledger.entry import Entry
+from ledger.format import canonical
+from ledger.format.entry import Entry
 from projections.entries import LogEntry
 from streams.connections import Connection
 from streams.errors import PoisonError

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ledger.entry import parse_entry
-from ledger.events import EVENTS, from_data
-from ledger.queries import load_queries
-from ledger.read import Log, read_entries
+from ledger.format.entry import parse_entry
+from ledger.format.events import EVENTS, from_data
+from ledger.store.queries import load_queries
+from ledger.store.read import Log, read_entries
 from projections.entries import LogEntry
 from streams.connections import Connection
 from streams.handler import EVERY_TYPE, Handler, Message

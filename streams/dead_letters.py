@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from ledger.queries import load_queries
-from ledger.read import Log
+from ledger.store.queries import load_queries
+from ledger.store.read import Log
 from projections.entries import LogEntry, storable
 from streams.connections import Connection
 from streams.handler import DeadLetter

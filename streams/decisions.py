@@ -14,9 +14,9 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from ledger.events import CommitDecided, Decided, Identifier
-from ledger.queries import load_queries
-from ledger.read import read_head
+from ledger.format.events import CommitDecided, Decided, Identifier
+from ledger.store.queries import load_queries
+from ledger.store.read import read_head
 from projections.entries import read_log_entry
 from streams.errors import TransientError
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from ledger.queries import load_queries
-from ledger.read import Log, read_entries
+from ledger.store.queries import load_queries
+from ledger.store.read import Log, read_entries
 from projections.entries import LogEntry, storable
 from streams import dead_letters
 from streams.connections import Connection

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ledger.erasing.mentions import Mention
-from ledger.queries import load_queries
+from ledger.store.queries import load_queries
 from streams.connections import Connection
 
 PAGE: Final = 20

@@ -3,7 +3,7 @@ What a handler is: a plain function from a batch of messages to effects. Pure sh
 
 Guarantee a runner gives: the groups of a batch are in the log before its outbox messages, its dead letters and its
 position are stored together. A batch may be handled again after any failure, so a handler derives the id of each group
-from its content (`ledger.event.derived_group_id`): what is already in the log is then not appended twice.
+from its content (`ledger.format.event.derived_group_id`): what is already in the log is then not appended twice.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from psycopg import AsyncConnection
 
-from ledger.read import Log
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.read import Log
 from projections.entries import LogEntry
 
 Append = Callable[[int, Group], Awaitable[Appended | Stale]]

@@ -27,7 +27,7 @@ from ledger.errors import (
     OutcomeUnknownError,
     QueueFullError,
 )
-from ledger.sequence import Group, Stale
+from ledger.format.sequence import Group, Stale
 from streams.connections import Connection
 from streams.errors import PoisonError, TransientError, UnansweredError
 from streams.handler import Append, DeadLetter, Deferred, Effects, Handler, Message, OutboxMessage

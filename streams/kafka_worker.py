@@ -31,8 +31,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from ledger.read import Log
-from ledger.waiting import back_off_s
+from ledger.store.read import Log
+from ledger.store.session import back_off_s
 from streams import dead_letters
 from streams.connections import connect_reading, connect_storing
 from streams.errors import StreamError, TransientError

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from ledger.queries import load_queries
+from ledger.store.queries import load_queries
 from streams.connections import Connection
 from streams.errors import StreamError
 

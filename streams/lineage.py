@@ -12,10 +12,10 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from ledger.entry import Branch
 from ledger.errors import GroupMismatchError
-from ledger.event import SYSTEM_ACTOR
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.entry import Branch
+from ledger.format.event import SYSTEM_ACTOR
+from ledger.format.sequence import Appended, Group, Stale
 from projections.lineage.errors import InvalidLineageError
 from projections.lineage.receiving import Received, receive
 from streams.errors import PoisonError

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import ceil
 
-from ledger.read import Log
+from ledger.store.read import Log
 from projections.exposition import Metric, MetricKind, Sample
 from streams.connections import Connection
 from streams.cursors import read_progress

@@ -27,10 +27,9 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
-from ledger.events import CommitObserved, Identifier, TriggerReceived, TriggerSource, to_data
-from ledger.keys import format_key
-from ledger.sequence import Group
+from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
+from ledger.format.events import CommitObserved, Identifier, TriggerReceived, TriggerSource, to_data
+from ledger.format.sequence import Group
 from projections.catalogs import BUILTIN, CATALOGS, CatalogRow, read_catalogs, storage_of
 from projections.cursors import read_live
 from projections.egress.rules import EgressRules

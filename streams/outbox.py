@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-from ledger.queries import load_queries
-from ledger.read import Log
+from ledger.store.queries import load_queries
+from ledger.store.read import Log
 from streams.connections import Connection
 from streams.handler import OutboxMessage
 from streams.leases import LEASE_S, Lease

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ledger.read import Log
+from ledger.store.read import Log
 from projections.catalogs import BUILTIN, CatalogRow
 from projections.errors import FileUnreadableError
 from projections.lake.storage import split_location

@@ -28,13 +28,12 @@ from typing import Final, TypeVar
 import httpx
 import psycopg
 
-from ledger.canonical import Json
 from ledger.errors import GroupMismatchError
-from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
-from ledger.events import Identifier, IdentitySource, TableIdentified, TriggerSource, to_data
-from ledger.keys import format_key
-from ledger.queries import load_queries
-from ledger.sequence import Group
+from ledger.format.canonical import Json
+from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
+from ledger.format.events import Identifier, IdentitySource, TableIdentified, TriggerSource, to_data
+from ledger.format.sequence import Group
+from ledger.store.queries import load_queries
 from projections.catalogs import BUILTIN, CatalogRow, read_catalogs
 from projections.errors import SecretMissingError
 from projections.lake.storage import Secrets

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ledger.read import read_entries
+from ledger.store.read import read_entries
 from streams import dead_letters, outbox
 from streams.connections import Connection, connect_reading, connect_storing
 from streams.cursors import read_message

@@ -24,8 +24,8 @@ from typing import Final
 
 import psycopg
 
-from ledger.outage import Outage
-from ledger.waiting import Bell, first_of
+from ledger.store.doorbell import Bell, first_of
+from ledger.store.session import Outage
 from streams import cursors, dead_letters, deferred, leases, outbox
 from streams.asking import QUICK_S, Asking
 from streams.connections import (
@@ -115,7 +115,7 @@ class Runner:
         Handle what comes until `stop` is set; batches that have begun are finished.
 
         What the database refuses for want of a right, a table or a primary server is said, and asked for again
-        (`ledger.outage`).
+        (`ledger.store.session`).
 
         Raises:
             FormatError, BrokenError: if a log is corrupt.

@@ -17,9 +17,9 @@ from typing import Final, Protocol
 import psycopg
 
 from ledger.errors import GroupMismatchError, LedgerError
-from ledger.outage import Outage
-from ledger.sequence import Group
-from ledger.waiting import Bell, first_of
+from ledger.format.sequence import Group
+from ledger.store.doorbell import Bell, first_of
+from ledger.store.session import Outage
 from streams import dead_letters, leases, outbox
 from streams.connections import PAUSE_S, POLL_S, Connection, connect_storing, pass_on
 from streams.errors import StreamError, TransientError

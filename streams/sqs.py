@@ -24,7 +24,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from ledger.errors import NoSuchLogError
-from ledger.read import Log, read_logs
+from ledger.store.read import Log, read_logs
 from streams import dead_letters
 from streams.connections import connect_reading, connect_storing
 from streams.errors import StreamError, TransientError

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from ledger.canonical import Json
-from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
-from ledger.events import Identifier, TriggerReceived, TriggerSource, to_data
-from ledger.keys import format_key
-from ledger.read import Log
-from ledger.sequence import Group
+from ledger.format.canonical import Json
+from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
+from ledger.format.events import Identifier, TriggerReceived, TriggerSource, to_data
+from ledger.format.sequence import Group
+from ledger.store.read import Log
 from streams.errors import PoisonError
 from streams.handler import DeadLetter, Message
 from streams.places import Place, Places

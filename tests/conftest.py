@@ -32,7 +32,7 @@ from lakeproof.provision import Installation, provision
 from lakeproof.server_process import postmaster_pid
 from lakeproof.services import Services
 from lakeproof.settings import load_settings
-from ledger.queries import load_queries
+from ledger.store.queries import load_queries
 from tests.servers.gateways import Gateway, open_gateway, start_services
 from tests.servers.judging import close_shared_engine
 
@@ -53,7 +53,7 @@ LONGEST: Final = (
 LOGIN_PASSWORD = "a throw-away server's"
 CLONE: Final = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
 """In memory, copying files takes two thirds of the processor time that copying through the write-ahead log does."""
-CONFIRM: Final = load_queries("ledger", "signing.sql")["confirm"]
+CONFIRM: Final = load_queries("ledger.store", "signing.sql")["confirm"]
 
 _numbers = count()
 

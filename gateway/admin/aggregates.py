@@ -20,10 +20,11 @@ from gateway.errors import ConflictError
 from gateway.policy.access import AccessRule as JudgedRule
 from gateway.policy.access import Effect as JudgedEffect
 from gateway.policy.engine import ACCESS_RULE, POLICY, Program
-from ledger import canonical
-from ledger.changes import Change, key_of
 from ledger.errors import FormatError
-from ledger.events import (
+from ledger.format import canonical
+from ledger.format.changes import Change, key_of
+from ledger.format.event import format_key
+from ledger.format.events import (
     AccessRuleCreated,
     AccessRuleCreatedV1,
     AccessRuleRetired,
@@ -39,7 +40,6 @@ from ledger.events import (
     SettingChanged,
     TenantCreated,
 )
-from ledger.keys import format_key
 
 Created: TypeAlias = (
     PolicyCreated | AccessRuleCreated | AccessRuleCreatedV1 | CatalogCreated | KeyCreatedV1 | KeyCreated | TenantCreated

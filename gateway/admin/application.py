@@ -34,8 +34,8 @@ from gateway.policy.access import Effect as JudgedEffect
 from gateway.policy.engine import ACCESS_RULE, POLICY, PolicyEngine, Program
 from gateway.policy.judging import Judge
 from gateway.policy.variables import PrincipalView
-from ledger.event import derived_group_id
-from ledger.events import (
+from ledger.format.event import derived_group_id
+from ledger.format.events import (
     AccessRuleCreated,
     CatalogCreated,
     Effect,
@@ -44,8 +44,8 @@ from ledger.events import (
     SettingChanged,
     TenantCreated,
 )
-from ledger.log_store import Lend, LogStore
-from ledger.sequence import NO_CONTROL
+from ledger.format.sequence import NO_CONTROL
+from ledger.store.log_store import Lend, LogStore
 from projections.egress.rules import EgressRules
 
 __all__ = ["OPERATOR", "Admin", "Editor", "IssuedKey", "StaleEditError"]

@@ -19,23 +19,23 @@ from gateway.admin.aggregates import A, ControlEvent, Created, aggregate_key, ev
 from gateway.control import ControlUnknownError
 from gateway.errors import CommitStateUnknownError, ConflictError, NotFoundError, UnavailableError
 from gateway.policy.variables import PrincipalView
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.changes import Change, key_of
-from ledger.entry import Branch
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.event import SYSTEM_ACTOR, Event, Part, prepare
-from ledger.events import EventData, SettingChanged, to_data
-from ledger.guards import GuardCall
-from ledger.log_store import LogStore
-from ledger.recorder import (
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.changes import Change, key_of
+from ledger.format.entry import Branch
+from ledger.format.event import SYSTEM_ACTOR, Event, Part, prepare
+from ledger.format.events import EventData, SettingChanged, to_data
+from ledger.format.guards import GuardCall
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.log_store import LogStore
+from ledger.store.recorder import (
     LogApplication,
     NoSuchAggregateError,
     StaleSaveError,
     UnknownEventError,
     VersionConflictError,
 )
-from ledger.sequence import Appended, Group, Stale
 
 EDITS_MAX: Final = 4
 """Edits that run at once: each holds a worker thread while the log answers."""

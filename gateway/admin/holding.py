@@ -14,10 +14,10 @@ from gateway.control import ControlState
 from gateway.database import outage_as_unavailable
 from gateway.errors import BadRequestError, ConflictError, PlaceTakenError
 from gateway.places import StoragePlace, parse_place
-from ledger.events import PlaceGranted, PlaceReleased
-from ledger.keys import format_key
-from ledger.log_store import Lend
-from ledger.queries import load_queries
+from ledger.format.event import format_key
+from ledger.format.events import PlaceGranted, PlaceReleased
+from ledger.store.log_store import Lend
+from ledger.store.queries import load_queries
 
 TAKEN: Final = "PlaceTakenException"
 

@@ -15,10 +15,10 @@ from gateway.database import outage_as_unavailable
 from gateway.identity.api_keys import KeyHasher, mint_key
 from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import actor_for, create_guard, mac_guard
-from ledger.event import SYSTEM_ACTOR
-from ledger.events import KeyCreated
-from ledger.guards import GuardCall
-from ledger.log_store import Lend
+from ledger.format.event import SYSTEM_ACTOR
+from ledger.format.events import KeyCreated
+from ledger.format.guards import GuardCall
+from ledger.store.log_store import Lend
 
 KEY_ID_SIZE_BYTES: Final = 8
 

@@ -19,8 +19,8 @@ from gateway.errors import BadRequestError, LookAlikeNameError, UnprocessableErr
 from gateway.identifiers import check_new_name
 from gateway.looks import are_alike
 from gateway.places import parse_place
-from ledger import canonical
-from ledger.events import LINEAGE_CYCLES, OnCycle
+from ledger.format import canonical
+from ledger.format.events import LINEAGE_CYCLES, OnCycle
 from projections.egress.rules import EgressRules
 from projections.errors import AddressRefusedError
 

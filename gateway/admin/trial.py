@@ -37,7 +37,7 @@ from gateway.policy.vocabulary import variables_of
 from gateway.policy.words import mentions, texts_in, texts_near
 
 if TYPE_CHECKING:
-    from ledger.canonical import Json
+    from ledger.format.canonical import Json
 
 TRIAL_TIMEOUT_S: Final = 5.0
 INPUT_TIMEOUT_S: Final = 1.0

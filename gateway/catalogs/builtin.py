@@ -31,8 +31,8 @@ from gateway.metadata.paths import METADATA_PATH, changed_paths, named_files
 from gateway.metadata_files import MetadataFiles, Written
 from gateway.mutations import Mutation, Operation
 from gateway.places import StoragePlace, location_path, parse_place
-from ledger.guards import Guard, GuardCall
-from ledger.queries import load_queries
+from ledger.format.guards import Guard, GuardCall
+from ledger.store.queries import load_queries
 
 _QUERIES = load_queries("gateway", "catalog.sql")
 GUARDS: Final = tuple(

@@ -16,7 +16,7 @@ from gateway.metadata import Requirement
 from gateway.metadata_files import Written
 from gateway.mutations import Mutation
 from gateway.places import StoragePlace
-from ledger.guards import GuardCall
+from ledger.format.guards import GuardCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

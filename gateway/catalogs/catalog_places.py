@@ -15,8 +15,8 @@ from psycopg import AsyncConnection
 
 from gateway.errors import BadRequestError
 from gateway.places import StoragePlace, parse_place
-from ledger.guards import GuardCall
-from ledger.queries import load_queries
+from ledger.format.guards import GuardCall
+from ledger.store.queries import load_queries
 
 LOCATION: Final = "location"
 LOCK: Final = 0x6C70_0005

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, TypeGuard
 import orjson
 
 from gateway.mutations import Operation
-from ledger.events import Settled
+from ledger.format.events import Settled
 
 AMBIGUOUS_4XX: Final = frozenset({408})
 """Request Timeout: an intermediary may say it of a request that it has passed on."""

@@ -16,7 +16,7 @@ from typing import Final
 from gateway.database import outage_as_unavailable
 from gateway.errors import UnavailableError
 from gateway.identity.key_rows import KeyRow, find_keys
-from ledger.log_store import Lend
+from ledger.store.log_store import Lend
 
 PREFIXES_MAX: Final = 256
 """Prefixes that one statement asks for."""

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Final
 
 from gateway.identity.api_keys import ApiKeyText
-from ledger.encoding import format_base64, parse_base64
-from ledger.errors import FormatError
-from ledger.signing.errors import KeyDirectoryError
-from ledger.signing.private_files import check_private, create_private
+from ledger.errors import FormatError, KeyDirectoryError
+from ledger.files.private_files import check_private, create_private
+from ledger.format.encoding import format_base64, parse_base64
 
 SECRET_SIZE_BYTES: Final = 32
 

@@ -20,9 +20,9 @@ from psycopg.errors import ForeignKeyViolation
 
 from gateway.identity.api_keys import ApiKeyText
 from ledger.errors import FormatError, NoSuchLogError
-from ledger.guards import Guard, GuardCall
-from ledger.queries import load_queries
-from ledger.read import Connection
+from ledger.format.guards import Guard, GuardCall
+from ledger.store.queries import load_queries
+from ledger.store.read import Connection
 
 ACTOR_SIZE_BYTES: Final = 16
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from gateway.control import ControlState
 from gateway.errors import UnauthorizedError
-from ledger.canonical import Json
+from ledger.format.canonical import Json
 
 
 class NotInForceError(UnauthorizedError):

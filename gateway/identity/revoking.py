@@ -12,12 +12,12 @@ from datetime import datetime
 
 from gateway.control import ControlPlane
 from gateway.identity.key_rows import revoke_guard
-from ledger.changes import key_of
 from ledger.erasing.erase import Revocation, Revocations, Revoke
-from ledger.event import SYSTEM_ACTOR, Event, prepare
-from ledger.events import to_data
-from ledger.guards import GuardCall
-from ledger.read import Log
+from ledger.format.changes import key_of
+from ledger.format.event import SYSTEM_ACTOR, Event, prepare
+from ledger.format.events import to_data
+from ledger.format.guards import GuardCall
+from ledger.store.read import Log
 
 
 def revoke_keys(control: ControlPlane, *, clock: Callable[[], datetime]) -> Revoke:

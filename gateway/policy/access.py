@@ -36,7 +36,7 @@ from gateway.policy.variables import CommitView, PrincipalView
 from gateway.policy.words import fields_named
 
 if TYPE_CHECKING:
-    from ledger.canonical import Json
+    from ledger.format.canonical import Json
 
 VOCABULARY: Final = 2
 """The version of `access_rule.created` whose expressions are written in this vocabulary."""

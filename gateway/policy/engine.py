@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from gateway.errors import UnavailableError, UnprocessableError
 
 if TYPE_CHECKING:
-    from ledger.canonical import Json  # for the checker only: the child process need not load the log's modules
+    from ledger.format.canonical import Json  # for the checker only: the child process need not load the log's modules
 
 POLICY: Final = "policy"
 ACCESS_RULE: Final = "access_rule"

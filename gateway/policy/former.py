@@ -19,7 +19,7 @@ from gateway.policy.variables import CommitView
 from gateway.policy.words import mentions, texts_in
 
 if TYPE_CHECKING:
-    from ledger.canonical import Json
+    from ledger.format.canonical import Json
 
 VOCABULARY: Final = 1
 """The last version of `access_rule.created` whose expressions were written in it."""

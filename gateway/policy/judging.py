@@ -29,7 +29,7 @@ from gateway.policy.variables import CommitView, PrincipalView
 from gateway.policy.words import mentions
 
 if TYPE_CHECKING:
-    from ledger.canonical import Json
+    from ledger.format.canonical import Json
 
 REFS_MAX: Final = 16
 """Refs that one commit may move where a rule speaks of `ref`: the rules are asked about each of them."""

@@ -49,7 +49,7 @@ from gateway.policy.process import Ended, Processes, WorkerProcess
 from gateway.policy.text import check_new_text
 
 if TYPE_CHECKING:
-    from ledger.canonical import Json
+    from ledger.format.canonical import Json
 
 WORKERS: Final = 1
 WAITING_S: Final = 5.0

@@ -19,7 +19,7 @@ import orjson
 from gateway.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from ledger.canonical import Json
+    from ledger.format.canonical import Json
 
 Metadata: TypeAlias = Mapping[str, Any]
 """Iceberg metadata of a table or a view as it was read from JSON (Iceberg table specification, appendix C)."""

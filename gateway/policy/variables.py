@@ -18,7 +18,7 @@ from gateway.errors import BadRequestError
 from gateway.policy.table import Metadata, UnreadableMetadataError, snapshot_of, table_of
 
 if TYPE_CHECKING:
-    from ledger.canonical import Json
+    from ledger.format.canonical import Json
 
 CLIENT_CHARACTERS_MAX: Final = 256
 """Of what a client says about itself; the header is under its control and goes into the record."""

@@ -14,7 +14,7 @@ from gateway.policy.engine import Outcome, Verdict
 from ledger.errors import FormatError
 
 if TYPE_CHECKING:
-    from ledger.canonical import Json
+    from ledger.format.canonical import Json
 
 VERSION: Final = 1
 DETAIL_CHARACTERS_MAX: Final = 500

@@ -9,7 +9,7 @@ from typing import Final
 from lakeproof.demo import elsewhere, engine
 from lakeproof.demo.command import run_command
 from lakeproof.demo.stage import Stage
-from ledger.keys import format_key
+from ledger.format.event import format_key
 from projections.graph.answers import TableAnswers, Work
 from projections.graph.read import open_graph
 

@@ -18,7 +18,7 @@ from lakeproof.demo.api import TIMEOUT_S
 from lakeproof.demo.engine import Client
 from lakeproof.demo.stage import Stage
 from lakeproof.demo.upstream import ALIAS as UPSTREAM_ALIAS
-from ledger.entry import Entry
+from ledger.format.entry import Entry
 
 PRODUCER: Final = "https://example.com/etl/1.4"
 SCHEMA_URL: Final = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"

@@ -19,7 +19,7 @@ from lakeproof.demo.patience import until
 from lakeproof.demo.stage import Stage
 from lakeproof.signing import latest_checkpoint_size
 from lakeproof.up import Serving
-from ledger.read import Log, read_head
+from ledger.store.read import Log, read_head
 
 VERIFIED, BROKEN = 0, 1
 

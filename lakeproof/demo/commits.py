@@ -14,7 +14,7 @@ from lakeproof.demo.engine import Client
 from lakeproof.demo.stage import Stage
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.tenants import found_tenant
-from ledger.read import read_head
+from ledger.store.read import read_head
 
 
 async def start(stage: Stage) -> None:

@@ -12,8 +12,8 @@ from typing import Final
 from lakeproof.demo import elsewhere, engine, people
 from lakeproof.demo.engine import Client
 from lakeproof.demo.stage import Stage
-from ledger.entry import Entry
-from ledger.keys import format_key
+from ledger.format.entry import Entry
+from ledger.format.event import format_key
 
 CONTACTS: Final = ("sales", "contacts")
 LOOK_ALIKES: Final = ("order_number", "part_number")

@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from ledger.events import DetectionKind
+from ledger.format.events import DetectionKind
 
 PERSONAL: Final = {
     "email": DetectionKind.EMAIL,

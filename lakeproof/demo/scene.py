@@ -29,7 +29,7 @@ from lakeproof.services import open_services
 from lakeproof.settings import Settings
 from lakeproof.stopping import stop_on_signals
 from lakeproof.up import listen, serving
-from ledger.signing.private_files import create_private
+from ledger.files.private_files import create_private
 
 Say = Callable[[str], None]
 Act = Callable[[Stage], Awaitable[None]]

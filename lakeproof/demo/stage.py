@@ -20,8 +20,8 @@ from lakeproof.demo.patience import computed_s, until
 from lakeproof.streaming import log_handler_names
 from lakeproof.tenants import Founded
 from lakeproof.up import Serving
-from ledger.entry import Entry, parse_entry
-from ledger.read import Log, find_log, iterate_entries, read_head
+from ledger.format.entry import Entry, parse_entry
+from ledger.store.read import Log, find_log, iterate_entries, read_head
 from projections.graph.read import Write, open_graph
 from streams.cursors import read_progress
 

@@ -20,18 +20,18 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from ledger.anchoring.anchors import Anchor, anchor_key, parse_anchor
-from ledger.canonical import Json
-from ledger.checkpoint import Checkpoint
-from ledger.entry import Branch, parse_entry
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.event import GROUP_EVENTS_MAX, SYSTEM_ACTOR, Event, derived_group_id, prepare
-from ledger.events import LogsAnchored, to_data
-from ledger.guards import GuardCall
-from ledger.queries import load_queries
-from ledger.read import Connection, Log, read_logs
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.canonical import Json
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.entry import Branch, parse_entry
+from ledger.format.event import GROUP_EVENTS_MAX, SYSTEM_ACTOR, Event, derived_group_id, prepare
+from ledger.format.events import LogsAnchored, to_data
+from ledger.format.guards import GuardCall
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.queries import load_queries
+from ledger.store.read import Connection, Log, read_logs
 
-QUERIES: Final = load_queries("ledger", "anchoring.sql")
+QUERIES: Final = load_queries("ledger.store", "anchoring.sql")
 ANCHORS_KEY: Final = "logs:anchored"
 """The guarded row that counts the groups of anchors."""
 

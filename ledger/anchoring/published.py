@@ -18,19 +18,19 @@ from typing import Final, NamedTuple
 from psycopg.types.numeric import Int4, Int8
 
 from ledger.anchoring.anchor_log import QUERIES
-from ledger.anchoring.judging import stamped_note
+from ledger.anchoring.anchors import stamped_note
 from ledger.anchoring.timestamp import Stamp
-from ledger.checkpoint import SIZE_MAX, Checkpoint
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.note import Signature, VerifierKey, format_note, open_note, parse_note
-from ledger.read import QUERIES as LOG_QUERIES
-from ledger.read import Connection, Log
-from ledger.signature import cosigned_at
-from ledger.signing.key_history import KeyHistory
-from ledger.stored_tree import NoCheckpointError
-from ledger.verify.rules import read_checkpoint
-from ledger.verify.trusted import Trusted, every_key
-from ledger.witness.policy import Policy, UnwitnessedError
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.encoding import SIZE_MAX
+from ledger.format.key_history import KeyHistory, Trusted, every_key
+from ledger.format.note import Signature, VerifierKey, format_note, open_note, parse_note
+from ledger.format.policy import Policy, UnwitnessedError
+from ledger.format.rules import read_checkpoint
+from ledger.format.signature import cosigned_at
+from ledger.store.read import QUERIES as LOG_QUERIES
+from ledger.store.read import Connection, Log
+from ledger.store.stored_tree import NoCheckpointError
 
 CHECKPOINTS_LOOKED_AT_MAX: Final = 100_000
 """Of those with too few cosignatures, newest first: a day of a checkpoint a second. Beyond, nothing is published."""

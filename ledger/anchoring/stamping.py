@@ -17,21 +17,22 @@ from typing import Final
 import httpx
 from cryptography import x509
 
-from ledger.anchoring.cms import TOKEN_SIZE_BYTES_MAX, sort_certificates
-from ledger.anchoring.der import (
+from ledger.anchoring.cms import (
     BOOLEAN,
     NULL,
     OCTET_STRING,
     SEQUENCE,
+    TOKEN_SIZE_BYTES_MAX,
     Value,
     der,
     der_integer,
     der_oid,
     parse_der,
+    sort_certificates,
 )
 from ledger.anchoring.timestamp import Stamp, check_stamp
-from ledger.asking import NoAnswerError, post
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
+from ledger.files.asking import NoAnswerError, post
 
 NONCE_SIZE_BYTES: Final = 16
 CLOCK_TOLERANCE: Final = timedelta(minutes=5)

@@ -16,8 +16,8 @@ import typer
 
 from ledger.commands.console import failure, progress
 from ledger.commands.options import LogKeys, LogName, parsed_keys
-from ledger.event import PART_NAME_FORM
-from ledger.events import ErasureReason
+from ledger.format.event import PART_NAME_FORM
+from ledger.format.events import ErasureReason
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     from ledger.commands.room import OpenRoom

@@ -12,22 +12,20 @@ from pathlib import Path
 from typing import Final
 
 from ledger.commands.room import LogRoom, OpenRoom
-from ledger.directory import CHECKPOINT_FILE, LogDirectory
-from ledger.erasing.desk import ErasingDesk
-from ledger.erasing.erase import Asked, Erasure, NoSuchSubjectError
+from ledger.erasing.erase import Asked, ErasingDesk, Erasure, NoSuchSubjectError, first_index_since
 from ledger.erasing.rerun import exported_erasures
-from ledger.erasing.retention import first_index_since
 from ledger.errors import LedgerError
-from ledger.events import ErasureReason, PayloadErased
-from ledger.export import as_reader
-from ledger.note import VerifierKey
-from ledger.queries import load_queries
-from ledger.read import Log
-from ledger.recovering.shared_history import count_shared
+from ledger.files.directory import CHECKPOINT_FILE, LogDirectory
+from ledger.format.events import ErasureReason, PayloadErased
+from ledger.format.note import VerifierKey
+from ledger.format.rules import Progress, read_checkpoint
+from ledger.proving.export import as_reader
+from ledger.recovering.recover import count_shared
+from ledger.store.queries import load_queries
+from ledger.store.read import Log
 from ledger.verify.directory import verify_directory
-from ledger.verify.rules import Progress, read_checkpoint
 
-_QUERIES: Final = load_queries("ledger", "look.sql")
+_QUERIES: Final = load_queries("ledger.store", "look.sql")
 _SUBJECT: Final = re.compile(r"[0-9a-f]{32}")
 _REMAINS: Final = (
     "sealed copies in backups, replicas and archived WAL cannot be read any more; who it was, and what read models had "

@@ -16,9 +16,8 @@ from uuid import UUID
 import typer
 
 from ledger.anchoring import Pinned
-from ledger.canonical import format_time
 from ledger.commands.console import failure, show_json, verdict
-from ledger.commands.evidence_text import evidence_json, evidence_page
+from ledger.commands.evidence_text import evidence_json, evidence_page, write_bundle
 from ledger.commands.options import (
     NOT_PINNED,
     TIMES,
@@ -31,13 +30,14 @@ from ledger.commands.options import (
     utc,
 )
 from ledger.errors import LedgerError
-from ledger.evidence.bundle import BUNDLE_SIZE_BYTES_MAX
-from ledger.evidence.check import check_evidence
-from ledger.evidence.from_directory import DirectorySource
-from ledger.evidence.gather import ALL_PARTS, DecisionAt, DecisionOf, PartNames, Rules, Wanted, gather
-from ledger.evidence.scope import Period, PeriodScope, TableScope
-from ledger.keys import format_key, parse_key
-from ledger.note import VerifierKey
+from ledger.format.canonical import format_time
+from ledger.format.event import format_key, parse_key
+from ledger.format.note import VerifierKey
+from ledger.proving.evidence.bundle import BUNDLE_SIZE_BYTES_MAX
+from ledger.proving.evidence.check import check_evidence
+from ledger.proving.evidence.from_directory import DirectorySource
+from ledger.proving.evidence.gather import ALL_PARTS, DecisionAt, DecisionOf, PartNames, Rules, Wanted, gather
+from ledger.proving.evidence.scope import Period, PeriodScope, TableScope
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     from ledger.commands.room import OpenRoom
@@ -179,15 +179,3 @@ def _gather_from_directory(
         raise LedgerError(NOT_PINNED)
     data = asyncio.run(gather(DirectorySource(directory, keys), wanted, keys=keys, parts=parts))
     return write_bundle(out, data, keys)
-
-
-def write_bundle(out: Path, data: bytes, keys: list[VerifierKey]) -> str:
-    """
-    Write a bundle, and return how to check it.
-
-    Raises:
-        OSError: if the file cannot be written.
-    """
-    out.write_bytes(data)
-    named = " ".join(f"--key {key.format()}" for key in keys)
-    return f"evidence of {len(data):,} bytes in {out}\nlakeproof ledger check {out} {named}"

@@ -7,14 +7,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from ledger.anchoring.published import signing_key
-from ledger.commands.evidence import write_bundle
+from ledger.commands.evidence_text import write_bundle
 from ledger.commands.room import LogRoom, OpenRoom
 from ledger.errors import LedgerError
-from ledger.evidence.bundle import Bundle, parse_bundle
-from ledger.evidence.from_database import open_source
-from ledger.evidence.gather import NO_PARTS, PartNames, Wanted, gather
-from ledger.note import VerifierKey
-from ledger.verify.rules import read_checkpoint
+from ledger.format.note import VerifierKey
+from ledger.format.rules import read_checkpoint
+from ledger.proving.evidence.bundle import Bundle, parse_bundle
+from ledger.proving.evidence.from_database import open_source
+from ledger.proving.evidence.gather import NO_PARTS, PartNames, Wanted, gather
 
 
 async def gather_from_log(

@@ -9,15 +9,17 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
-from ledger.canonical import Json, format_time
 from ledger.commands.console import one_line
 from ledger.commands.verifying_text import NOT_WITNESSED
 from ledger.errors import FormatError
-from ledger.event import Part
-from ledger.events import CommitDecided, CommitSettled, from_data
-from ledger.evidence.check import Evidence, ProvenEntry
-from ledger.evidence.scope import format_scope
+from ledger.format.canonical import Json, format_time
+from ledger.format.event import Part
+from ledger.format.events import CommitDecided, CommitSettled, from_data
+from ledger.format.note import VerifierKey
+from ledger.proving.evidence.check import Evidence, ProvenEntry
+from ledger.proving.evidence.scope import format_scope
 
 _SHOWN_MAX = 400
 """Characters shown of a disclosed part; all of it is in the JSON form."""
@@ -149,3 +151,15 @@ def _entry_json(proven: ProvenEntry) -> dict[str, object]:
         "data": data,
         "parts": {part.name: base64.b64encode(part.payload).decode() for part in proven.parts},
     }
+
+
+def write_bundle(out: Path, data: bytes, keys: list[VerifierKey]) -> str:
+    """
+    Write a bundle, and return how to check it.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    out.write_bytes(data)
+    named = " ".join(f"--key {key.format()}" for key in keys)
+    return f"evidence of {len(data):,} bytes in {out}\nlakeproof ledger check {out} {named}"

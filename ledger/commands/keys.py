@@ -17,9 +17,9 @@ import typer
 
 from ledger.commands.console import command_group, failure, one_line, progress, show_json, verdict
 from ledger.commands.options import AsJson, TrustedKeys, pinned_keys
-from ledger.signing.key_history import KeyHistory
+from ledger.format.key_history import KeyHistory
+from ledger.format.rules import Report
 from ledger.signing.keys import key_id
-from ledger.verify.rules import Report
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     from ledger.commands.room import OpenRoom
@@ -69,8 +69,8 @@ def _add_following(keys: typer.Typer) -> None:
         as_json: AsJson = False,
     ) -> None:
         """Verify logs through rotations of the signer's keys. Exit code 0: verified, 1: broken, 2: could not tell."""
+        from ledger.verify.anchored import verify_system_directory
         from ledger.verify.directory import verify_directory
-        from ledger.verify.signer_keys import verify_system_directory
 
         with verdict(as_json=as_json):
             pinned = pinned_keys(key)

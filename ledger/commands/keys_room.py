@@ -9,12 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ledger.commands.room import OpenRoom
-from ledger.signing import ml_dsa_life
-from ledger.signing.desk import KeyDesk
+from ledger.format.cosignature import ml_dsa_verifier_key
+from ledger.signing import rotation
 from ledger.signing.key_ring import KeyRecord, KeySource, MlDsaRecord
 from ledger.signing.keys import parse_key_id
-from ledger.signing.ml_dsa import ml_dsa_verifier_key
-from ledger.signing.rotation import NewKey, brought_file_key, new_file_key
+from ledger.signing.rotation import KeyDesk, NewKey, brought_file_key, new_file_key
 
 
 async def list_keys(open_room: OpenRoom) -> dict[str, list[dict[str, str]]]:
@@ -85,10 +84,10 @@ async def add_ml_dsa_key(open_room: OpenRoom) -> str:
     Make an ML-DSA-44 key that signs every checkpoint from now on, and say what to do next.
 
     Raises:
-        LedgerError, OSError: as `ledger.signing.ml_dsa_life.add_ml_dsa_key`.
+        LedgerError, OSError: as `ledger.signing.rotation.add_ml_dsa_key`.
     """
     async with open_room() as room, room.key_desk() as desk:
-        added = await asyncio.to_thread(ml_dsa_life.add_ml_dsa_key, desk.directory)
+        added = await asyncio.to_thread(rotation.add_ml_dsa_key, desk.directory)
         key = ml_dsa_verifier_key(desk.origin, added.public).format()
     return (
         f"{added.key_id} signs every new checkpoint beside Ed25519\n"
@@ -103,10 +102,10 @@ async def retire_ml_dsa_key(open_room: OpenRoom) -> str:
     Retire the older of two ML-DSA-44 keys, or the only one, and say what is left to do.
 
     Raises:
-        LedgerError, OSError: as `ledger.signing.ml_dsa_life.retire_ml_dsa_key`.
+        LedgerError, OSError: as `ledger.signing.rotation.retire_ml_dsa_key`.
     """
     async with open_room() as room, room.key_desk() as desk:
-        retired = await asyncio.to_thread(ml_dsa_life.retire_ml_dsa_key, desk.directory)
+        retired = await asyncio.to_thread(rotation.retire_ml_dsa_key, desk.directory)
         signing = desk.directory.keys.ring.ml_dsa_signing
     left = f"{signing[0].key_id} signs on" if signing else "Ed25519 signs alone"
     return (

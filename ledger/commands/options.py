@@ -2,30 +2,35 @@
 The arguments and options that several commands have, and how what they name is read.
 
 An option that means the same is called the same everywhere, and a file that one names is read here, bounded: of one
-that is too large, only so much is read that it is refused as too large.
+that is too large, only so much is read that it is refused as too large. `Wanted` is what somebody wants verified, and
+how: the options of `verify`, read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
 from ledger.anchoring import Pinned, parse_roots
+from ledger.anchoring.kept import Kept, Place
 from ledger.errors import LedgerError
-from ledger.note import VerifierKey
-from ledger.proof import PROOF_SIZE_BYTES_MAX
-from ledger.witness.policy import Policy
+from ledger.files.directory import LogDirectory, bundle_places
+from ledger.format.note import VerifierKey
+from ledger.format.policy import Policy
+from ledger.format.proof import PROOF_SIZE_BYTES_MAX
+from ledger.verify.effort import Effort
+from ledger.verify.resuming import NoProgressFile, ProgressKeeper
 
 NOT_PINNED: Final = (
     "KEY NOT PINNED: name the log's verifier key with --key, and take it from those who run the log (`lakeproof ledger "
     "key`), not from where the log came from: whoever changed the log could have put a key there"
 )
 TIMES: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S.%fZ")
-
 LogName = Annotated[str, typer.Argument(help="Origin, tenant's name or id, or 'system'.", show_default=False)]
 LogKeys = Annotated[
     list[str] | None,
@@ -41,6 +46,9 @@ TrustedKeys = Annotated[
     typer.Option("--key", metavar="VKEY", help="A verifier key you trust. May be repeated.", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+Opinion: TypeAlias = Callable[[bytes, Mapping[int, bytes]], str]
+"""What is asked a second time: leaf hashes, joined, and roots by size; says what it has checked."""
 
 
 def parsed_keys(keys: Sequence[str] | None) -> list[VerifierKey]:
@@ -100,3 +108,33 @@ def utc(time: datetime | None) -> datetime | None:
     Return a time that was named in one of `TIMES`, all of which are UTC, as an aware one.
     """
     return None if time is None else time.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """
+    See `verify_database` and `verify_directory`; `opinion` is asked behind them.
+
+    `kept` are checkpoints that lie outside, of whichever log: each log must go on from its own. `places` are asked for
+    those of the system log before any log is read.
+    """
+
+    keys: Sequence[VerifierKey] = ()
+    kept: Sequence[Kept] = ()
+    places: Sequence[Place] = ()
+    since: bytes | None = None
+    pinned: Pinned = field(default_factory=Pinned)
+    keeper: ProgressKeeper = field(default_factory=NoProgressFile)
+    effort: Effort = field(default_factory=Effort)
+    opinion: Opinion | None = None
+
+
+def read_tile_leaves(path: Path, size: int) -> bytes:
+    """
+    Return the leaf hashes of the log of `size` in a directory, joined, as its tiles have them.
+
+    Raises:
+        BrokenError, UnreadableError: as `LogDirectory.read_tile`.
+    """
+    directory = LogDirectory(path)
+    return b"".join(directory.read_tile(0, index, width).pack() for index, width in bundle_places(size))

@@ -13,14 +13,13 @@ from psycopg import AsyncConnection
 from ledger.commands.room import LogRoom, OpenRoom
 from ledger.erasing.rerun import Rerun
 from ledger.errors import LedgerError, NoSuchLogError
-from ledger.note import VerifierKey
-from ledger.read import Log
-from ledger.recovering.continuing import continue_log, tenant_of
-from ledger.recovering.desk import RecoveryDesk
+from ledger.format.note import VerifierKey
+from ledger.format.rules import Progress
+from ledger.recovering.adoption import Adoptable, adopt, read_adoptable
+from ledger.recovering.continuing import RecoveryDesk, continue_log, tenant_of
 from ledger.recovering.recover import recover_log
-from ledger.signing.adoption import Adoptable, adopt, read_adoptable
 from ledger.signing.signer import Signer, Standing
-from ledger.verify.rules import Progress
+from ledger.store.read import Log
 
 NOT_PINNED: Final = (
     "KEY NOT PINNED: the export was verified with the keys of this installation; name one that you hold with --key\n"

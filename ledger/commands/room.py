@@ -11,23 +11,21 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from ledger.anchoring.kept import Place
 from ledger.anchoring.published import signing_key
-from ledger.directory import STAMP_FILE
-from ledger.erasing.desk import ErasingDesk
-from ledger.erasing.retention import KeptMessages
-from ledger.erasing.sealing import Opener
+from ledger.erasing.erase import ErasingDesk, KeptMessages
 from ledger.errors import LedgerError
-from ledger.export import Exported, as_reader, export_log, export_parts, export_stamped_log
-from ledger.keeping.places import Place
-from ledger.note import VerifierKey
-from ledger.prove import prove_entry
-from ledger.read import Connection, Log
-from ledger.recovering.desk import RecoveryDesk
-from ledger.signing.desk import KeyDesk
-from ledger.signing.key_history import KeyHistory
-from ledger.verify.rules import Progress
-from ledger.verify.trusted import Trusted
-from ledger.witness.policy import Policy
+from ledger.files.directory import STAMP_FILE
+from ledger.format.key_history import KeyHistory, Trusted
+from ledger.format.note import VerifierKey
+from ledger.format.policy import Policy
+from ledger.format.rules import Progress
+from ledger.format.sealing import Opener
+from ledger.proving.export import Exported, as_reader, export_log, export_parts, export_stamped_log
+from ledger.proving.prove import prove_entry
+from ledger.recovering.continuing import RecoveryDesk
+from ledger.signing.rotation import KeyDesk
+from ledger.store.read import Connection, Log
 
 
 class LogRoom(Protocol):

@@ -18,43 +18,34 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ledger.checkpoint import parse_checkpoint
+from ledger.anchoring.kept import PLACES, BucketAccess, Kept, claimed_origin, not_whole
+from ledger.anchoring.places import is_place, parse_place, read_places
 from ledger.commands.console import one_line, progress, show_json, verdict
 from ledger.commands.evidence import show_evidence
 from ledger.commands.options import (
     NOT_PINNED,
     AsJson,
     TrustedKeys,
+    Wanted,
     parsed_keys,
     pinned_anchors,
     pinned_keys,
     read_note,
+    read_tile_leaves,
 )
 from ledger.commands.verifying_text import NOT_WITNESSED, show_report, show_verdicts
-from ledger.directory import LogDirectory
 from ledger.errors import BrokenError, LedgerError
-from ledger.keeping.places import (
-    PLACES,
-    BucketAccess,
-    Kept,
-    claimed_origin,
-    is_place,
-    not_whole,
-    parse_place,
-    read_places,
-)
-from ledger.note import VerifierKey, parse_note
-from ledger.proof import check_proof
-from ledger.recovering.continuation import system_origin_beside
-from ledger.verify.anchored import judge_directory
-from ledger.verify.cosigned import with_ml_dsa
+from ledger.files.directory import LogDirectory
+from ledger.format.checkpoint import parse_checkpoint
+from ledger.format.continuation import system_origin_beside
+from ledger.format.key_history import Trusted
+from ledger.format.note import VerifierKey, parse_note
+from ledger.format.proof import check_proof
+from ledger.format.rules import Report, Verdict, read_proven
+from ledger.verify.anchored import SystemExport, judge_directory, verify_system_export, with_ml_dsa
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
 from ledger.verify.resuming import NoProgressFile, ProgressFile
-from ledger.verify.rules import Report, Verdict, read_proven
-from ledger.verify.signer_keys import SystemExport, verify_system_export
-from ledger.verify.trusted import Trusted
-from ledger.verify.wanted import Wanted, read_tile_leaves
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     from ledger.commands.room import OpenRoom

@@ -27,28 +27,26 @@ from ledger.anchoring import (
     judge_kept,
     judge_witnessing,
 )
+from ledger.anchoring.kept import Kept, PlaceError, claimed_origin, not_whole
+from ledger.anchoring.places import read_places
 from ledger.anchoring.published import Published, read_published_checkpoint
-from ledger.checkpoint import Checkpoint, parse_checkpoint
+from ledger.commands.options import Wanted
 from ledger.commands.room import LogRoom, OpenRoom
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
-from ledger.export import as_reader
-from ledger.keeping.places import Kept, PlaceError, claimed_origin, not_whole, read_places
-from ledger.note import parse_note
-from ledger.read import Connection, Log, find_log, iterate_entries, read_leaves, read_logs
-from ledger.recovering.continuation import system_origin_beside
+from ledger.format.checkpoint import Checkpoint, parse_checkpoint
+from ledger.format.continuation import system_origin_beside
+from ledger.format.key_history import KeyHistory, Trusted, every_key, follow_told, open_signed, tells_of_keys
+from ledger.format.note import parse_note
+from ledger.format.rules import Progress, Report, Verdict
+from ledger.proving.export import as_reader
 from ledger.recovering.continuing import tenant_of
-from ledger.signing.key_history import KeyHistory
-from ledger.stored_tree import read_frontier
-from ledger.verify.anchored import with_witnessing
-from ledger.verify.cosigned import with_ml_dsa
+from ledger.store.read import Connection, Log, find_log, iterate_entries, read_leaves, read_logs
+from ledger.store.stored_tree import read_frontier
+from ledger.verify.anchored import with_ml_dsa, with_witnessing
 from ledger.verify.database import verify_database
-from ledger.verify.database_bounds import read_sound_head
-from ledger.verify.database_rows import QUERIES
+from ledger.verify.database_pages import QUERIES, read_sound_head
 from ledger.verify.indexes import check_indexes
 from ledger.verify.parts import verify_parts
-from ledger.verify.rules import Progress, Report, Verdict
-from ledger.verify.trusted import Trusted, every_key, follow_told, open_signed, tells_of_keys
-from ledger.verify.wanted import Wanted
 
 LOGS: Final = "ledger.logs"
 _PAGE: Final = 65_536

@@ -15,8 +15,8 @@ import typer
 
 from ledger.commands.console import command_group, failure, one_line
 from ledger.errors import LedgerError
-from ledger.note import VerifierKey
-from ledger.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE
+from ledger.format.note import VerifierKey
+from ledger.format.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     from ledger.commands.room import OpenRoom
@@ -46,7 +46,7 @@ def add_witnessing(app: typer.Typer, _open_room: OpenRoom) -> None:
         ] = None,
     ) -> None:
         """Make a witness: a new directory with new keys."""
-        from ledger.witness.keys import create_witness
+        from ledger.witness.store import create_witness
 
         with failure():
             create_witness(directory, name=name, algorithms=[_algorithm(kind) for kind in key_type or ALGORITHMS])
@@ -99,8 +99,7 @@ def _algorithm(kind: str) -> int:
 
 def _show(directory: Path) -> None:
     """Print keys and logs; reads only, so a witness that is served can be shown."""
-    from ledger.witness.keys import open_cosigners
-    from ledger.witness.store import RealDisk, WitnessStore
+    from ledger.witness.store import RealDisk, WitnessStore, open_cosigners
     from ledger.witness.witness import Witness
 
     store = WitnessStore(directory, RealDisk())

@@ -15,18 +15,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from ledger.entry import parse_entry
-from ledger.erasing.sealing import SubjectKeys
 from ledger.errors import NoSuchLogError
-from ledger.events import PayloadErased, PayloadErasedElsewhere, check_erased, from_data
-from ledger.queries import load_queries
-from ledger.read import Connection, Log, find_log
+from ledger.format.entry import parse_entry
+from ledger.format.events import PayloadErased, PayloadErasedElsewhere, check_erased, from_data
+from ledger.format.sealing import SubjectKeys
+from ledger.store.queries import load_queries
+from ledger.store.read import Connection, Log, find_log
 
 PAGE_PARTS: Final = 10_000
 """Parts deleted in one transaction: well under a second, and nobody waits for the rest."""
 PAGE_ENTRIES: Final = 10_000
 
-_QUERIES: Final = load_queries("ledger", "erasure.sql")
+_QUERIES: Final = load_queries("ledger.store", "erasure.sql")
 
 
 class Copies(Protocol):

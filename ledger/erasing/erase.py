@@ -18,6 +18,11 @@ back is somebody new: the row that led from them to the old subject is gone, so 
 subject stays erased.
 
 Nothing is appended to a log that is closed: what is erased of it, the log that goes on from it says, with its origin.
+
+Retention: payload parts are kept as long as they may be, and then erased as everything else is: said in the log first.
+Only parts go; entries, and with them every proof, stay. What is erased is "all parts below this index", so that anyone
+can tell from the log alone which ones those were. Messages that never became entries lie elsewhere (`KeptMessages`),
+are in no proof, and are just deleted at that age.
 """
 
 from __future__ import annotations
@@ -26,15 +31,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
-from ledger.entry import Branch, parse_entry
 from ledger.erasing.carrying_out import Copies, Erasing, NoCopies, Recorded, carry_out
-from ledger.erasing.sealing import SubjectKeys
-from ledger.errors import LedgerError, NoSuchLogError
-from ledger.event import SYSTEM_ACTOR, Event, PreparedEvent, derived_group_id, prepare
-from ledger.events import (
+from ledger.errors import BrokenError, Fault, LedgerError, NoSuchLogError
+from ledger.format.continuation import successor_origin
+from ledger.format.entry import Branch, parse_entry
+from ledger.format.event import SYSTEM_ACTOR, Event, PreparedEvent, derived_group_id, format_key, prepare
+from ledger.format.events import (
     ErasureReason,
     PayloadErased,
     PayloadErasedElsewhere,
@@ -42,17 +47,15 @@ from ledger.events import (
     erased_elsewhere,
     to_data,
 )
-from ledger.guards import GuardCall
-from ledger.keys import format_key
-from ledger.log_store import Appends
-from ledger.queries import load_queries
-from ledger.read import Connection, Log, find_log
-from ledger.recovering.continuation import successor_origin
-from ledger.sequence import Group, Stale
+from ledger.format.guards import GuardCall
+from ledger.format.sealing import SubjectKeys
+from ledger.format.sequence import Group, Stale
+from ledger.store.log_store import Appends
+from ledger.store.queries import load_queries
+from ledger.store.read import Connection, Log, find_log, read_entries, read_head
 
 ATTEMPTS: Final = 5
-
-_QUERIES: Final = load_queries("ledger", "erasure.sql")
+_QUERIES: Final = load_queries("ledger.store", "erasure.sql")
 
 
 class NoSuchSubjectError(LedgerError):
@@ -315,3 +318,52 @@ def _key(said: PayloadErased | PayloadErasedElsewhere) -> str:
     if said.index is not None:
         return format_key("part", (str(said.index), said.name or "", *of))
     return format_key("parts", (f"before-{said.before}", f"type-{said.type or ''}", f"name-{said.name or ''}", *of))
+
+
+class KeptMessages(Protocol):
+    """Messages of tenants that could not be handled, kept as they came: what they hold, and about whom, is unknown."""
+
+    async def delete_before(self, log: Log, before: datetime, /) -> int:
+        """Delete those of a log that are kept since before then; return how many."""
+
+    async def reclaim(self) -> None:
+        """Let the database's files forget what was deleted of them."""
+
+
+async def first_index_since(connection: Connection, log: Log, since: datetime) -> int:
+    """
+    Return the index of the first entry recorded at or after `since`; the log's size if there is none.
+
+    Times never fall in a log, so a binary search finds it: about twenty reads in a million entries.
+
+    Raises:
+        BrokenError: if an entry is missing.
+    """
+    low, high = 0, (await read_head(connection, log.log_id)).size
+    while low < high:
+        middle = (low + high) // 2
+        entries = await read_entries(connection, log.log_id, from_index=middle, to_index=middle + 1)
+        if not entries:
+            raise BrokenError(
+                Fault.INDEX, where="ledger.entries", expected=f"entry {middle}", found="none", index=middle
+            )
+        if parse_entry(entries[0]).recorded_at < since:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasingDesk:
+    """
+    An installation in which payload parts are erased.
+
+    `connection` works as the eraser, in autocommit mode. `reclaim` lets the files of the database forget what was
+    erased from a log up to an index, in the read models, too.
+    """
+
+    connection: Connection
+    eraser: Eraser
+    reclaim: Callable[[Log, int], Awaitable[None]]
+    clock: Callable[[], datetime]

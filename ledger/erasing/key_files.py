@@ -5,6 +5,10 @@ Guarantees: who reads waits for nobody, since a file is whole when it gets its n
 it. Who changes one waits for the others, but not without a bound. A file that was replaced is overwritten with zeros on
 the disk; it keeps a second name, `<file>.old`, until that is done, so that after a crash in between it is overwritten
 before the next change of that file.
+
+A file has a line for each subject, in their order: `<subject> <key id> <id of the key-encryption key> <wrapped key,
+base64>`, or `<subject> destroyed`. What is parsed is exactly what is formatted, so that writing a file anew loses
+nothing of it.
 """
 
 from __future__ import annotations
@@ -13,14 +17,16 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
+from uuid import UUID
 
-from ledger.erasing.key_lines import KeyLines, format_key_lines, parse_key_lines
-from ledger.erasing.sealing import SubjectKeysError
 from ledger.errors import FormatError
-from ledger.signing.private_files import destroy, write_private
+from ledger.files.private_files import destroy, write_private
+from ledger.format.encoding import format_base64, parse_base64
+from ledger.format.sealing import SubjectKeysError
 
 LOCK_FILE: Final = "lock"
 LOCK_WAIT_S: Final = 5.0
@@ -28,10 +34,11 @@ LOCK_WAIT_S: Final = 5.0
 LOCK_POLL_S: Final = 0.01
 READS_MAX: Final = 100
 """How often a file may be replaced while it is read: each time takes another process several waits for the disk."""
-
 Seen = tuple[int, int, int]
 """Which file it was: its inode, when it was written (nanoseconds), its size (bytes)."""
 NO_FILE: Final[Seen] = (0, 0, 0)
+
+_DESTROYED: Final = "destroyed"
 
 
 class KeyFiles:
@@ -159,3 +166,51 @@ def _which(stat: os.stat_result) -> Seen:
 
 def _damaged(path: Path) -> SubjectKeysError:
     return SubjectKeysError(f"{path} is damaged: restore the folder from its newest backup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrappedKey:
+    """A key as its file holds it."""
+
+    id: UUID
+    kek: str
+    wrapped: bytes = field(repr=False)
+
+
+KeyLines = dict[str, WrappedKey | None]
+"""A file's keys by subject; None for one that was destroyed."""
+
+
+def format_key_lines(lines: KeyLines) -> bytes:
+    """
+    Return the file that holds these keys.
+    """
+    return "".join(
+        f"{subject} {_DESTROYED}\n"
+        if known is None
+        else f"{subject} {known.id} {known.kek} {format_base64(known.wrapped)}\n"
+        for subject, known in sorted(lines.items())
+    ).encode()
+
+
+def parse_key_lines(data: bytes) -> KeyLines:
+    """
+    Return the keys of a file.
+
+    Raises:
+        FormatError: if it is not exactly what `format_key_lines` writes; nothing of it is in the message.
+    """
+    lines: KeyLines = {}
+    try:
+        for line in data.decode("ascii").splitlines():
+            subject, *members = line.split(" ")
+            if members == [_DESTROYED]:
+                lines[subject] = None
+            else:
+                key_id, kek, wrapped = members
+                lines[subject] = WrappedKey(id=UUID(key_id), kek=kek, wrapped=parse_base64(wrapped, what="wrapped key"))
+    except (FormatError, ValueError):
+        lines = {}
+    if not lines or format_key_lines(lines) != data:  # a file that is there holds a key, or the trace of one
+        raise FormatError("keys of subjects", expected="lines of subjects in their order", found="others")
+    return lines

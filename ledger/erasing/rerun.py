@@ -4,18 +4,20 @@ Runs erasures again that a database has forgotten, before anything is served fro
 A database that was restored from an older backup, or was stopped in the middle of an erasure, holds what was erased.
 Who knows better: its own log (`payload.erased`), the folder of keys (which lies elsewhere and never forgets a destroyed
 key), and the exports of its log. Costs three look-ups where nothing is to be done.
+
+Where parts are written anew, from a copy that is older than an erasure, `ErasedParts` keeps out what the log itself has
+erased, told from its `payload.erased` entries alone. Of many erasures by age only the latest of each kind counts, so it
+stays small in a log that is retained every day.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ledger.directory import LogDirectory, bundle_places
-from ledger.entry import parse_entry
 from ledger.erasing.carrying_out import (
     Copies,
     Erasing,
@@ -25,13 +27,15 @@ from ledger.erasing.carrying_out import (
     erase_person,
     parse_erasure,
 )
-from ledger.erasing.sealing import SubjectKeys, SubjectKeysError
 from ledger.errors import LedgerError
-from ledger.events import PayloadErased
-from ledger.queries import load_queries
-from ledger.read import Connection
+from ledger.files.directory import LogDirectory, bundle_places
+from ledger.format.entry import parse_entry
+from ledger.format.events import PayloadErased
+from ledger.format.sealing import SubjectKeys, SubjectKeysError
+from ledger.store.queries import load_queries
+from ledger.store.read import Connection
 
-_QUERIES: Final = load_queries("ledger", "erasure.sql")
+_QUERIES: Final = load_queries("ledger.store", "erasure.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,3 +175,27 @@ async def check_key_folder(connection: Connection, keys_id: object) -> None:
 
 async def _rows(connection: Connection, query: str, **parameters: object) -> list[tuple[Any, ...]]:
     return await (await connection.execute(_QUERIES[query], parameters)).fetchall()
+
+
+class ErasedParts:
+    """What these erasures name; each was checked (`events.check_erased`)."""
+
+    def __init__(self, erasures: Iterable[PayloadErased]) -> None:
+        self._subjects: set[str] = set()
+        self._single: set[tuple[int, str | None]] = set()
+        self._before: dict[tuple[str | None, str | None], int] = {}
+        for erased in erasures:
+            if erased.subject is not None:
+                self._subjects.add(erased.subject)
+            elif erased.index is not None:
+                self._single.add((erased.index, erased.name))
+            elif erased.before is not None:
+                kind = (erased.name, erased.type)
+                self._before[kind] = max(erased.before, self._before.get(kind, 0))
+
+    def names(self, *, index: int, type: str, part: str, subject: str | None) -> bool:  # noqa: A002  (an entry's word)
+        """Tell whether `part` of the entry at `index`, of this `type`, is erased; it is about `subject`, if anybody."""
+        if subject in self._subjects or (index, part) in self._single:
+            return True
+        kinds = ((None, None), (part, None), (None, type), (part, type))
+        return any(index < self._before.get(kind, 0) for kind in kinds)

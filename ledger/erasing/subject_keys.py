@@ -3,7 +3,7 @@ Where the data keys of subjects are kept: a folder of small files beside the sig
 
     id              names the folder; the database remembers it, so that no process works with another one's keys
     lock            held (flock) by whoever writes the files below (`key_files.py`)
-    00 … ff         the keys of the subjects whose names begin so, a line each (`key_lines.py`)
+    00 … ff         the keys of the subjects whose names begin so, a line each
 
 Why not in the database: a dump, a replica, a base backup and the archived WAL would each hold the keys beside what they
 open, and every backup that was restored would bring back the destroyed ones. Here a key exists once. Destroyed here, it
@@ -17,6 +17,10 @@ was replaced is overwritten with zeros, after a crash in between when the erasur
 copies on write, or flash, keeps of old blocks is still wrapped with the key-encryption key.
 
 At 100,000 subjects a file holds about 400 lines, 60 KB: what one new key or one erasure writes.
+
+The default key-encryption key, which wraps the data keys and opens them again, is a file. Who has the folder without it
+has nothing, so keep the two apart where that counts: name another place with LAKEPROOF_KEY_ENCRYPTION_KEY, or implement
+`KeyEncryption` of `format/sealing.py` over a service that manages keys.
 """
 
 from __future__ import annotations
@@ -31,11 +35,18 @@ from threading import Lock
 from typing import Final
 from uuid import UUID
 
-from ledger.erasing.key_files import LOCK_WAIT_S, NO_FILE, KeyFiles, Seen
-from ledger.erasing.key_lines import KeyLines, WrappedKey
-from ledger.erasing.sealing import DATA_KEY_SIZE_BYTES, DataKey, KeyEncryption, Random, SubjectKeysError
+from ledger.erasing.key_files import LOCK_WAIT_S, NO_FILE, KeyFiles, KeyLines, Seen, WrappedKey
 from ledger.errors import FormatError, LedgerError
-from ledger.signing.private_files import check_private, create_private
+from ledger.files.private_files import check_private, create_private
+from ledger.format.encoding import format_base64, parse_base64
+from ledger.format.sealing import (
+    DATA_KEY_SIZE_BYTES,
+    NONCE_SIZE_BYTES,
+    DataKey,
+    KeyEncryption,
+    Random,
+    SubjectKeysError,
+)
 
 ID_FILE: Final = "id"
 OPENED_MAX: Final = 10_000
@@ -231,3 +242,57 @@ def _shard(subject: str) -> str:
 
 def _context(subject: str, key_id: UUID) -> bytes:
     return f"lakeproof/subject-key/v1\n{subject}\n{key_id}".encode()
+
+
+class FileKeyEncryption:
+    """The default: one AES-256 key in a file of mode 0600 (implements `KeyEncryption`)."""
+
+    def __init__(self, id: str, key: bytes, *, random: Random = os.urandom) -> None:  # noqa: A002
+        self.id = id
+        self._key = DataKey(UUID(int=0), key)
+        self._random = random
+
+    def __repr__(self) -> str:
+        return f"FileKeyEncryption({self.id!r})"
+
+    def wrap(self, key: bytes, *, context: bytes) -> bytes:
+        """Return `key`, encrypted."""
+        return self._key.seal(key, context=context, nonce=self._random(NONCE_SIZE_BYTES))
+
+    def unwrap(self, wrapped: bytes, *, context: bytes) -> bytes:
+        """
+        Return the key that was wrapped.
+
+        Raises:
+            SubjectKeysError: if this is not the key-encryption key that has wrapped it.
+        """
+        key = self._key.open(wrapped, context=context)
+        if key is None:
+            raise SubjectKeysError(f"a key does not open with the key-encryption key {self.id}: restore the right one")
+        return key
+
+
+def open_key_encryption(path: Path, *, random: Random = os.urandom) -> FileKeyEncryption:
+    """
+    Return the key-encryption key in the file `path`, made there first if there is none.
+
+    Raises:
+        SubjectKeysError: if others may read it, it is damaged, or cannot be read or made.
+        KeyDirectoryError: if others may read it.
+    """
+    try:
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(FileExistsError):  # another process was faster: its key is the one
+                create_private(path, f"{random(4).hex()} {format_base64(random(DATA_KEY_SIZE_BYTES))}\n".encode())
+        check_private(path, mode=0o600)
+        text = path.read_text(encoding="ascii")
+        key_id, _, encoded = text.removesuffix("\n").partition(" ")
+        key = parse_base64(encoded, what="key-encryption key")
+    except (FormatError, UnicodeDecodeError):
+        key_id, key = "", b""
+    except OSError as error:
+        raise SubjectKeysError(f"{path} cannot be used ({error.strerror}): make it readable for this user") from error
+    if len(key) != DATA_KEY_SIZE_BYTES or not re.fullmatch(r"[0-9a-f]{8}", key_id):  # and nothing of it in the message
+        raise SubjectKeysError(f"{path} is damaged: restore it from a backup, or no sealed part can be read")
+    return FileKeyEncryption(key_id, key, random=random)

@@ -4,25 +4,30 @@ Closes a log that cannot be recovered, and begins the one that goes on from it u
 Guarantee: a log is closed only if its database does not go on from what was signed, and only once: the new log's first
 entry names the old one's last note and what was still there. Nothing of the old log is copied or rewritten; it stays
 where it is, can be read and verified as far as it goes, and nothing is signed of it or appended to it any more.
+
+`RecoveryDesk` is what operators' commands work with when a log is to be adopted, recovered or continued
+(`commands/recovering.py`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
 
-from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
-from ledger.events import LogContinued, to_data
-from ledger.keys import format_key
-from ledger.read import Connection, Log, read_entries, read_head
-from ledger.recovering.continuation import Continuation, check_continuation, predecessor_origin, successor_origin
-from ledger.recovering.replay import RecoveryError
-from ledger.sequence import Appended, Group, Head, Stale
+from ledger.erasing.rerun import Rerun
+from ledger.format.continuation import Continuation, check_continuation, predecessor_origin, successor_origin
+from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
+from ledger.format.events import LogContinued, to_data
+from ledger.format.sequence import Appended, Group, Head, Stale
+from ledger.recovering.replay import RecoveryError, Replay
 from ledger.signing.key_directory import KeyDirectory, SignedNote
-from ledger.stored_tree import read_frontier
+from ledger.signing.signer import Signer
+from ledger.store.read import Connection, Log, read_entries, read_head
+from ledger.store.stored_tree import read_frontier
 
 MakeLog: TypeAlias = Callable[[str, UUID], Awaitable[Log]]
 """Makes the log of an origin, which belongs to the tenant of that id, if it is not there; the owner's work."""
@@ -100,3 +105,25 @@ def _continued(log: Log, noted: SignedNote, head: Head, now: datetime) -> Group:
         )
     )
     return Group(id=derived_group_id(event.TYPE, {"origin": successor_origin(log.origin)}), then=(prepared,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryDesk:
+    """
+    An installation whose logs are put right.
+
+    `auditor` is a connection of that role in autocommit mode; `rerun` erases again what the logs know to be erased;
+    `found` makes, of the old log and the new one, a tenant of the same name, whose first API key is for an identity,
+    and returns the text of that key.
+    """
+
+    auditor: Connection
+    appender_dsn: str = field(repr=False)
+    keys: KeyDirectory
+    signer: Signer
+    replay: Replay
+    make_log: MakeLog
+    append: Append
+    rerun: Callable[[], Awaitable[Rerun]]
+    found: Callable[[Log, Log, str], Awaitable[str]]
+    clock: Callable[[], datetime]

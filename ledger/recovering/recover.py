@@ -14,6 +14,10 @@ The steps, in order; nothing is changed before the last two:
 Then whoever recovers erases what the backup has of it, too (`rerun_erasures`), and the signer puts its note back and
 confirms the log by itself. A recovery that was cut off is gone on with by the same command. What is not in the log does
 not come back: secrets of API keys made since, names behind actors.
+
+Two logs of one origin need not share all: a database that was restored goes on another way than the one whose export
+was kept, and from there on an index means one entry here and another there. `count_shared` says how many entries both
+begin with.
 """
 
 from __future__ import annotations
@@ -25,21 +29,20 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection
 
-from ledger.checkpoint import Checkpoint
-from ledger.directory import LogDirectory
-from ledger.edge import frontier_of
-from ledger.erasing.erased_parts import ErasedParts
-from ledger.erasing.rerun import exported_erasures
-from ledger.exported_tree import exported_edge
-from ledger.note import VerifierKey
-from ledger.read import QUERIES, Connection, Log, read_head
+from ledger.erasing.rerun import ErasedParts, exported_erasures
+from ledger.errors import LedgerError
+from ledger.files.directory import LogDirectory, bundle_places, exported_edge
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.note import VerifierKey
+from ledger.format.rules import Progress, read_checkpoint
+from ledger.format.sequence import Head
+from ledger.format.tiles import TILE_WIDTH, frontier_of, tile_width
 from ledger.recovering.replay import RecoveryError, Replay, Replayer, batches, read_groups
-from ledger.recovering.shared_history import first_difference
-from ledger.sequence import Head
 from ledger.signing.key_directory import KeyDirectory, SignedNote
+from ledger.store.read import QUERIES, Connection, Log, read_head, read_leaves
+from ledger.store.stored_tree import read_frontier
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory
-from ledger.verify.rules import Progress, read_checkpoint
 
 KEYS_WAIT_S: Final = 10.0
 """A round of the signer takes less."""
@@ -155,3 +158,38 @@ def _keep(keys: KeyDirectory, exported: SignedNote, noted: SignedNote | None) ->
             raise RecoveryError(f"log {origin} was signed in the meantime: run this again")
         if noted is None or noted.checkpoint.size < exported.checkpoint.size:
             keys.keep_notes({**notes, origin: exported})
+
+
+async def count_shared(auditor: Connection, log: Log, directory: LogDirectory, *, origin: str, size: int) -> int:
+    """
+    Return how many entries the log in the database and the exported one begin with, one like the other.
+
+    The export, of `size` entries of the log `origin`, must have been verified.
+
+    Raises:
+        LedgerError: if it is of another log.
+        BrokenError: (`Fault.TILE`) if a tile or a leaf hash is missing.
+    """
+    if origin != log.origin:
+        raise LedgerError(f"{directory.root}: expected an export of {log.origin}, found one of {origin}")
+    common = min((await read_head(auditor, log.log_id)).size, size)
+    if await read_frontier(auditor, log.log_id, common) == frontier_of(exported_edge(directory, size=common, of=size)):
+        return common
+    return await first_difference(auditor, log, directory, size=common, of=size)
+
+
+async def first_difference(auditor: Connection, log: Log, directory: LogDirectory, *, size: int, of: int) -> int:
+    """
+    Return the first index below `size` at which the leaf hashes of both logs differ; `size` if none does.
+
+    Raises:
+        UnreadableError, BrokenError: as `LogDirectory.read_tile`.
+    """
+    for index, width in bundle_places(size):
+        first = index * TILE_WIDTH
+        exported = directory.read_tile(0, index, tile_width(level=0, index=index, size=of)).hashes
+        stored = await read_leaves(auditor, log.log_id, from_index=first, to_index=first + width)
+        for position, leaf in enumerate(stored):
+            if leaf != exported[position]:
+                return first + position
+    return size

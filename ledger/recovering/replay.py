@@ -16,24 +16,24 @@ from typing import Any, Final, TypeAlias
 import psycopg
 from psycopg import AsyncConnection
 
-from ledger import canonical
 from ledger.anchoring.anchor_log import ANCHORS_KEY
-from ledger.directory import LogDirectory, bundle_places, parse_parts_path
-from ledger.entry import Branch, Entry, parse_entry
-from ledger.erasing.erased_parts import ErasedParts
-from ledger.erasing.sealing import key_id_of, stored_bytes
+from ledger.erasing.rerun import ErasedParts
 from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.event import Part, PreparedEvent, is_control
-from ledger.events import LogsAnchored, PayloadErased, from_data
-from ledger.guards import GuardCall, GuardRegistry
-from ledger.merkle import leaf_hash
-from ledger.queries import load_queries
-from ledger.read import Log, parse_head
-from ledger.recorded_events import OfEntry, recorded_guards
-from ledger.sequence import Group, Head, Row
-from ledger.tiles import TILE_WIDTH, Pending, Tile, complete_tiles
+from ledger.files.directory import LogDirectory, bundle_places, parse_parts_path
+from ledger.format import canonical
+from ledger.format.entry import Branch, Entry, parse_entry
+from ledger.format.event import Part, PreparedEvent, is_control
+from ledger.format.events import LogsAnchored, PayloadErased, from_data
+from ledger.format.guards import GuardCall, GuardRegistry
+from ledger.format.merkle import leaf_hash
+from ledger.format.recorded_events import OfEntry, recorded_guards
+from ledger.format.sealing import key_id_of, stored_bytes
+from ledger.format.sequence import Group, Head, Row
+from ledger.format.tiles import TILE_WIDTH, Pending, Tile, complete_tiles
+from ledger.store.queries import load_queries
+from ledger.store.read import Log, parse_head
 
-_QUERIES: Final = load_queries("ledger", "recover.sql")
+_QUERIES: Final = load_queries("ledger.store", "recover.sql")
 
 BATCH_ENTRIES: Final = 1_024
 """A transaction ends with the group that reaches this many entries."""

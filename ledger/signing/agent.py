@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ledger.errors import BrokenError, FormatError
-from ledger.note import VerifierKey
-from ledger.signing.errors import KeyUnavailableError
+from ledger.errors import BrokenError, FormatError, KeyUnavailableError
+from ledger.format.note import VerifierKey
 from ledger.signing.keys import PUBLIC_KEY_SIZE_BYTES, SSH_ALGORITHM, key_id, ssh_blob
 
 TIMEOUT_S: Final = 10.0

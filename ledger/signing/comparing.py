@@ -4,30 +4,37 @@ Compares what a database holds with what was signed: the rule by which the signe
 A log passes if it goes on from all that is known of it: its last note beside the key, and the newest checkpoint in the
 database. A note is kept before it leaves, so the notes are never behind the checkpoints; where they are, or are not
 there at all, the key directory is older than the database, and nobody here knows what was signed last: what the
-database holds may be a backup too. Such a log waits until an operator has adopted it (`adoption.py`).
+database holds may be a backup too. Such a log waits until an operator has adopted it (`recovering/adoption.py`).
 
 Entries behind the newest checkpoint are compared with the head alone: nobody has signed them yet.
+
+What passed is confirmed: a row says which head was compared with the last note, and since which start of the server
+that holds. A database that was failed over to, or restored from a base backup, is served by another start of a server,
+and one that was restored from a dump or cloned in the same server is another database, or has other files, or rows that
+another transaction wrote. So none of its rows holds (the view `confirmed_logs`, migration 0007), and the Appender,
+which looks at each batch, takes nothing for its logs. The signer, whose notes lie outside of the database, compares and
+confirms; from a log that it refuses it takes the confirmation away. A row is written only where that changes anything:
+a quiet round writes nothing. A log that is not confirmed may hold what was erased since. That is erased again first
+(`BeforeConfirming`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
-from ledger.checkpoint import Checkpoint
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
-from ledger.merkle import Frontier
-from ledger.queries import load_queries
-from ledger.read import Connection, read_leaves
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.merkle import Frontier
 from ledger.signing.key_directory import KeyDirectory, SignedNote
-from ledger.stored_tree import read_frontier
+from ledger.store.queries import load_queries
+from ledger.store.read import Connection, read_leaves
+from ledger.store.stored_tree import read_frontier
 
-_QUERIES: Final = load_queries("ledger", "signing.sql")
-
+_QUERIES: Final = load_queries("ledger.store", "signing.sql")
 LEAVES_READ_MAX: Final = 65_536
-
 RESTORED: Final = (
     "If it was restored from a backup, replay what is missing from an export (`lakeproof ledger recover <log> --from "
     "<directory>`), or start a log of another origin (`--new-origin`)"
@@ -37,6 +44,13 @@ NOT_ADOPTED: Final = (
     "and let the signer go on from it (`lakeproof ledger adopt <log>`)"
 )
 CLOSED: Final = "It is closed for ever"
+
+BeforeConfirming: TypeAlias = Callable[[Connection, Collection[int]], Awaitable[Mapping[int, LedgerError]]]
+"""
+Does what must be done before logs (log_ids) are confirmed; returns which of them must not be, and why.
+
+It is lent the signer's connection, since another might reach another server, and gives it back as it was.
+"""
 
 
 class SignerRefusedError(LedgerError):
@@ -184,3 +198,33 @@ def _refusing(state: LogState, signed: Checkpoint | None) -> Iterator[None]:
 
 def _different(expected: str, found: str) -> BrokenError:
     return BrokenError(Fault.ROOT, where="ledger.heads", expected=expected, found=found)
+
+
+async def nothing_before(_connection: Connection, _log_ids: Collection[int]) -> Mapping[int, LedgerError]:
+    """Do nothing: where nothing is ever erased."""
+    return {}
+
+
+async def confirm(connection: Connection, sizes: Mapping[int, int]) -> None:
+    """
+    Write that the logs of these log_ids, of these sizes, go on from what was signed, here and for this server's start.
+
+    `connection` works as the signer, in autocommit mode, and must be the one on which the heads were read: another
+    might reach another server.
+
+    Raises:
+        psycopg.Error: if the database fails; the next round writes it again.
+    """
+    if sizes:
+        await connection.execute(_QUERIES["confirm"], {"log_ids": list(sizes), "sizes": list(sizes.values())})
+
+
+async def withdraw(connection: Connection, log_ids: Collection[int]) -> None:
+    """
+    Take the confirmations of these logs away: no batch that begins from here on appends to them.
+
+    Raises:
+        psycopg.Error: if the database fails.
+    """
+    if log_ids:
+        await connection.execute(_QUERIES["withdraw"], {"log_ids": list(log_ids)})

@@ -3,13 +3,14 @@ The signer's directory: the private keys of an installation, and the last note o
 
     signing-key             the Ed25519 seed of the first key, base64, 0600; of later ones, signing-key-<16 hex>
     keys                    all keys and where each is in its life (`key_ring.py`); not there before that changes
-    ml-dsa-44-key-<16 hex>  the seed of an ML-DSA-44 key (`ml_dsa.py`), if one was added, base64, 0600
-    retirement-<16 hex>     what a key that signs no more has signed last (`succession.py`)
+    ml-dsa-44-key-<16 hex>  the seed of an ML-DSA-44 key, if one was added, base64, 0600
+    retirement-<16 hex>     what a key that signs no more has signed last (`format/key_history.py`)
     last-notes              what was signed last for each log, canonical JSON, 0600
 
 Guarantee: once `keep_notes` or a change of the keys has returned, it survives a crash of process and machine; if it
-raises, or the machine stops in the middle, the old state is there or the new one. A directory that others may enter is
-refused. Back it up: who has the key can speak for every log, and without it none can go on.
+raises, or the machine stops in the middle, the old state is there or the new one. Notes are checked, signatures and
+all, before anything of them is used. A directory that others may enter is refused. Back it up: who has the key can
+speak for every log, and without it none can go on.
 
 Why outside the database: a database that is restored from a backup must not be signed as if nothing had been signed
 since, and it cannot know by itself that it was restored.
@@ -20,38 +21,25 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
-from ledger.checkpoint import Checkpoint
-from ledger.errors import BrokenError, FormatError
-from ledger.note import VerifierKey, open_note
+from ledger.errors import BrokenError, BusyKeyDirectoryError, FormatError, KeyDirectoryError
+from ledger.files.private_files import check_private, write_private
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.cosignature import CheckpointCosigner, ml_dsa_verifier_key
+from ledger.format.note import VerifierKey, open_note
 from ledger.signing.agent import AgentKey
-from ledger.signing.errors import BusyKeyDirectoryError, KeyDirectoryError
 from ledger.signing.key_ring import KeyRing, KeySource
 from ledger.signing.keys import NoteSigner, generate_key_file
-from ledger.signing.last_notes import SignedNote, find_note, format_notes, parse_notes
-from ledger.signing.ml_dsa import CheckpointCosigner, ml_dsa_verifier_key
-from ledger.signing.private_files import check_private, write_private
 from ledger.signing.stored_keys import KEY_FILE, RING_FILE, StoredKeys, read_stored_keys, stamp_keys, write_ring
 
-__all__ = [
-    "KEY_FILE",
-    "NOTES_FILE",
-    "BusyKeyDirectoryError",
-    "KeyDirectory",
-    "KeyDirectoryError",
-    "SignedNote",
-    "create_key_directory",
-    "enter_agent_key",
-    "holds_keys",
-    "open_key_directory",
-]
-
 NOTES_FILE: Final = "last-notes"
-
 _POLL_S: Final = 0.02
 
 
@@ -312,3 +300,76 @@ def _read_keys(path: Path, agent: Path | None) -> StoredKeys:
         raise KeyDirectoryError(
             f"{error.filename or path} cannot be read ({error.strerror}): make it readable for this user"
         ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedNote:
+    """A signed checkpoint as it left, or is about to leave."""
+
+    checkpoint: Checkpoint
+    note: bytes
+
+
+def format_notes(notes: Mapping[str, SignedNote]) -> bytes:
+    """
+    Return the file of these notes, by origin.
+    """
+    members: list[Json] = [
+        {
+            "note": notes[origin].note.decode(),
+            "origin": origin,
+            "root": notes[origin].checkpoint.root.hex(),
+            "size": notes[origin].checkpoint.size,
+        }
+        for origin in sorted(notes)
+    ]
+    return canonical.encode({"notes": members, "version": 1})
+
+
+def parse_notes(data: bytes, open_note: Callable[[bytes, str], Checkpoint]) -> dict[str, SignedNote]:
+    """
+    Return the notes of a file, by origin; `open_note` returns the checkpoint of a note of that log if it is signed.
+
+    Raises:
+        FormatError: if `data` is no such file.
+        BrokenError: what `open_note` raises of a note that is not signed.
+    """
+    return {note.checkpoint.origin: note for note in (_parse(member, open_note) for member in _list(data))}
+
+
+def find_note(data: bytes, origin: str, open_note: Callable[[bytes, str], Checkpoint]) -> SignedNote | None:
+    """
+    Return the note of one log in a file, or None; the signatures of the others are not looked at.
+
+    Raises:
+        FormatError, BrokenError: as `parse_notes`.
+    """
+    for member in _list(data):
+        if isinstance(member, dict) and member.get("origin") == origin:
+            return _parse(member, open_note)
+    return None
+
+
+def _list(data: bytes) -> Sequence[Json]:
+    file = _members(canonical.decode(data), {"notes", "version"})
+    members = file["notes"]
+    if file["version"] != 1 or not isinstance(members, list):
+        raise FormatError("last notes", expected="version 1 and a list of notes", found=data)
+    return members
+
+
+def _parse(member: Json, open_note: Callable[[bytes, str], Checkpoint]) -> SignedNote:
+    note = _members(member, {"note", "origin", "root", "size"})
+    text = note["note"]
+    if not isinstance(text, str):
+        raise FormatError("last note", expected="a text", found=text)
+    checkpoint = open_note(text.encode(), str(note["origin"]))
+    if (checkpoint.size, checkpoint.root.hex()) != (note["size"], note["root"]):
+        raise FormatError("last note", expected="size and root as in its text", found=note)
+    return SignedNote(checkpoint=checkpoint, note=text.encode())
+
+
+def _members(value: Json, names: set[str]) -> dict[str, Json]:
+    if not isinstance(value, dict) or value.keys() != names:
+        raise FormatError("last notes", expected=f"an object of {sorted(names)}", found=value)
+    return cast("dict[str, Json]", value)

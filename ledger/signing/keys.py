@@ -20,10 +20,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, Protocol
 
-from ledger.errors import FormatError
-from ledger.note import Ed25519Signer, VerifierKey, format_base64, parse_base64
-from ledger.signing.errors import KeyDirectoryError
-from ledger.signing.private_files import check_private, create_private
+from ledger.errors import FormatError, KeyDirectoryError
+from ledger.files.private_files import check_private, create_private
+from ledger.format.encoding import format_base64, parse_base64
+from ledger.format.note import Ed25519Signer, VerifierKey
 
 SEED_SIZE_BYTES: Final = 32
 PUBLIC_KEY_SIZE_BYTES: Final = 32
@@ -80,7 +80,9 @@ class FileKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteSigner:
-    """Signs notes with a key under a name: the origin of the log that speaks (implements `ledger.note.Signer`)."""
+    """
+    Signs notes with a key under a name: the origin of the log that speaks (implements `ledger.format.note.Signer`).
+    """
 
     name: str
     key: SigningKey

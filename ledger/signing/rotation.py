@@ -18,6 +18,18 @@ Guarantee: whatever stops this between two steps, the signer goes on with what t
 
 A step that changes the directory holds its lock, so it happens between two rounds of signing, and what the old key has
 signed last is known exactly. Appending holds no lock: the signer may have to confirm the log meanwhile.
+
+Keys of ML-DSA-44 have another life, and what is above changes nothing of it; the active key signs the ring. One is
+added, signs beside the one before, and is retired, never by itself. Adding: the private half is on the disk before the
+ring tells of it; from the next checkpoint on it signs. To replace a key without a gap, add another, let those who
+verify pin it, and retire: the older one ends first, and without another the only one does. Retiring: the ring tells
+that the key signs no more, then its private half is destroyed. What a crash leaves between the two, the next change of
+the keys destroys; to retire again takes that up. The log does not tell of these keys: an auditor pins one as he has
+pinned the first key, by a way outside of the log.
+
+`KeyDesk` is what operators' commands do all this with, beside a `lakeproof up` or alone. Before something is appended
+and after the keys have changed, its own signer does a round: beside an `up` it stands by, alone it confirms the logs
+and lets the new keys sign at once.
 """
 
 from __future__ import annotations
@@ -30,28 +42,31 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from ledger.events import SignedTree, SignerCreated, SignerRetired, SignerRotated
-from ledger.keys import format_key
-from ledger.note import VerifierKey
-from ledger.sequence import Appended, Group, Stale
+from ledger.errors import KeyUnavailableError, RotationError
+from ledger.format.canonical import Json
+from ledger.format.cosignature import MlDsaKey
+from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
+from ledger.format.events import EventData, SignedTree, SignerCreated, SignerRetired, SignerRotated, to_data
+from ledger.format.key_history import state_retirement, state_rotation
+from ledger.format.note import VerifierKey
+from ledger.format.sequence import Appended, Group, Stale
 from ledger.signing.agent import find_key
-from ledger.signing.errors import KeyUnavailableError, RotationError
 from ledger.signing.key_directory import KeyDirectory
-from ledger.signing.key_ring import KeyLife, KeyRecord, KeySource
+from ledger.signing.key_ring import KeyLife, KeyRecord, KeySource, MlDsaRecord
 from ledger.signing.keys import SEED_SIZE_BYTES, FileKey, NoteSigner, SigningKey, read_seed
+from ledger.signing.signer import Signer
 from ledger.signing.stored_keys import (
     destroy_key,
     destroy_strays,
+    holds_ml_dsa_key,
     read_retirement,
     write_later_key,
+    write_ml_dsa_key,
     write_retirement,
 )
-from ledger.signing.succession import state_retirement, state_rotation
-from ledger.signing.telling import told
 
 LOCK_TIMEOUT_S: Final = 30.0
 """A round of signing holds the directory for well under this, unless its disk or its agent is stuck."""
-
 AppendToSystem: TypeAlias = Callable[[Group], Awaitable[Appended | Stale]]
 """Appends a group to the system log."""
 
@@ -251,3 +266,107 @@ class KeyKeeper:
         if not isinstance(outcome, Appended):
             raise RotationError(f"the system log did not take {event.TYPE}: do it again")
         return outcome.indices.start
+
+
+def add_ml_dsa_key(directory: KeyDirectory, *, random: Callable[[int], bytes] = os.urandom) -> MlDsaRecord:
+    """
+    Make an ML-DSA-44 key that signs beside all others, and return it; `random` gives that many random bytes.
+
+    Raises:
+        RotationError: if two sign already, or it was there before.
+        KeyUnavailableError: if the active Ed25519 key does not sign now.
+        KeyDirectoryError: if the directory is damaged, or in use for long.
+        OSError: if it cannot be written; nothing has changed then, but for a file that the next change destroys.
+    """
+    with directory.locked(timeout_s=LOCK_TIMEOUT_S):
+        seed = random(SEED_SIZE_BYTES)
+        public = MlDsaKey.from_seed(seed).public
+        added = directory.keys.ring.with_ml_dsa(public)  # refuses, if it does, before anything is written
+        # The ring must be there before such a key is: without one, the key is a sign of a lost ring.
+        directory.replace_ring(directory.keys.ring)
+        destroy_strays(directory.path, directory.keys.ring)
+        write_ml_dsa_key(directory.path, seed, public)
+        directory.replace_ring(added)
+        return added.ml_dsa[-1]
+
+
+def retire_ml_dsa_key(directory: KeyDirectory) -> MlDsaRecord:
+    """
+    Let the older of two ML-DSA-44 keys, or the only one, sign no more; destroy its private half and return it.
+
+    A retirement that was stopped before the private half was destroyed is taken up, and nothing else is done.
+
+    Raises:
+        RotationError: if none signs.
+        KeyUnavailableError: if the active Ed25519 key does not sign now.
+        KeyDirectoryError: if the directory is damaged, or in use for long.
+        OSError: if it cannot be written, or the private half not destroyed; it can be done again.
+    """
+    with directory.locked(timeout_s=LOCK_TIMEOUT_S):
+        ring = directory.keys.ring
+        stopped = [
+            record
+            for record in ring.ml_dsa
+            if record.life is KeyLife.RETIRED and holds_ml_dsa_key(directory.path, record.public)
+        ]
+        destroy_strays(directory.path, ring)
+        if stopped:  # a retirement that is taken up: the key that signs now must not end with it
+            return stopped[-1]
+        ring, retired = ring.without_ml_dsa()
+        directory.replace_ring(ring)
+        destroy_strays(directory.path, ring)
+        return retired
+
+
+def told(event: EventData, key: str, *, occurred_at: datetime) -> Group:
+    """
+    Return a group of one event by the installation itself; its id is derived from type, key and data.
+    """
+    data = to_data(event)
+    content: Json = {"data": data, "key": key}
+    prepared = prepare(
+        Event(type=event.TYPE, version=event.VERSION, key=key, actor=SYSTEM_ACTOR, occurred_at=occurred_at, data=data)
+    )
+    return Group(id=derived_group_id(event.TYPE, content), then=(prepared,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyDesk:
+    """The keys of one installation; `origin` is the system log's, under whose name its verifier keys are."""
+
+    origin: str
+    directory: KeyDirectory
+    keeper: KeyKeeper
+    signer: Signer
+
+    def verifier_key(self, record: KeyRecord) -> VerifierKey:
+        """Return a key as verifier key of the system log."""
+        return VerifierKey.ed25519(name=self.origin, public=record.public)
+
+    def agent_key(self, key_id: str) -> NewKey:
+        """
+        Return a key that the agent of this installation holds.
+
+        Raises:
+            KeyUnavailableError: if there is none, or no agent.
+        """
+        socket: Path | None = self.directory.agent
+        if socket is None:
+            raise KeyUnavailableError("no agent is known: name its socket in LAKEPROOF_SIGNER_AGENT")
+        return agent_key(socket, key_id)
+
+    async def rotate(self, make: Callable[[], NewKey]) -> KeyRecord:
+        """
+        Let a new key join, and sign with it at once; raises as `KeyKeeper.rotate`.
+        """
+        await self.signer.sign_once()
+        joined = await self.keeper.rotate(make)
+        await self.signer.sign_once()
+        return joined
+
+    async def retire(self) -> KeyRecord:
+        """
+        Retire the overlapping key; raises as `KeyKeeper.retire`.
+        """
+        await self.signer.sign_once()
+        return await self.keeper.retire()

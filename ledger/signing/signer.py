@@ -8,55 +8,67 @@ begins with the one before, whatever crashes or is restored from a backup. How:
 2. Each log is compared with what was signed last, beside the key and in the table of checkpoints (`comparing.py`). A
    log that does not go on from it, or is closed, is refused, and alone.
 3. What passed is confirmed for this start of the server, once what was erased of it is erased again; what did not
-   pass is not confirmed any more (`confirming.py`).
+   pass is not confirmed any more (`comparing.py`).
 4. A note, signed by every key that signs now (`rotation.py`), is kept beside the keys, on the disk, before it leaves.
 5. It leaves by an INSERT into `ledger.checkpoints`. A note that was kept and is missing there is put back.
 
 The tree that was signed last stays in memory, so a round costs one read of what is new in each log that has moved.
+
+A note whose row is missing may never have arrived: the signer died in between, and puts it back. One that has arrived
+and is missing was removed. So the signer remembers, in a file beside its notes, which checkpoints have arrived. The
+file is written without waiting for the disk: after a power cut it may tell less, never more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 import psycopg
 
-from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.doorbell import ASKED, SIGNED
-from ledger.errors import LedgerError
-from ledger.note import VerifierKey, sign_note
-from ledger.outage import Outage, connect_service
-from ledger.queries import load_queries
-from ledger.read import Connection
-from ledger.recovering.continuation import successor_origin
-from ledger.signing.arrivals import keep_arrivals
-from ledger.signing.comparing import CLOSED, Compared, Comparer, LogState, SignerRefusedError, read_states
-from ledger.signing.confirming import BeforeConfirming, confirm, nothing_before, withdraw
-from ledger.signing.errors import KeyUnavailableError
-from ledger.signing.key_directory import BusyKeyDirectoryError, KeyDirectory, SignedNote
+from ledger.errors import BusyKeyDirectoryError, KeyUnavailableError, LedgerError
+from ledger.format import canonical
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.continuation import successor_origin
+from ledger.format.note import VerifierKey, sign_note
+from ledger.signing.comparing import (
+    CLOSED,
+    BeforeConfirming,
+    Compared,
+    Comparer,
+    LogState,
+    SignerRefusedError,
+    confirm,
+    nothing_before,
+    read_states,
+    withdraw,
+)
+from ledger.signing.key_directory import KeyDirectory, SignedNote
+from ledger.store.doorbell import ASKED, SIGNED
+from ledger.store.queries import load_queries
+from ledger.store.read import Connection
+from ledger.store.session import Outage, connect_service
 
-__all__ = ["Signed", "Signer", "SignerRefusedError", "Standing"]
-
-_QUERIES: Final = load_queries("ledger", "signing.sql")
+_QUERIES: Final = load_queries("ledger.store", "signing.sql")
 _LOCK: Final = 0x6C70_0002
 """Advisory lock: one signer at a time on a database."""
-
 UNAVAILABLE: Final = (psycopg.Error, OSError, KeyUnavailableError)
 """What is tried again: the database unless it was misused, the key directory's disk, the agent that holds a key."""
-
 ROUND_PAUSE_S: Final = 0.02
 """Between two rounds at least, however many ask."""
 RECONNECT_PAUSE_S: Final = 0.5
 """Short: after a restart of the server nothing is appended until the signer has compared."""
-
 _log = logging.getLogger(__name__)
+
+ARRIVALS_FILE: Final = "arrived-notes"
 
 
 class Standing(StrEnum):
@@ -119,8 +131,9 @@ class Signer:
         """
         Sign what has moved, every `interval_s` seconds and when asked, until `stop` is set; then tell that it has left.
 
-        Those who ask wait for receipts (`ledger.receipts`). A lost connection is made again at once, and what the
-        database refuses for want of a right, a table or a primary server is asked for again (`ledger.outage`).
+        Those who ask wait for receipts (`ledger.proving.receipts`). A lost connection is made again at once, and what
+        the database refuses for want of a right, a table or a primary server is asked for again
+        (`ledger.store.session`).
 
         Raises:
             KeyDirectoryError: if the key directory is damaged.
@@ -304,3 +317,32 @@ async def _to_the_end(work: Callable[[], None]) -> None:
     except asyncio.CancelledError:
         await asyncio.wait([running])
         raise
+
+
+def read_arrivals(directory: Path) -> dict[str, int]:
+    """
+    Return the size of the newest checkpoint of each log that has arrived, by origin; nothing where that is not known.
+    """
+    try:
+        told = canonical.decode((directory / ARRIVALS_FILE).read_bytes())
+    except (OSError, LedgerError):
+        return {}
+    if not isinstance(told, dict):
+        return {}
+    return {origin: size for origin, size in told.items() if isinstance(size, int)}
+
+
+def keep_arrivals(directory: Path, arrived: Mapping[str, int]) -> None:
+    """
+    Remember that checkpoints have arrived; where the disk refuses, less is known. Only for who holds the lock.
+    """
+    known = read_arrivals(directory)
+    newer = {origin: size for origin, size in arrived.items() if size > known.get(origin, 0)}
+    if not newer:
+        return
+    fresh = directory / f"{ARRIVALS_FILE}.new"
+    with suppress(OSError):
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(canonical.encode({**known, **newer}))
+        fresh.replace(directory / ARRIVALS_FILE)

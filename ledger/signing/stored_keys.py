@@ -16,19 +16,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from ledger import canonical
-from ledger.errors import BrokenError, FormatError
-from ledger.events import SignerRetired, from_data, to_data
-from ledger.note import VerifierKey
+from ledger.errors import BrokenError, FormatError, KeyDirectoryError, KeyUnavailableError
+from ledger.files.private_files import check_private, destroy, write_private
+from ledger.format import canonical
+from ledger.format.cosignature import MlDsaKey, ml_dsa_key_id
+from ledger.format.events import SignerRetired, from_data, to_data
+from ledger.format.key_history import KeyHistory, KeyTerm, Retirement, check_retirement
+from ledger.format.note import VerifierKey
 from ledger.signing.agent import AgentKey
-from ledger.signing.errors import KeyDirectoryError, KeyUnavailableError
-from ledger.signing.key_history import KeyHistory, KeyTerm
-from ledger.signing.key_ring import KeyLife, KeyRecord, KeyRing, KeySource, MlDsaRecord
+from ledger.signing.key_ring import KeyLife, KeyRecord, KeyRing, KeySource, MlDsaRecord, open_ring, sign_ring
 from ledger.signing.keys import SigningKey, format_seed, key_id, read_key_file, read_seed
-from ledger.signing.ml_dsa import MlDsaKey, ml_dsa_key_id
-from ledger.signing.private_files import check_private, destroy, write_private
-from ledger.signing.ring_note import open_ring, sign_ring
-from ledger.signing.succession import Retirement, check_retirement
 
 KEY_FILE: Final = "signing-key"
 RING_FILE: Final = "keys"

@@ -1,33 +1,107 @@
 """
-How far the log in a directory is anchored, in the export of the system log that lies elsewhere, and who witnesses it.
+What others say of a verified log in a directory: the exported system log, witnesses, keys of ML-DSA-44. From files.
 
-What the verified system log says of this log is held against it. Witnesses and stamps are under the system log's
-checkpoint or, without that log, under this one's own. What that may be called is for `ledger.anchoring` to say.
+The auditor has pinned a key, of any time, and holds an export of the system log beside that of the log in question:
+
+1. the entries of the system log tell which keys the pinned one vouches for (`format/key_history.py`);
+2. the system log itself verifies, signed by keys that may have signed it at its size;
+3. so does the other log, by `verify_directory` with the same history;
+4. and each goes on from what it was when a key was retired: whoever finds an old key later cannot rewrite what lies
+   before.
+
+Then what the system log says of the log is held against it. Witnesses and stamps are under the system log's checkpoint
+or, without that log, under this one's own. What that may be called is for `ledger.anchoring` to say.
+
+A checkpoint is verified if a key that is trusted has signed it, and that may be one of Ed25519 alone (C2SP signed-note:
+"at least one"). Whoever pins an ML-DSA-44 key besides, since he will not always believe Ed25519, must learn where its
+line is missing (`with_ml_dsa`): it was signed before that key was added, after it was retired, or somebody has taken
+the line away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ledger.anchoring import (
-    Pinned,
-    Witnessing,
-    anchors_of,
-    check_anchors,
-    furthest,
-    judge_kept,
-    judge_witnessing,
-)
-from ledger.checkpoint import Checkpoint
-from ledger.directory import LogDirectory
-from ledger.edge import frontier_of
-from ledger.errors import LedgerError
-from ledger.exported_tree import exported_edge
-from ledger.verify.rules import Report
-from ledger.verify.signer_keys import SystemExport, entries_of
-from ledger.verify.trusted import Trusted, every_key
+from ledger.anchoring import Pinned, Witnessing, anchors_of, check_anchors, furthest, judge_kept, judge_witnessing
+from ledger.errors import BrokenError, Fault, FormatError, LedgerError
+from ledger.files.directory import CHECKPOINT_FILE, LogDirectory, bundle_places, exported_edge
+from ledger.format.checkpoint import Checkpoint, parse_checkpoint
+from ledger.format.cosignature import open_cosignatures
+from ledger.format.key_history import KeyHistory, Trusted, every_key, follow_keys, follow_told
+from ledger.format.note import VerifierKey, parse_note
+from ledger.format.rules import Progress, Report
+from ledger.format.signature import ML_DSA_44_COSIGNATURE
+from ledger.format.tiles import frontier_of
+from ledger.verify.directory import verify_directory
+from ledger.verify.effort import Effort
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemExport:
+    """An export of the system log in the directory `path`, verified, and whom it makes an auditor trust."""
+
+    path: Path
+    report: Report
+    trusted: Trusted
+
+
+def verify_system_directory(
+    path: Path, pinned: Sequence[VerifierKey], *, progress: Progress = lambda _done, _of: None
+) -> tuple[Report, KeyHistory]:
+    """
+    Verify the exported system log in `path`, and return with the report which keys `pinned` vouch for.
+
+    Raises:
+        BrokenError: at the first fault; also if the log tells of none of the keys that are pinned.
+        UnreadableError: if there is no exported log there, or a file cannot be read.
+    """
+    claimed = _claimed(path)
+    history = follow_keys(entries_of(path, claimed.size), pinned, origin=claimed.origin)  # 1
+    return verify_directory(path, history, progress=progress), history  # 2, 4
+
+
+def verify_system_export(
+    path: Path,
+    pinned: Sequence[VerifierKey],
+    *,
+    held: Sequence[bytes] = (),
+    effort: Effort | None = None,
+    progress: Progress = lambda _done, _of: None,
+) -> SystemExport:
+    """
+    Verify the exported system log in `path`; if it tells of no keys at all, those that are pinned are trusted.
+
+    `held` are signed checkpoints of it that were kept elsewhere: it must go on from each of them.
+
+    Raises:
+        BrokenError, UnreadableError: as `verify_system_directory`.
+    """
+    claimed = _claimed(path)
+    trusted = follow_told(entries_of(path, claimed.size), pinned, origin=claimed.origin)  # 1
+    report = verify_directory(path, trusted, held=held, effort=effort, progress=progress)  # 2, 4
+    return SystemExport(path=path, report=report, trusted=trusted)
+
+
+def entries_of(path: Path, size: int) -> Iterator[bytes]:
+    """
+    Yield the entries of the log in a directory, as they lie there.
+
+    Raises:
+        BrokenError, UnreadableError: as `LogDirectory.read_bundle`.
+    """
+    directory = LogDirectory(path)
+    for index, width in bundle_places(size):
+        yield from directory.read_bundle(index, width)
+
+
+def _claimed(path: Path) -> Checkpoint:
+    """Return what the checkpoint of a directory says: it chooses the keys; if it lies, none of them has signed it."""
+    try:
+        return parse_checkpoint(parse_note(LogDirectory(path).read_checkpoint())[0])
+    except FormatError as error:
+        raise BrokenError(Fault.CHECKPOINT, where=CHECKPOINT_FILE, expected="a checkpoint", found=error) from error
 
 
 def judge_directory(
@@ -88,3 +162,30 @@ def with_witnessing(report: Report, judged: Witnessing) -> Report:
     time = f", {judged.time:%Y-%m-%d %H:%M:%S} UTC" if judged.time else ""
     by = (f"{' and '.join(judged.kinds)}{time}", *judged.by)
     return replace(report, witnessed_size=min(judged.size, report.size), witnessed_by=by)
+
+
+def with_ml_dsa(report: Report, note: bytes, keys: Sequence[VerifierKey]) -> Report:
+    """
+    Return `report` with whether those of `keys` that are ML-DSA-44 keys of a log have signed its checkpoint `note`.
+
+    Before: `note` was verified to be a checkpoint, of the log that is reported or of the one that vouches for it.
+
+    Raises:
+        FormatError: if `note` is no checkpoint.
+        BrokenError: (`Fault.SIGNATURE`) if a line of one of them does not verify.
+    """
+    text, lines = parse_note(note)
+    checkpoint = parse_checkpoint(text)
+    expected = [key for key in keys if key.algorithm == ML_DSA_44_COSIGNATURE and key.name == checkpoint.origin]
+    signed = open_cosignatures(text, lines, expected)
+    present = (f"ML-DSA-44 signature of {_short(key)}" for key in expected if key in signed)
+    absent = (
+        f"an ML-DSA-44 signature of {_short(key)}: the checkpoint of size {checkpoint.size:,} has none"
+        for key in expected
+        if key not in signed
+    )
+    return replace(report, checked=(*report.checked, *present), unchecked=(*report.unchecked, *absent))
+
+
+def _short(key: VerifierKey) -> str:
+    return f"{key.name}+{key.key_id.hex()}"

@@ -1,5 +1,5 @@
 """
-Verifies a log as PostgreSQL holds it: the rules of `rules.py`, and that the database's own columns say the same.
+Verifies a log as PostgreSQL holds it: the rules of `format/rules.py`, and that the database's own columns say the same.
 
 Beyond the rules: the columns `leaf`, `type`, `key`, `is_control` and `group_id` are what the entry's bytes say, the
 head row is what the entries add up to, every stored checkpoint is signed by the log and has the tree's root at its
@@ -22,23 +22,36 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from ledger.checkpoint import Checkpoint
-from ledger.edge import frontier_of
 from ledger.errors import BrokenError, Fault
-from ledger.read import Connection, Log, read_entries, read_entry
-from ledger.sequence import NO_CONTROL, Head
-from ledger.stored_tree import on_tiles
-from ledger.tiles import TileReader, tile_path, tile_width
-from ledger.verify.continued import check_continued
-from ledger.verify.database_bounds import check_no_stray_row, read_sound_head
-from ledger.verify.database_pages import DatabasePages, Job, check_segment
-from ledger.verify.database_rows import ENTRIES, QUERIES
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.key_history import Trusted
+from ledger.format.rules import Progress, Report, held_checkpoints, read_checkpoint
+from ledger.format.sequence import NO_CONTROL, Head
+from ledger.format.tiles import TileReader, frontier_of, tile_path, tile_width
+from ledger.store.read import Connection, Log, read_entries, read_entry
+from ledger.store.stored_tree import on_tiles
+from ledger.verify.database_pages import (
+    ENTRIES,
+    QUERIES,
+    DatabasePages,
+    Job,
+    check_no_stray_row,
+    check_segment,
+    read_sound_head,
+)
 from ledger.verify.effort import Checked, Effort, segments_checked
 from ledger.verify.resuming import NoProgressFile, ProgressKeeper
-from ledger.verify.rules import Progress, Report, held_checkpoints, read_checkpoint
-from ledger.verify.starting import SINCE, Start, check_earlier, first_read, prove_earlier, read_prefix, start_behind
+from ledger.verify.starting import (
+    SINCE,
+    Start,
+    check_continued,
+    check_earlier,
+    first_read,
+    prove_earlier,
+    read_prefix,
+    start_behind,
+)
 from ledger.verify.tree import Page, TreeRules, check_roots
-from ledger.verify.trusted import Trusted
 
 R = TypeVar("R")
 

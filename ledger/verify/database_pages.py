@@ -1,30 +1,231 @@
 """
 Checks the pages of a log in PostgreSQL: entries, their columns, the tiles over them. In a worker, segment by segment.
+
+A page is 256 entries, in one value, with the tile that is stored over them: PostgreSQL puts it together, because a row
+at a time would cost more than verifying it. Streams use COPY, which nothing has to wait for but the next page.
+
+Whoever owns a database can drop its constraints first: a head may be missing or of no form, a tile may be cut, a value
+may be NULL, rows may stand where no reader looks. The rows that bound a log are read so that all of that is said as
+what it is, a broken log, and is no failure to read.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCopy
 from psycopg.sql import SQL, Literal
 
-from ledger.checkpoint import Checkpoint
-from ledger.edge import leads_to_root
-from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.merkle import HASH_SIZE_BYTES, leaf_hash
-from ledger.read import Connection, Log, read_entries
-from ledger.sequence import NO_CONTROL, Head
-from ledger.stored_tree import on_tiles
-from ledger.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, tile_path, tile_width
-from ledger.verify.database_bounds import read_stored_tile
-from ledger.verify.database_rows import ENTRIES, EntryRow, PageStream, check_derived, derived_fault, read_rows
+from ledger.errors import BrokenError, Fault, FormatError, LedgerError, NoSuchLogError
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.entry import Envelope
+from ledger.format.event import is_control
+from ledger.format.merkle import HASH_SIZE_BYTES, Frontier, leaf_hash
+from ledger.format.rules import ChainState, EntryRules, state_behind
+from ledger.format.sequence import NO_CONTROL, Head
+from ledger.format.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, leads_to_root, tile_path, tile_width
+from ledger.store.queries import load_queries
+from ledger.store.read import Connection, Log, read_entries
+from ledger.store.stored_tree import on_tiles
 from ledger.verify.effort import Checked, Effort, Segment, load_fast_path
-from ledger.verify.rules import ChainState, EntryRules, state_behind
 from ledger.verify.tree import Page, first_difference, tile_fault
+
+QUERIES: Final = load_queries("ledger.store", "verify.sql")
+ENTRIES: Final = "ledger.entries"
+_STREAMED_PAGES: Final = 16
+"""Pages a statement: so many may have to be kept in memory when the connection is needed for something else."""
+
+HEADS: Final = "ledger.heads"
+_STRAY: Final = {
+    "ledger.entries": Fault.INDEX,
+    "ledger.checkpoints": Fault.CHECKPOINT,
+    "ledger.tiles": Fault.TILE,
+}
+
+
+class EntryRow(NamedTuple):
+    """A row of `ledger.entries`. NULL for bytes, which no schema of ours allows, is no bytes: no entry, and no hash."""
+
+    at: int
+    entry: bytes
+    leaf: bytes
+    type: str
+    key: str
+    is_control: bool
+    group_id: str | None
+
+
+class StoredPage(NamedTuple):
+    """
+    The rows of up to 256 indices, as `kernel.row_spans` reads them, and the tile over them: its hashes, its root.
+
+    None is NULL, or no tile: an empty root is stored by who hopes that it is taken for one that was never kept.
+    """
+
+    rows: bytes
+    tile: bytes | None
+    root: bytes | None
+
+
+async def read_rows(connection: Connection, log_id: int, *, first: int, end: int) -> list[EntryRow]:
+    """Return the rows of the indices from `first` up to `end`, not included, that exist, in order."""
+    bounds = {"log_id": log_id, "from_index": first, "to_index": end}
+    rows = await (await connection.execute(QUERIES["rows_between"], bounds, binary=True)).fetchall()
+    return [EntryRow(index, bytes(entry or b""), bytes(leaf or b""), *columns) for index, entry, leaf, *columns in rows]
+
+
+def check_derived(row: EntryRow, envelope: Envelope) -> None:
+    """
+    Check that the columns of a row say what its entry says.
+
+    Raises:
+        BrokenError: (`Fault.DERIVED`) for the first that does not; names the column.
+    """
+    kind = envelope.type.decode()
+    group_id = envelope.group_id.decode() if envelope.position == 0 else None
+    for column, expected, found in (
+        ("type", kind, row.type),
+        ("key", envelope.key.decode(), row.key),
+        ("is_control", is_control(kind), row.is_control),
+        ("group_id", group_id, row.group_id),
+    ):
+        if expected != found:
+            raise derived_fault(row, column, expected=expected, found=found)
+
+
+def derived_fault(row: EntryRow, column: str, *, expected: object, found: object) -> BrokenError:
+    """Return the fault of a column that does not say what its entry does."""
+    where = f"{ENTRIES}.{column}"
+    return BrokenError(Fault.DERIVED, where=where, expected=expected, found=found, index=row.at)
+
+
+class PageStream:
+    """
+    The pages of a log of `size` entries from index `first` on, a multiple of 256, in order.
+
+    While a page is under way the connection can do nothing else: `release` it first.
+    """
+
+    def __init__(self, connection: Connection, log_id: int, *, first: int, size: int) -> None:
+        self._connection = connection
+        self._bounds = {"log_id": log_id, "size": size}
+        self._next = first // TILE_WIDTH
+        self._end = -(-size // TILE_WIDTH)
+        self._stack = AsyncExitStack()
+        self._copy: AsyncCopy | None = None
+        self._waiting: deque[StoredPage] = deque()
+
+    async def read(self) -> StoredPage:
+        """Return the next page; its rows are those that exist."""
+        while not self._waiting:
+            if self._copy is None:
+                self._copy = await self._open()
+            row: tuple[Any, ...] | None = await self._copy.read_row()
+            if row is None:
+                await self._close()
+            else:
+                self._waiting.append(_page(row))
+        return self._waiting.popleft()
+
+    async def release(self) -> None:
+        """Read into memory what is under way, so that the connection is free."""
+        while self._copy is not None:
+            row = await self._copy.read_row()
+            if row is None:
+                await self._close()
+            else:
+                self._waiting.append(_page(row))
+
+    async def _open(self) -> AsyncCopy:
+        last = min(self._next + _STREAMED_PAGES, self._end)
+        statement = SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(SQL(QUERIES["pages"]))
+        bounds = {**self._bounds, "from_page": self._next, "to_page": last}
+        self._next = last
+        cursor = await self._stack.enter_async_context(self._connection.cursor())
+        copy = await self._stack.enter_async_context(cursor.copy(statement, bounds))
+        copy.set_types(["bytea", "bytea", "bytea"])
+        return copy
+
+    async def _close(self) -> None:
+        self._copy = None
+        await self._stack.aclose()
+
+
+def _page(row: tuple[Any, ...]) -> StoredPage:
+    rows, tile, root = (None if value is None else bytes(value) for value in row)
+    return StoredPage(rows or b"", tile, root)
+
+
+class StoredHead(NamedTuple):
+    """The end of a log, and its time as text, empty if it has none: PostgreSQL has dates that are no entry's time."""
+
+    head: Head
+    recorded_at: str
+
+
+async def read_sound_head(connection: Connection, log_id: int) -> StoredHead:
+    """
+    Return the head of a log; its `recorded_at` is the text beside it.
+
+    Raises:
+        BrokenError: (`Fault.HEAD`) if a log has none, several, or one of no form.
+        NoSuchLogError: if this role can see no such log.
+    """
+    parameters = {"log_id": log_id}
+    rows = await (await connection.execute(QUERIES["stored_head"], parameters, binary=True)).fetchall()
+    if not rows:
+        log = await (await connection.execute(QUERIES["log_of_id"], parameters)).fetchone()
+        if log is None:
+            raise NoSuchLogError(f"log {log_id}: expected a head, found none")
+        raise BrokenError(Fault.HEAD, where=HEADS, expected=f"the head of {log[0]}", found="none")
+    if len(rows) > 1:
+        raise BrokenError(Fault.HEAD, where=HEADS, expected="one head", found=f"{len(rows)} rows")
+    size, last, frontier, control_index, recorded_at = rows[0]
+    if None in (size, last, frontier, control_index):
+        raise BrokenError(Fault.HEAD, where=HEADS, expected="a head", found="NULL in it")
+    try:
+        tree = Frontier.parse(size, bytes(frontier))
+    except FormatError as error:
+        raise BrokenError(Fault.HEAD, where=HEADS, expected="a head", found=error) from error
+    head = Head(size=size, last=bytes(last), frontier=tree, control_index=control_index, recorded_at=None)
+    return StoredHead(head, recorded_at or "")
+
+
+async def read_stored_tile(connection: Connection, log_id: int, *, level: int, index: int) -> tuple[Tile, bytes | None]:
+    """
+    Return a complete tile, and the root that is kept beside it, if one is.
+
+    Raises:
+        BrokenError: (`Fault.TILE`) if it is not there, or not of 256 hashes.
+    """
+    parameters = {"log_id": log_id, "level": level, "tile": index}
+    row = await (await connection.execute(QUERIES["stored_tile"], parameters, binary=True)).fetchone()
+    hashes = b"" if row is None else bytes(row[0] or b"")
+    if row is None or len(hashes) != TILE_WIDTH * HASH_SIZE_BYTES:
+        where = f"ledger.tiles level {level} tile {index}"
+        found = "none" if row is None else f"one of {len(hashes)} bytes"
+        raise BrokenError(Fault.TILE, where=where, expected="a complete tile", found=found)
+    return Tile.parse(hashes, level=level, index=index), None if row[1] is None else bytes(row[1])
+
+
+async def check_no_stray_row(connection: Connection, log_id: int) -> None:
+    """
+    Check that the log has no row at a place that no log has, such as an index below 0, and that none is of no log.
+
+    Raises:
+        BrokenError: for the first; with its index if it is an entry.
+    """
+    row = await (await connection.execute(QUERIES["stray_row"], {"log_id": log_id})).fetchone()
+    if row is not None:
+        table, at = row
+        index = at if table == "ledger.entries" else None
+        found = "NULL" if at is None else at
+        raise BrokenError(_STRAY[table], where=table, expected="no row at such a place", found=found, index=index)
 
 
 class DatabasePages:

@@ -13,14 +13,13 @@ from uuid import UUID
 
 import numpy as np
 
-from ledger.directory import BUNDLE_SIZE_BYTES_MAX
-from ledger.event import CONTROL_FAMILIES
-from ledger.merkle import HASH_SIZE_BYTES, split_hashes
-from ledger.tiles import TILE_WIDTH
+from ledger.files.directory import BUNDLE_SIZE_BYTES_MAX
+from ledger.format.event import CONTROL_FAMILIES
+from ledger.format.merkle import HASH_SIZE_BYTES, split_hashes
+from ledger.format.rules import ChainState, EntryRules, binary_id
+from ledger.format.tiles import TILE_WIDTH
 from ledger.verify import kernel
-from ledger.verify.group_ids import binary_id
 from ledger.verify.hashing import Bytes, Numbers, PageHashes, load_page_hashes
-from ledger.verify.rules import ChainState, EntryRules
 from ledger.verify.tree import Page
 
 _FAMILY_BYTES: Final = 1 + max(map(len, CONTROL_FAMILIES))

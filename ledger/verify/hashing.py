@@ -7,8 +7,8 @@ for elsewhere. Where there is none to be found (a Python that has OpenSSL built 
 answers are not hashlib's, hashlib does the work: with the same result in twice the time, since for entries of 500 bytes
 half of it goes into making Python objects. Nothing outside of a page is read, wherever its entries are said to lie.
 
-OpenSSL comes as an argument: what is compiled is kept on disk (`ledger/compiling.py`), and its addresses are others in
-each process.
+OpenSSL comes as an argument: what is compiled is kept on disk (`ledger/verify/compiling.py`), and its addresses are
+others in each process.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from ledger.compiling import compiled, kept
 from ledger.errors import LedgerError
-from ledger.merkle import HASH_SIZE_BYTES, root_of, split_hashes
+from ledger.format.merkle import HASH_SIZE_BYTES, root_of, split_hashes
+from ledger.verify.compiling import compiled, kept
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Numbers: TypeAlias = npt.NDArray[np.int64]

@@ -20,11 +20,11 @@ from typing import Any, Final
 from psycopg.sql import SQL, Identifier
 
 from ledger.errors import BrokenError, Fault
-from ledger.queries import load_queries
-from ledger.read import Connection, Log
-from ledger.tiles import TILE_HEIGHT
+from ledger.format.tiles import TILE_HEIGHT
+from ledger.store.queries import load_queries
+from ledger.store.read import Connection, Log
 
-_QUERIES: Final = load_queries("ledger", "indexes.sql")
+_QUERIES: Final = load_queries("ledger.store", "indexes.sql")
 _LEVELS: Final = 8
 _ENTRIES: Final = (
     ("entries_pkey", 0),

@@ -7,7 +7,7 @@ can name it. A test holds the two against each other.
 
 No loop runs beyond the bytes: a zero byte, which nothing here accepts, must follow the last entry, and each byte is
 looked at only behind bytes that were accepted. All that is compiled stands in this one file, and its tables with it
-(see `ledger/compiling.py`).
+(see `ledger/verify/compiling.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ledger.compiling import compiled, kept
+from ledger.verify.compiling import compiled, kept
 
 SIZE, POSITION, OF, GROUPS = range(4)
 """Places in `numbers`: of the log so far, and the groups that were begun."""
@@ -160,7 +160,7 @@ def check_entries(
     stack: Any,
 ) -> int:  # fmt: skip
     """
-    Return how many of the entries at `spans`, from the first on, keep rules 1 to 6 of `rules.py`.
+    Return how many of the entries at `spans`, from the first on, keep rules 1 to 6 of `format/rules.py`.
 
     `leaves` are hashes of 32 bytes: of the entry before the first, then theirs. `numbers` and `carried` say what came
     before, and are brought up to the last entry that was accepted. Filled in: `ids` and `firsts` (ids in binary and

@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ledger.entry import parse_entry
-from ledger.erasing.sealing import PLAIN, Opener, StoredPart
 from ledger.errors import BrokenError, Fault
-from ledger.event import commitment
-from ledger.queries import load_queries
-from ledger.read import Connection, Log
-from ledger.verify.database_bounds import read_sound_head
-from ledger.verify.rules import Progress
+from ledger.format.entry import parse_entry
+from ledger.format.event import commitment
+from ledger.format.rules import Progress
+from ledger.format.sealing import PLAIN, Opener, StoredPart
+from ledger.store.queries import load_queries
+from ledger.store.read import Connection, Log
+from ledger.verify.database_pages import read_sound_head
 
-_QUERIES: Final = load_queries("ledger", "verify.sql")
+_QUERIES: Final = load_queries("ledger.store", "verify.sql")
 _PAGE: Final = 256
 
 

@@ -17,16 +17,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, cast
 
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.edge import frontier_of
 from ledger.errors import FormatError, LedgerError
-from ledger.merkle import HASH_SIZE_BYTES
-from ledger.note import NOTE_SIZE_BYTES_MAX, format_base64, parse_base64
-from ledger.sequence import NO_CONTROL
-from ledger.tiles import TILE_WIDTH, Pending
-from ledger.verify.group_ids import ID_BYTES, GroupIds
-from ledger.verify.rules import ChainState
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.encoding import format_base64, parse_base64
+from ledger.format.merkle import HASH_SIZE_BYTES
+from ledger.format.note import NOTE_SIZE_BYTES_MAX
+from ledger.format.rules import ID_BYTES, ChainState, GroupIds
+from ledger.format.sequence import NO_CONTROL
+from ledger.format.tiles import TILE_WIDTH, Pending, frontier_of
 from ledger.verify.starting import Start
 
 SAVE_ENTRIES: Final = 1 << 18

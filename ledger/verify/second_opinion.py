@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.merkle import HASH_SIZE_BYTES, check_inclusion
+from ledger.format.merkle import HASH_SIZE_BYTES, check_inclusion
 
 SAMPLES_MAX: Final = 64
 

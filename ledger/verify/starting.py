@@ -1,11 +1,15 @@
 """
-Where verification begins if not at the first entry: behind a checkpoint that the auditor holds (`--since`).
+Where verification begins: behind a checkpoint that the auditor holds (`--since`), or at an entry that has to be first.
 
 Guarantee: the state and the edge that are returned are those of the tree that the held checkpoint has signed, and the
 newest tree begins with it. What the entries before it say was verified when that checkpoint was accepted, or was not:
 they are not read again. Pure; tiles and the one entry are read by the caller.
 
 Verification works on whole tiles, so it begins at the last multiple of 256 before the checkpoint's size.
+
+A log which by its origin goes on from another must say so in its first entry, with what that one's signer had signed
+last (`check_continued`). That is looked at last, behind all other rules: what the first entry says counts once it is
+known to be the first entry.
 """
 
 from __future__ import annotations
@@ -14,12 +18,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ledger.checkpoint import Checkpoint
-from ledger.edge import edge_places, frontier_of
-from ledger.errors import BrokenError, Fault
-from ledger.merkle import check_consistency, check_inclusion, leaf_hash, prove_consistency, prove_inclusion
-from ledger.tiles import TILE_WIDTH, Pending, TileReader, pending_widths, tile_hash_reader
-from ledger.verify.rules import ChainState, state_behind
+from ledger.errors import BrokenError, Fault, FormatError
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.continuation import check_continuation, predecessor_origin
+from ledger.format.key_history import KeyHistory, Trusted, every_key
+from ledger.format.merkle import check_consistency, check_inclusion, leaf_hash, prove_consistency, prove_inclusion
+from ledger.format.rules import ChainState, state_behind
+from ledger.format.tiles import (
+    TILE_WIDTH,
+    Pending,
+    TileReader,
+    edge_places,
+    frontier_of,
+    pending_widths,
+    tile_hash_reader,
+)
 
 SINCE: Final = "checkpoint to go on from"
 
@@ -106,3 +119,21 @@ def start_behind(
         expected = f"the entry in the tree of the checkpoint of size {since.size}"
         raise BrokenError(Fault.ENTRY, where=where, expected=expected, found=error, index=first - 1) from error
     return Start(state=state_behind(entry, index=first - 1, where=where), edge=((), *edge[1:]))
+
+
+def check_continued(first_entry: bytes, trusted: Trusted, *, origin: str, where: str) -> None:
+    """
+    Check the first entry of the log `origin`: it names the log before, or there was none.
+
+    Raises:
+        BrokenError: if it does not, or no key that is trusted has signed the note that it carries; its index is 0.
+    """
+    before = predecessor_origin(origin)
+    try:
+        found = check_continuation(first_entry, every_key(trusted, before or origin))
+        if found is not None and isinstance(trusted, KeyHistory):  # only now is it known at which size
+            check_continuation(first_entry, trusted.keys_for(found.signed.origin, found.signed.size))
+    except (BrokenError, FormatError) as error:
+        fault = error.fault if isinstance(error, BrokenError) else Fault.ENTRY
+        expected = f"what {before} had signed last" if before else "the first entry of a log that goes on from none"
+        raise BrokenError(fault, where=where, expected=expected, found=error, index=0) from error

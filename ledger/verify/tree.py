@@ -10,11 +10,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ledger.checkpoint import Checkpoint
-from ledger.edge import edge_places, frontier_of, leads_to_root
 from ledger.errors import BrokenError, Fault
-from ledger.merkle import HASH_SIZE_BYTES, Frontier, root_of, split_hashes
-from ledger.tiles import TILE_WIDTH, Pending, Tile, TileReader, bundle_path, complete_tiles, tile_path
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.merkle import HASH_SIZE_BYTES, Frontier, root_of, split_hashes
+from ledger.format.tiles import (
+    TILE_WIDTH,
+    Pending,
+    Tile,
+    TileReader,
+    bundle_path,
+    complete_tiles,
+    edge_places,
+    frontier_of,
+    leads_to_root,
+    tile_path,
+)
 
 
 class Page(NamedTuple):

@@ -15,14 +15,15 @@ from typing import Final, TypeAlias
 
 import httpx
 
-from ledger.asking import check_url, post
-from ledger.checkpoint import Checkpoint, parse_checkpoint, parse_decimal
 from ledger.errors import FormatError, LedgerError
-from ledger.note import Signature, VerifierKey, format_note, parse_note
-from ledger.signature import cosigned_at
-from ledger.witness.cosignature import open_cosignatures, parse_cosignatures
-from ledger.witness.policy import Policy, PolicyWitness, UnwitnessedError
-from ledger.witness.request import SIZE_CONTENT_TYPE, AddCheckpoint, format_request
+from ledger.files.asking import check_url, post
+from ledger.format.checkpoint import Checkpoint, parse_checkpoint
+from ledger.format.cosignature import open_cosignatures, parse_cosignatures
+from ledger.format.encoding import parse_decimal
+from ledger.format.note import Signature, VerifierKey, format_note, parse_note
+from ledger.format.policy import Policy, PolicyWitness, UnwitnessedError
+from ledger.format.signature import cosigned_at
+from ledger.witness.rules import SIZE_CONTENT_TYPE, AddCheckpoint, format_request
 
 Prove: TypeAlias = Callable[[int, int], Awaitable[Sequence[bytes]]]
 """Gives the consistency proof from the first size to the second, 0 < first < second: RFC 6962, section 2.1.2."""

@@ -22,13 +22,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
-from ledger.checkpoint import Checkpoint, parse_checkpoint
 from ledger.errors import BrokenError, FormatError
-from ledger.note import VerifierKey, format_note, open_note
-from ledger.witness.cosignature import Cosigner, format_cosignatures
-from ledger.witness.keys import open_cosigners
+from ledger.format.checkpoint import Checkpoint, parse_checkpoint
+from ledger.format.cosignature import Cosigner, format_cosignatures
+from ledger.format.note import VerifierKey, format_note, open_note
 from ledger.witness.rules import check_growth, open_submission
-from ledger.witness.store import Disk, RealDisk, WitnessStore, WitnessStoreError
+from ledger.witness.store import Disk, RealDisk, WitnessStore, WitnessStoreError, open_cosigners
 
 
 class Witness:

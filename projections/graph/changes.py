@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ledger.canonical import Json
+from ledger.format.canonical import Json
 from projections.entries import PrincipalsErased, storable_json
 from projections.errors import UnknownLabelError
 from projections.graph.governing import Governs

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from ledger.queries import load_queries
+from ledger.store.queries import load_queries
 from projections.entries import LogEntry
 from projections.graph.runs import Resolved
 from projections.lineage.projection import LineageProjection, draw

@@ -18,7 +18,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Final
 
-from ledger.keys import format_key
+from ledger.format.event import format_key
 
 KEY_BYTES_MAX: Final = 1_024
 """A key is in a B-tree, whose entries end at 2,704 bytes; a longer one stands there as its beginning and its hash."""

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.entry import Entry
-from ledger.events import (
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.entry import Entry
+from ledger.format.events import (
     AccessRuleCreated,
     AccessRuleCreatedV1,
     AccessRuleRetired,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ledger.canonical import Json
+from ledger.format.canonical import Json
 from projections.graph.answers import ColumnFound
 from projections.graph.evidence import Evidence
 from projections.graph.labels import EdgeLabel, VertexLabel, bounded_key

@@ -17,9 +17,9 @@ from typing import Any, Final, cast
 
 from psycopg import AsyncConnection, sql
 
-from ledger.canonical import Json
 from ledger.errors import FormatError
-from ledger.queries import load_queries
+from ledger.format.canonical import Json
+from ledger.store.queries import load_queries
 from projections.errors import NotProjectedError, ProjectionError, UnknownTableError
 from projections.graph.answers import COLUMNS, EACH_MAX, WRITES, TableAnswers, answers_of
 from projections.graph.evidence import SCANS_MAX, Evidence, evidence_of

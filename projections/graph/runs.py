@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ledger.canonical import Json
-from ledger.entry import Entry
-from ledger.event import SYSTEM_ACTOR
-from ledger.events import LineageReceived
-from ledger.keys import parse_key
+from ledger.format.canonical import Json
+from ledger.format.entry import Entry
+from ledger.format.event import SYSTEM_ACTOR, parse_key
+from ledger.format.events import LineageReceived
 from projections.graph import things
 from projections.graph.changes import Changes, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel

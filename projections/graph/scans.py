@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.entry import Entry
-from ledger.events import DetectionFound, ScanCompleted, ScanCompletedV1, ScanFailed
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.entry import Entry
+from ledger.format.events import DetectionFound, ScanCompleted, ScanCompletedV1, ScanFailed
 from projections.graph import things
 from projections.graph.changes import Changes, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ledger.errors import FormatError
-from ledger.keys import format_key, parse_key
+from ledger.format.event import format_key, parse_key
 from projections.errors import ProjectionError
 from projections.graph.labels import VERTICES, VertexLabel
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ledger.canonical import Json
 from ledger.errors import FormatError
-from ledger.keys import parse_key
+from ledger.format.canonical import Json
+from ledger.format.event import parse_key
 from projections.graph.changes import Changes, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
 

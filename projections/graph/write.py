@@ -15,10 +15,10 @@ from uuid import UUID
 
 from psycopg import AsyncConnection, AsyncCursor, sql
 
-from ledger import canonical
-from ledger.canonical import Json
 from ledger.errors import NotCanonicalError
-from ledger.queries import load_queries
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.store.queries import load_queries
 from projections.digest import GenerationDigest
 from projections.entries import PrincipalsErased
 from projections.graph.changes import OF_TABLE, Changes, Edge, Vertex, governing_edges, is_in_force

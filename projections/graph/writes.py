@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.entry import Entry
-from ledger.events import CommitDecided, CommitObserved, CommitSettled, Decided, PayloadErased, Settled
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.entry import Entry
+from ledger.format.events import CommitDecided, CommitObserved, CommitSettled, Decided, PayloadErased, Settled
 from projections.entries import LogEntry, decision_of, principals_erased, read_principal
 from projections.graph import things
 from projections.graph.changes import Changes, Vertex

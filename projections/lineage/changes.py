@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from ledger.entry import Entry
-from ledger.event import KEY_LENGTH_MAX
-from ledger.events import (
+from ledger.format.entry import Entry
+from ledger.format.event import KEY_LENGTH_MAX, format_key, parse_key
+from ledger.format.events import (
     LINEAGE_CYCLES,
     CatalogCreated,
     CatalogRetired,
@@ -29,7 +29,6 @@ from ledger.events import (
     Settled,
     TableIdentified,
 )
-from ledger.keys import format_key, parse_key
 from projections.entries import LogEntry, storable
 from projections.graph.labels import VertexLabel, bounded_key, vertex_key
 from projections.lineage.resolving import (

@@ -14,8 +14,8 @@ from uuid import UUID
 import typer
 
 from ledger.errors import FormatError
-from ledger.keys import format_key, parse_key
-from ledger.read import Log, read_logs
+from ledger.format.event import format_key, parse_key
+from ledger.store.read import Log, read_logs
 from projections.errors import ProjectionError, UnknownTableError
 from projections.lineage.openlineage import WHOLE_DATASET
 from projections.lineage.read import HOPS, HOPS_MAX, Cycle, Edge, Lineage, is_known, read_lineage

@@ -17,9 +17,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.queries import load_queries
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.store.queries import load_queries
 from projections.lineage.changes import Pair
 from projections.projection import Transaction
 

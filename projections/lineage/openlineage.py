@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from ledger.event import KEY_LENGTH_MAX
-from ledger.events import DatasetName, LineageDataset, LineageKind
-from ledger.keys import format_key
+from ledger.format.event import KEY_LENGTH_MAX, format_key
+from ledger.format.events import DatasetName, LineageDataset, LineageKind
 from projections.lineage.errors import InvalidLineageError
 from projections.lineage.json_text import Value, parse_body
 from projections.lineage.schema import check_event

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from psycopg import sql
 
-from ledger import canonical
-from ledger.canonical import Json
+from ledger.format import canonical
+from ledger.format.canonical import Json
 from projections.digest import GenerationDigest
 from projections.entries import LogEntry, storable_json
 from projections.lineage import rows

@@ -19,11 +19,19 @@ from datetime import datetime
 from itertools import chain, zip_longest
 from typing import Final
 
-from ledger import canonical
-from ledger.event import EVENT_SIZE_BYTES_MAX, SALT_SIZE_BYTES, Event, Part, PreparedEvent, derived_group_id, prepare
-from ledger.events import DatasetName, LineageColumn, LineageDataset, LineageReceived, to_data
-from ledger.keys import format_key
-from ledger.sequence import Group
+from ledger.format import canonical
+from ledger.format.event import (
+    EVENT_SIZE_BYTES_MAX,
+    SALT_SIZE_BYTES,
+    Event,
+    Part,
+    PreparedEvent,
+    derived_group_id,
+    format_key,
+    prepare,
+)
+from ledger.format.events import DatasetName, LineageColumn, LineageDataset, LineageReceived, to_data
+from ledger.format.sequence import Group
 from projections.lineage.errors import InvalidLineageError
 from projections.lineage.json_text import BODY_SIZE_BYTES_MAX
 from projections.lineage.openlineage import ColumnEdge, SentEvent, parse_events

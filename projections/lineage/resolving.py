@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ledger.errors import FormatError
-from ledger.event import KEY_LENGTH_MAX
-from ledger.events import DatasetName, LineageDataset
-from ledger.keys import format_key
+from ledger.format.event import KEY_LENGTH_MAX, format_key
+from ledger.format.events import DatasetName, LineageDataset
 from projections.entries import storable
 
 METADATA: Final = "/metadata/"

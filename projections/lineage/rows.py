@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from ledger import canonical
-from ledger.canonical import Json
+from ledger.format import canonical
+from ledger.format.canonical import Json
 from projections.lineage.changes import Catalog, Column, Pair, Table
 from projections.lineage.drawing import Drawn
 from projections.lineage.runs import Omitted, Run, Telling, Versions

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import jsonschema_rs
 
-from ledger.events import LineageKind
+from ledger.format.events import LineageKind
 from projections.lineage.errors import InvalidLineageError
 
 PATH_LENGTH_MAX: Final = 300

@@ -19,11 +19,12 @@ import psycopg
 from psycopg import AsyncConnection
 
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
-from ledger.events import LineageCycleFound, to_data
-from ledger.read import Log
-from ledger.sequence import Appended, Group, Stale
-from ledger.waiting import Bell, back_off_s, first_of
+from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
+from ledger.format.events import LineageCycleFound, to_data
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.doorbell import Bell, first_of
+from ledger.store.read import Log
+from ledger.store.session import back_off_s
 from projections.lineage.drawing import QUERIES
 from projections.runner import connect
 

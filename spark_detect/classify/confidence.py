@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from math import inf, log
 from typing import Final
 
-from ledger.events import DetectionKind
+from ledger.format.events import DetectionKind
 from spark_detect.classify.counts import ColumnCounts, Pattern, PatternCounts
 from spark_detect.classify.names import telling_kinds
 

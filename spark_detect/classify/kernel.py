@@ -4,16 +4,16 @@ The kernel that counts: one pass over the bytes of a column, compiled by numba.
 Guarantee: the counts are those of `rules.py` and of `fallback.py`, for any bytes. The interpreter's lock is released.
 
 All that is compiled stands in this one file, and the tables of the rules are arguments: a table of another module would
-live on in numba's cache after it was changed (`ledger/compiling.py`). Where nothing can be kept, each process compiles
-for itself, in eight seconds. What is compiled is Python that numba understands, without generators and exceptions; it
-is not fast when it is interpreted.
+live on in numba's cache after it was changed (`ledger/verify/compiling.py`). Where nothing can be kept, each process
+compiles for itself, in eight seconds. What is compiled is Python that numba understands, without generators and
+exceptions; it is not fast when it is interpreted.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from ledger.compiling import compiled, kept
+from ledger.verify.compiling import compiled, kept
 
 DIGIT, UPPER, LOWER, JOINT, LOCAL, DOMAIN = 1, 2, 4, 8, 16, 32
 """Classes of bytes; `_` counts as a lower letter."""

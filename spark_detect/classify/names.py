@@ -15,7 +15,7 @@ import unicodedata
 from functools import lru_cache
 from typing import Final
 
-from ledger.events import DetectionKind
+from ledger.format.events import DetectionKind
 
 TERMS: Final = {
     DetectionKind.US_SSN: (

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from hashlib import sha256
 from typing import Final
 
-from ledger import canonical
-from ledger.canonical import Json
+from ledger.format import canonical
+from ledger.format.canonical import Json
 from spark_detect.classify import confidence, names, rules
 
 

@@ -20,7 +20,7 @@ from gateway.admin.application import OPERATOR
 from gateway.house import House
 from gateway.reconciler import Reconciled, Reconciler
 from lakeproof.services import Services
-from ledger.events import CommitSettled, Settled
+from ledger.format.events import CommitSettled, Settled
 from tests.gateway.sales import SCHEMA
 from tests.gateway.story import tell, words
 from tests.servers.faulty_wire import FaultyWire, Request

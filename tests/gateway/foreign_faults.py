@@ -21,8 +21,8 @@ from typing import Any, Final
 import httpx
 
 from ledger.errors import LogUnavailableError, OutcomeUnknownError
-from ledger.events import Settled
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.events import Settled
+from ledger.format.sequence import Appended, Group, Stale
 from tests.gateway.far import ALIAS, ROOT, TABLES, UNKNOWN_STATUSES, Far
 from tests.gateway.sales import SCHEMA
 from tests.gateway.story import tell

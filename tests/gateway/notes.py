@@ -10,9 +10,9 @@ from functools import partial
 from eventsourcing.persistence import StoredEvent
 
 from lakeproof.services import Services, new_group_id
-from ledger.event_store import LogAggregateRecorder, LogRecorder
-from ledger.log_store import LogStore
-from ledger.recorded_events import RecordedKind
+from ledger.format.recorded_events import RecordedKind
+from ledger.store.event_store import LogAggregateRecorder, LogRecorder
+from ledger.store.log_store import LogStore
 
 
 async def save_note(services: Services, log_id: int, *versions: int, note: str = "note") -> None:

@@ -16,8 +16,8 @@ from lakeproof.log_room import InstalledLogs
 from lakeproof.services import Services
 from lakeproof.signing import open_signer
 from ledger.commands.app import ledger_app
-from ledger.export import as_reader, export_log, export_parts
-from ledger.read import find_log
+from ledger.proving.export import as_reader, export_log, export_parts
+from ledger.store.read import find_log
 
 LOG_TABLES: Final = (
     "heads",

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from gateway.admin.application import OPERATOR
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.sequence import Appended, Group, Stale
 from tests.gateway.story import live_rows, path_of
 from tests.servers.gateways import Gateway
 

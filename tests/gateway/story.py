@@ -19,10 +19,10 @@ from psycopg import AsyncConnection
 from gateway.metadata_files import local_path
 from lakeproof.log_room import InstalledLogs
 from lakeproof.services import Services
-from ledger.entry import Entry, parse_entry
-from ledger.events import CommitDecided, CommitSettled, Decided, Settled, from_data
-from ledger.read import iterate_entries, read_head, read_parts
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.events import CommitDecided, CommitSettled, Decided, Settled, from_data
 from ledger.signing.key_directory import holds_keys
+from ledger.store.read import iterate_entries, read_head, read_parts
 from ledger.verify.database import verify_database
 
 

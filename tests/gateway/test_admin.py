@@ -30,14 +30,14 @@ from gateway.policy.engine import PolicyNotCompiledError
 from lakeproof.provision import Installation, create_tenant_log
 from lakeproof.services import KEY_SECRET, Services, new_group_id, now
 from lakeproof.tenants import Founded, found_tenant
-from ledger.entry import Entry, parse_entry
 from ledger.errors import LogUnavailableError, NoSuchLogError, OutcomeUnknownError, QueueFullError
-from ledger.event import Event, prepare
-from ledger.events import Effect
-from ledger.log_store import LogStore
-from ledger.read import read_entries, read_head
-from ledger.recorder import LogApplication
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.event import Event, prepare
+from ledger.format.events import Effect
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.log_store import LogStore
+from ledger.store.read import read_entries, read_head
+from ledger.store.recorder import LogApplication
 from projections.egress.rules import EgressRules
 from tests.servers.loopback import LOOPBACK
 

@@ -11,9 +11,9 @@ import pytest
 from gateway.app import create_app
 from gateway.errors import UnavailableError
 from gateway.measures import Measures
-from ledger.erasing.sealing import SubjectKeysError
 from ledger.errors import BrokenError, Fault, LedgerError, LogUnavailableError, QueueFullError, UnsafeServerError
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.sealing import SubjectKeysError
+from ledger.format.sequence import Appended, Group, Stale
 from tests.gateway.sales import NAMESPACES, ORDERS, error_of, properties
 from tests.servers.gateways import Gateway, app_of
 

@@ -20,8 +20,8 @@ from gateway.catalogs.derived import fill_derived_rows
 from gateway.errors import BadRequestError, ConflictError, PlaceTakenError
 from lakeproof.services import Services
 from lakeproof.tenants import Founded, found_tenant
-from ledger.entry import parse_entry
-from ledger.events import CatalogCreated
+from ledger.format.entry import parse_entry
+from ledger.format.events import CatalogCreated
 from tests.gateway.sales import error_of
 from tests.servers.gateways import Gateway, app_of
 

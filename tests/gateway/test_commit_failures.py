@@ -14,9 +14,9 @@ from gateway.admin.application import OPERATOR
 from gateway.metadata_files import MetadataFiles
 from gateway.policy.engine import Program, Verdict
 from gateway.policy.pool import WorkerEngine
-from ledger.canonical import Json
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.canonical import Json
+from ledger.format.sequence import Appended, Group, Stale
 from tests.gateway.sales import (
     CREATE,
     NAMESPACES,

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from gateway.records import INPUTS_SIZE_BYTES_MAX
-from ledger.entry import Branch
+from ledger.format.entry import Branch
 from tests.gateway.sales import (
     CREATE,
     NAMESPACES,

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.admin.application import OPERATOR
 from gateway.commit_flow import ATTEMPTS_MAX, STALE_MAX
-from ledger.entry import Branch
+from ledger.format.entry import Branch
 from tests.gateway.sales import (
     CREATE,
     NAMESPACES,

@@ -27,11 +27,11 @@ from gateway.errors import UnavailableError
 from gateway.policy.engine import Program
 from lakeproof.services import Services, new_group_id
 from lakeproof.tenants import Founded, found_tenant
-from ledger.changes import Versioned, key_of
-from ledger.entry import Branch, Entry
 from ledger.errors import BrokenError, FormatError, NoSuchLogError
-from ledger.event import Event, prepare
-from ledger.events import (
+from ledger.format.changes import Versioned, key_of
+from ledger.format.entry import Branch, Entry
+from ledger.format.event import Event, prepare
+from ledger.format.events import (
     AccessRuleCreated,
     AccessRuleRetired,
     CatalogCreated,
@@ -45,8 +45,8 @@ from ledger.events import (
     TenantCreated,
     to_data,
 )
-from ledger.read import Connection
-from ledger.sequence import NO_CONTROL, Group
+from ledger.format.sequence import NO_CONTROL, Group
+from ledger.store.read import Connection
 
 ACTOR = "0123456789abcdef" * 2
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

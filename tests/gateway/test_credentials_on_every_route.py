@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from gateway.admin.application import OPERATOR
-from ledger.events import AccessRefused
+from ledger.format.events import AccessRefused
 from tests.gateway.raw_http import Answer, exchange
 from tests.gateway.sales import NAMESPACES, ORDERS
 from tests.gateway.story import tell, words

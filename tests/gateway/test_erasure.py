@@ -16,12 +16,11 @@ from gateway.identity.revoking import revoke_keys
 from lakeproof.erasing import erase_again, open_erasing_desk
 from lakeproof.projecting import PROJECTIONS, attest
 from lakeproof.services import now
-from ledger.erasing.desk import ErasingDesk
-from ledger.erasing.erase import Asked, Eraser, Revocations
-from ledger.event import SYSTEM_ACTOR, Event, Part, prepare
-from ledger.events import ErasureReason, KeyRevoked, PayloadErased, ProjectionAttested
-from ledger.read import Connection, Log, find_log, read_head
-from ledger.sequence import Group
+from ledger.erasing.erase import Asked, Eraser, ErasingDesk, Revocations
+from ledger.format.event import SYSTEM_ACTOR, Event, Part, prepare
+from ledger.format.events import ErasureReason, KeyRevoked, PayloadErased, ProjectionAttested
+from ledger.format.sequence import Group
+from ledger.store.read import Connection, Log, find_log, read_head
 from projections.generations import Rebuilt, rebuild
 from projections.projection import Projection
 from projections.runner import Runner

@@ -16,8 +16,8 @@ from lakeproof.projecting import PROJECTIONS, attest
 from lakeproof.services import Services
 from lakeproof.signing import open_signer
 from ledger.errors import LedgerError
-from ledger.events import PayloadErased, PayloadErasedElsewhere
-from ledger.read import Connection, Log, find_log, read_head
+from ledger.format.events import PayloadErased, PayloadErasedElsewhere
+from ledger.store.read import Connection, Log, find_log, read_head
 from ledger.verify.database import verify_database
 from projections.generations import rebuild
 from projections.projection import read_log_entries

@@ -34,10 +34,10 @@ from gateway.open_decisions import (
 from gateway.records import settled_event
 from lakeproof.services import Services, new_group_id
 from lakeproof.tenants import Founded, found_tenant
-from ledger.entry import Branch, Entry
-from ledger.event import SYSTEM_ACTOR, Event, Part, prepare
-from ledger.events import CommitDecided, CommitSettled, Decided, Evidence, Settled, from_data, to_data
-from ledger.sequence import Appended, Group
+from ledger.format.entry import Branch, Entry
+from ledger.format.event import SYSTEM_ACTOR, Event, Part, prepare
+from ledger.format.events import CommitDecided, CommitSettled, Decided, Evidence, Settled, from_data, to_data
+from ledger.format.sequence import Appended, Group
 from tests.gateway.open_rows import open_rows
 from tests.gateway.story import Told, tell
 from tests.ledger.guard_replay import GuardedTable

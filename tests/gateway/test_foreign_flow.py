@@ -21,7 +21,7 @@ from gateway.open_decisions import OpenDecision
 from lakeproof.services import Services, now
 from lakeproof.tenants import found_tenant
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.sequence import Appended, Group, Stale
 from tests.gateway.open_rows import open_rows
 from tests.gateway.sales import CREATE, Append, another_key, error_of, properties
 from tests.gateway.story import tell, words

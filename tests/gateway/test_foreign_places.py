@@ -13,7 +13,7 @@ import pytest_asyncio
 from gateway.admin.application import OPERATOR
 from gateway.metadata.paths import PATH_PROPERTIES
 from lakeproof.services import Services
-from ledger.events import CatalogCreated
+from ledger.format.events import CatalogCreated
 from tests.gateway.sales import CREATE, error_of, properties
 from tests.gateway.story import words
 from tests.gateway.test_table_places import PATHS, created, moved, snapshot

@@ -27,7 +27,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from gateway.admin.application import OPERATOR
 from lakeproof.services import Services
-from ledger.events import Settled
+from ledger.format.events import Settled
 from tests.gateway.sales import another_guest, before_each_append, properties
 from tests.gateway.story import Told, check_agreement, check_log, tell, words
 from tests.servers.chained import BEYOND, Chained, open_chain

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.catalogs.replies import Answered, NeverSent, Outcome, Unanswered, message_of, outcome_of
 from gateway.mutations import Operation
-from ledger.events import Settled
+from ledger.format.events import Settled
 
 TABLE = orjson.dumps({"metadata-location": "s3://b/m.json", "metadata": {"table-uuid": "u"}, "config": {}})
 ERROR = orjson.dumps({"error": {"message": "no", "type": "CommitFailedException", "code": 409}})

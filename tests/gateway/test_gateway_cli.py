@@ -26,7 +26,7 @@ from lakeproof.operating import OperatorDesk
 from lakeproof.provision import Installation
 from lakeproof.services import open_services
 from lakeproof.settings import load_settings
-from ledger.entry import parse_entry
+from ledger.format.entry import parse_entry
 from projections.errors import SecretMissingError
 from projections.lake.secrets import SECRET_SIZE_BYTES_MAX, SecretDirectory
 

@@ -22,8 +22,7 @@ from gateway.identifiers import (
     parse_namespace,
     parse_namespace_segment,
 )
-from ledger.event import KEY_LENGTH_MAX
-from ledger.keys import parse_key
+from ledger.format.event import KEY_LENGTH_MAX, parse_key
 
 READABLE = ["finance", "my table", "été", "таблица", "表", "a-b.c", "🦆", "naïve_2", "ﬁnance"]
 CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0xD800, 0xDFFF)]

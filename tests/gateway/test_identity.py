@@ -29,12 +29,11 @@ from gateway.identity.principal import NotInForceError
 from gateway.identity.slow_checks import FAILURES_MAX
 from lakeproof.services import KEY_SECRET, Services, new_group_id, now
 from lakeproof.tenants import Founded, found_tenant
-from ledger.entry import Branch, parse_entry
-from ledger.errors import FormatError
-from ledger.event import Event, prepare
-from ledger.read import Connection
-from ledger.sequence import Appended, Group
-from ledger.signing.errors import KeyDirectoryError
+from ledger.errors import FormatError, KeyDirectoryError
+from ledger.format.entry import Branch, parse_entry
+from ledger.format.event import Event, prepare
+from ledger.format.sequence import Appended, Group
+from ledger.store.read import Connection
 
 KEY = ApiKeyText(prefix="abcdefghij27", secret=bytes(range(32)))
 # The base64url of 00 01 … 1f without padding.

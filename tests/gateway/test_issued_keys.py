@@ -22,14 +22,14 @@ from gateway.identity.revoking import revoke_keys
 from lakeproof.erasing import open_erasing_desk
 from lakeproof.services import KEY_SECRET, Services, now
 from lakeproof.tenants import found_tenant
-from ledger import canonical
 from ledger.erasing.erase import Asked
-from ledger.event import Event, prepare
-from ledger.events import ErasureReason, KeyCreated, KeyCreatedV1, from_data, to_data
-from ledger.guards import GuardCall
-from ledger.read import find_log
+from ledger.format import canonical
+from ledger.format.event import Event, prepare
+from ledger.format.events import ErasureReason, KeyCreated, KeyCreatedV1, from_data, to_data
+from ledger.format.guards import GuardCall
+from ledger.format.sequence import Group
 from ledger.recovering.replay import Told as Replayed
-from ledger.sequence import Group
+from ledger.store.read import find_log
 from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, error_of
 from tests.gateway.story import Told, tell
 from tests.servers.gateways import Gateway

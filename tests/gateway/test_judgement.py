@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.identifiers import Target
 from gateway.judgement import Judgement, Read, ReadJudgements
-from ledger.events import Decided
+from ledger.format.events import Decided
 
 
 def judgement(decision: Decided) -> Judgement:

@@ -17,9 +17,9 @@ import pytest_asyncio
 
 from gateway import lineage_routes
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.events import LineageCycleFound, LineageReceived, from_data
-from ledger.read import Log
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.events import LineageCycleFound, LineageReceived, from_data
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.read import Log
 from projections.generations import rebuild
 from projections.lineage.json_text import BODY_SIZE_BYTES_MAX
 from projections.lineage.projection import LineageProjection

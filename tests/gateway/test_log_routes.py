@@ -17,13 +17,13 @@ from psycopg import AsyncConnection
 
 from gateway import log_routes
 from lakeproof.tenants import found_tenant
-from ledger.directory import CHECKPOINT_FILE, log_files
-from ledger.event import Event, prepare
-from ledger.proof import check_proof
-from ledger.read import QUERIES
-from ledger.sequence import Group
+from ledger.files.directory import CHECKPOINT_FILE, log_files
+from ledger.format.event import Event, prepare
+from ledger.format.proof import check_proof
+from ledger.format.sequence import Group
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
+from ledger.store.read import QUERIES
 from ledger.verify.directory import verify_directory
 from tests.gateway.sales import another_key
 from tests.servers.gateways import Gateway

@@ -17,7 +17,7 @@ from gateway.identifiers import Target
 from gateway.metadata import apply_updates, create_updates, parse_updates
 from gateway.open_decisions import OpenDecision, state_digest
 from gateway.outcome_proof import Claim, Known, prove
-from ledger.events import Evidence, Settled
+from ledger.format.events import Evidence, Settled
 
 OURS, THEIRS = UUID(int=1), UUID(int=2)
 TABLE_UUID = "6a0b7735-dc29-40ee-840c-97c1326fa45a"

@@ -13,7 +13,7 @@ import pytest
 from gateway.admin.application import OPERATOR
 from gateway.judgement import ReadJudgements
 from gateway.policy.engine import EngineUnavailableError, PolicyEngine, Program, Verdict
-from ledger.canonical import Json
+from ledger.format.canonical import Json
 from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, TABLES, another_key, error_of
 from tests.gateway.story import tell, words
 from tests.servers.gateways import Gateway

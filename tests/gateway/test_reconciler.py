@@ -17,9 +17,9 @@ from gateway.open_decision_metrics import read_open_decision_metrics
 from gateway.reconciler import Reconciler
 from lakeproof.services import Services
 from ledger.errors import LogUnavailableError
-from ledger.event import SYSTEM_ACTOR, Event, prepare, random_group_id
-from ledger.events import CommitObserved, CommitSettled, Settled, to_data
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.event import SYSTEM_ACTOR, Event, prepare, random_group_id
+from ledger.format.events import CommitObserved, CommitSettled, Settled, to_data
+from ledger.format.sequence import Appended, Group, Stale
 from projections.exposition import format_metrics
 from tests.gateway.far import ALIAS, PAST_DEADLINES, TABLES, Far, open_far
 from tests.gateway.sales import CREATE, properties

@@ -13,12 +13,12 @@ from gateway.admin.application import OPERATOR
 from lakeproof.services import Services
 from lakeproof.signing import open_signer
 from ledger.anchoring.anchor_log import anchor_logs
-from ledger.events import Settled
-from ledger.note import Ed25519Signer
-from ledger.recovering.continuation import check_continuation
-from ledger.sequence import Group
+from ledger.format.continuation import check_continuation
+from ledger.format.events import Settled
+from ledger.format.note import Ed25519Signer
+from ledger.format.sequence import Group
+from ledger.format.tiles import parse_bundle
 from ledger.signing.key_directory import NOTES_FILE
-from ledger.tiles import parse_bundle
 from ledger.verify.directory import verify_directory
 from spark_detect.marks import scan_guard
 from spark_detect.record import record_scan

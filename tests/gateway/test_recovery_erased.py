@@ -13,9 +13,9 @@ from psycopg import AsyncConnection
 
 from lakeproof.recovering import open_replay
 from lakeproof.signing import open_signer
-from ledger.erasing.sealing import Sealer
-from ledger.read import find_log
+from ledger.erasing.sealer import Sealer
 from ledger.recovering.recover import Recovered, recover_log
+from ledger.store.read import find_log
 from tests.gateway.recovery_site import export, run, save, set_back
 from tests.gateway.sales import ORDERS, create_orders, properties
 from tests.gateway.story import tell

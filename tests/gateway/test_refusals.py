@@ -13,8 +13,8 @@ from gateway.identifiers import Target
 from gateway.identity import Principal, PrincipalSource
 from gateway.refusals import INTERVAL, RECORDED_MAX, REMEMBERED_MAX, Refusals
 from ledger.errors import LogUnavailableError
-from ledger.events import Reason
-from ledger.sequence import Group
+from ledger.format.events import Reason
+from ledger.format.sequence import Group
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SYSTEM, ACME = 1, 2

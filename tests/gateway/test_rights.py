@@ -12,10 +12,10 @@ from gateway.control import parse_control_event
 from gateway.policy.access import path_of
 from gateway.policy.variables import CommitView
 from lakeproof.doubtful_rules import tell_doubtful_rules
-from ledger.event import Event, prepare
-from ledger.events import AccessRuleCreatedV1, Effect, to_data
-from ledger.guards import GuardCall
-from ledger.sequence import Group
+from ledger.format.event import Event, prepare
+from ledger.format.events import AccessRuleCreatedV1, Effect, to_data
+from ledger.format.guards import GuardCall
+from ledger.format.sequence import Group
 from tests.gateway.sales import NAMESPACES, ORDERS, another_key, create_orders, error_of, properties
 from tests.gateway.story import tell
 from tests.servers.gateways import Gateway

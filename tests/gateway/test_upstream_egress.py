@@ -29,7 +29,7 @@ from gateway.catalogs.upstreams import Upstreams
 from gateway.errors import UnavailableError, UpstreamNotAllowedError
 from gateway.identifiers import Target
 from gateway.mutations import Mutation, Operation
-from ledger.events import Settled
+from ledger.format.events import Settled
 from projections.egress.rules import EgressRules
 from tests.gateway.sales import CREATE, error_of, properties
 from tests.gateway.story import words

@@ -17,10 +17,10 @@ import pytest_asyncio
 from gateway.admin.application import OPERATOR
 from gateway.errors import BadRequestError, UnavailableError
 from gateway.webhooks import LOCATION_LENGTH_MAX, SECRETS_MAX, parse_callback
-from ledger.entry import Entry, parse_entry
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.read import read_entries
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.read import read_entries
 from projections.errors import SecretMissingError
 from tests.gateway.sales import error_of
 from tests.servers.gateways import Gateway

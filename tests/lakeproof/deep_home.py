@@ -22,7 +22,7 @@ from lakeproof.signing import open_signer
 from lakeproof.tenants import found_tenant
 from ledger.anchoring.anchor_log import anchor_logs
 from ledger.errors import BrokenError, Fault
-from ledger.read import Log, find_log, read_head
+from ledger.store.read import Log, find_log, read_head
 from projections.generations import rebuild
 from projections.graph.write import graph_name
 from projections.runner import Runner

@@ -26,19 +26,18 @@ from lakeproof.up import serving
 from lakeproof.vouching import load_authority, load_policy
 from ledger.anchoring import Pinned, WitnessKind, anchors_of, judge_witnessing, parse_roots
 from ledger.anchoring.published import Published, read_published_checkpoint
-from ledger.directory import STAMP_FILE
 from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.export import export_stamped_log
-from ledger.note import VerifierKey
-from ledger.read import read_entries, read_head
-from ledger.signature import ED25519_COSIGNATURE
+from ledger.files.directory import STAMP_FILE
+from ledger.format.note import VerifierKey
+from ledger.format.policy import UNSAFE_NO_QUORUM, Policy, PolicyGroup, PolicyWitness
+from ledger.format.signature import ED25519_COSIGNATURE
+from ledger.proving.export import export_stamped_log
 from ledger.signing.signer import Signer
+from ledger.store.read import read_entries, read_head
 from ledger.verify.anchored import judge_directory
 from ledger.verify.directory import verify_directory
-from ledger.witness.keys import create_witness
-from ledger.witness.policy import UNSAFE_NO_QUORUM, Policy, PolicyGroup, PolicyWitness
 from ledger.witness.server import witness_app
-from ledger.witness.store import RealDisk, WitnessStore
+from ledger.witness.store import RealDisk, WitnessStore, create_witness
 from ledger.witness.witness import open_witness
 from projections.exposition import format_metrics
 from tests.ledger.logs import change

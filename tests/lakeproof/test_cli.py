@@ -33,13 +33,13 @@ from lakeproof.postgres import EmbeddedServer
 from lakeproof.setting_table import SETTINGS
 from lakeproof.settings import load_settings
 from lakeproof.vouching import UNSEEN
-from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.errors import BrokenError, Fault
-from ledger.event import Event, prepare
-from ledger.merkle import leaf_hash, node_hash
-from ledger.note import Ed25519Signer, sign_note
-from ledger.proof import Proof, format_proof
-from ledger.sequence import Group, Head, sequence
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.event import Event, prepare
+from ledger.format.merkle import leaf_hash, node_hash
+from ledger.format.note import Ed25519Signer, sign_note
+from ledger.format.proof import Proof, format_proof
+from ledger.format.sequence import Group, Head, sequence
 from projections.errors import NotProjectedError
 from tests.lakeproof.made_rooms import make_data_folder
 
@@ -158,7 +158,7 @@ def test_checking_a_proof_needs_no_database_and_no_web(shell: Shell) -> None:
     file.write_bytes(format_proof(proof))
     code, modules = modules_after(shell, *check)
     assert code == 0
-    assert "ledger.proof" in modules
+    assert "ledger.format.proof" in modules
     assert not modules & {*HEAVY, "gateway", "projections", "lakeproof.foundation", "lakeproof.services"}
     file.write_bytes(format_proof(replace(proof, hashes=(second,))))
     assert modules_after(shell, *check)[0] == 1

@@ -16,7 +16,7 @@ from lakeproof.projecting import PROJECTIONS
 from lakeproof.provision import Migration, migrations, provision
 from lakeproof.schema_record import read_record
 from lakeproof.services import open_services
-from ledger.signing.arrivals import ARRIVALS_FILE
+from ledger.signing.signer import ARRIVALS_FILE
 from projections.runner import Runner
 from tests.conftest import LOGIN_PASSWORD
 from tests.gateway.recovery_site import run

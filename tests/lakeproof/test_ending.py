@@ -14,8 +14,8 @@ from lakeproof.provision import Installation
 from lakeproof.services import Services
 from lakeproof.tenants import found_tenant
 from lakeproof.up import serving
-from ledger import receipts
-from ledger.receipts import NoReceiptError
+from ledger.proving import receipts
+from ledger.proving.receipts import NoReceiptError
 from ledger.signing import signer
 from tests.servers.gateways import start_services
 

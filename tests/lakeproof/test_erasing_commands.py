@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from lakeproof.log_room import InstalledLogs
 from lakeproof.signing import open_signer
 from ledger.commands.app import ledger_app
-from ledger.event import SYSTEM_ACTOR
+from ledger.format.event import SYSTEM_ACTOR
 from tests.gateway.sales import create_orders
 from tests.gateway.story import tell
 from tests.servers.gateways import Gateway

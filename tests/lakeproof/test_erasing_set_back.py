@@ -12,9 +12,9 @@ import pytest
 
 from lakeproof.signing import open_signer
 from ledger.commands import erasing_room
-from ledger.event import SYSTEM_ACTOR
-from ledger.events import PayloadErased
-from ledger.recovering.shared_history import count_shared
+from ledger.format.event import SYSTEM_ACTOR
+from ledger.format.events import PayloadErased
+from ledger.recovering.recover import count_shared
 from tests.gateway.recovery_site import run, save, set_back
 from tests.gateway.sales import ORDERS, TABLES, create_orders, properties
 from tests.gateway.story import tell

@@ -36,7 +36,7 @@ from lakeproof.services import Services
 from lakeproof.signing import open_signer
 from lakeproof.tenants import found_tenant
 from ledger.errors import LogUnavailableError, NoSuchLogError
-from ledger.event_store import LogAggregateRecorder, LogRecorder
+from ledger.store.event_store import LogAggregateRecorder, LogRecorder
 from tests.conftest import LOGIN_PASSWORD, PROJECT
 from tests.gateway.recovery_site import export, run
 from tests.ledger.library_cases import persistence as suite

@@ -9,7 +9,7 @@ from psycopg.conninfo import make_conninfo
 
 from lakeproof.log_room import InstalledLogs
 from lakeproof.services import Services
-from ledger.erasing.sealing import StoredPart
+from ledger.format.sealing import StoredPart
 
 LOGIN, OWNER = "throw-away", "password-of-the-owner"
 

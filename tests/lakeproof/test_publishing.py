@@ -16,9 +16,9 @@ from lakeproof.settings import Settings, load_settings
 from lakeproof.signing import open_signer
 from lakeproof.tenants import found_tenant
 from lakeproof.vouching import is_seen_by_others, load_places
-from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.keeping.file_place import FilePlace
-from ledger.note import parse_note, sign_note
+from ledger.anchoring.places import FilePlace
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.note import parse_note, sign_note
 from tests.ledger.logs import rows_of, signed
 from tests.ledger.rooms import Rooms
 from tests.servers.gateways import start_services

@@ -10,7 +10,7 @@ import pytest
 
 from lakeproof.retaining import KeptDeadLetters
 from lakeproof.services import now
-from ledger.read import Log
+from ledger.store.read import Log
 from streams import dead_letters
 from streams.connections import connect_reading, connect_storing
 from streams.handler import DeadLetter, Message

@@ -11,7 +11,7 @@ from lakeproof.errors import SettingsError
 from lakeproof.setting_kinds import Kind, LogLevel
 from lakeproof.setting_table import SETTINGS
 from lakeproof.settings import Settings, format_settings_table, load_settings
-from ledger.append import APPEND_QUEUE_BYTES_MAX
+from ledger.append.appender import APPEND_QUEUE_BYTES_MAX
 from projections.egress.rules import EgressRules
 from projections.errors import AddressRefusedError
 

@@ -12,8 +12,7 @@ import pytest
 from lakeproof.appending import ends_with_the_appender
 from lakeproof.provision import Installation
 from lakeproof.up import listen, serving
-from ledger.errors import LogUnavailableError
-from ledger.signing.errors import KeyDirectoryError
+from ledger.errors import KeyDirectoryError, LogUnavailableError
 from tests.servers.gateways import start_services
 
 NOTHING_ELSE = {"port": "0", "streams": "0", "detect": "0"}

@@ -7,8 +7,8 @@ from __future__ import annotations
 from lakeproof.services import Services
 from lakeproof.tenants import Founded, found_tenant
 from lakeproof.upgrading import replace_older
-from ledger.entry import parse_entry
-from ledger.read import read_entries, read_head
+from ledger.format.entry import parse_entry
+from ledger.store.read import read_entries, read_head
 from projections.catalogs import CatalogsProjection, read_catalogs
 from projections.runner import Runner
 

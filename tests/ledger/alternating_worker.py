@@ -10,9 +10,9 @@ import asyncio
 import json
 import sys
 
-from ledger.append import CORE_GUARDS, Appender
-from ledger.event import GROUP_EVENTS_MAX
-from ledger.guards import GuardRegistry
+from ledger.append.appender import CORE_GUARDS, Appender
+from ledger.format.event import GROUP_EVENTS_MAX
+from ledger.format.guards import GuardRegistry
 from tests.ledger.appending import appended, event, group
 
 

@@ -15,19 +15,19 @@ from psycopg import AsyncConnection, sql
 from psycopg.conninfo import make_conninfo
 
 from lakeproof.provision import Installation
-from ledger.append import CORE_GUARDS, Appender
-from ledger.canonical import Json
-from ledger.entry import Branch, Entry, parse_entry
-from ledger.event import Event, Part, PreparedEvent, prepare, random_group_id
-from ledger.guards import Guard, GuardCall, GuardRegistry
-from ledger.queries import load_queries
-from ledger.read import Log, read_entries, read_head, read_logs
-from ledger.sequence import Appended, Group, Stale
+from ledger.append.appender import CORE_GUARDS, Appender
+from ledger.format.canonical import Json
+from ledger.format.entry import Branch, Entry, parse_entry
+from ledger.format.event import Event, Part, PreparedEvent, prepare, random_group_id
+from ledger.format.guards import Guard, GuardCall, GuardRegistry
+from ledger.format.rules import Report
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.queries import load_queries
+from ledger.store.read import Log, read_entries, read_head, read_logs
 from ledger.verify.database import verify_database
-from ledger.verify.rules import Report
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-CONFIRM = load_queries("ledger", "signing.sql")["confirm"]
+CONFIRM = load_queries("ledger.store", "signing.sql")["confirm"]
 SESSIONS: Final = (
     "SELECT pid FROM pg_stat_activity WHERE application_name = 'lakeproof appender' AND datname = current_database()"
 )

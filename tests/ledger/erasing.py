@@ -13,17 +13,17 @@ from uuid import uuid4
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.append import CORE_GUARDS, Appender
+from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.erase import Asked, Eraser
-from ledger.erasing.key_encryption import open_key_encryption
 from ledger.erasing.key_files import LOCK_FILE
-from ledger.erasing.sealing import KeyOpener, Sealer
-from ledger.erasing.subject_keys import KeyFolder, open_key_folder
-from ledger.event import Event, Part, PreparedEvent, prepare
-from ledger.events import ErasureReason
-from ledger.guards import GuardRegistry
-from ledger.read import Connection, Log, read_logs, read_parts
-from ledger.sequence import Group
+from ledger.erasing.sealer import Sealer
+from ledger.erasing.subject_keys import KeyFolder, open_key_encryption, open_key_folder
+from ledger.format.event import Event, Part, PreparedEvent, prepare
+from ledger.format.events import ErasureReason
+from ledger.format.guards import GuardRegistry
+from ledger.format.sealing import KeyOpener
+from ledger.format.sequence import Group
+from ledger.store.read import Connection, Log, read_logs, read_parts
 from tests.ledger.appending import NOON, appended, new_id
 
 ADA, EVE = "ad" * 16, "e0" * 16

@@ -9,18 +9,27 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
-from ledger import canonical
-from ledger.canonical import Json
-from ledger.checkpoint import Checkpoint
-from ledger.event import Event, Part, PreparedEvent, prepare
-from ledger.events import CommitDecided, CommitSettled, Decided, Evidence, Identifier, LogsAnchored, Settled, to_data
-from ledger.evidence.bundle import BundledEntry, Section
-from ledger.evidence.from_directory import DirectorySource
-from ledger.evidence.gather import ALL_PARTS, PartNames, Wanted, gather
-from ledger.evidence.multiproof import prove_entries
-from ledger.merkle import root_of
-from ledger.note import Ed25519Signer
-from ledger.sequence import Group, Head, Row, sequence
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.event import Event, Part, PreparedEvent, prepare
+from ledger.format.events import (
+    CommitDecided,
+    CommitSettled,
+    Decided,
+    Evidence,
+    Identifier,
+    LogsAnchored,
+    Settled,
+    to_data,
+)
+from ledger.format.merkle import root_of
+from ledger.format.note import Ed25519Signer
+from ledger.format.proof import prove_entries
+from ledger.format.sequence import Group, Head, Row, sequence
+from ledger.proving.evidence.bundle import BundledEntry, Section
+from ledger.proving.evidence.from_directory import DirectorySource
+from ledger.proving.evidence.gather import ALL_PARTS, PartNames, Wanted, gather
 from tests.ledger.logs import KEY, ORIGIN, START, noise, signed, write_directory
 
 SYSTEM_ORIGIN = "logs.example/system"

@@ -12,12 +12,12 @@ from hashlib import sha256
 from pathlib import Path
 from uuid import UUID
 
-from ledger.directory import KEY_FILE
-from ledger.event import Event, Part, prepare
-from ledger.events import CommitSettled, PolicyCreated, Settled, to_data
-from ledger.events.commits import Evidence
-from ledger.note import Ed25519Signer
-from ledger.sequence import Group, Row
+from ledger.files.directory import KEY_FILE
+from ledger.format.event import Event, Part, prepare
+from ledger.format.events import CommitSettled, PolicyCreated, Settled, to_data
+from ledger.format.events.commits import Evidence
+from ledger.format.note import Ed25519Signer
+from ledger.format.sequence import Group, Row
 from tests.ledger.logs import sequenced, write_directory
 
 ORIGIN = "logs.example/00112233445566778899aabbccddeeff"

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
-from ledger.event import Event, Part, PreparedEvent, prepare, random_group_id
-from ledger.guards import GuardCall
-from ledger.sequence import Group
+from ledger.format.event import Event, Part, PreparedEvent, prepare, random_group_id
+from ledger.format.guards import GuardCall
+from ledger.format.sequence import Group
 
 NOON: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SIZES: Final = (0, 1, 2, 127, 250, 253, 254, 255, 256, 257, 260, 509, 511, 512)

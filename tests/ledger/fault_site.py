@@ -16,13 +16,14 @@ from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
 
 from lakeproof.provision import Installation
-from ledger.append import CORE_GUARDS, Appender
-from ledger.entry import Entry, parse_entry
-from ledger.erasing.sealing import KeyOpener, Sealer, SubjectKeys
-from ledger.guards import GuardRegistry
-from ledger.note import VerifierKey
-from ledger.read import Connection, Log, read_entries, read_head
-from ledger.roles import Roles
+from ledger.append.appender import CORE_GUARDS, Appender
+from ledger.erasing.sealer import Sealer
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.guards import GuardRegistry
+from ledger.format.note import VerifierKey
+from ledger.format.roles import Roles
+from ledger.format.sealing import KeyOpener, SubjectKeys
+from ledger.store.read import Connection, Log, read_entries, read_head
 from ledger.verify.database import verify_database
 from ledger.verify.parts import PartsReport, verify_parts
 from tests.ledger.cutting_proxy import CuttingProxy

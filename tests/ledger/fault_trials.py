@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Protocol
 from uuid import UUID
 
-from ledger.entry import Branch, Entry
-from ledger.erasing.key_encryption import FileKeyEncryption
-from ledger.erasing.sealing import SubjectKeys
-from ledger.erasing.subject_keys import KeyFolder, open_key_folder
+from ledger.erasing.subject_keys import FileKeyEncryption, KeyFolder, open_key_folder
 from ledger.errors import GroupMismatchError, GuardError, LedgerError, LogUnavailableError, OutcomeUnknownError
-from ledger.read import Log, read_head
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.entry import Branch, Entry
+from ledger.format.sealing import SubjectKeys
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.read import Log, read_head
 from tests.ledger.appending import places
 from tests.ledger.fault_batches import Batch, draw_batch
 from tests.ledger.fault_site import Reach, Site

@@ -12,18 +12,19 @@ from uuid import UUID
 import psycopg
 from psycopg import AsyncConnection
 
-from ledger.entry import parse_entry
 from ledger.erasing.erase import Asked, Eraser, Erasure
 from ledger.erasing.rerun import rerun_erasures
-from ledger.erasing.sealing import KeyOpener, Sealer, SubjectKeysError
+from ledger.erasing.sealer import Sealer
 from ledger.errors import LedgerError, OutcomeUnknownError
-from ledger.event import Event, Part, PreparedEvent, prepare, random_group_id
-from ledger.events import ErasureReason
-from ledger.log_store import Appends
-from ledger.read import Log, read_entries, read_head, read_parts
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.entry import parse_entry
+from ledger.format.event import Event, Part, PreparedEvent, prepare, random_group_id
+from ledger.format.events import ErasureReason
+from ledger.format.sealing import KeyOpener, SubjectKeysError
+from ledger.format.sequence import Appended, Group, Stale
 from ledger.signing.key_directory import create_key_directory, open_key_directory
 from ledger.signing.signer import Signed, Signer, Standing
+from ledger.store.log_store import Appends
+from ledger.store.read import Log, read_entries, read_head, read_parts
 from tests.ledger.fault_batches import NOON, SUBJECTS, draw_batch
 from tests.ledger.fault_site import Reach, Site
 from tests.ledger.fault_trials import Arm, folder

@@ -13,7 +13,7 @@ from typing import Generic, LiteralString, TypeVar
 
 import psycopg
 
-from ledger.entry import Branch, Entry
+from ledger.format.entry import Branch, Entry
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -15,18 +15,25 @@ from psycopg import AsyncConnection
 from psycopg.sql import SQL, Identifier
 
 from lakeproof.provision import Installation
-from ledger.append import CORE_GUARDS, Appender
-from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.directory import CHECKPOINT_FILE, bundle_places, format_parts, parts_path
-from ledger.edge import edge_places, frontier_of
-from ledger.entry import FIRST_PREVIOUS, Branch, format_entry, parse_entry
-from ledger.event import Event, Part, PreparedEvent, prepare, random_group_id
-from ledger.guards import GuardRegistry
-from ledger.merkle import Frontier, leaf_hash
-from ledger.note import Ed25519Signer, Signer, sign_note
-from ledger.sequence import NO_CONTROL, Group, Head, Row, sequence
-from ledger.tiles import TILE_WIDTH, bundle_path, complete_tiles, format_bundle, tile_path
-from ledger.verify.rules import EntryRules
+from ledger.append.appender import CORE_GUARDS, Appender
+from ledger.files.directory import CHECKPOINT_FILE, bundle_places, format_parts, parts_path
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.entry import FIRST_PREVIOUS, Branch, format_entry, parse_entry
+from ledger.format.event import Event, Part, PreparedEvent, prepare, random_group_id
+from ledger.format.guards import GuardRegistry
+from ledger.format.merkle import Frontier, leaf_hash
+from ledger.format.note import Ed25519Signer, Signer, sign_note
+from ledger.format.rules import EntryRules
+from ledger.format.sequence import NO_CONTROL, Group, Head, Row, sequence
+from ledger.format.tiles import (
+    TILE_WIDTH,
+    bundle_path,
+    complete_tiles,
+    edge_places,
+    format_bundle,
+    frontier_of,
+    tile_path,
+)
 
 ORIGIN = "logs.example/00112233445566778899aabbccddeeff"
 OTHER_ORIGIN = "logs.example/ffeeddccbbaa99887766554433221100"

@@ -12,9 +12,17 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from ledger.canonical import DEPTH_MAX, INTEGER_MAX, Json
-from ledger.event import EVENT_SIZE_BYTES_MAX, GROUP_EVENTS_MAX, KEY_LENGTH_MAX, Event, Part, PreparedEvent, prepare
-from ledger.sequence import Group
+from ledger.format.canonical import DEPTH_MAX, INTEGER_MAX, Json
+from ledger.format.event import (
+    EVENT_SIZE_BYTES_MAX,
+    GROUP_EVENTS_MAX,
+    KEY_LENGTH_MAX,
+    Event,
+    Part,
+    PreparedEvent,
+    prepare,
+)
+from ledger.format.sequence import Group
 
 TYPES: Final = (
     "commit.decided", "commit.settled", "commit.observed", "lineage.received", "scan.requested", "trigger.received",

@@ -24,13 +24,13 @@ from psycopg.sql import SQL, Identifier, Literal
 
 from lakeproof.provision import Installation, create_tenant_log
 from lakeproof.server_files import wheel_folder
-from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.export import as_reader, export_log, export_parts
-from ledger.merkle import Frontier
-from ledger.note import Ed25519Signer, sign_note
-from ledger.read import Connection, Log, find_log, read_head
-from ledger.sequence import Head, Row, sequence
-from ledger.tiles import complete_tiles
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.merkle import Frontier
+from ledger.format.note import Ed25519Signer, sign_note
+from ledger.format.sequence import Head, Row, sequence
+from ledger.format.tiles import complete_tiles
+from ledger.proving.export import as_reader, export_log, export_parts
+from ledger.store.read import Connection, Log, find_log, read_head
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory
 from ledger.verify.parts import verify_parts

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from ledger.events import EventData, SignedTree, SignerCreated, SignerRetired, SignerRotated
-from ledger.note import VerifierKey
-from ledger.sequence import Group, Row
+from ledger.format.events import EventData, SignedTree, SignerCreated, SignerRetired, SignerRotated
+from ledger.format.key_history import state_retirement, state_rotation
+from ledger.format.note import VerifierKey
+from ledger.format.sequence import Group, Row
 from ledger.signing.keys import FileKey, NoteSigner
-from ledger.signing.succession import state_retirement, state_rotation
-from ledger.signing.telling import told
+from ledger.signing.rotation import told
 from tests.ledger.logs import START, event, sequenced
 
 SYSTEM = "logs.example/system"

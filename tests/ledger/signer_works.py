@@ -11,17 +11,17 @@ from typing import TypeVar
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.append import CORE_GUARDS, Appender
-from ledger.guards import GuardRegistry
-from ledger.note import VerifierKey, open_note
-from ledger.read import read_entries, read_head
-from ledger.sequence import Appended, Group, Stale
+from ledger.append.appender import CORE_GUARDS, Appender
+from ledger.format.guards import GuardRegistry
+from ledger.format.key_history import KeyHistory, follow_keys
+from ledger.format.note import VerifierKey, open_note
+from ledger.format.sequence import Appended, Group, Stale
 from ledger.signing.key_directory import KeyDirectory, open_key_directory
-from ledger.signing.key_history import KeyHistory, follow_keys
 from ledger.signing.key_ring import KeyLife
 from ledger.signing.keys import FileKey, read_seed
 from ledger.signing.rotation import KeyKeeper
 from ledger.signing.signer import Signed, Signer
+from ledger.store.read import read_entries, read_head
 from tests.ledger.appending import NOON, appender_dsn, group
 from tests.ledger.logs import TENANT
 from tests.ledger.rooms import Rooms, make_rooms

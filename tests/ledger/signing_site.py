@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation
-from ledger.checkpoint import open_checkpoint
-from ledger.merkle import Frontier
-from ledger.read import Connection
-from ledger.sequence import Row
+from ledger.format.merkle import Frontier
+from ledger.format.note import open_checkpoint
+from ledger.format.sequence import Row
 from ledger.signing.key_directory import KeyDirectory, open_key_directory
 from ledger.signing.signer import Signed, Signer
+from ledger.store.read import Connection
 from tests.ledger.logs import groups, head_of, put, sequenced
 
 

@@ -17,14 +17,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ledger.anchoring.cms import CONTENT_TYPE, MESSAGE_DIGEST, SIGNED_DATA, SIGNING_CERTIFICATE_V2, TST_INFO
-from ledger.anchoring.der import (
+from ledger.anchoring.cms import (
+    CONTENT_TYPE,
     GENERALIZED_TIME,
+    MESSAGE_DIGEST,
     NULL,
     OCTET_STRING,
     SEQUENCE,
     SET,
+    SIGNED_DATA,
+    SIGNING_CERTIFICATE_V2,
     TAGGED_0,
+    TST_INFO,
     Value,
     der,
     der_integer,

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from unittest import mock
 
-from ledger.note import VerifierKey
+from ledger.format.note import VerifierKey
 
 SCRIPT = Path(__file__).resolve().parents[2] / "verify_lakeproof.py"
 

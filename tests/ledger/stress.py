@@ -19,7 +19,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from ledger.entry import Branch, Entry
+from ledger.format.entry import Branch, Entry
 from tests.ledger.appending import SESSIONS
 from tests.ledger.cutting_proxy import Cut, CuttingProxy, Plan
 

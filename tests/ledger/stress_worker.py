@@ -17,11 +17,11 @@ import sys
 from typing import Any
 from uuid import UUID
 
-from ledger.append import CORE_GUARDS, Appender
+from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.errors import GuardError, LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.event import derived_group_id
-from ledger.guards import GuardRegistry
-from ledger.sequence import Appended, Group
+from ledger.format.event import derived_group_id
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Appended, Group
 from tests.ledger.appending import aggregate, event, group
 
 SHARED_IDS = 400

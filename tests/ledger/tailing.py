@@ -9,8 +9,8 @@ import asyncio
 import psycopg
 from psycopg import AsyncConnection
 
-from ledger.entry import parse_entry
-from ledger.read import read_entries
+from ledger.format.entry import parse_entry
+from ledger.store.read import read_entries
 
 PAGE_ENTRIES = 500
 POLL_S = 0.02

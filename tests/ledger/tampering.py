@@ -18,16 +18,16 @@ from typing import Any, Final, TypeAlias
 
 from psycopg.sql import SQL, Composed, Identifier
 
+from ledger.anchoring.kept import Kept
+from ledger.commands.options import Wanted
 from ledger.commands.room import LogRoom
 from ledger.commands.verifying_room import verify_log
 from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.keeping.places import Kept
-from ledger.read import Connection, Log
-from ledger.sequence import Row
+from ledger.format.rules import Report
+from ledger.format.sequence import Row
 from ledger.signing.key_directory import KeyDirectory
+from ledger.store.read import Connection, Log
 from ledger.verify.effort import Effort
-from ledger.verify.rules import Report
-from ledger.verify.wanted import Wanted
 from tests.ledger.tampering_kernel import counted_pages
 
 EXACT, FAST = Effort(kernel_entries_min=2**62), Effort(kernel_entries_min=0)

@@ -11,8 +11,8 @@ from random import Random
 from typing import Any, Final
 
 from ledger.errors import Fault
-from ledger.event import SALT_SIZE_BYTES
-from ledger.tiles import TILE_WIDTH
+from ledger.format.event import SALT_SIZE_BYTES
+from ledger.format.tiles import TILE_WIDTH
 from tests.ledger.tampering import Tampered, Tampering, World, faulty
 from tests.ledger.tampering_columns import place
 

@@ -15,8 +15,8 @@ from uuid import UUID
 
 from psycopg.errors import UniqueViolation
 
-from ledger.entry import FIRST_PREVIOUS, parse_entry
 from ledger.errors import Fault, FormatError
+from ledger.format.entry import FIRST_PREVIOUS, parse_entry
 from tests.ledger.tampering import KEYS, LogState, Tampered, Tampering, World, faulty
 
 _INTEGER_BITS: Final = {"log_id": 31, "level": 15}

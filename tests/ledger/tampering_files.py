@@ -11,13 +11,13 @@ from pathlib import Path
 from random import Random
 from typing import Final, TypeAlias
 
-from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.directory import CHECKPOINT_FILE, is_bundle, is_log_file, parts_path
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.note import Ed25519Signer, sign_note
-from ledger.read import Log
-from ledger.sequence import Row
-from ledger.tiles import TILE_WIDTH, bundle_path, format_bundle, tile_path
+from ledger.files.directory import CHECKPOINT_FILE, is_bundle, is_log_file, parts_path
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.note import Ed25519Signer, sign_note
+from ledger.format.sequence import Row
+from ledger.format.tiles import TILE_WIDTH, bundle_path, format_bundle, tile_path
+from ledger.store.read import Log
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
 from tests.ledger.logs import KEY, ORIGIN, OTHER_ORIGIN, SIGNER, rows_of, signed, write_directory

@@ -13,12 +13,12 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.errors import Fault
-from ledger.merkle import leaf_hash
-from ledger.note import Ed25519Signer, sign_note
-from ledger.sequence import Row
-from ledger.tiles import TILE_WIDTH
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.merkle import leaf_hash
+from ledger.format.note import Ed25519Signer, sign_note
+from ledger.format.sequence import Row
+from ledger.format.tiles import TILE_WIDTH
 from tests.ledger.logs import head_of, sequenced
 from tests.ledger.tampering import LogState, Tampered, Tampering, World, faulty
 from tests.ledger.tampering_beside import blind

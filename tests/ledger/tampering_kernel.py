@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ledger.tiles import TILE_WIDTH
+from ledger.format.rules import EntryRules
+from ledger.format.tiles import TILE_WIDTH
 from ledger.verify import fast
-from ledger.verify.rules import EntryRules
 
 
 @dataclass(slots=True)

@@ -12,11 +12,11 @@ from random import Random
 from typing import Final
 
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.evidence.check import check_evidence
-from ledger.evidence.gather import DecisionOf
-from ledger.merkle import prove_inclusion, root_of
-from ledger.note import VerifierKey
-from ledger.proof import Proof, check_proof, format_proof
+from ledger.format.merkle import prove_inclusion, root_of
+from ledger.format.note import VerifierKey
+from ledger.format.proof import Proof, check_proof, format_proof
+from ledger.proving.evidence.check import check_evidence
+from ledger.proving.evidence.gather import DecisionOf
 from tests.ledger.evidence_logs import SYSTEM, evidence, group_id, story_directory
 from tests.ledger.logs import KEY, rows_of, signed
 from tests.ledger.standalone import standalone

@@ -10,8 +10,8 @@ from random import Random
 from typing import Final
 
 from ledger.errors import Fault
-from ledger.sequence import Row
-from ledger.tiles import complete_tiles
+from ledger.format.sequence import Row
+from ledger.format.tiles import complete_tiles
 from tests.ledger.logs import head_of
 from tests.ledger.tampering import LogState, Tampered, Tampering, World, faulty
 

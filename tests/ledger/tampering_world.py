@@ -23,16 +23,17 @@ from lakeproof.log_room import InstalledLogs
 from lakeproof.provision import Installation, create_tenant_log
 from lakeproof.sealing import open_subject_keys
 from ledger.anchoring.anchor_log import anchor_logs
-from ledger.append import CORE_GUARDS, Appender
-from ledger.erasing.sealing import KeyOpener, Opener, Sealer
-from ledger.event import Event, Part, PreparedEvent, prepare, random_group_id
-from ledger.guards import GuardRegistry
-from ledger.note import VerifierKey
-from ledger.read import Connection, Log, read_logs
-from ledger.sequence import Appended, Group, Row, Stale
+from ledger.append.appender import CORE_GUARDS, Appender
+from ledger.erasing.sealer import Sealer
+from ledger.format.event import Event, Part, PreparedEvent, prepare, random_group_id
+from ledger.format.guards import GuardRegistry
+from ledger.format.note import VerifierKey
+from ledger.format.sealing import KeyOpener, Opener
+from ledger.format.sequence import Appended, Group, Row, Stale
+from ledger.format.tiles import Tile
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.signer import Signer
-from ledger.tiles import Tile
+from ledger.store.read import Connection, Log, read_logs
 from tests.ledger.erasing import ADA, EVE
 from tests.ledger.logs import START, TYPES, WORDS
 from tests.ledger.rooms import make_rooms

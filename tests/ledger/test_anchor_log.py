@@ -15,25 +15,20 @@ from psycopg.errors import InsufficientPrivilege
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.anchoring import Anchor, anchors_of, check_all_present, check_anchors
 from ledger.anchoring.anchor_log import ANCHORS_KEY, Anchored, Append, anchor_logs, read_states
-from ledger.anchoring.published import (
-    Published,
-    read_newest_signed,
-    read_published_checkpoint,
-    store_cosignatures,
-)
-from ledger.append import Appender
+from ledger.anchoring.published import Published, read_newest_signed, read_published_checkpoint, store_cosignatures
+from ledger.append.appender import Appender
 from ledger.errors import BrokenError, Fault, LedgerError, LogUnavailableError, OutcomeUnknownError
-from ledger.merkle import Frontier
-from ledger.note import Signature, format_note, parse_note
-from ledger.proof import check_proof, parse_proof
-from ledger.prove import prove
-from ledger.read import Connection, Log, read_entries, read_head, read_leaves, read_logs
-from ledger.sequence import Appended, Group, Row, Stale
+from ledger.format.merkle import Frontier
+from ledger.format.note import Signature, format_note, parse_note
+from ledger.format.policy import Policy
+from ledger.format.proof import check_proof, parse_proof
+from ledger.format.sequence import Appended, Group, Row, Stale
+from ledger.proving.prove import prove
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
-from ledger.stored_tree import NoCheckpointError
+from ledger.store.read import Connection, Log, read_entries, read_head, read_leaves, read_logs
+from ledger.store.stored_tree import NoCheckpointError
 from ledger.verify.database import verify_database
-from ledger.witness.policy import Policy
 from tests.ledger.appending import appender
 from tests.ledger.logs import START, change, head_of, put, rows_of
 from tests.ledger.witnesses import TIME_S, cosigners, timeless

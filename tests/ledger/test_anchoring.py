@@ -19,18 +19,17 @@ from ledger.anchoring import (
     judge_witnessing,
     stamped_note,
 )
-from ledger.anchoring.anchors import anchor_key
-from ledger.anchoring.judging import NOT_WITNESSED, Witnessing
-from ledger.canonical import Json
+from ledger.anchoring.anchors import NOT_WITNESSED, Witnessing, anchor_key
 from ledger.errors import BrokenError, Fault
-from ledger.event import Event, prepare
-from ledger.events import LogsAnchored, to_data
-from ledger.merkle import Frontier
-from ledger.note import Ed25519Signer, format_note, parse_note
-from ledger.sequence import Group, Row
-from ledger.signature import ED25519_COSIGNATURE
-from ledger.witness.cosignature import Cosigner
-from ledger.witness.policy import UNSAFE_NO_QUORUM, Policy, PolicyGroup, PolicyWitness
+from ledger.format.canonical import Json
+from ledger.format.cosignature import Cosigner
+from ledger.format.event import Event, prepare
+from ledger.format.events import LogsAnchored, to_data
+from ledger.format.merkle import Frontier
+from ledger.format.note import Ed25519Signer, format_note, parse_note
+from ledger.format.policy import UNSAFE_NO_QUORUM, Policy, PolicyGroup, PolicyWitness
+from ledger.format.sequence import Group, Row
+from ledger.format.signature import ED25519_COSIGNATURE
 from tests.ledger.logs import ORIGIN, START, groups, rows_of, sequenced, signed
 from tests.ledger.stamps import good
 from tests.ledger.witnesses import timeless

@@ -14,9 +14,8 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.append import Appender
-from ledger.appending.intake import GUARDED_GROUPS_MAX
-from ledger.entry import Branch
+from ledger.append.appender import Appender
+from ledger.append.intake import GUARDED_GROUPS_MAX
 from ledger.errors import (
     FormatError,
     GroupMismatchError,
@@ -26,10 +25,11 @@ from ledger.errors import (
     NoSuchLogError,
     QueueFullError,
 )
-from ledger.event import GROUP_EVENTS_MAX
-from ledger.guards import Guard, GuardCall, GuardRegistry
-from ledger.read import read_head, read_parts
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.entry import Branch
+from ledger.format.event import GROUP_EVENTS_MAX
+from ledger.format.guards import Guard, GuardCall, GuardRegistry
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.read import read_head, read_parts
 from tests.ledger.appending import (
     aggregate,
     appended,

@@ -10,12 +10,12 @@ import pytest
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.append import APPEND_MANY_MAX, Appender
+from ledger.append.appender import APPEND_MANY_MAX, Appender
 from ledger.errors import GroupMismatchError, LimitExceededError, LogUnavailableError, OutcomeUnknownError
-from ledger.guards import GuardRegistry
-from ledger.read import QUERIES
-from ledger.sequence import Appended, Refused
-from ledger.session import connect
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Appended, Refused
+from ledger.store.read import QUERIES
+from ledger.store.session import connect
 from tests.ledger.appending import aggregate, appended, appender, appender_dsn, event, group, places, read_log, verify
 from tests.ledger.cutting_proxy import Cut, CuttingProxy, Plan
 

@@ -12,9 +12,9 @@ import pytest
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.append import Appender
+from ledger.append.appender import Appender
 from ledger.errors import GroupMismatchError, LogUnavailableError, UnconfirmedLogError
-from ledger.sequence import Group
+from ledger.format.sequence import Group
 from tests.ledger.appending import SESSIONS, aggregate, appended, appender, event, group, places, read_log, verify
 from tests.ledger.cutting_proxy import Cut, CuttingProxy, Plan
 

@@ -26,11 +26,11 @@ from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import Installation, create_tenant_log, provision
 from lakeproof.server_files import SOCKET_NAME
 from lakeproof.server_process import postmaster_pid
-from ledger.append import Appender
-from ledger.entry import Branch
+from ledger.append.appender import Appender
 from ledger.errors import GuardError, LogUnavailableError, OutcomeUnknownError
-from ledger.sequence import Appended, Group, Stale
-from ledger.session import is_refusal
+from ledger.format.entry import Branch
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.session import is_refusal
 from tests.ledger.appending import (
     aggregate,
     appended,

@@ -11,11 +11,12 @@ import pytest
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.append import Appender
-from ledger.erasing.sealing import Sealer, SubjectKeysError
+from ledger.append.appender import Appender
+from ledger.erasing.sealer import Sealer
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.guards import GuardRegistry
-from ledger.sequence import Appended, Group, Outcome, Refused
+from ledger.format.guards import GuardRegistry
+from ledger.format.sealing import SubjectKeysError
+from ledger.format.sequence import Appended, Group, Outcome, Refused
 from tests.ledger.appending import appender_dsn, group, new_id, places, read_log
 from tests.ledger.erasing import ADA, about, key_folder
 

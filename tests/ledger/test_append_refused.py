@@ -14,8 +14,8 @@ import pytest
 from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import Installation, create_tenant_log, provision
 from ledger.errors import LogUnavailableError, UnconfirmedLogError, UnsafeServerError
-from ledger.sequence import Appended
-from ledger.session import connect
+from ledger.format.sequence import Appended
+from ledger.store.session import connect
 from tests.conftest import LOGIN_PASSWORD
 from tests.ledger.appending import appended, appender, appender_dsn, confirm, group, read_log
 

@@ -20,7 +20,7 @@ from uuid import uuid4
 from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import Installation, create_tenant_log
 from lakeproof.server_files import SOCKET_NAME
-from ledger.entry import parse_entry
+from ledger.format.entry import parse_entry
 from tests.ledger.appending import appender_dsn, read_log, verify
 from tests.ledger.cutting_proxy import CuttingProxy
 from tests.ledger.guard_replay import AGGREGATES

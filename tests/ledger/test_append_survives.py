@@ -13,12 +13,13 @@ from uuid import uuid4
 import pytest
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.append import CORE_GUARDS, Appender
-from ledger.erasing.sealing import KEY_WAIT_S, Sealer, StoredPart, SubjectKeysError
+from ledger.append.appender import CORE_GUARDS, Appender
+from ledger.erasing.sealer import Sealer
 from ledger.errors import GuardError, LedgerError, LogUnavailableError
-from ledger.event import Part
-from ledger.guards import Guard, GuardCall, GuardRegistry
-from ledger.sequence import Appended, Group
+from ledger.format.event import Part
+from ledger.format.guards import Guard, GuardCall, GuardRegistry
+from ledger.format.sealing import KEY_WAIT_S, StoredPart, SubjectKeysError
+from ledger.format.sequence import Appended, Group
 from tests.ledger.appending import appended, appender, appender_dsn, event, group, new_id, read_log
 from tests.ledger.cutting_proxy import Cut, CuttingProxy, Plan
 from tests.ledger.erasing import ADA, EVE, about, held, key_folder

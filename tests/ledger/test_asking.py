@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from ledger.asking import Answer, NoAnswerError, check_url, post
 from ledger.errors import FormatError
+from ledger.files.asking import Answer, NoAnswerError, check_url, post
 from tests.servers.loopback import serve
 
 LIMIT_BYTES = 1000

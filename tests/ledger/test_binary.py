@@ -1,4 +1,4 @@
-"""PostgreSQL reads back, as themselves, the values that `binary.py` writes."""
+"""PostgreSQL reads back, as themselves, the values that `append/wire.py` writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger import binary
+from ledger.append import wire
 from ledger.errors import FormatError
 
 TIMES = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - bounds
@@ -52,33 +52,33 @@ def test_arrays_are_read_as_what_they_were(
     ids: list[UUID | None],
     times: list[datetime],
 ) -> None:
-    assert read_back(database, "integer[]", binary.int4_array(ints)) == ints
-    assert read_back(database, "bigint[]", binary.int8_array(longs)) == longs
-    assert read_back(database, "smallint[]", binary.int2_array(shorts)) == shorts
-    assert read_back(database, "boolean[]", binary.bool_array(flags)) == flags
-    assert read_back(database, "bytea[]", binary.bytea_array(blobs)) == blobs
-    assert read_back(database, "bytea[]", binary.hash_array(hashes)) == hashes
-    assert read_back(database, "text[]", binary.text_array(texts)) == texts
-    assert read_back(database, "uuid[]", binary.uuid_array(ids)) == ids
-    assert read_back(database, "timestamptz[]", binary.timestamptz_array(times)) == times
+    assert read_back(database, "integer[]", wire.int4_array(ints)) == ints
+    assert read_back(database, "bigint[]", wire.int8_array(longs)) == longs
+    assert read_back(database, "smallint[]", wire.int2_array(shorts)) == shorts
+    assert read_back(database, "boolean[]", wire.bool_array(flags)) == flags
+    assert read_back(database, "bytea[]", wire.bytea_array(blobs)) == blobs
+    assert read_back(database, "bytea[]", wire.hash_array(hashes)) == hashes
+    assert read_back(database, "text[]", wire.text_array(texts)) == texts
+    assert read_back(database, "uuid[]", wire.uuid_array(ids)) == ids
+    assert read_back(database, "timestamptz[]", wire.timestamptz_array(times)) == times
 
 
 @given(number=INT8, time=TIMES)
 def test_single_values_are_parsed_as_what_they_were(number: int, time: datetime) -> None:
-    assert binary.parse_int(binary.int8(number)) == number
-    assert binary.parse_timestamptz(binary.timestamptz(time)) == time
+    assert wire.parse_int(wire.int8(number)) == number
+    assert wire.parse_timestamptz(wire.timestamptz(time)) == time
 
 
 def test_a_number_that_does_not_fit_is_refused() -> None:
     with pytest.raises(OverflowError):
-        binary.int4(2**31)
+        wire.int4(2**31)
 
 
 def test_a_lone_surrogate_is_refused() -> None:
     with pytest.raises(FormatError, match="UTF-8"):
-        binary.text_array(["a", "\ud800"])
+        wire.text_array(["a", "\ud800"])
 
 
 def test_a_null_among_the_ids_stands_where_it_stood(database: str) -> None:
     ids = [uuid4(), None, uuid4()]
-    assert read_back(database, "uuid[]", binary.uuid_array(ids)) == ids
+    assert read_back(database, "uuid[]", wire.uuid_array(ids)) == ids

@@ -18,9 +18,9 @@ import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger import canonical
-from ledger.canonical import DEPTH_MAX, INTEGER_MAX, Json
 from ledger.errors import FormatError, NotCanonicalError
+from ledger.format import canonical
+from ledger.format.canonical import DEPTH_MAX, INTEGER_MAX, Json
 
 # Every code point but surrogates, ASCII controls and astral ones among them; names are ASCII, controls included.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

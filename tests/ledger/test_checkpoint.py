@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.checkpoint import SIZE_MAX, Checkpoint, format_checkpoint, open_checkpoint, parse_checkpoint, parse_decimal
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.merkle import EMPTY_ROOT
-from ledger.note import Ed25519Signer, sign_note
+from ledger.format.checkpoint import Checkpoint, format_checkpoint, parse_checkpoint
+from ledger.format.encoding import SIZE_MAX, parse_decimal
+from ledger.format.merkle import EMPTY_ROOT
+from ledger.format.note import Ed25519Signer, open_checkpoint, sign_note
 
 ORIGIN = "example.com/log"
 LOG = Ed25519Signer.from_seed(name=ORIGIN, seed=b"a" * 32)

@@ -18,12 +18,12 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import Installation, create_tenant_log, provision
-from ledger.append import Appender
+from ledger.append.appender import Appender
 from ledger.errors import UnconfirmedLogError, UnsafeServerError
-from ledger.queries import load_queries
-from ledger.sequence import Appended
+from ledger.format.sequence import Appended
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
+from ledger.store.queries import load_queries
 from tests.conftest import CLONE
 from tests.ledger.appending import appender, confirm, group, read_log
 from tests.ledger.logs import TENANT
@@ -182,7 +182,7 @@ async def test_a_connection_that_is_open_learns_that_a_confirmation_was_withdraw
         for each in (log_id, other):
             await running.append(each, group())
         with psycopg.connect(database) as owner:
-            owner.execute(load_queries("ledger", "signing.sql")["withdraw"], {"log_ids": [log_id]})
+            owner.execute(load_queries("ledger.store", "signing.sql")["withdraw"], {"log_ids": [log_id]})
         refused = asyncio.create_task(running.append(log_id, group(), timeout_s=0.5))
         for _ in range(5):  # also of those that share a transaction with it
             await running.append(other, group())

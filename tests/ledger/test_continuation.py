@@ -6,20 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.entry import check_origin
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.event import Event, prepare
-from ledger.events import LogContinued, to_data
-from ledger.note import Ed25519Signer, sign_note
-from ledger.recovering.continuation import (
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.continuation import (
     Continuation,
     check_closed_by,
     check_continuation,
     predecessor_origin,
     successor_origin,
 )
-from ledger.sequence import Group
+from ledger.format.entry import check_origin
+from ledger.format.event import Event, prepare
+from ledger.format.events import LogContinued, to_data
+from ledger.format.note import Ed25519Signer, sign_note
+from ledger.format.sequence import Group
 from tests.ledger.logs import KEY, ORIGIN, SIGNER, START, noise, rows_of, sequenced
 
 SECOND = f"{ORIGIN}/2"

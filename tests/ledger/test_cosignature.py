@@ -10,10 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.checkpoint import Checkpoint, format_checkpoint, open_checkpoint
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.note import Signature, VerifierKey, format_note, open_note, parse_note
-from ledger.signature import (
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.cosignature import (
+    COSIGNATURE_TYPES,
+    Cosigner,
+    format_cosignatures,
+    open_cosignatures,
+    parse_cosignatures,
+)
+from ledger.format.note import Signature, VerifierKey, format_note, open_checkpoint, open_note, parse_note
+from ledger.format.signature import (
     ED25519,
     ED25519_COSIGNATURE,
     ML_DSA_44_COSIGNATURE,
@@ -22,13 +29,6 @@ from ledger.signature import (
     cosigned_at,
     private_key,
     signed_message,
-)
-from ledger.witness.cosignature import (
-    COSIGNATURE_TYPES,
-    Cosigner,
-    format_cosignatures,
-    open_cosignatures,
-    parse_cosignatures,
 )
 from tests.ledger.witnesses import GENUINE, LOG, NAME, TIME_S, cosigners, timeless
 

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from ledger import doorbell
-from ledger.doorbell import Doorbell
+from ledger.store import doorbell
+from ledger.store.doorbell import Doorbell
 
 TIMEOUT_S = 20
 

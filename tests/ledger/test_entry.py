@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger import canonical
-from ledger.entry import (
+from ledger.errors import FormatError, LedgerError
+from ledger.format import canonical
+from ledger.format.entry import (
     ENTRY_SIZE_BYTES_MAX,
     FIRST_PREVIOUS,
     ORIGIN_LENGTH_MAX,
@@ -23,9 +24,8 @@ from ledger.entry import (
     format_entry,
     parse_entry,
 )
-from ledger.errors import FormatError, LedgerError
-from ledger.event import EVENT_SIZE_BYTES_MAX, Event, Part, prepare
-from ledger.merkle import leaf_hash
+from ledger.format.event import EVENT_SIZE_BYTES_MAX, Event, Part, prepare
+from ledger.format.merkle import leaf_hash
 
 GROUP = UUID("017f22e2-79b0-7cc3-98c4-dc0c0c07398f")
 TIME = "2026-03-01T12:00:00.000005Z"

@@ -11,19 +11,17 @@ from psycopg import AsyncConnection
 from psycopg.errors import InsufficientPrivilege
 
 from lakeproof.provision import Installation
-from ledger.entry import parse_entry
 from ledger.erasing.carrying_out import Deleted, Erasing, Recorded, carry_out, parse_erasure
-from ledger.erasing.erase import Eraser, NoSuchSubjectError, Revocations
-from ledger.erasing.key_encryption import open_key_encryption
+from ledger.erasing.erase import Eraser, NoSuchSubjectError, Revocations, first_index_since
 from ledger.erasing.rerun import check_key_folder, rerun_erasures
-from ledger.erasing.retention import first_index_since
-from ledger.erasing.sealing import KeyOpener, SubjectKeysError
-from ledger.erasing.subject_keys import KeyFolder
+from ledger.erasing.subject_keys import KeyFolder, open_key_encryption
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.events import ErasureReason, PayloadErased, check_erased
-from ledger.export import as_reader
-from ledger.read import Log, read_entries, read_head
-from ledger.sequence import Appended, Group
+from ledger.format.entry import parse_entry
+from ledger.format.events import ErasureReason, PayloadErased, check_erased
+from ledger.format.sealing import KeyOpener, SubjectKeysError
+from ledger.format.sequence import Appended, Group
+from ledger.proving.export import as_reader
+from ledger.store.read import Log, read_entries, read_head
 from ledger.verify.parts import PartsReport, verify_parts
 from tests.ledger.appending import new_id, verify
 from tests.ledger.erasing import ADA, ASKED, EVE, Site, about, key_folder, open_site

@@ -10,14 +10,14 @@ import pytest
 from psycopg import sql
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.entry import parse_entry
 from ledger.erasing.rerun import erase_before_confirming, read_taking, read_unsaid, rerun_erasures
 from ledger.erasing.subject_keys import KeyFolder
 from ledger.errors import LedgerError
-from ledger.events import PayloadErased
-from ledger.read import Connection, read_entries, read_head
+from ledger.format.entry import parse_entry
+from ledger.format.events import PayloadErased
 from ledger.signing.key_directory import create_key_directory, open_key_directory
 from ledger.signing.signer import Signer
+from ledger.store.read import Connection, read_entries, read_head
 from tests.ledger.erasing import ADA, ASKED, EVE, Site, about, open_site
 
 WORDS = {"principal": b"who it was", "inputs": b"what was asked"}

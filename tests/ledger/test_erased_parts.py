@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from ledger.erasing.erased_parts import ErasedParts
-from ledger.events import ErasureReason, PayloadErased
+from ledger.erasing.rerun import ErasedParts
+from ledger.format.events import ErasureReason, PayloadErased
 
 ADA, EVE = "ad" * 16, "e0" * 16
 DECIDED, LINEAGE = "commit.decided", "lineage.received"

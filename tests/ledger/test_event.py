@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger import canonical
-from ledger.entry import FIRST_PREVIOUS, Branch, format_entry, parse_entry
 from ledger.errors import FormatError, LimitExceededError, NotCanonicalError
-from ledger.event import (
+from ledger.format import canonical
+from ledger.format.entry import FIRST_PREVIOUS, Branch, format_entry, parse_entry
+from ledger.format.event import (
     EVENT_SIZE_BYTES_MAX,
     KEY_LENGTH_MAX,
     Event,

@@ -34,8 +34,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from lakeproof.provision import Installation, create_tenant_log
 from lakeproof.services import new_group_id
-from ledger.append import CORE_GUARDS, Appender
-from ledger.entry import Entry, parse_entry
+from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.errors import (
     BrokenError,
     FormatError,
@@ -44,11 +43,12 @@ from ledger.errors import (
     LogUnavailableError,
     NotCanonicalError,
 )
-from ledger.event_store import READ_MAX, LogAggregateRecorder, LogFactory, LogRecorder
-from ledger.guards import GuardRegistry
-from ledger.log_store import LogStore
-from ledger.read import Connection, read_logs
-from ledger.recorded_events import RecordedKind
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.guards import GuardRegistry
+from ledger.format.recorded_events import RecordedKind
+from ledger.store.event_store import READ_MAX, LogAggregateRecorder, LogFactory, LogRecorder
+from ledger.store.log_store import LogStore
+from ledger.store.read import Connection, read_logs
 from ledger.verify.database import verify_database
 from tests.ledger.library_cases import persistence as suite
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger import canonical
 from ledger.errors import FormatError
-from ledger.event import CONTROL_FAMILIES, is_control
-from ledger.events import (
+from ledger.format import canonical
+from ledger.format.event import CONTROL_FAMILIES, is_control
+from ledger.format.events import (
     EVENTS,
     CatalogCreated,
     CommitDecided,

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.entry import parse_entry
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
-from ledger.evidence.bundle import ENTRIES_MAX, Bundle, format_bundle, parse_bundle
-from ledger.evidence.check import Evidence, check_evidence
-from ledger.evidence.gather import DecisionAt, DecisionOf, EvidenceRefusedError, PartNames, Rules, Wanted
-from ledger.evidence.multiproof import inclusion_proof, prove_entries, root_from
-from ledger.evidence.scope import Period, PeriodScope, TableScope, parse_scope
-from ledger.merkle import check_inclusion, root_of
-from ledger.note import Ed25519Signer
+from ledger.format.entry import parse_entry
+from ledger.format.merkle import check_inclusion, root_of
+from ledger.format.note import Ed25519Signer
+from ledger.format.proof import inclusion_proof, prove_entries, root_from
+from ledger.proving.evidence.bundle import ENTRIES_MAX, Bundle, format_bundle, parse_bundle
+from ledger.proving.evidence.check import Evidence, check_evidence
+from ledger.proving.evidence.gather import DecisionAt, DecisionOf, EvidenceRefusedError, PartNames, Rules, Wanted
+from ledger.proving.evidence.scope import Period, PeriodScope, TableScope, parse_scope
 from tests.ledger.evidence_logs import (
     OTHER_TABLE,
     SYSTEM,

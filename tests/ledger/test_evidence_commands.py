@@ -18,22 +18,22 @@ from psycopg import AsyncConnection
 from typer.testing import CliRunner, Result
 
 from ledger.anchoring.anchor_log import anchor_logs
-from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.commands.app import ledger_app
 from ledger.commands.evidence_room import gather_from_log
 from ledger.commands.evidence_text import evidence_page
 from ledger.commands.room import LogRoom
-from ledger.evidence.bundle import Section, format_bundle, parse_bundle
-from ledger.evidence.check import check_evidence
-from ledger.evidence.from_database import open_source
-from ledger.evidence.gather import ALL_PARTS, DecisionAt, PartNames, Rules, gather
-from ledger.evidence.multiproof import prove_entries, root_from
-from ledger.merkle import leaf_hash
-from ledger.note import sign_note
-from ledger.read import read_head
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.merkle import leaf_hash
+from ledger.format.note import sign_note
+from ledger.format.proof import prove_entries, root_from
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.proving.evidence.bundle import Section, format_bundle, parse_bundle
+from ledger.proving.evidence.check import check_evidence
+from ledger.proving.evidence.from_database import open_source
+from ledger.proving.evidence.gather import ALL_PARTS, DecisionAt, PartNames, Rules, gather
 from ledger.signing.key_directory import create_key_directory
 from ledger.signing.signer import Signer
+from ledger.store.read import read_head
 from tests.gateway.sales import ORDERS, create_orders, properties
 from tests.ledger.evidence_logs import TABLE, evidence, story_directory
 from tests.ledger.logs import KEY, noise

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from ledger.anchoring.judging import Pinned, WitnessKind, stamped_note
+from ledger.anchoring.anchors import Pinned, WitnessKind, stamped_note
 from ledger.errors import BrokenError, Fault
-from ledger.evidence.bundle import Bundle, Section, format_bundle, parse_bundle
-from ledger.evidence.check import Evidence, check_evidence
-from ledger.evidence.gather import DecisionAt
+from ledger.proving.evidence.bundle import Bundle, Section, format_bundle, parse_bundle
+from ledger.proving.evidence.check import Evidence, check_evidence
+from ledger.proving.evidence.gather import DecisionAt
 from tests.ledger import stamps
 from tests.ledger.evidence_logs import SYSTEM, anchor_of, evidence, story_directory
 from tests.ledger.logs import KEY

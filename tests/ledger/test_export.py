@@ -15,21 +15,20 @@ from psycopg import AsyncConnection
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.anchoring.published import store_stamp
 from ledger.anchoring.timestamp import Stamp
-from ledger.checkpoint import Checkpoint
-from ledger.directory import TEMPORARY_SUFFIX, LogDirectory, log_files, parts_path
 from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.export import as_reader, export_log, export_parts, export_stamped_log
-from ledger.export_files import ExportRefusedError
-from ledger.note import VerifierKey
-from ledger.proof import check_proof, format_proof, parse_proof
-from ledger.prove import prove
-from ledger.read import Connection, Log, find_log
-from ledger.sequence import Row
+from ledger.files.directory import TEMPORARY_SUFFIX, LogDirectory, log_files, parts_path
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.note import VerifierKey
+from ledger.format.proof import check_proof, format_proof, parse_proof
+from ledger.format.rules import read_proven
+from ledger.format.sequence import Row
+from ledger.proving.export import ExportRefusedError, as_reader, export_log, export_parts, export_stamped_log
+from ledger.proving.prove import prove
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
-from ledger.stored_tree import NoCheckpointError
+from ledger.store.read import Connection, Log, find_log
+from ledger.store.stored_tree import NoCheckpointError
 from ledger.verify.directory import verify_directory
-from ledger.verify.rules import read_proven
 from tests.ledger.appending import NOON
 from tests.ledger.cut_off import cut_off
 from tests.ledger.logs import TENANT, append, change, groups, plain_rows, put, rows_of, write_directory

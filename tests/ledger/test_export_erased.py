@@ -10,13 +10,13 @@ import pytest
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation
-from ledger.directory import PARTS_FOLDER, TEMPORARY_SUFFIX, LogDirectory, parts_path
-from ledger.erasing.sealing import KeyOpener
 from ledger.errors import BrokenError
-from ledger.export import as_reader, export_log, export_parts
-from ledger.read import Connection
+from ledger.files.directory import PARTS_FOLDER, TEMPORARY_SUFFIX, LogDirectory, parts_path
+from ledger.format.sealing import KeyOpener
+from ledger.proving.export import as_reader, export_log, export_parts
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
+from ledger.store.read import Connection
 from ledger.verify.directory import verify_directory
 from tests.ledger.erasing import ADA, ASKED, EVE, Site, about, open_site
 from tests.ledger.logs import change

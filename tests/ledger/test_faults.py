@@ -20,12 +20,12 @@ from psycopg.conninfo import make_conninfo
 from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import Installation, provision
 from lakeproof.server_files import SOCKET_NAME
-from ledger.append import CORE_GUARDS, Appender
-from ledger.appending.wire import PREPARE_AFTER
-from ledger.entry import Branch
+from ledger.append.appender import CORE_GUARDS, Appender
+from ledger.append.wire import PREPARE_AFTER
 from ledger.errors import BrokenError, LogUnavailableError, QueueFullError
-from ledger.guards import GuardRegistry
-from ledger.sequence import Appended
+from ledger.format.entry import Branch
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Appended
 from tests.conftest import CLONE, LOGIN_PASSWORD
 from tests.ledger.appending import NOON, appender_dsn, group, read_log
 from tests.ledger.cutting_proxy import Cut, Plan

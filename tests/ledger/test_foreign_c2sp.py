@@ -11,15 +11,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ledger.checkpoint import open_checkpoint
 from ledger.errors import BrokenError
-from ledger.merkle import leaf_hash, prove_inclusion
-from ledger.note import Signature, VerifierKey, format_note, open_note, parse_note
-from ledger.proof import Proof, format_proof
-from ledger.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE
+from ledger.format.cosignature import Cosigner, open_cosignatures
+from ledger.format.merkle import leaf_hash, prove_inclusion
+from ledger.format.note import Signature, VerifierKey, format_note, open_checkpoint, open_note, parse_note
+from ledger.format.policy import Policy, PolicyGroup, PolicyLog, PolicyWitness, UnwitnessedError
+from ledger.format.proof import Proof, format_proof
+from ledger.format.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE
 from ledger.witness.client import QuorumNotMetError, cosign
-from ledger.witness.cosignature import Cosigner, open_cosignatures
-from ledger.witness.policy import Policy, PolicyGroup, PolicyLog, PolicyWitness, UnwitnessedError
 from ledger.witness.server import witness_app
 from tests.ledger.witnesses import GENUINE, LOG, NAME, SIZE, TIME_S, History, cosigners, forked, make_witness, opened
 from tests.servers.c2sp_program import foreign_witness, run_c2sp

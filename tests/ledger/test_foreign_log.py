@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ledger.checkpoint import Checkpoint, format_checkpoint, open_checkpoint
 from ledger.errors import BrokenError, FormatError
-from ledger.merkle import (
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.merkle import (
     EMPTY_ROOT,
     Frontier,
     check_consistency,
@@ -17,9 +17,9 @@ from ledger.merkle import (
     prove_consistency,
     prove_inclusion,
 )
-from ledger.note import VerifierKey, parse_note
-from ledger.proof import Proof, check_proof, format_proof
-from ledger.tiles import (
+from ledger.format.note import VerifierKey, open_checkpoint, parse_note
+from ledger.format.proof import Proof, check_proof, format_proof
+from ledger.format.tiles import (
     Tile,
     bundle_path,
     complete_tiles,

@@ -19,9 +19,9 @@ import pytest
 
 from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import create_tenant_log, provision
-from ledger.append import Appender
+from ledger.append.appender import Appender
 from ledger.errors import LogUnavailableError, OutcomeUnknownError
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.sequence import Appended, Group, Stale
 from ledger.signing.key_directory import create_key_directory, open_key_directory
 from ledger.signing.signer import Signer, Standing
 from tests.conftest import LOGIN_PASSWORD, missing

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.entry import Branch
-from ledger.sequence import Appended, Group
+from ledger.format.entry import Branch
+from ledger.format.sequence import Appended, Group
 from tests.ledger.appending import aggregate, appended, appender, event, group, read_log
 from tests.ledger.guard_replay import AGGREGATES
 

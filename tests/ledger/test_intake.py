@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.append import APPEND_QUEUE_BYTES_MAX, APPEND_QUEUE_MAX
-from ledger.appending.intake import BATCH_SIZE_BYTES_MAX, GUARDED_GROUPS_MAX, Batch, Intake, Submission
+from ledger.append.appender import APPEND_QUEUE_BYTES_MAX, APPEND_QUEUE_MAX
+from ledger.append.intake import BATCH_SIZE_BYTES_MAX, GUARDED_GROUPS_MAX, Batch, Intake, Submission
 from ledger.errors import QueueFullError
-from ledger.event import Event, Part, prepare
-from ledger.guards import GuardCall
-from ledger.sequence import Group
+from ledger.format.event import Event, Part, prepare
+from ledger.format.guards import GuardCall
+from ledger.format.sequence import Group
 
 
 def submission(log_id: int = 1, *, guarded: bool = False, size_bytes: int = 0, deadline_s: float = 10) -> Submission:

@@ -7,17 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.events import EventData, SignedTree, SignerRetired, SignerRotated
-from ledger.note import parse_note, sign_note
-from ledger.signing.key_history import KeyHistory, follow_keys
-from ledger.signing.succession import (
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.events import EventData, SignedTree, SignerRetired, SignerRotated
+from ledger.format.key_history import (
     PAGE_SIZE_BYTES_MAX,
+    KeyHistory,
     check_retirement,
     check_rotation,
+    follow_keys,
     state_rotation,
 )
+from ledger.format.note import parse_note, sign_note
 from tests.ledger.signer_lives import LIFE, ORIGIN, ROOT, SYSTEM, created, entries, pin, retired, rotated, signer, trees
 
 

@@ -16,27 +16,20 @@ import pytest_asyncio
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.append import CORE_GUARDS, Appender
-from ledger.checkpoint import format_checkpoint
-from ledger.errors import BrokenError
-from ledger.guards import GuardRegistry
-from ledger.note import sign_note
-from ledger.read import read_logs
-from ledger.sequence import Appended, Group, Stale
+from ledger.append.appender import CORE_GUARDS, Appender
+from ledger.errors import BrokenError, KeyDirectoryError, KeyUnavailableError, RotationError
+from ledger.format.checkpoint import format_checkpoint
+from ledger.format.guards import GuardRegistry
+from ledger.format.note import sign_note
+from ledger.format.sequence import Appended, Group, Stale
 from ledger.signing import rotation
 from ledger.signing.agent import find_key
-from ledger.signing.errors import KeyUnavailableError, RotationError
-from ledger.signing.key_directory import (
-    KeyDirectory,
-    KeyDirectoryError,
-    create_key_directory,
-    enter_agent_key,
-    open_key_directory,
-)
+from ledger.signing.key_directory import KeyDirectory, create_key_directory, enter_agent_key, open_key_directory
 from ledger.signing.key_ring import KeyLife
 from ledger.signing.keys import generate_key_file, read_seed
 from ledger.signing.rotation import KeyKeeper, NewKey, agent_key, brought_file_key, new_file_key
 from ledger.signing.signer import Standing
+from ledger.store.read import read_logs
 from ledger.verify.database import verify_database
 from tests.ledger.appending import appender_dsn
 from tests.ledger.logs import TENANT

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.errors import FormatError
-from ledger.keys import format_key, parse_key
+from ledger.format.event import format_key, parse_key
 
 NAMES = st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), min_size=1, max_size=4)
 

@@ -21,11 +21,12 @@ from lakeproof.provision import Installation, create_tenant_log
 from lakeproof.services import Services, now
 from lakeproof.settings import load_settings
 from lakeproof.signing import open_signer
-from ledger.sequence import Appended, Group, Stale
-from ledger.signing.key_directory import KEY_FILE, KeyDirectory, create_key_directory
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.key_ring import KeyLife
 from ledger.signing.keys import read_key_file
 from ledger.signing.rotation import KeyKeeper, new_file_key
+from ledger.signing.stored_keys import KEY_FILE
 from tests.ledger.logs import TENANT
 from tests.ledger.rooms import Rooms
 from tests.ledger.signing_agents import SshAgent, ssh_agent

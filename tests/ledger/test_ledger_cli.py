@@ -18,13 +18,13 @@ from typer.testing import CliRunner, Result
 
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.commands.app import ledger_app
-from ledger.directory import LogDirectory
-from ledger.merkle import prove_inclusion, root_of
-from ledger.note import Ed25519Signer
-from ledger.proof import Proof, format_proof
-from ledger.read import Log, find_log
-from ledger.sequence import Row
+from ledger.files.directory import LogDirectory
+from ledger.format.merkle import prove_inclusion, root_of
+from ledger.format.note import Ed25519Signer
+from ledger.format.proof import Proof, format_proof
+from ledger.format.sequence import Row
 from ledger.signing.signer import Signer
+from ledger.store.read import Log, find_log
 from tests.ledger.logs import KEY, ORIGIN, TENANT, change, put, rows_of, signed, write_directory
 from tests.ledger.rooms import Rooms, make_rooms
 
@@ -224,7 +224,7 @@ def test_offline_commands_load_no_database_driver(exported: Path, proof: Path, c
 def test_an_interrupted_command_ends_with_130_and_no_trace(exported: Path) -> None:
     interrupted = OFFLINE.replace(
         "ledger_app(None)()",
-        "import os, signal, ledger.verify.directory_pages as v\n"
+        "import os, signal, ledger.verify.directory as v\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it\n"
         "real = v.leaf_hash\n"
         "v.leaf_hash = lambda entry: os.kill(os.getpid(), signal.SIGINT) or real(entry)\n"

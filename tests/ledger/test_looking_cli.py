@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.sequence import Row
+from ledger.format.sequence import Row
 from tests.ledger.logs import TENANT, change, put, rows_of
 from tests.ledger.rooms import Rooms, make_rooms
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
-from ledger.merkle import (
+from ledger.format.merkle import (
     EMPTY_ROOT,
     Frontier,
     check_consistency,

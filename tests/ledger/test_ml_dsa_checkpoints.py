@@ -14,19 +14,27 @@ import pytest_asyncio
 from typer.testing import Result
 
 from lakeproof.provision import Installation
-from ledger.checkpoint import Checkpoint, format_checkpoint, open_checkpoint
-from ledger.errors import BrokenError
-from ledger.note import Ed25519Signer, Signature, VerifierKey, format_note, open_note, parse_note, sign_note
-from ledger.signature import ML_DSA_44_COSIGNATURE, cosigned_at
-from ledger.signing.key_directory import NOTES_FILE, KeyDirectoryError
-from ledger.signing.ml_dsa_life import add_ml_dsa_key, retire_ml_dsa_key
-from ledger.signing.private_files import write_private
-from ledger.signing.rotation import new_file_key
+from ledger.errors import BrokenError, KeyDirectoryError
+from ledger.files.private_files import write_private
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.cosignature import Cosigner
+from ledger.format.note import (
+    Ed25519Signer,
+    Signature,
+    VerifierKey,
+    format_note,
+    open_checkpoint,
+    open_note,
+    parse_note,
+    sign_note,
+)
+from ledger.format.rules import Report
+from ledger.format.signature import ML_DSA_44_COSIGNATURE, cosigned_at
+from ledger.signing.key_directory import NOTES_FILE
+from ledger.signing.rotation import add_ml_dsa_key, new_file_key, retire_ml_dsa_key
 from ledger.signing.signer import Signer
-from ledger.verify.cosigned import with_ml_dsa
-from ledger.verify.rules import Report
-from ledger.witness.cosignature import Cosigner
-from ledger.witness.request import AddCheckpoint, format_request
+from ledger.verify.anchored import with_ml_dsa
+from ledger.witness.rules import AddCheckpoint, format_request
 from ledger.witness.store import RealDisk, WitnessStore
 from tests.ledger.logs import change
 from tests.ledger.signer_works import WorksSite, open_site

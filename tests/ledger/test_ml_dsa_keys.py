@@ -12,18 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.errors import BrokenError, FormatError
-from ledger.note import VerifierKey, format_note, open_note, parse_note, sign_note
-from ledger.signature import ML_DSA_44_COSIGNATURE, cosigned_at
-from ledger.signing.errors import BusyKeyDirectoryError, KeyDirectoryError, RotationError
+from ledger.errors import BrokenError, BusyKeyDirectoryError, FormatError, KeyDirectoryError, RotationError
+from ledger.files.private_files import write_private
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.cosignature import CheckpointCosigner, MlDsaKey, ml_dsa_key_id, ml_dsa_verifier_key
+from ledger.format.note import VerifierKey, format_note, open_note, parse_note, sign_note
+from ledger.format.signature import ML_DSA_44_COSIGNATURE, cosigned_at
 from ledger.signing.key_directory import KeyDirectory, create_key_directory, open_key_directory
-from ledger.signing.key_ring import ML_DSA_KEYS_MAX, KeyLife, KeyRing, KeySource, MlDsaRecord
+from ledger.signing.key_ring import ML_DSA_KEYS_MAX, KeyLife, KeyRing, KeySource, MlDsaRecord, open_ring, sign_ring
 from ledger.signing.keys import FileKey, format_seed
-from ledger.signing.ml_dsa import CheckpointCosigner, MlDsaKey, ml_dsa_key_id, ml_dsa_verifier_key
-from ledger.signing.ml_dsa_life import add_ml_dsa_key, retire_ml_dsa_key
-from ledger.signing.private_files import write_private
-from ledger.signing.ring_note import open_ring, sign_ring
+from ledger.signing.rotation import add_ml_dsa_key, retire_ml_dsa_key
 
 ORIGIN = "logs.example/one"
 TEXT = format_checkpoint(Checkpoint(origin=ORIGIN, size=7, root=bytes(range(32))))
@@ -243,7 +241,7 @@ def test_a_key_is_replaced_without_a_gap_and_its_private_half_destroyed(keys: Ke
 
 def test_a_directory_that_another_process_holds_is_not_changed(keys: KeyDirectory) -> None:
     with open_key_directory(keys.path).locked(), pytest.MonkeyPatch.context() as patched:
-        patched.setattr("ledger.signing.ml_dsa_life.LOCK_TIMEOUT_S", 0.0)
+        patched.setattr("ledger.signing.rotation.LOCK_TIMEOUT_S", 0.0)
         for change in (add_ml_dsa_key, retire_ml_dsa_key):
             with pytest.raises(BusyKeyDirectoryError):
                 change(keys)

@@ -8,7 +8,7 @@ import pytest
 
 from lakeproof.provision import Installation
 from ledger.errors import BrokenError, Fault
-from ledger.read import find_log
+from ledger.store.read import find_log
 from ledger.verify.database import verify_database
 from tests.ledger.logs import change
 from tests.ledger.random_events import EventPool

@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.note import (
+from ledger.format.encoding import format_base64, parse_base64
+from ledger.format.note import (
     NOTE_SIZE_BYTES_MAX,
     SIGNATURES_MAX,
     Ed25519Signer,
@@ -18,10 +19,8 @@ from ledger.note import (
     Signature,
     Signer,
     VerifierKey,
-    format_base64,
     format_note,
     open_note,
-    parse_base64,
     parse_note,
     sign_note,
 )

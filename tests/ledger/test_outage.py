@@ -17,15 +17,16 @@ from psycopg import AsyncConnection, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger import outage, receipts
-from ledger.append import Appender
-from ledger.outage import is_misuse
-from ledger.proof import check_proof
-from ledger.read import Log, find_log
-from ledger.receipts import NoReceiptError, Receipts
+from ledger.append.appender import Appender
+from ledger.format.proof import check_proof
+from ledger.proving import receipts
+from ledger.proving.receipts import NoReceiptError, Receipts
 from ledger.signing import signer as signing
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer, Standing
+from ledger.store import session
+from ledger.store.read import Log, find_log
+from ledger.store.session import is_misuse
 from tests.ledger.appending import appended, appender, event, group, logged
 from tests.ledger.logs import TENANT
 
@@ -195,7 +196,7 @@ async def test_who_waits_for_a_receipt_is_given_it_when_the_database_is_back(
         site.change(ends)
         assert check_proof(await waiting, site.keys.verifier_keys(site.log.origin)).index == index
         await until(lambda: making.trouble == "")
-    said = logged(caplog, "ledger.receipts")
+    said = logged(caplog, "ledger.proving.receipts")
     assert [level for level, text in said if message in text] == [logging.ERROR], "once as long as it stays the same"
     assert said[-1][0] == logging.INFO
 
@@ -288,7 +289,7 @@ def test_only_what_the_database_may_get_over_is_an_outage() -> None:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list that each connection of a service goes into, by the name that it gives itself."""
     attempts: list[str] = []
-    connect = outage.connect_service
+    connect = session.connect_service
 
     async def counting(dsn: str, *, name: str) -> AsyncConnection[Any]:
         attempts.append(name)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ledger.errors import LedgerError
-from ledger.merkle import leaf_hash, root_of
-from ledger.tiles import TILE_WIDTH, format_bundle
+from ledger.format.merkle import leaf_hash, root_of
+from ledger.format.tiles import TILE_WIDTH, format_bundle
 from ledger.verify.fast import FastPath
 from ledger.verify.hashing import (
     Bytes,
@@ -108,7 +108,7 @@ def test_a_log_is_verified_by_the_kernel_without_openssl(tmp_path: Path, without
     script = (
         f"import sys; {without}\n"
         "from pathlib import Path\n"
-        "from ledger.note import VerifierKey\n"
+        "from ledger.format.note import VerifierKey\n"
         "from ledger.verify.directory import verify_directory\n"
         "from ledger.verify.effort import Effort\n"
         "from ledger.verify.hashing import load_page_hashes\n"

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.appending.pending_tiles import PendingTiles
+from ledger.append.pending_tiles import PendingTiles
 from ledger.errors import BrokenError, Fault
-from ledger.merkle import root_of
-from ledger.tiles import TILE_WIDTH, Tile, complete_tiles
+from ledger.format.merkle import root_of
+from ledger.format.tiles import TILE_WIDTH, Tile, complete_tiles
 
 SIZE = 2 * TILE_WIDTH * TILE_WIDTH + 3_000
 """Past two tiles of level 1: the second is completed by writers that know all of the first."""

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from ledger.keeping import git_place
-from ledger.keeping.bucket_place import BucketPlace
-from ledger.keeping.file_place import FilePlace
-from ledger.keeping.git_place import GitPlace
-from ledger.keeping.places import NOTE_SIZE_BYTES_MAX, BucketAccess, Kept, Place, PlaceError, is_place, parse_place
+from ledger.anchoring import places
+from ledger.anchoring.bucket_place import BucketPlace
+from ledger.anchoring.kept import NOTE_SIZE_BYTES_MAX, BucketAccess, Kept, Place, PlaceError
+from ledger.anchoring.places import FilePlace, GitPlace, is_place, parse_place
 from tests.ledger.logs import ORIGIN, SIGNER, rows_of, signed
 from tests.servers.cloud import fresh_cloud, start_cloud
 
@@ -123,7 +122,7 @@ def test_what_git_cannot_do_is_said_and_ends_in_time(
     (tmp_path / "git").write_text("#!/bin/sh\nsleep 600 & wait\n")
     (tmp_path / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(git_place, "GIT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(places, "GIT_TIMEOUT_S", 0.2)
     with pytest.raises(PlaceError, match="took over"):
         GitPlace.parse(f"git:{repository}").read(ORIGIN)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.note import Ed25519Signer, Signature, format_note, parse_note
-from ledger.signature import ED25519_COSIGNATURE
-from ledger.witness.cosignature import Cosigner
-from ledger.witness.policy import (
+from ledger.format.cosignature import Cosigner
+from ledger.format.note import Ed25519Signer, Signature, format_note, parse_note
+from ledger.format.policy import (
     LINES_MAX,
     UNSAFE_NO_QUORUM,
     Policy,
@@ -23,6 +22,7 @@ from ledger.witness.policy import (
     PolicyWitness,
     UnwitnessedError,
 )
+from ledger.format.signature import ED25519_COSIGNATURE
 from tests.ledger.witnesses import GENUINE, LOG, OTHER_LOG, TIME_S, cosigners, timeless
 
 LOG_KEY = LOG.verifier_key.format()

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.checkpoint import SIZE_MAX, Checkpoint, format_checkpoint
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.merkle import leaf_hash, prove_inclusion, root_of
-from ledger.note import Ed25519Signer, format_base64, sign_note
-from ledger.proof import HASHES_MAX, HEADER, PROOF_SIZE_BYTES_MAX, Proof, check_proof, format_proof, parse_proof
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.encoding import SIZE_MAX, format_base64
+from ledger.format.merkle import leaf_hash, prove_inclusion, root_of
+from ledger.format.note import Ed25519Signer, sign_note
+from ledger.format.proof import HASHES_MAX, HEADER, PROOF_SIZE_BYTES_MAX, Proof, check_proof, format_proof, parse_proof
 
 ORIGIN = "example.com/log"
 LOG = Ed25519Signer.from_seed(name=ORIGIN, seed=b"a" * 32)

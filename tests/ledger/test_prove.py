@@ -15,14 +15,14 @@ import pytest_asyncio
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.merkle import Frontier, root_of
-from ledger.note import Ed25519Signer, sign_note
-from ledger.proof import check_proof
-from ledger.prove import prove, prove_growth
-from ledger.read import Connection, Log, find_log
-from ledger.stored_tree import NoCheckpointError, read_frontier
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.merkle import Frontier, root_of
+from ledger.format.note import Ed25519Signer, sign_note
+from ledger.format.proof import check_proof
+from ledger.proving.prove import prove, prove_growth
+from ledger.store.read import Connection, Log, find_log
+from ledger.store.stored_tree import NoCheckpointError, read_frontier
 from tests.ledger.logs import TENANT, away, change, plain_rows, put
 
 SIZE = 256 * 256 + 300

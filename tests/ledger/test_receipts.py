@@ -13,14 +13,14 @@ import pytest_asyncio
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger import receipts as module
-from ledger.append import Appender
+from ledger.append.appender import Appender
 from ledger.errors import BrokenError, Fault
-from ledger.proof import check_proof
-from ledger.read import Log, find_log
-from ledger.receipts import NoReceiptError, Receipts
+from ledger.format.proof import check_proof
+from ledger.proving import receipts as module
+from ledger.proving.receipts import NoReceiptError, Receipts
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
+from ledger.store.read import Log, find_log
 from tests.ledger.appending import appended, appender, event, group
 from tests.ledger.logs import TENANT, change
 

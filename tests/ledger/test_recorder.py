@@ -17,13 +17,9 @@ import pytest
 from eventsourcing.persistence import IntegrityError, NotSupportedError, StoredEvent
 from psycopg import AsyncConnection
 
-import ledger.log_store
+import ledger.store.log_store
 from lakeproof.provision import Installation, create_tenant_log
-from ledger import canonical
-from ledger.append import CORE_GUARDS, Appender
-from ledger.canonical import Json
-from ledger.changes import Change
-from ledger.entry import Entry, parse_entry
+from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.errors import (
     FormatError,
     GroupMismatchError,
@@ -32,12 +28,17 @@ from ledger.errors import (
     NoSuchLogError,
     OutcomeUnknownError,
 )
-from ledger.event import Event, Part, commitment, prepare, random_group_id
-from ledger.events import PolicyChanged, PolicyCreated
-from ledger.guards import GuardCall, GuardRegistry
-from ledger.log_store import LogStore
-from ledger.read import Connection, read_entries, read_head, read_parts
-from ledger.recorder import (
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.changes import Change
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.event import Event, Part, commitment, prepare, random_group_id
+from ledger.format.events import PolicyChanged, PolicyCreated
+from ledger.format.guards import GuardCall, GuardRegistry
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.log_store import LogStore
+from ledger.store.read import Connection, read_entries, read_head, read_parts
+from ledger.store.recorder import (
     ChangeRecorder,
     EventMapper,
     LogApplication,
@@ -46,7 +47,6 @@ from ledger.recorder import (
     UnknownEventError,
     VersionConflictError,
 )
-from ledger.sequence import Appended, Group, Stale
 
 ACTOR = "0123456789abcdef" * 2
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -348,7 +348,7 @@ class SilentAppender:
 async def test_a_save_without_an_answer_is_unknown_and_a_reading_without_one_is_not(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger.log_store, "LOOP_GRACE_S", 0.0)
+    monkeypatch.setattr(ledger.store.log_store, "LOOP_GRACE_S", 0.0)
 
     @asynccontextmanager
     async def nothing_to_lend() -> AsyncIterator[Connection]:
@@ -384,4 +384,4 @@ def test_the_mapper_takes_changes_of_the_vocabulary_only() -> None:
     with pytest.raises(FormatError, match="a Change"):
         mapper.to_stored_event(stranger)
     with pytest.raises(UnknownEventError):
-        mapper.to_domain_event(replace(stored, topic="ledger.events.control:PolicyCreated"))
+        mapper.to_domain_event(replace(stored, topic="ledger.format.events.control:PolicyCreated"))

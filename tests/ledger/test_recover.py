@@ -14,17 +14,17 @@ from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
 from lakeproof.recovering import open_replay
-from ledger.directory import CHECKPOINT_FILE
 from ledger.errors import BrokenError, LedgerError, UnconfirmedLogError
-from ledger.export import as_reader, export_log, export_parts
-from ledger.note import sign_note
-from ledger.read import Connection, Log, find_log, read_parts
+from ledger.files.directory import CHECKPOINT_FILE
+from ledger.format.note import sign_note
+from ledger.format.sequence import Row
+from ledger.proving.export import as_reader, export_log, export_parts
 from ledger.recovering import replay as replay_module
+from ledger.recovering.adoption import NothingToAdoptError, adopt, read_adoptable
 from ledger.recovering.recover import Recovered, recover_log
 from ledger.recovering.replay import RecoveryError, Replay
-from ledger.sequence import Row
-from ledger.signing.adoption import NothingToAdoptError, adopt, read_adoptable
 from ledger.signing.key_directory import NOTES_FILE, create_key_directory
+from ledger.store.read import Connection, Log, find_log, read_parts
 from ledger.verify.database import verify_database
 from tests.ledger.appending import appender, group
 from tests.ledger.logs import TENANT, change, rows_of

@@ -15,20 +15,20 @@ from lakeproof.provision import Installation
 from ledger.anchoring.anchor_log import anchor_logs
 from ledger.anchoring.published import store_cosignatures, store_stamp
 from ledger.anchoring.timestamp import Stamp
-from ledger.checkpoint import Checkpoint, format_checkpoint, open_checkpoint
-from ledger.directory import LogDirectory, log_files
 from ledger.errors import BrokenError, Fault
-from ledger.note import VerifierKey, format_note, parse_note, sign_note
-from ledger.proof import check_proof
-from ledger.read import read_head
-from ledger.receipts import Receipts
-from ledger.sequence import Appended, Group, Stale
-from ledger.signature import ED25519_COSIGNATURE
+from ledger.files.directory import LogDirectory, log_files
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.cosignature import Cosigner
+from ledger.format.note import VerifierKey, format_note, open_checkpoint, parse_note, sign_note
+from ledger.format.policy import Policy
+from ledger.format.proof import check_proof
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.format.signature import ED25519_COSIGNATURE
+from ledger.proving.receipts import Receipts
 from ledger.signing.keys import NoteSigner
 from ledger.signing.rotation import new_file_key
 from ledger.signing.signer import Signed
-from ledger.witness.cosignature import Cosigner
-from ledger.witness.policy import Policy
+from ledger.store.read import read_head
 from tests.ledger.appending import NOON, group
 from tests.ledger.cut_off import cut_off
 from tests.ledger.logs import change

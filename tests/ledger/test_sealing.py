@@ -7,22 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from ledger.erasing.key_encryption import open_key_encryption
-from ledger.erasing.sealing import (
-    PLAIN,
-    KeyOpener,
-    SealedPart,
-    Sealer,
-    StoredPart,
-    SubjectKeysError,
-    key_id_of,
-    stored_bytes,
-)
-from ledger.erasing.subject_keys import KeyFolder, open_key_folder
-from ledger.errors import BrokenError, Fault, FormatError
-from ledger.event import Part
-from ledger.sequence import Group
-from ledger.signing.errors import KeyDirectoryError
+from ledger.erasing.sealer import Sealer
+from ledger.erasing.subject_keys import KeyFolder, open_key_encryption, open_key_folder
+from ledger.errors import BrokenError, Fault, FormatError, KeyDirectoryError
+from ledger.format.event import Part
+from ledger.format.sealing import PLAIN, KeyOpener, SealedPart, StoredPart, SubjectKeysError, key_id_of, stored_bytes
+from ledger.format.sequence import Group
 from tests.ledger.appending import group, new_id
 from tests.ledger.erasing import ADA, EVE, about, key_folder
 

@@ -12,13 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ledger.canonical import Json
-from ledger.entry import FIRST_PREVIOUS, Branch, parse_entry
 from ledger.errors import FormatError, GroupMismatchError, GuardError, LimitExceededError
-from ledger.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX, Event, Part, PreparedEvent, prepare
-from ledger.guards import GuardCall
-from ledger.merkle import leaf_hash, root_of
-from ledger.sequence import (
+from ledger.format.canonical import Json
+from ledger.format.entry import FIRST_PREVIOUS, Branch, parse_entry
+from ledger.format.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX, Event, Part, PreparedEvent, prepare
+from ledger.format.guards import GuardCall
+from ledger.format.merkle import leaf_hash, root_of
+from ledger.format.sequence import (
     NO_CONTROL,
     Appended,
     Group,

@@ -12,20 +12,15 @@ import pytest
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.checkpoint import Checkpoint, format_checkpoint, open_checkpoint
-from ledger.note import sign_note
-from ledger.read import Connection
-from ledger.sequence import Row
-from ledger.signing.key_directory import (
-    KEY_FILE,
-    NOTES_FILE,
-    KeyDirectory,
-    KeyDirectoryError,
-    SignedNote,
-    create_key_directory,
-    open_key_directory,
-)
-from ledger.signing.signer import Signer, SignerRefusedError, Standing
+from ledger.errors import KeyDirectoryError
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.note import open_checkpoint, sign_note
+from ledger.format.sequence import Row
+from ledger.signing.comparing import SignerRefusedError
+from ledger.signing.key_directory import NOTES_FILE, KeyDirectory, SignedNote, create_key_directory, open_key_directory
+from ledger.signing.signer import Signer, Standing
+from ledger.signing.stored_keys import KEY_FILE
+from ledger.store.read import Connection
 from tests.ledger.logs import TENANT, change, head_of, put, rows_of
 
 SIZE_MAX = 700

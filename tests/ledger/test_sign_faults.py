@@ -19,13 +19,13 @@ import pytest
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.queries import load_queries
-from ledger.sequence import Row
+from ledger.format.sequence import Row
 from ledger.signing.key_directory import create_key_directory
+from ledger.store.queries import load_queries
 from tests.ledger.logs import TENANT, change, rows_of
 from tests.ledger.signing_site import Site, forked
 
-QUERIES = load_queries("ledger", "signing.sql")
+QUERIES = load_queries("ledger.store", "signing.sql")
 
 
 class Crash(BaseException):

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.commands.app import ledger_app
 from ledger.errors import BrokenError, Fault
-from ledger.events import EventData, SignedTree
-from ledger.note import sign_note
-from ledger.sequence import Row
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.events import EventData, SignedTree
+from ledger.format.key_history import follow_told
+from ledger.format.note import sign_note
+from ledger.format.sequence import Row
+from ledger.verify.anchored import verify_system_directory
 from ledger.verify.directory import verify_directory
-from ledger.verify.signer_keys import verify_system_directory
-from ledger.verify.trusted import follow_told
 from tests.ledger.logs import head_of, rows_of, write_directory
 from tests.ledger.signer_lives import ORIGIN, SYSTEM, created, pin, retired, rotated, rows, signer
 

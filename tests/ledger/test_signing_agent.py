@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ledger.note import VerifierKey
+from ledger.errors import KeyUnavailableError
+from ledger.format.note import VerifierKey
 from ledger.signing.agent import ANSWER_SIZE_BYTES_MAX, AgentKey, find_key, list_keys
-from ledger.signing.errors import KeyUnavailableError
 from ledger.signing.keys import FileKey, ssh_blob
 from tests.ledger.signing_agents import SshAgent, scripted_agent, ssh_agent
 

@@ -11,17 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from ledger import canonical
-from ledger.errors import BrokenError, FormatError
-from ledger.events import SignedTree
-from ledger.signing.errors import BusyKeyDirectoryError, KeyDirectoryError, RotationError
+from ledger.errors import BrokenError, BusyKeyDirectoryError, FormatError, KeyDirectoryError, RotationError
+from ledger.files.private_files import create_private, destroy, write_private
+from ledger.format import canonical
+from ledger.format.events import SignedTree
+from ledger.format.key_history import state_retirement
 from ledger.signing.key_directory import KeyDirectory, create_key_directory, holds_keys, open_key_directory
-from ledger.signing.key_ring import KEYS_MAX, KeyLife, KeyRecord, KeyRing, KeySource
+from ledger.signing.key_ring import KEYS_MAX, KeyLife, KeyRecord, KeyRing, KeySource, open_ring, sign_ring
 from ledger.signing.keys import FileKey, generate_key_file, key_id, parse_key_id, read_key_file
-from ledger.signing.private_files import create_private, destroy, write_private
-from ledger.signing.ring_note import open_ring, sign_ring
 from ledger.signing.stored_keys import destroy_strays, write_later_key, write_retirement
-from ledger.signing.succession import state_retirement
 
 SEEDS = [bytes([number]) * 32 for number in range(4)]
 KEYS = [FileKey.from_seed(seed) for seed in SEEDS]

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.anchoring import Pinned, WitnessKind, judge_witnessing, stamped_note
-from ledger.anchoring.der import INTEGER, NULL, PLAIN_0, PLAIN_1, SEQUENCE, Value, der, der_integer
-from ledger.anchoring.stamp_time import ACCURACY_MAX, latest_time
+from ledger.anchoring.cms import INTEGER, NULL, PLAIN_0, PLAIN_1, SEQUENCE, Value, der, der_integer
 from ledger.anchoring.stamping import CLOCK_TOLERANCE, Authority, open_response
-from ledger.anchoring.timestamp import check_stamp
+from ledger.anchoring.timestamp import ACCURACY_MAX, check_stamp, latest_time
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
 from tests.ledger.stamps import NONCE, NOON, NOTE, Forgery, good
 from tests.ledger.witnesses import GENUINE, LOG, ORIGIN

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from lakeproof.provision import Installation
-from ledger.read import QUERIES
-from ledger.session import connect
+from ledger.store.read import QUERIES
+from ledger.store.session import connect
 from tests.ledger.appending import appender_dsn
 
 

@@ -11,10 +11,10 @@ from threading import Thread
 
 import pytest
 
-from ledger.erasing.key_encryption import open_key_encryption
-from ledger.erasing.sealing import DataKey, Sealer, SubjectKeysError
-from ledger.erasing.subject_keys import open_key_folder
-from ledger.sequence import Group
+from ledger.erasing.sealer import Sealer
+from ledger.erasing.subject_keys import open_key_encryption, open_key_folder
+from ledger.format.sealing import DataKey, SubjectKeysError
+from ledger.format.sequence import Group
 from tests.ledger.appending import new_id
 from tests.ledger.erasing import ADA, EVE, about, held, key_folder
 from tests.ledger.fault_files import Crash, FileFault, FilePlan, file_faults, planned

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError, LimitExceededError
-from ledger.merkle import (
+from ledger.format.merkle import (
     Frontier,
     check_consistency,
     check_inclusion,
@@ -19,7 +19,7 @@ from ledger.merkle import (
     prove_inclusion,
     root_of,
 )
-from ledger.tiles import (
+from ledger.format.tiles import (
     ENTRY_SIZE_BYTES_MAX,
     INDEX_MAX,
     TILE_WIDTH,

@@ -20,23 +20,21 @@ from hypothesis import strategies as st
 
 from ledger.anchoring.cms import (
     CONTENT_TYPE,
-    MESSAGE_DIGEST,
-    SIGNED_DATA,
-    SIGNING_CERTIFICATE_V2,
-    TOKEN_SIZE_BYTES_MAX,
-    sort_certificates,
-)
-from ledger.anchoring.der import (
     INTEGER,
+    MESSAGE_DIGEST,
     OCTET_STRING,
     SEQUENCE,
     SET,
+    SIGNED_DATA,
+    SIGNING_CERTIFICATE_V2,
     TAGGED_1,
+    TOKEN_SIZE_BYTES_MAX,
     Value,
     der,
     der_integer,
     der_oid,
     parse_der,
+    sort_certificates,
 )
 from ledger.anchoring.stamping import Authority, NoStampError, format_request, open_response, request_stamp
 from ledger.anchoring.timestamp import Stamp, check_stamp, parse_roots

@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.canonical import DEPTH_MAX, INTEGER_MAX
-from ledger.directory import format_parts, parts_path
-from ledger.entry import Branch, format_entry, parse_entry
-from ledger.envelope import read_envelope
 from ledger.errors import BrokenError, FormatError
-from ledger.event import KEY_LENGTH_MAX
-from ledger.evidence.gather import DecisionAt
-from ledger.merkle import leaf_hash
-from ledger.note import Ed25519Signer, VerifierKey
-from ledger.sequence import Row
+from ledger.files.directory import format_parts, parts_path
+from ledger.format.canonical import DEPTH_MAX, INTEGER_MAX
+from ledger.format.entry import Branch, format_entry, parse_entry, read_envelope
+from ledger.format.event import KEY_LENGTH_MAX
+from ledger.format.merkle import leaf_hash
+from ledger.format.note import Ed25519Signer, VerifierKey
+from ledger.format.sequence import Row
+from ledger.proving.evidence.gather import DecisionAt
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
 from tests.ledger.evidence_logs import evidence, group_id, story_directory

@@ -15,17 +15,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.canonical import DEPTH_MAX
-from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.directory import LogDirectory, UnreadableError, bundle_places, format_parts, log_files, parts_path
-from ledger.entry import parse_entry
-from ledger.envelope import commitments, read_envelope
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.event import Event, Part, prepare
-from ledger.merkle import EMPTY_ROOT, root_of
-from ledger.note import Ed25519Signer, sign_note
-from ledger.sequence import Group, Row
-from ledger.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
+from ledger.files.directory import LogDirectory, bundle_places, format_parts, log_files, parts_path
+from ledger.files.regular_file import UnreadableError
+from ledger.format.canonical import DEPTH_MAX
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.entry import commitments, parse_entry, read_envelope
+from ledger.format.event import Event, Part, prepare
+from ledger.format.merkle import EMPTY_ROOT, root_of
+from ledger.format.note import Ed25519Signer, sign_note
+from ledger.format.sequence import Group, Row
+from ledger.format.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
 from tests.ledger.logs import (
@@ -567,7 +567,7 @@ def test_verification_of_a_directory_needs_no_database_driver(clean: Path) -> No
     script = (
         "import sys; sys.modules['psycopg'] = None\n"
         "from pathlib import Path\n"
-        "from ledger.note import VerifierKey\n"
+        "from ledger.format.note import VerifierKey\n"
         "from ledger.verify.directory import verify_directory\n"
         f"print(verify_directory(Path({str(clean)!r}), [VerifierKey.parse({KEY.format()!r})]).size)\n"
     )
@@ -664,7 +664,7 @@ def test_ordinary_entries_take_the_short_way(rows: list[Row], monkeypatch: pytes
     def long_way(entry: bytes) -> NoReturn:
         raise AssertionError(f"expected the short way, found the long one: {entry!r}")
 
-    monkeypatch.setattr("ledger.envelope.parse_entry", long_way)
+    monkeypatch.setattr("ledger.format.entry.parse_entry", long_way)
     for entry in ordinary:
         read_envelope(entry)
 

@@ -15,19 +15,18 @@ from ledger.anchoring import Pinned
 from ledger.anchoring.anchors import anchor_key
 from ledger.commands.app import ledger_app
 from ledger.commands.console import Meter
-from ledger.directory import CHECKPOINT_FILE
 from ledger.errors import BrokenError, Fault
-from ledger.event import Event, prepare
-from ledger.events import LogsAnchored, to_data
-from ledger.merkle import root_of
-from ledger.note import Ed25519Signer, format_note, parse_note
-from ledger.sequence import Group, Row
-from ledger.signature import ED25519_COSIGNATURE
-from ledger.verify.anchored import judge_directory
+from ledger.files.directory import CHECKPOINT_FILE
+from ledger.format.cosignature import Cosigner
+from ledger.format.event import Event, prepare
+from ledger.format.events import LogsAnchored, to_data
+from ledger.format.merkle import root_of
+from ledger.format.note import Ed25519Signer, format_note, parse_note
+from ledger.format.policy import Policy, PolicyWitness
+from ledger.format.sequence import Group, Row
+from ledger.format.signature import ED25519_COSIGNATURE
+from ledger.verify.anchored import judge_directory, verify_system_export
 from ledger.verify.directory import verify_directory
-from ledger.verify.signer_keys import verify_system_export
-from ledger.witness.cosignature import Cosigner
-from ledger.witness.policy import Policy, PolicyWitness
 from tests.ledger.logs import KEY, ORIGIN, START, groups, noise, rows_of, sequenced, write_directory
 
 SYSTEM = Ed25519Signer.from_seed(name="logs.example/system", seed=b"s" * 32)

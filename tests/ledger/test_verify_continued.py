@@ -11,14 +11,14 @@ import pytest
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.errors import BrokenError, Fault
-from ledger.event import Event, prepare
-from ledger.events import LogContinued, SignedTree, to_data
-from ledger.note import Ed25519Signer, sign_note
-from ledger.read import find_log
-from ledger.sequence import Group, Row
-from ledger.signing.key_history import KeyHistory, KeyTerm
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.event import Event, prepare
+from ledger.format.events import LogContinued, SignedTree, to_data
+from ledger.format.key_history import KeyHistory, KeyTerm
+from ledger.format.note import Ed25519Signer, sign_note
+from ledger.format.sequence import Group, Row
+from ledger.store.read import find_log
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory
 from tests.ledger.logs import START, TENANT, change, groups, noise, put, sequenced, write_directory

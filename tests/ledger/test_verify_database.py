@@ -12,15 +12,15 @@ import pytest
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.errors import BrokenError, Fault, NoSuchLogError
-from ledger.merkle import Frontier
-from ledger.note import sign_note
-from ledger.read import Connection, Log, find_log, read_logs
-from ledger.sequence import Row
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.merkle import Frontier
+from ledger.format.note import sign_note
+from ledger.format.sequence import Row
+from ledger.format.tiles import tile_path
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
-from ledger.tiles import tile_path
+from ledger.store.read import Connection, Log, find_log, read_logs
 from ledger.verify.database import verify_database
 from ledger.verify.effort import Effort
 from ledger.verify.parts import verify_parts

@@ -13,20 +13,18 @@ import pytest
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.errors import BrokenError, Fault
-from ledger.note import Ed25519Signer, sign_note
-from ledger.read import Connection, Log, find_log
-from ledger.sequence import Row
-from ledger.tiles import TILE_WIDTH
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.note import Ed25519Signer, sign_note
+from ledger.format.rules import ChainState, Report
+from ledger.format.sequence import Row
+from ledger.format.tiles import TILE_WIDTH
+from ledger.store.read import Connection, Log, find_log
 from ledger.verify import database_pages, resuming
 from ledger.verify.database import verify_database
-from ledger.verify.database_bounds import read_sound_head
-from ledger.verify.database_pages import Job, _check_on
-from ledger.verify.database_rows import EntryRow, read_rows
+from ledger.verify.database_pages import EntryRow, Job, _check_on, read_rows, read_sound_head
 from ledger.verify.effort import Effort, Segment
 from ledger.verify.resuming import ProgressFile, ProgressKeeper
-from ledger.verify.rules import ChainState, Report
 from tests.ledger.logs import TENANT, change, head_of, noise, plain_rows, put, rows_of
 
 SIZE = 2_300

@@ -16,16 +16,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.entry import Branch, parse_entry
-from ledger.event import KEY_LENGTH_MAX, Event, Part, prepare
-from ledger.events import EVENTS
-from ledger.keys import format_key
-from ledger.merkle import leaf_hash
-from ledger.sequence import Group, Row
-from ledger.tiles import format_bundle, parse_bundle
+from ledger.format.entry import Branch, parse_entry
+from ledger.format.event import KEY_LENGTH_MAX, Event, Part, format_key, prepare
+from ledger.format.events import EVENTS
+from ledger.format.merkle import leaf_hash
+from ledger.format.rules import EntryRules
+from ledger.format.sequence import Group, Row
+from ledger.format.tiles import format_bundle, parse_bundle
 from ledger.verify import kernel
 from ledger.verify.fast import FastPage, FastPath
-from ledger.verify.rules import EntryRules
 from tests.ledger.evidence_logs import story_rows
 from tests.ledger.example_log import example_rows
 from tests.ledger.logs import (
@@ -501,7 +500,7 @@ def test_small_logs_are_verified_without_the_kernel_and_large_ones_if_numba_is_n
     script = (
         "import sys; sys.modules['numba'] = None\n"
         "from pathlib import Path\n"
-        "from ledger.note import VerifierKey\n"
+        "from ledger.format.note import VerifierKey\n"
         "from ledger.verify.directory import verify_directory\n"
         "from ledger.verify.effort import Effort\n"
         f"keys = [VerifierKey.parse({KEY.format()!r})]\n"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest_asyncio
 
 from lakeproof.provision import Installation
-from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.note import VerifierKey, sign_note
-from ledger.read import read_head
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.note import VerifierKey, sign_note
 from ledger.signing.keys import FileKey, NoteSigner
 from ledger.signing.rotation import new_file_key
+from ledger.store.read import read_head
 from tests.ledger.appending import group
 from tests.ledger.logs import change, head_of, put, rows_of
 from tests.ledger.signer_works import WorksSite, open_site

@@ -14,16 +14,16 @@ import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.directory import format_parts, parts_path
-from ledger.entry import parse_entry
 from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.merkle import root_of
-from ledger.note import Ed25519Signer, Signature, format_note, parse_note, sign_note
-from ledger.sequence import Row
-from ledger.signature import ED25519_COSIGNATURE
+from ledger.files.directory import format_parts, parts_path
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.cosignature import Cosigner
+from ledger.format.entry import parse_entry
+from ledger.format.merkle import root_of
+from ledger.format.note import Ed25519Signer, Signature, format_note, parse_note, sign_note
+from ledger.format.sequence import Row
+from ledger.format.signature import ED25519_COSIGNATURE
 from ledger.verify.directory import verify_directory
-from ledger.witness.cosignature import Cosigner
 from tests.ledger.logs import KEY, ORIGIN, SIGNER, noise, plain_rows, rows_of, signed, write_directory
 from tests.ledger.standalone import MODULE, SCRIPT, standalone
 

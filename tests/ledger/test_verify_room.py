@@ -16,16 +16,16 @@ import pytest
 
 from lakeproof.log_room import InstalledLogs
 from lakeproof.provision import Installation
+from ledger.anchoring.kept import Kept, PlaceError
+from ledger.anchoring.places import FilePlace
+from ledger.commands.options import Wanted
 from ledger.commands.verifying_room import verify_every_log, verify_log
 from ledger.commands.verifying_text import show_report
 from ledger.errors import BrokenError, Fault
-from ledger.keeping.file_place import FilePlace
-from ledger.keeping.places import Kept, PlaceError
+from ledger.format.rules import Report
 from ledger.signing.key_directory import SignedNote
 from ledger.verify import resuming
 from ledger.verify.resuming import ProgressFile
-from ledger.verify.rules import Report
-from ledger.verify.wanted import Wanted
 from tests.ledger.logs import sequenced
 from tests.ledger.tampering import World
 from tests.ledger.tampering_tables import hold, set_back

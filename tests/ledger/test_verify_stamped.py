@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from lakeproof.provision import Installation
 from ledger.anchoring import parse_roots
-from ledger.anchoring.judging import stamped_note
+from ledger.anchoring.anchors import stamped_note
 from ledger.anchoring.published import store_stamp
 from ledger.anchoring.stamping import Authority, format_request, open_response
 from ledger.commands.app import ledger_app

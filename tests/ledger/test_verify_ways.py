@@ -12,21 +12,19 @@ from pathlib import Path
 import pytest
 
 from ledger.anchoring import Pinned, Witnessing, WitnessKind
-from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.directory import CHECKPOINT_FILE
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
-from ledger.merkle import root_of
-from ledger.note import sign_note
-from ledger.sequence import Row
-from ledger.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
+from ledger.files.directory import CHECKPOINT_FILE
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.merkle import root_of
+from ledger.format.note import sign_note
+from ledger.format.rules import ChainState, GroupIds
+from ledger.format.sequence import Row
+from ledger.format.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
 from ledger.verify import resuming
 from ledger.verify.anchored import judge_directory, with_witnessing
-from ledger.verify.directory import verify_directory
-from ledger.verify.directory_pages import DirectoryJob, check_segment
+from ledger.verify.directory import DirectoryJob, check_segment, verify_directory
 from ledger.verify.effort import Checked, Effort, Segment, segments_checked
-from ledger.verify.group_ids import GroupIds
 from ledger.verify.resuming import ProgressFile
-from ledger.verify.rules import ChainState
 from ledger.verify.second_opinion import _Tree, second_opinion
 from tests.ledger.logs import KEY, ORIGIN, SIGNER, head_of, noise, rows_of, signed, write_directory
 

@@ -19,33 +19,30 @@ from psycopg import AsyncConnection
 from pymerkle.proof import InclusionProof
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.checkpoint import format_checkpoint, open_checkpoint
-from ledger.directory import LogDirectory, bundle_places, parse_parts_path, parts_path
-from ledger.edge import edge_places, frontier_of
-from ledger.entry import parse_entry
-from ledger.envelope import read_envelope
 from ledger.errors import BrokenError, Fault, LimitExceededError
-from ledger.event import GROUP_EVENTS_MAX
-from ledger.evidence.bundle import Bundle, BundledEntry, Section
-from ledger.evidence.bundle import format_bundle as format_bundle_of_evidence
-from ledger.evidence.check import check_evidence
-from ledger.evidence.multiproof import inclusion_proof, prove_entries, root_from
-from ledger.evidence.scope import TableScope
-from ledger.exported_tree import exported_edge
-from ledger.guards import GuardCall
-from ledger.merkle import Frontier, check_consistency, check_inclusion, leaf_hash, prove_consistency, prove_inclusion
-from ledger.note import sign_note
-from ledger.proof import Proof, check_proof, format_proof
-from ledger.prove import prove, prove_growth
-from ledger.read import Connection, find_log, read_entries, read_head
-from ledger.sequence import LOG_SIZE_MAX, NO_CONTROL, Group, Head, Row, sequence
-from ledger.signing.key_directory import SignedNote, create_key_directory
-from ledger.signing.signer import Signer
-from ledger.stored_tree import read_tiles
-from ledger.tiles import (
+from ledger.files.directory import LogDirectory, bundle_places, exported_edge, parse_parts_path, parts_path
+from ledger.format.checkpoint import format_checkpoint
+from ledger.format.entry import parse_entry, read_envelope
+from ledger.format.event import GROUP_EVENTS_MAX
+from ledger.format.guards import GuardCall
+from ledger.format.merkle import (
+    Frontier,
+    check_consistency,
+    check_inclusion,
+    leaf_hash,
+    prove_consistency,
+    prove_inclusion,
+)
+from ledger.format.note import open_checkpoint, sign_note
+from ledger.format.proof import Proof, check_proof, format_proof, inclusion_proof, prove_entries, root_from
+from ledger.format.rules import EntryRules, binary_id, state_behind
+from ledger.format.sequence import LOG_SIZE_MAX, NO_CONTROL, Group, Head, Row, sequence
+from ledger.format.tiles import (
     bundle_path,
     complete_tiles,
+    edge_places,
     format_bundle,
+    frontier_of,
     parse_bundle_path,
     parse_tile_path,
     pending_widths,
@@ -53,14 +50,20 @@ from ledger.tiles import (
     tile_path,
     tile_width,
 )
+from ledger.proving.evidence.bundle import Bundle, BundledEntry, Section
+from ledger.proving.evidence.bundle import format_bundle as format_bundle_of_evidence
+from ledger.proving.evidence.check import check_evidence
+from ledger.proving.evidence.scope import TableScope
+from ledger.proving.prove import prove, prove_growth
+from ledger.signing.key_directory import SignedNote, create_key_directory
+from ledger.signing.signer import Signer
+from ledger.store.read import Connection, find_log, read_entries, read_head
+from ledger.store.stored_tree import read_tiles
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
 from ledger.verify.fast import FastPath
-from ledger.verify.group_ids import binary_id
-from ledger.verify.rules import EntryRules, state_behind
-from ledger.witness.request import AddCheckpoint, format_request
-from ledger.witness.rules import Refusal, RefusedError, check_growth, open_submission
+from ledger.witness.rules import AddCheckpoint, Refusal, RefusedError, check_growth, format_request, open_submission
 from tests.ledger.appending import confirm
 from tests.ledger.logs import KEY, ORIGIN, SIGNER, START, TENANT, append, change, event, groups, noise, sequenced
 from tests.ledger.standalone import MODULE, standalone

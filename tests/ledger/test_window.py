@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.errors import LedgerError
-from ledger.merkle import Frontier, check_inclusion, leaf_hash, prove_inclusion, root_of
-from ledger.window import TreeWindow
+from ledger.format.merkle import Frontier, check_inclusion, leaf_hash, prove_inclusion, root_of
+from ledger.proving.receipts import TreeWindow
 
 LEAVES = [leaf_hash(b"%d" % number) for number in range(600)]
 

@@ -10,9 +10,8 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from ledger.appending.wire import PREPARE_AFTER, Answer, Query, Statement, Wire, rows, tag
-from ledger.binary import int4, int4_array, parse_int
-from ledger.session import is_refusal
+from ledger.append.wire import PREPARE_AFTER, Answer, Query, Statement, Wire, int4, int4_array, parse_int, rows, tag
+from ledger.store.session import is_refusal
 
 DOUBLE = Query("SELECT %(n)s::integer * 2")
 ECHO = Query("SELECT %(data)b::bytea")

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ledger.commands.app import ledger_app
-from ledger.note import VerifierKey
-from ledger.witness.policy import Policy
+from ledger.format.note import VerifierKey
+from ledger.format.policy import Policy
 from tests.conftest import PROJECT
 from tests.ledger.witnesses import GENUINE, LOG, NAME, ORIGIN, key_files
 from tests.servers.java import free_ports

@@ -16,8 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ledger.witness.connections import BoundedConnection, Limits
-from ledger.witness.server import server_config, witness_app
+from ledger.witness.server import BoundedConnection, Limits, server_config, witness_app
 from tests.ledger.witnesses import GENUINE, make_witness, opened
 from tests.servers.loopback import serve_config
 

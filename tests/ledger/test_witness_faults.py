@@ -11,10 +11,10 @@ from threading import Barrier
 
 import pytest
 
-from ledger.checkpoint import Checkpoint, parse_checkpoint
 from ledger.errors import LedgerError
-from ledger.note import open_note
-from ledger.witness.cosignature import open_cosignatures, parse_cosignatures
+from ledger.format.checkpoint import Checkpoint, parse_checkpoint
+from ledger.format.cosignature import open_cosignatures, parse_cosignatures
+from ledger.format.note import open_note
 from ledger.witness.rules import Refusal, RefusedError
 from ledger.witness.store import RealDisk, WitnessStore, WitnessStoreError, origin_hash
 from ledger.witness.witness import Witness

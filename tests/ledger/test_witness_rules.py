@@ -9,18 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.checkpoint import Checkpoint, format_checkpoint
 from ledger.errors import FormatError
-from ledger.merkle import EMPTY_ROOT
-from ledger.note import Signature, VerifierKey, format_note, parse_note, sign_note
-from ledger.witness.request import (
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.merkle import EMPTY_ROOT
+from ledger.format.note import Signature, VerifierKey, format_note, parse_note, sign_note
+from ledger.witness.rules import (
     HASHES_MAX,
     REQUEST_SIZE_BYTES_MAX,
     AddCheckpoint,
+    Refusal,
+    RefusedError,
+    Submission,
+    check_growth,
     format_request,
+    open_submission,
     parse_request,
 )
-from ledger.witness.rules import Refusal, RefusedError, Submission, check_growth, open_submission
 from tests.ledger.witnesses import GENUINE, LOG, ORIGIN, OTHER_LOG, SIZE, History, cosigners, forked
 
 KEYS = {ORIGIN: [LOG.verifier_key], OTHER_LOG.name: [OTHER_LOG.verifier_key]}

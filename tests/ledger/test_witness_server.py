@@ -12,9 +12,9 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from ledger.note import SIGNATURES_MAX, Ed25519Signer, open_note, parse_note, sign_note
-from ledger.witness.cosignature import open_cosignatures, parse_cosignatures
-from ledger.witness.request import REQUEST_SIZE_BYTES_MAX
+from ledger.format.cosignature import open_cosignatures, parse_cosignatures
+from ledger.format.note import SIGNATURES_MAX, Ed25519Signer, open_note, parse_note, sign_note
+from ledger.witness.rules import REQUEST_SIZE_BYTES_MAX
 from ledger.witness.server import witness_app
 from ledger.witness.store import origin_hash
 from ledger.witness.witness import Witness

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from ledger.checkpoint import Checkpoint, format_checkpoint
-from ledger.directory import CHECKPOINT_FILE
-from ledger.note import Ed25519Signer, sign_note
-from ledger.tiles import Tile, tile_path
+from ledger.files.directory import CHECKPOINT_FILE
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.note import Ed25519Signer, sign_note
+from ledger.format.tiles import Tile, tile_path
 
 LEAF = sha256(b"\x00the same entry, again and again").digest()
 

@@ -16,10 +16,10 @@ import pytest
 from psycopg import AsyncConnection, sql
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger import canonical
-from ledger.append import Appender
-from ledger.event import Event, Part, PreparedEvent, is_control, prepare
-from ledger.events import (
+from ledger.append.appender import Appender
+from ledger.format import canonical
+from ledger.format.event import Event, Part, PreparedEvent, format_key, is_control, parse_key, prepare
+from ledger.format.events import (
     AccessRuleCreated,
     AccessRuleCreatedV1,
     AlertDelivered,
@@ -57,10 +57,9 @@ from ledger.events import (
     UnreadColumn,
     to_data,
 )
-from ledger.guards import GuardRegistry
-from ledger.keys import format_key, parse_key
-from ledger.read import Log, find_log
-from ledger.sequence import Group, Head, sequence
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Group, Head, sequence
+from ledger.store.read import Log, find_log
 from projections.commits import CommitsProjection
 from projections.entries import LogEntry, read_log_entry
 from projections.findings import FindingsProjection
@@ -113,7 +112,7 @@ class Story:
     def event(
         self, data: object, *, key: str, actor: str = ADA, parts: tuple[tuple[str, bytes], ...] = ()
     ) -> PreparedEvent:
-        """Return one of the events of `ledger.events`, prepared; salts are made up too."""
+        """Return one of the events of `ledger.format.events`, prepared; salts are made up too."""
         salted = tuple(
             Part(name=name, payload=payload, salt=bytes([position]) * 32, subject=actor)
             for position, (name, payload) in enumerate(parts)

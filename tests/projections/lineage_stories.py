@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from ledger.canonical import parse_time
-from ledger.events import (
+from ledger.format.canonical import parse_time
+from ledger.format.events import (
     LINEAGE_CYCLES,
     CatalogCreated,
     CatalogRetired,

@@ -27,7 +27,7 @@ from tests.projections.conftest import ORDERS
 from tests.projections.test_graph_answers import happened
 
 if TYPE_CHECKING:
-    from ledger.read import Log
+    from ledger.store.read import Log
     from tests.projections.conftest import Story, World
 
 MARK: Final = "of-another-tenant"

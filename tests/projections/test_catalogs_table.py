@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from ledger.events import CatalogCreated, CatalogRetired
-from ledger.read import Log
+from ledger.format.events import CatalogCreated, CatalogRetired
+from ledger.store.read import Log
 from projections.catalogs import CatalogRow, CatalogsProjection, read_catalogs, storage_of
 from projections.errors import ProjectionError
 from projections.generations import rebuild

@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ledger.events import Decided, Reason, Settled
+from ledger.format.events import Decided, Reason, Settled
 from projections.commits import read_commits, read_commits_of_group
 from projections.generations import rebuild
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.errors import FormatError
-from ledger.event import Part
-from ledger.events import CommitDecided
+from ledger.format.event import Part
+from ledger.format.events import CommitDecided
 from projections.entries import read_log_entry, read_principal, storable, storable_json
 from projections.errors import UnknownControlError
 

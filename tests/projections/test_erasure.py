@@ -9,8 +9,8 @@ import pytest
 from psycopg import AsyncConnection
 
 from ledger.erasing.rerun import rerun_erasures
-from ledger.events import ErasureReason, PayloadErased
-from ledger.read import Log
+from ledger.format.events import ErasureReason, PayloadErased
+from ledger.store.read import Log
 from projections import cursors, generations
 from projections.closed import forget
 from projections.entries import PrincipalsErased, principals_erased

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.events import DetectionKind, ScanFault, TriggerSource
-from ledger.sequence import Group
+from ledger.format.events import DetectionKind, ScanFault, TriggerSource
+from ledger.format.sequence import Group
 from projections.cursors import read_live
 from projections.finding_rows import told_by
 from projections.findings import (
@@ -26,7 +26,7 @@ from projections.projection import Transaction
 from tests.projections.conftest import ORDERS, ORDERS_UUID, RULESET
 
 if TYPE_CHECKING:
-    from ledger.read import Log
+    from ledger.store.read import Log
     from tests.projections.conftest import Story, World
 
 EMAIL, PHONE = ("email", DetectionKind.EMAIL, 92), ("note", DetectionKind.PHONE, 55)

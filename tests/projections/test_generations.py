@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.errors import LedgerError
-from ledger.events import Decided, ProjectionAttested, Reason, Settled
-from ledger.read import Log
+from ledger.format.events import Decided, ProjectionAttested, Reason, Settled
+from ledger.store.read import Log
 from projections import cursors
 from projections.commits import CommitsProjection, read_commits
 from projections.errors import (

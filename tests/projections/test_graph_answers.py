@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from ledger.events import Decided, DetectionKind, Reason
-from ledger.keys import format_key
+from ledger.format.event import format_key
+from ledger.format.events import Decided, DetectionKind, Reason
 from projections.errors import NotProjectedError, ProjectionError
 from projections.graph.answers import EACH_MAX, WRITES, ColumnFound, Data, Governing, Work
 from projections.graph.governing import Governs
@@ -22,7 +22,7 @@ from projections.graph.read import Direction, Graph, open_graph
 from tests.projections.conftest import BOB, ORDERS, dataset
 
 if TYPE_CHECKING:
-    from ledger.read import Log
+    from ledger.store.read import Log
     from tests.projections.conftest import Story, World
 
 MART = "table:lake/mart/revenue"

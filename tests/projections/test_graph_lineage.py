@@ -21,7 +21,7 @@ from projections.lineage.runs import Omitted
 from tests.projections.conftest import dataset
 
 if TYPE_CHECKING:
-    from ledger.read import Log
+    from ledger.store.read import Log
     from tests.projections.conftest import Story, World
 
 NAMES = [f"s.t{number}" for number in range(5)]

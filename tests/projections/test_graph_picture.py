@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.keys import format_key
+from ledger.format.event import format_key
 from projections.errors import ProjectionError
 from projections.graph.answers import (
     ColumnFound,

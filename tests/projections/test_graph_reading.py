@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.events import Decided, Reason, Settled
+from ledger.format.events import Decided, Reason, Settled
 from projections.errors import NotProjectedError, ProjectionError
 from projections.graph.labels import EDGES, VERTICES, EdgeLabel, VertexLabel, vertex_key
 from projections.graph.read import Direction, Write, open_graph, parse_agtype

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client.parser import text_string_to_metric_families
 from psycopg import AsyncConnection, sql
 
-from ledger.events import CatalogCreated, Decided, Reason
-from ledger.keys import format_key
+from ledger.format.event import format_key
+from ledger.format.events import CatalogCreated, Decided, Reason
 from projections.commits import read_commits
 from projections.exposition import format_metrics
 from projections.generations import rebuild

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from ledger.events import DetectionKind
+from ledger.format.events import DetectionKind
 from projections.commits import read_commits
 from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.read import Graph, open_graph
@@ -18,7 +18,7 @@ from projections.graph.write import graph_name
 from projections.metrics import read_metrics
 
 if TYPE_CHECKING:
-    from ledger.read import Log
+    from ledger.store.read import Log
     from tests.projections.conftest import Story, World
 
 TABLES = (

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakeproof import console
-from ledger.read import Log
+from ledger.store.read import Log
 from projections.errors import ProjectionError, UnknownTableError
 from projections.lineage.cli import Workshop, lineage_app, parse_table
 from projections.lineage.projection import LineageProjection

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.append import Appender
-from ledger.entry import parse_entry
+from ledger.append.appender import Appender
 from ledger.errors import LogUnavailableError
-from ledger.events import LineageCycleFound, OnCycle, from_data
-from ledger.guards import GuardRegistry
-from ledger.read import Log, read_entries, read_head
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.entry import parse_entry
+from ledger.format.events import LineageCycleFound, OnCycle, from_data
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.read import Log, read_entries, read_head
 from projections.generations import rebuild
 from projections.lineage.drawing import LEFT_OUT, PATH_SIZE_BYTES_MAX, shortened
 from projections.lineage.projection import LineageProjection

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.events import DatasetName, LineageKind
+from ledger.format.events import DatasetName, LineageKind
 from projections.lineage.errors import InvalidLineageError
 from projections.lineage.json_text import BODY_SIZE_BYTES_MAX, DEPTH_MAX, EVENTS_MAX
 from projections.lineage.openlineage import (

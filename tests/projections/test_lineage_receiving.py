@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from ledger import canonical
-from ledger.event import EVENT_SIZE_BYTES_MAX
-from ledger.events import LineageKind, LineageReceived, from_data
-from ledger.sequence import Group
+from ledger.format import canonical
+from ledger.format.event import EVENT_SIZE_BYTES_MAX
+from ledger.format.events import LineageKind, LineageReceived, from_data
+from ledger.format.sequence import Group
 from projections.lineage.errors import InvalidLineageError
 from projections.lineage.receiving import Received, receive
 from tests.projections.lineage_stories import ADA, FACET, NOON, NOON_TEXT, dataset, run_event, topic, topics_event

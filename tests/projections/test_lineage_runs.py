@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ledger.events import OnCycle
+from ledger.format.events import OnCycle
 from projections.lineage.changes import changes_of
 from projections.lineage.resolving import Known
 from projections.lineage.runs import EDGES_MAX, Run, Telling

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
 
-from ledger.events import DatasetName, LineageDataset, OnCycle
+from ledger.format.events import DatasetName, LineageDataset, OnCycle
 from projections.errors import DigestMismatchError
 from projections.generations import rebuild
 from projections.lineage.projection import LineageProjection

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ledger.events import (
+from ledger.format.events import (
     AccessRefused,
     CallerRefused,
     Decided,

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.errors import FormatError
-from ledger.events import (
+from ledger.format.event import format_key
+from ledger.format.events import (
     AccessRuleCreated,
     AccessRuleCreatedV1,
     CatalogCreated,
@@ -26,7 +27,6 @@ from ledger.events import (
     Reason,
     Settled,
 )
-from ledger.keys import format_key
 from projections.errors import UnknownLabelError
 from projections.graph.changes import Changes, Edge, Vertex, is_in_force
 from projections.graph.governing import governs

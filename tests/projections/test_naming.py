@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.events import DetectionKind, ScanFault, UnreadColumn, UnreadReason
+from ledger.format.events import DetectionKind, ScanFault, UnreadColumn, UnreadReason
 from projections.errors import UnknownTableError
 from projections.findings import read_findings, read_scans, read_ungoverned
 from projections.graph.evidence import Evidence
@@ -19,7 +19,7 @@ from projections.naming import Names
 from tests.projections.conftest import ORDERS, ORDERS_UUID, dataset
 
 if TYPE_CHECKING:
-    from ledger.read import Log
+    from ledger.store.read import Log
     from projections.graph.presets import Propagation
     from projections.naming import Bound
     from tests.projections.conftest import Story, World

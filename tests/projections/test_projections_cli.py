@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakeproof import console
-from ledger.erasing.sealing import PLAIN, Opener
-from ledger.events import ProjectionAttested
-from ledger.read import Log
+from ledger.format.events import ProjectionAttested
+from ledger.format.sealing import PLAIN, Opener
+from ledger.store.read import Log
 from projections.cli import Workshop, projections_app
 from projections.errors import DigestMismatchError, NotProjectedError, ProjectionError, UnknownTableError
 

@@ -13,7 +13,7 @@ from uuid import UUID
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.events import Decided, DetectionKind, Reason, Settled, TriggerSource
+from ledger.format.events import Decided, DetectionKind, Reason, Settled, TriggerSource
 from projections.digest import GenerationDigest
 from projections.generations import rebuild
 from projections.graph.model import changes_of

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from ledger.events import Decided, ProjectionAttested
+from ledger.format.events import Decided, ProjectionAttested
 from projections import cursors
 from projections.commits import CommitsProjection, read_commits
 from projections.entries import LogEntry

@@ -18,7 +18,7 @@ from typing import Any, Final, Self, TypeVar
 
 from gateway.policy.engine import POLICY, Program, StartedEngine, Verdict
 from gateway.policy.pool import WorkerEngine
-from ledger.canonical import Json
+from ledger.format.canonical import Json
 
 T = TypeVar("T")
 

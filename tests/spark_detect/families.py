@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from random import Random
 from uuid import UUID
 
-from ledger.events import DetectionKind
+from ledger.format.events import DetectionKind
 
 Family = Callable[[Random], str]
 

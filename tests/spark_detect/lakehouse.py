@@ -25,8 +25,8 @@ from lakeproof.demo.people import PEOPLE, people
 from lakeproof.provision import Installation
 from lakeproof.services import Services
 from lakeproof.tenants import found_tenant
-from ledger.events import EVENTS, DetectionFound, EventData, ScanCompleted, ScanFailed, from_data
-from ledger.read import read_entries, read_head
+from ledger.format.events import EVENTS, DetectionFound, EventData, ScanCompleted, ScanFailed, from_data
+from ledger.store.read import read_entries, read_head
 from projections.entries import read_log_entry
 from spark_detect.recorder import Recorded
 from spark_detect.room import Driver, Lake

@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.manifest import FileFormat
 
-from ledger.events import ScanFault
+from ledger.format.events import ScanFault
 from tests.spark_detect.lakehouse import Lakehouse, append_file, make_people, some_people
 
 

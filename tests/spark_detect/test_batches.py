@@ -12,11 +12,11 @@ from psycopg import sql
 from pyiceberg.catalog.rest import RestCatalog
 
 from gateway.admin.application import OPERATOR
-from ledger.entry import Branch, Entry, parse_entry
-from ledger.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
-from ledger.events import CommitObserved, Identifier, ScanRequested, to_data
-from ledger.read import read_entries, read_head
-from ledger.sequence import Group
+from ledger.format.entry import Branch, Entry, parse_entry
+from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
+from ledger.format.events import CommitObserved, Identifier, ScanRequested, to_data
+from ledger.format.sequence import Group
+from ledger.store.read import read_entries, read_head
 from projections.findings import FindingsProjection
 from projections.runner import Runner
 from spark_detect.batches import Batches

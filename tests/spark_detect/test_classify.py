@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.events import DetectionKind
+from ledger.format.events import DetectionKind
 from spark_detect.classify import RULESET, ColumnCounts, ColumnFinding, Pattern, PatternCounts, classify, names
 from spark_detect.classify.columns import scan_array
 from spark_detect.classify.names import telling_kinds, words

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from gateway.errors import NotFoundError
 from lakeproof import console
 from lakeproof.detecting import OperatorObservatory
-from ledger.entry import parse_entry
-from ledger.read import read_entries, read_head
+from ledger.format.entry import parse_entry
+from ledger.store.read import read_entries, read_head
 from projections.commits import CommitsProjection
 from projections.runner import Runner
 from spark_detect.cli import detect_app

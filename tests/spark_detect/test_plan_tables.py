@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
 
-from ledger.events import ScanCompleted
+from ledger.format.events import ScanCompleted
 from tests.spark_detect.lakehouse import Lakehouse, make_people, some_people
 
 PEOPLE = ("crm", "people")

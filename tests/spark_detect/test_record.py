@@ -9,11 +9,19 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ledger import canonical
-from ledger.entry import Branch
-from ledger.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX
-from ledger.events import DetectionFound, Identifier, ScanCompleted, ScanFailed, ScanFault, UnreadReason, from_data
-from ledger.sequence import Group
+from ledger.format import canonical
+from ledger.format.entry import Branch
+from ledger.format.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX
+from ledger.format.events import (
+    DetectionFound,
+    Identifier,
+    ScanCompleted,
+    ScanFailed,
+    ScanFault,
+    UnreadReason,
+    from_data,
+)
+from ledger.format.sequence import Group
 from spark_detect.classify import RULESET, ColumnCounts, Pattern, PatternCounts
 from spark_detect.errors import DetectionError
 from spark_detect.record import Postponed, record_scan

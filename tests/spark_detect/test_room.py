@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from ledger.read import Log
+from ledger.store.read import Log
 from projections.catalogs import CatalogRow
 from spark_detect.errors import DetectionError
 from spark_detect.room import DRIVER_FILE, LAKE_FILE, Driver, Lake, Room

@@ -15,8 +15,8 @@ import pytest
 
 from lakeproof.demo.cloud import Cloud
 from lakeproof.demo.people import PEOPLE, people
-from ledger.events import ScanFault
-from ledger.read import Log
+from ledger.format.events import ScanFault
+from ledger.store.read import Log
 from projections.catalogs import CatalogRow
 from projections.lake.secrets import SecretDirectory
 from spark_detect.room import Lake

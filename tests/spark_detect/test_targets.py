@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from ledger.events import CatalogCreated, CommitObserved, Identifier, Settled, TriggerReceived, TriggerSource
-from ledger.read import Log
+from ledger.format.events import CatalogCreated, CommitObserved, Identifier, Settled, TriggerReceived, TriggerSource
+from ledger.store.read import Log
 from spark_detect.classify import RULESET
 from spark_detect.targets import Target, catalog_of, read_target
 from tests.projections.conftest import ORDERS, Story

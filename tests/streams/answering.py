@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from ledger.canonical import Json
-from ledger.event import Event, PreparedEvent, derived_group_id, prepare
-from ledger.events import to_data
-from ledger.sequence import Group
+from ledger.format.canonical import Json
+from ledger.format.event import Event, PreparedEvent, derived_group_id, prepare
+from ledger.format.events import to_data
+from ledger.format.sequence import Group
 from projections.entries import LogEntry
 from streams.connections import Connection
 from streams.errors import PoisonError, UnansweredError
@@ -33,7 +33,7 @@ def told(event_type: str = ASKED, *, key: str = "table:lake/sales/orders", **dat
 
 
 def happened(data: Any, *, key: str = "table:lake/sales/orders") -> PreparedEvent:
-    """Return one of the events of `ledger.events`, prepared."""
+    """Return one of the events of `ledger.format.events`, prepared."""
     kind = type(data)
     event = Event(type=kind.TYPE, version=kind.VERSION, key=key, actor="system", occurred_at=NOON, data=to_data(data))
     return prepare(event)

@@ -17,13 +17,13 @@ import pytest_asyncio
 from psycopg import AsyncConnection, sql
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.append import Appender
-from ledger.entry import Entry, parse_entry
-from ledger.event import PreparedEvent
-from ledger.events import DetectionFound, DetectionKind
-from ledger.guards import GuardRegistry
-from ledger.read import Log, find_log, iterate_entries, read_head
-from ledger.sequence import Appended, Group, Stale
+from ledger.append.appender import Appender
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.event import PreparedEvent
+from ledger.format.events import DetectionFound, DetectionKind
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.read import Log, find_log, iterate_entries, read_head
 from projections.runner import Runner as Projector
 from streams.handler import Append, Handler
 from streams.runner import Runner

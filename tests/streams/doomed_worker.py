@@ -15,9 +15,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ledger.append import Appender
-from ledger.guards import GuardRegistry
-from ledger.sequence import Appended, Group, Stale
+from ledger.append.appender import Appender
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Appended, Group, Stale
 from streams.connections import Connection
 from streams.handler import Effects, Message
 from streams.runner import Runner

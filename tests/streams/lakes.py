@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lakeproof.demo.cloud import Cloud
-from ledger.events import CatalogCreated
-from ledger.read import Log
+from ledger.format.events import CatalogCreated
+from ledger.store.read import Log
 from projections.catalogs import CatalogsProjection
 from projections.commits import CommitsProjection
 from projections.lake.secrets import SecretDirectory

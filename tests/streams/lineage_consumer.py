@@ -14,10 +14,10 @@ from pathlib import Path
 from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation
-from ledger.append import Appender
-from ledger.guards import GuardRegistry
-from ledger.read import find_log
-from ledger.roles import Roles
+from ledger.append.appender import Appender
+from ledger.format.guards import GuardRegistry
+from ledger.format.roles import Roles
+from ledger.store.read import find_log
 from streams.kafka_worker import KafkaWorker, Route
 from streams.lineage import ReceiveLineage, told_once
 

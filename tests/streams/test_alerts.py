@@ -15,10 +15,10 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request, Response
 
-from ledger.events import AlertDelivered, AlertRaised, DetectionFound, DetectionKind
-from ledger.keys import format_key
-from ledger.read import Log
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.event import format_key
+from ledger.format.events import AlertDelivered, AlertRaised, DetectionFound, DetectionKind
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.read import Log
 from projections.egress.client import open_client
 from projections.egress.rules import EgressRules
 from streams.alerts import AlertReceipt, Alerts, alert_id, slack_message

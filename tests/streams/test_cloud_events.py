@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger import canonical
-from ledger.entry import parse_entry
-from ledger.event import Event, Part, prepare
-from ledger.events import DetectionFound
-from ledger.sequence import Group, Head, sequence
+from ledger.format import canonical
+from ledger.format.entry import parse_entry
+from ledger.format.event import Event, Part, prepare
+from ledger.format.events import DetectionFound
+from ledger.format.sequence import Group, Head, sequence
 from streams.cloud_events import Publish, format_cloud_event
 from streams.errors import PoisonError
 from streams.handler import Message

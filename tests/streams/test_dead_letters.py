@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ledger.errors import LogUnavailableError
-from ledger.read import Log
+from ledger.store.read import Log
 from streams import dead_letters
 from streams.connections import Connection, connect_storing
 from streams.dead_letters import READ_MAX, count_letters, read_letters

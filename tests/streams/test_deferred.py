@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ledger.errors import LogUnavailableError
-from ledger.read import Log
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.read import Log
 from streams import deferred
 from streams.asking import OF_LOG_MAX, SLOW_MAX
 from streams.connections import Connection, connect_storing

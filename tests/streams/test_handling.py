@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from ledger.erasing.sealing import SubjectKeysError
 from ledger.errors import (
     BrokenError,
     Fault,
@@ -20,8 +19,9 @@ from ledger.errors import (
     UnconfirmedLogError,
     UnsafeServerError,
 )
-from ledger.read import Log
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.sealing import SubjectKeysError
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.read import Log
 from streams.connections import Connection
 from streams.errors import TransientError
 from streams.handler import Append, Effects, Message

@@ -24,8 +24,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from lakeproof.provision import Installation, create_tenant_log
 from lakeproof.tenants import found_tenant
-from ledger.entry import parse_entry
-from ledger.read import Log
+from ledger.format.entry import parse_entry
+from ledger.store.read import Log
 from streams.errors import StreamError, TransientError
 from streams.handler import OutboxMessage
 from streams.kafka_sink import open_kafka_sink

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakeproof.demo.cloud import Cloud
-from ledger.events import (
+from ledger.format.events import (
     CatalogCreated,
     CommitDecided,
     Decided,
@@ -27,7 +27,7 @@ from ledger.events import (
     TriggerReceived,
     TriggerSource,
 )
-from ledger.read import Log
+from ledger.store.read import Log
 from projections.catalogs import CatalogsProjection
 from projections.egress.rules import EgressRules
 from projections.findings import FindingsProjection

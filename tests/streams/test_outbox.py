@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from ledger.errors import LogUnavailableError
-from ledger.event import derived_group_id
-from ledger.read import Log
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.event import derived_group_id
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.read import Log
 from streams import outbox
 from streams.connections import connect_storing
 from streams.errors import StreamError, TransientError

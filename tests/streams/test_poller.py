@@ -15,11 +15,11 @@ import pytest_asyncio
 from gateway.admin.application import OPERATOR
 from lakeproof.provision import Installation
 from lakeproof.tenants import found_tenant
-from ledger.entry import parse_entry
 from ledger.errors import LogUnavailableError
-from ledger.events import Identifier
-from ledger.read import Log, find_log, read_entries
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.entry import parse_entry
+from ledger.format.events import Identifier
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.read import Log, find_log, read_entries
 from projections.catalogs import CatalogsProjection
 from projections.commits import CommitsProjection
 from projections.findings import FindingsProjection

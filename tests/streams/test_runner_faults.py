@@ -33,8 +33,8 @@ from ledger.errors import (
     OutcomeUnknownError,
     QueueFullError,
 )
-from ledger.read import Log
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.read import Log
 from streams.connections import Connection
 from streams.errors import PoisonError, TransientError
 from streams.handler import Effects, Message

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger.read import Log
+from ledger.store.read import Log
 from projections.catalogs import CatalogRow
 from streams.errors import PoisonError
 from streams.handler import Message

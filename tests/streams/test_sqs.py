@@ -18,7 +18,7 @@ import pytest
 
 from lakeproof.demo.cloud import Cloud
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.sequence import Appended, Group, Stale
 from projections.lake.secrets import SecretDirectory
 from streams.dead_letters import read_letters
 from streams.handler import Append

@@ -20,10 +20,10 @@ from typer.testing import CliRunner, Result
 from lakeproof import console
 from lakeproof.provision import Installation, create_tenant_log
 from lakeproof.streaming import OperatorStation, open_streams, streams_metrics_text
-from ledger.append import Appender
-from ledger.events import AlertDelivered, DetectionFound
-from ledger.guards import GuardRegistry
-from ledger.sequence import Group
+from ledger.append.appender import Appender
+from ledger.format.events import AlertDelivered, DetectionFound
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Group
 from streams.cli import streams_app
 from streams.errors import StreamError
 from tests.servers.gateways import start_services

@@ -21,7 +21,7 @@ from gateway.house import House
 from gateway.measures import Measures
 from gateway.mutations import Operation
 from lakeproof.provision import Installation
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.sequence import Appended, Group, Stale
 from tests.servers.gateways import app_of, start_services
 from tests.servers.loopback import serve_gateway
 

@@ -24,45 +24,45 @@ from typing import Any, Final
 from gateway.identifiers import Target
 from lakeproof.provision import PACKAGES, Migration
 from lakeproof.provision import migrations as read_migrations
-from ledger.entry import parse_entry
 from ledger.errors import FormatError
-from ledger.event import CONTROL_FAMILIES, commitment, derived_group_id
-from ledger.events import EVENTS
-from ledger.merkle import leaf_hash, node_hash
-from ledger.tiles import parse_bundle
+from ledger.format.entry import parse_entry
+from ledger.format.event import CONTROL_FAMILIES, commitment, derived_group_id
+from ledger.format.events import EVENTS
+from ledger.format.merkle import leaf_hash, node_hash
+from ledger.format.tiles import parse_bundle
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = PROJECT / "docs" / "formats.md"
 FORMAT_MODULES: Final = (
-    "ledger.canonical",
-    "ledger.encoding",
-    "ledger.event",
-    "ledger.entry",
-    "ledger.sequence",
-    "ledger.merkle",
-    "ledger.tiles",
-    "ledger.note",
-    "ledger.signature",
-    "ledger.proof",
-    "ledger.directory",
-    "ledger.evidence.bundle",
-    "ledger.erasing.sealing",
+    "ledger.format.canonical",
+    "ledger.format.encoding",
+    "ledger.format.event",
+    "ledger.format.entry",
+    "ledger.format.sequence",
+    "ledger.format.merkle",
+    "ledger.format.tiles",
+    "ledger.format.note",
+    "ledger.format.signature",
+    "ledger.format.proof",
+    "ledger.files.directory",
+    "ledger.proving.evidence.bundle",
+    "ledger.format.sealing",
     "ledger.erasing.subject_keys",
     "ledger.signing.key_ring",
     "ledger.signing.stored_keys",
     "ledger.signing.key_directory",
-    "ledger.signing.succession",
-    "ledger.witness.request",
+    "ledger.format.key_history",
+    "ledger.witness.rules",
     "ledger.witness.store",
 )
 NOT_STORED: Final = frozenset({"KEY_WAIT_S", "THREADS_MAX", "OPENED_MAX", "SIZE_CONTENT_TYPE"})
 """Constants of those modules that bound work and say nothing about what is stored."""
 FORMS: Final = {
-    "type": ("ledger.event", "TYPE_FORM"),
-    "key": ("ledger.event", "KEY_FORM"),
-    "actor": ("ledger.event", "ACTOR_FORM"),
-    "part": ("ledger.event", "PART_NAME_FORM"),
-    "origin": ("ledger.entry", "ORIGIN_FORM"),
+    "type": ("ledger.format.event", "TYPE_FORM"),
+    "key": ("ledger.format.event", "KEY_FORM"),
+    "actor": ("ledger.format.event", "ACTOR_FORM"),
+    "part": ("ledger.format.event", "PART_NAME_FORM"),
+    "origin": ("ledger.format.entry", "ORIGIN_FORM"),
 }
 LABEL: Final = re.compile(
     r"lakeproof/[a-z-]+[/@]v\d+|lakeproof signer [a-z]+ \d+|lakeproof-signer-keys|[a-z]+/v\d+|c2sp\.org/[a-z-]+@v\d+"

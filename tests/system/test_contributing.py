@@ -22,9 +22,9 @@ PROJECT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/contributing.md")
 TIMEOUT_S: Final = 300
 NAMED: Final = {
-    "ledger.events": ("EVENTS",),
-    "ledger.event": ("CONTROL_FAMILIES", "derived_group_id"),
-    "ledger.queries": ("load_queries",),
+    "ledger.format.events": ("EVENTS",),
+    "ledger.format.event": ("CONTROL_FAMILIES", "derived_group_id"),
+    "ledger.store.queries": ("load_queries",),
     "gateway.control": ("fold",),
     "gateway.catalogs": ("KINDS",),
     "gateway.catalogs.catalog": ("Catalog", "SwapsPointer", "Forwards"),
@@ -107,6 +107,6 @@ def test_each_package_that_is_shipped_says_that_it_has_types(tmp_path: Path) -> 
         (metadata,) = [name for name in names if name.endswith(".dist-info/METADATA")]
         told = Parser().parsestr(files.read(metadata).decode())
     assert {f"{package}/py.typed" for package in packages} <= names
-    assert "ledger/sql/migrations/0001_log.sql" in names
+    assert "ledger/store/sql/migrations/0001_log.sql" in names
     assert told["Name"] == "lakeproof"
     assert not any(name.startswith("tests/") for name in names)

@@ -23,7 +23,7 @@ from lakeproof.postgres import EmbeddedServer
 from lakeproof.provision import Installation, provision
 from lakeproof.server_process import postmaster_pid
 from lakeproof.signing import open_signer
-from ledger.sequence import Appended, Group, Stale
+from ledger.format.sequence import Appended, Group, Stale
 from tests.conftest import LOGIN_PASSWORD
 from tests.gateway.sales import (
     CREATE,

@@ -52,7 +52,12 @@ CORRUPTED = [
     ("forms", "actor   [0-9a-f]{32}|system", "actor   [0-9a-f]{32}", "the form of actor is"),
     ("forms", "{1,2000}", "{1,2001}", "the form of key is"),
     ("constants", "EVENT_SIZE_BYTES_MAX` | 64,512 |", "EVENT_SIZE_BYTES_MAX` | 64,513 |", "| 64,512 |"),
-    ("constants", "| `ledger.tiles.LEVEL_MAX` | 63 |\n", "", "the row must be | `ledger.tiles.LEVEL_MAX` | 63 |"),
+    (
+        "constants",
+        "| `ledger.format.tiles.LEVEL_MAX` | 63 |\n",
+        "",
+        "the row must be | `ledger.format.tiles.LEVEL_MAX` | 63 |",
+    ),
     ("example", '"position":0},"index":0', '"position":0},"index":1', "must be the first entry of docs/example-log"),
     ("example", '"expression":"!has', '"expression": "!has', "the example is no entry"),
     ("example", "| `recorded_at` |", "| `recorded` |", "say what the member recorded_at is"),

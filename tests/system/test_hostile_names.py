@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest_asyncio
 
-from ledger.read import find_log, iterate_entries, read_head
+from ledger.store.read import find_log, iterate_entries, read_head
 from projections.commits import read_commits
 from projections.graph.read import open_graph
 from tests.gateway.sales import SCHEMA, properties

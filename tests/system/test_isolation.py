@@ -19,7 +19,7 @@ from gateway.identity.api_keys import mint_key
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.services import Services
 from lakeproof.tenants import Founded, found_tenant
-from ledger.read import read_head
+from ledger.store.read import read_head
 from projections.graph.read import open_graph
 from projections.runner import Runner
 from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties

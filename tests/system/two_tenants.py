@@ -20,9 +20,9 @@ from gateway.admin.application import OPERATOR
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.services import Services, now
 from lakeproof.tenants import Founded, found_tenant
-from ledger.events import DetectionKind, Identifier, TriggerReceived, TriggerSource
-from ledger.keys import format_key
-from ledger.read import read_head
+from ledger.format.event import format_key
+from ledger.format.events import DetectionKind, Identifier, TriggerReceived, TriggerSource
+from ledger.store.read import read_head
 from projections.runner import Runner as Projector
 from streams.alerts import Alerts
 from streams.handler import Deferring

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, Verdict
 from gateway.policy.verdicts import DETAIL_CHARACTERS_MAX, format_verdicts, parse_verdicts
-from ledger.canonical import decode, encode
 from ledger.errors import FormatError
+from ledger.format.canonical import decode, encode
 
 VERDICT = Verdict(kind=POLICY, id="p1", version=3, outcome=Outcome.ERROR, detail="divides by zero")
 

@@ -1,0 +1,308 @@
+"""
+Places where checkpoints are kept outside the installation, and how people name them: a file, a git branch, a bucket.
+
+A file that others collect: the newest checkpoint, replaced as a whole. A backup, an agent, a colleague takes copies.
+
+A git repository: a commit a checkpoint, on one branch, in a file named after the log. Its history is what is believed.
+`git` itself does it, in a bare repository of its own that lives as long as the call, so nothing of ours is left behind
+and a branch that others have moved on is simply fetched. A push never rewrites: if the branch has moved meanwhile, it
+is refused, and tried again later. Whoever runs the repository forbids forced pushes to that branch. What git is given
+is bounded: the variables of `_KEPT` and no other, no prompt, no protocol but local files, HTTPS and SSH,
+`GIT_TIMEOUT_S` a command. Credentials are those of SSH, or of git's own credential helper.
+
+A bucket of S3 under object lock is in `bucket_place.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from ledger.anchoring.bucket_place import BucketPlace
+from ledger.anchoring.kept import NOTE_SIZE_BYTES_MAX, NOTES_MAX, PLACES, BucketAccess, Kept, Place, PlaceError, name_of
+from ledger.errors import BrokenError, Fault
+from ledger.files.regular_file import UnreadableError, opened, read_at_most
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GIT_TIMEOUT_S: Final = 30.0
+BRANCH: Final = "main"
+OUTPUT_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
+_KEPT: Final = (
+    "PATH",
+    "HOME",
+    "XDG_CONFIG_HOME",
+    "SSH_AUTH_SOCK",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "NO_PROXY",
+    "no_proxy",
+)
+_SET: Final[Mapping[str, str]] = {
+    "LC_ALL": "C",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ALLOW_PROTOCOL": "file:https:ssh",
+    "GIT_SSH_COMMAND": "ssh -o BatchMode=yes -o ConnectTimeout=10",
+    "GIT_AUTHOR_NAME": "Lakeproof",
+    "GIT_AUTHOR_EMAIL": "lakeproof@localhost",
+    "GIT_COMMITTER_NAME": "Lakeproof",
+    "GIT_COMMITTER_EMAIL": "lakeproof@localhost",
+}
+_BRANCH: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
+_SCP: Final = re.compile(r"(?:[A-Za-z0-9._-]+@)?[A-Za-z0-9._-]+:[^:].*")
+"""As in git@github.com:acme/checkpoints.git."""
+_ADDED: Final = re.compile(rb":[0-7]{6} 100644 [0-9a-f]+ ([0-9a-f]{40,64}) [AM]\t")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePlace:
+    """A file of one note (implements `Place`)."""
+
+    path: Path
+
+    @property
+    def where(self) -> str:
+        """The place as it was named."""
+        return f"file:{self.path}"
+
+    def add(self, origin: str, *, size: int, note: bytes) -> None:  # noqa: ARG002 - the note says both
+        """
+        Replace the file by one that holds `note`; a reader finds the old one or the new one, whole.
+
+        Raises:
+            PlaceError: if it cannot be written.
+        """
+        fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
+        try:
+            with fresh.open("wb") as file:
+                file.write(note)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.path)
+        except OSError as error:
+            fresh.unlink(missing_ok=True)
+            raise PlaceError(f"{self.where} cannot be written ({error.strerror}): look at its folder") from error
+
+    def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> Kept:  # noqa: ARG002 - there is one, of one log
+        """
+        Return the note that is there, or none if there is no such file.
+
+        Raises:
+            PlaceError: if it cannot be read, or is too large to be a note.
+        """
+        if not self.path.exists():
+            return Kept(where=self.where, notes=())
+        try:
+            with opened(self.path.parent, self.path.name, Fault.CHECKPOINT, first=None) as file:
+                note = read_at_most(file, NOTE_SIZE_BYTES_MAX + 1)
+        except (BrokenError, UnreadableError, OSError) as error:
+            raise PlaceError(f"{self.where} cannot be read: {error}") from error
+        if len(note) > NOTE_SIZE_BYTES_MAX:
+            raise PlaceError(
+                f"{self.where}: expected a note of at most {NOTE_SIZE_BYTES_MAX} bytes, found a larger file"
+            )
+        return Kept(where=self.where, notes=(note,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitPlace:
+    """A branch of a repository (implements `Place`)."""
+
+    repository: str
+    branch: str = BRANCH
+
+    @classmethod
+    def parse(cls, text: str) -> GitPlace:
+        """
+        Return the place that `git:<path or URL>[#branch]` names.
+
+        Raises:
+            PlaceError: if it names none, a relative path, a protocol that proves nothing about the other side, or a
+                password.
+        """
+        repository, _, branch = text.removeprefix("git:").partition("#")
+        url = urlsplit(repository) if "://" in repository else None
+        if url is not None and url.password is not None:
+            raise PlaceError("git: expected a URL without a password: use SSH, or git's credential helper")
+        is_remote = url is not None and url.scheme in {"https", "ssh", "file"}
+        if not (is_remote or (url is None and (repository.startswith("/") or _SCP.fullmatch(repository)))):
+            raise PlaceError(f"expected {PLACES}, with an absolute path, https or ssh, found {text[:100]!r}")
+        if repository.startswith("-") or (branch and (not _BRANCH.fullmatch(branch) or ".." in branch)):
+            raise PlaceError(f"expected the name of a branch behind #, found {branch[:100]!r}")
+        return cls(repository=repository, branch=branch or BRANCH)
+
+    @property
+    def where(self) -> str:
+        """The place as it was named."""
+        return f"git:{self.repository}" + ("" if self.branch == BRANCH else f"#{self.branch}")
+
+    def add(self, origin: str, *, size: int, note: bytes) -> None:
+        """
+        Commit `note` behind what the branch holds, and push it.
+
+        Raises:
+            PlaceError: if the repository cannot be reached, or takes no push now.
+        """
+        with self._bare() as git:
+            tip = self._fetch(git, depth=1)
+            blob = _id(git.run("hash-object", "-w", "--stdin", given=note))
+            if tip is not None:
+                git.run("read-tree", tip)
+            git.run("update-index", "--add", "--cacheinfo", f"100644,{blob},{name_of(origin)}")
+            tree = _id(git.run("write-tree"))
+            if tip is not None and tree == _id(git.run("rev-parse", f"{tip}^{{tree}}")):
+                return
+            parent = () if tip is None else ("-p", tip)
+            message = f"Checkpoint of {origin} at {size} entries"
+            commit = _id(git.run("commit-tree", tree, *parent, "-m", message))
+            git.run("push", "--quiet", "--no-verify", "--", self.repository, f"{commit}:refs/heads/{self.branch}")
+
+    def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> Kept:
+        """
+        Return every note that the history of the branch has held, newest first.
+
+        Raises:
+            PlaceError: if the repository cannot be reached, or holds what is no note there.
+        """
+        with self._bare() as git:
+            tip = self._fetch(git, depth=None)
+            if tip is None:
+                return Kept(where=self.where, notes=())
+            listed = git.run(
+                *("log", "--format=", "--raw", "--no-abbrev", "--no-renames", "--full-history", "-m"),
+                *(f"--max-count={notes_max + 1}", tip, "--", name_of(origin)),
+            )
+            blobs = list(
+                dict.fromkeys(found[1].decode() for line in listed.splitlines() if (found := _ADDED.match(line)))
+            )
+            notes = tuple(self._blobs(git, blobs[:notes_max]))
+        return Kept(where=self.where, notes=notes, is_whole=len(blobs) <= notes_max)
+
+    def _blobs(self, git: _Git, ids: Sequence[str]) -> Iterator[bytes]:
+        given = "".join(f"{blob}\n" for blob in ids).encode()
+        sizes = git.run("cat-file", "--batch-check=%(objectsize)", given=given).split()
+        if any(int(size) > NOTE_SIZE_BYTES_MAX for size in sizes):
+            found = f"a file of {max(map(int, sizes))}"
+            raise PlaceError(f"{self.where}: expected notes of at most {NOTE_SIZE_BYTES_MAX} bytes, found {found}")
+        rest = git.run("cat-file", "--batch=", given=given)
+        for size in map(int, sizes):  # an empty line, the content, a line feed
+            yield rest[1 : 1 + size]
+            rest = rest[size + 2 :]
+
+    def _fetch(self, git: _Git, *, depth: int | None) -> str | None:
+        """Fetch the branch and return its newest commit, None if there is no such branch yet."""
+        ref = f"refs/heads/{self.branch}"
+        if not git.run("ls-remote", "--", self.repository, ref):
+            return None
+        shallow = () if depth is None else (f"--depth={depth}",)
+        git.run("fetch", "--quiet", "--no-tags", *shallow, "--", self.repository, ref)
+        return _id(git.run("rev-parse", "FETCH_HEAD"))
+
+    @contextmanager
+    def _bare(self) -> Iterator[_Git]:
+        with tempfile.TemporaryDirectory(prefix="lakeproof-git-") as folder:
+            git = _Git(folder=Path(folder), where=self.where)
+            git.run("init", "--quiet", "--bare", folder)
+            yield git
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Git:
+    """The command, in a bare repository."""
+
+    folder: Path
+    where: str
+
+    def run(self, *arguments: str, given: bytes = b"") -> bytes:
+        """Run a command; return what it prints. Raises PlaceError if it fails, prints too much or takes too long."""
+        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+            stdin.write(given)
+            stdin.seek(0)
+            try:
+                process = subprocess.Popen(  # noqa: S603 - no shell, and every argument is ours or was checked
+                    ["git", "--git-dir", str(self.folder), *arguments],  # noqa: S607 - the operator's git
+                    env={**environment, **_SET},
+                    cwd=self.folder,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,  # so that what git starts (ssh) ends with it
+                )
+            except OSError as error:
+                raise PlaceError(f"{self.where}: git cannot be run ({error.strerror}): install it") from error
+            try:
+                code = process.wait(GIT_TIMEOUT_S)
+            except subprocess.TimeoutExpired as error:
+                raise PlaceError(f"{self.where}: git {arguments[0]} took over {GIT_TIMEOUT_S:g} s") from error
+            finally:
+                if process.poll() is None:
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+            printed = _read(stdout)
+            if code:
+                said = " ".join(_read(stderr)[-1_000:].decode(errors="replace").split())
+                raise PlaceError(f"{self.where}: git {arguments[0]} failed: {said[:300] or f'exit code {code}'}")
+            if len(printed) > OUTPUT_SIZE_BYTES_MAX:
+                raise PlaceError(f"{self.where}: git {arguments[0]} printed over {OUTPUT_SIZE_BYTES_MAX} bytes")
+            return printed
+
+
+def _read(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read(OUTPUT_SIZE_BYTES_MAX + 1)
+
+
+def _id(printed: bytes) -> str:
+    return printed.decode(errors="replace").strip()
+
+
+def is_place(text: str) -> bool:
+    """
+    Tell whether `text` names a place, rather than a file by its path alone.
+    """
+    return text.startswith(("file:", "git:", "s3:"))
+
+
+def parse_place(text: str, access: BucketAccess) -> Place:
+    """
+    Return the place that `text` names: one of `PLACES`.
+
+    Raises:
+        PlaceError: if it names none; what is there is not looked at yet.
+    """
+    scheme, _, rest = text.partition(":")
+    if not text.isprintable() or len(text) > 2_000:
+        raise PlaceError(f"expected {PLACES}, found {_shown(text)}")
+    if scheme == "file" and rest.startswith("/"):
+        return FilePlace(path=Path(f"/{rest.lstrip('/')}"))
+    if scheme == "git" and rest:
+        return GitPlace.parse(text)
+    if scheme == "s3" and rest.startswith("//"):
+        named = urlsplit(text)
+        if named.netloc and not (named.query or named.fragment or "@" in named.netloc):
+            return BucketPlace(bucket=named.netloc, prefix=named.path.strip("/"), access=access)
+    raise PlaceError(f"expected {PLACES}, found {_shown(text)}")
+
+
+def _shown(text: str) -> str:
+    """Return the beginning of `text`, without what may be a password."""
+    return repr(re.sub(r"//[^/]*@", "//…@", text[:100]))
+
+
+def read_places(places: Iterable[Place], origin: str) -> list[Kept]:
+    """
+    Return what places have of the log `origin`. Raises PlaceError if one cannot be read.
+    """
+    return [place.read(origin) for place in places]

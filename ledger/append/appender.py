@@ -1,0 +1,227 @@
+"""
+The Appender: group commit of concurrent callers into the log. I/O only; the rules are in `format/sequence.py`.
+
+One transaction a batch, over many logs: lock the heads, look the group ids up, run guards, insert, move the heads,
+COMMIT (`batch.py`; which batch is next, and what becomes of a failed one: `writing.py`). The locked head row is the
+sequencer, so any number of Appenders in any number of processes may write one log.
+
+Guarantee: an answer is true. `Appended` is durable; an error other than `OutcomeUnknownError` means that this call
+appended nothing of that group and will not. If the answer to a COMMIT is lost, the same groups are submitted again:
+under the head lock their ids tell whether they are in the log, so a retry is the look-up.
+
+Nothing is appended to a server that would lose what it has acknowledged (`UnsafeServerError`), nor to a log that the
+signer has not confirmed since the server started (`UnconfirmedLogError`): a restored database takes nothing until its
+history is known to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final, Self
+
+from ledger.append.intake import Intake, Submission
+from ledger.append.writing import Writer
+from ledger.errors import LedgerError, LimitExceededError, LogUnavailableError, QueueFullError
+from ledger.format.guards import Guard, GuardRegistry
+from ledger.format.sealing import PLAIN, Seals
+from ledger.format.sequence import Appended, Group, Outcome, Refused, Stale
+from ledger.store.queries import load_queries
+
+APPEND_QUEUE_MAX: Final = 10_000
+APPEND_QUEUE_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Of events and payload parts that wait: ten thousand ordinary groups are 20 MB. Sealed parts are in memory twice."""
+APPEND_BATCH_MAX: Final = 256
+APPEND_MANY_MAX: Final = 100_000
+"""Groups in one call of `append_many`: what a caller can hold in memory anyway, about 200 MB."""
+DEADLINES_S: Final = 0.05
+"""How often deadlines are looked at."""
+GRACE_S: Final = 0.5
+"""What a group that is just being written gets beyond its deadline: giving it up would undo the whole batch."""
+STOP_WAIT_S: Final = 2.0
+
+_GUARDS = load_queries("ledger.store", "guards.sql")
+CORE_GUARDS: Final = (
+    Guard(name="aggregate.create", statements=(_GUARDS["aggregate_create"],)),
+    Guard(name="aggregate.change", statements=(_GUARDS["aggregate_change"],)),
+    Guard(name="aggregate.count", statements=(_GUARDS["aggregate_count"],)),
+    Guard(name="recorded.insert", statements=(_GUARDS["recorded_insert"],)),
+    Guard(name="subject.erase", statements=(load_queries("ledger.store", "erasure.sql")["subject_erase"],)),
+)
+
+
+class Appender:
+    """
+    Appends groups to logs, batching concurrent callers. One per process; use as an async context manager.
+
+    `dsn` connects as the appender role, `on_append` is called after each batch that changed a log (the doorbell).
+    `sealer` encrypts the parts that have a subject; without one they are stored as they are.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        guards: GuardRegistry,
+        *,
+        queue_max: int = APPEND_QUEUE_MAX,
+        queue_size_bytes_max: int = APPEND_QUEUE_BYTES_MAX,
+        batch_max: int = APPEND_BATCH_MAX,
+        on_append: Callable[[], None] = lambda: None,
+        sealer: Seals | None = None,
+    ) -> None:
+        self._sealer = sealer
+        self._batch_max = batch_max
+        self._intake = Intake(groups_max=queue_max, size_bytes_max=queue_size_bytes_max)
+        opener = PLAIN if sealer is None else sealer.opener
+        self._new_writer: Callable[[], Writer] = partial(
+            Writer, dsn, guards, self._intake, opener=opener, batch_max=batch_max, on_append=on_append
+        )
+        self._writer = self._new_writer()
+        self._task: asyncio.Task[None] | None = None
+        self._deadlines: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start the task that writes batches; the connection is made when the first batch needs it."""
+        self._writer = self._new_writer()
+        self._task = asyncio.create_task(self._writer.run(), name="appender")
+
+    async def stop(self) -> None:
+        """Give what waits a moment to be written, then stop; every caller still waiting is told the truth."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        unanswered = [s.answer for s in (*self._writer.held(), *self._intake.waiting()) if not s.answer.done()]
+        if unanswered:
+            await asyncio.wait(unanswered, timeout=STOP_WAIT_S)
+        self._writer.stop()
+        await asyncio.wait([task], timeout=STOP_WAIT_S)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    async def append(self, log_id: int, group: Group, *, timeout_s: float = 10.0) -> Appended | Stale:
+        """
+        Append `group` to the log, or learn that it was stale; returns when that is durable.
+
+        The answer comes at most 0.6 s after the deadline. A call that is cancelled may append or not.
+
+        Raises:
+            GroupMismatchError: if other content stands under the group's id.
+            GuardError: if a guard is unknown or its SQL failed.
+            NoSuchLogError: if there is no log of that id.
+            QueueFullError: at once, if too many groups wait, or too large ones.
+            LogUnavailableError: if the deadline passed and nothing was appended. Its children say that this is not for
+                the server's silence: `UnconfirmedLogError` if the signer has not confirmed the log, `UnsafeServerError`
+                if the server runs with fsync = off, `SubjectKeysError` if a part could not be sealed.
+            OutcomeUnknownError: if the deadline passed after a COMMIT whose answer did not arrive.
+            LedgerError: if the database refused the group, or the log is broken where it had to be read.
+        """
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        if self._sealer is not None:
+            group = await self._sealer.seal(group, timeout_s=timeout_s)  # before any lock
+        outcome = await self._submit(log_id, group, deadline_s)
+        if isinstance(outcome, Refused):
+            raise outcome.error
+        return outcome
+
+    async def append_many(self, log_id: int, groups: Sequence[Group], *, timeout_s: float = 60.0) -> list[Outcome]:
+        """
+        Append many groups, for loaders and replays; returns an outcome for each, in order, whatever happens.
+
+        `Appended`: the group is in the log, and durable. `Refused` with `OutcomeUnknownError`: it may or may not be.
+        `Stale`, and `Refused` with any other error (the one that `append` would raise): this call has appended nothing
+        of it and will not. Asking again for all of them is safe: what is in the log is found.
+
+        They go in order, two batches of them at a time behind what others have asked for, so callers of `append` on
+        the same log wait a few milliseconds longer. A group that cannot be appended holds up no other; but if others
+        leave no room in the queue (`QueueFullError`), or the appender does not run (`LogUnavailableError`), those that
+        are left are refused with it untried. A call that is cancelled may append any of them or not. Measured in
+        `bench/append.py`.
+
+        Raises:
+            LimitExceededError: over 100,000 groups; nothing was appended.
+        """
+        if len(groups) > APPEND_MANY_MAX:
+            raise LimitExceededError("append_many, groups", found=len(groups), limit=APPEND_MANY_MAX)
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        outcomes: list[Outcome] = []
+        answers: list[asyncio.Future[Outcome]] = []
+        for number, group in enumerate(groups):
+            sealed = group
+            if self._sealer is not None:
+                try:
+                    sealed = await self._sealer.seal(group, timeout_s=max(0.0, deadline_s - loop.time()))
+                except LedgerError as error:
+                    answers.append(_refused(error))
+                    continue
+            while len(outcomes) < len(answers) and (
+                len(answers) - len(outcomes) >= 2 * self._batch_max or not self._intake.has_room_for(sealed)
+            ):
+                outcomes.append(await answers[len(outcomes)])
+            try:
+                answers.append(self._submit(log_id, sealed, deadline_s))
+            except (QueueFullError, LogUnavailableError) as error:
+                answers += [_refused(error)] * (len(groups) - number)
+                break
+        while len(outcomes) < len(answers):
+            outcomes.append(await answers[len(outcomes)])
+        return outcomes
+
+    async def ended(self) -> None:
+        """
+        Wait until nothing is appended any more; for a task beside all others, so that a process that can no longer
+        append ends. Returns after `stop`, and if it was never started.
+
+        Raises:
+            LogUnavailableError: if the task that writes was cancelled.
+            Exception: what has ended that task, and should not have.
+        """
+        if (task := self._task) is None:
+            return
+        await asyncio.wait([task])
+        if self._task is not task:
+            return  # it was stopped
+        if task.cancelled():
+            raise LogUnavailableError("the task that appends was cancelled: nothing is appended any more")
+        if (error := task.exception()) is not None:
+            raise error
+
+    def _submit(self, log_id: int, group: Group, deadline_s: float) -> asyncio.Future[Outcome]:
+        """Put a group into the queue; the future has its outcome."""
+        if self._task is None or self._task.done():
+            raise LogUnavailableError("the appender is not running: nothing was appended")
+        loop = asyncio.get_running_loop()
+        submission = Submission(log_id, group, loop.create_future(), deadline_s)
+        self._intake.add(submission)
+        self._writer.wake(log_id)
+        if self._deadlines is None:
+            self._deadlines = loop.call_later(DEADLINES_S, self._look_at_deadlines)
+        return submission.answer
+
+    def _look_at_deadlines(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._writer.answer_durable()  # who is in the log need not wait for a server that has fallen silent since
+        held = self._writer.held()
+        expired = self._intake.remove_expired(loop.time())
+        expired += [s for s in held if s.deadline_s + GRACE_S <= loop.time()]
+        for submission in expired:
+            submission.give_up("before the deadline")
+        busy = held or len(self._intake)
+        self._deadlines = loop.call_later(DEADLINES_S, self._look_at_deadlines) if busy else None
+
+
+def _refused(error: LedgerError) -> asyncio.Future[Outcome]:
+    """Return the answer to a group that was not submitted."""
+    answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    answer.set_result(Refused(error=error))
+    return answer

@@ -1,0 +1,376 @@
+"""
+One transaction of the Appender, statement by statement.
+
+The order is the protocol. `open` and `begin`: BEGIN, lock the heads (SKIP LOCKED, in log_id order), then look the group
+ids up, in a statement of its own: it sees what was committed before the lock was had. `sequence`: the pure rules, with
+guards one by one in between. `commit` and `committed`: insert, move the heads, COMMIT. What needs no answer in between
+shares a round trip, and the next transaction may be opened right behind a COMMIT whose answer is still to come.
+
+The head of one log can be asked for before it is known what is to be appended to it (`open_early`). Then its first
+entries are made while the ids are looked up, as if none were in the log; nothing is sent before that is known, and they
+are made again if it is not so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import psycopg
+from psycopg import AsyncConnection
+
+from ledger.append.pending_tiles import Edge, PendingTiles
+from ledger.append.statements import (
+    BEGIN,
+    COMMIT,
+    RELEASE,
+    ROLLBACK,
+    find_groups,
+    insert_entries,
+    insert_parts,
+    insert_tiles,
+    lock_head,
+    lock_heads,
+    parse_locked,
+    present,
+    read_stored_groups,
+    update_heads,
+)
+from ledger.append.wire import Answer, Statement, Wire, parse_int, rows, tag
+from ledger.errors import GuardError
+from ledger.format.guards import GuardRegistry
+from ledger.format.sealing import Opener
+from ledger.format.sequence import Group, GuardAnswer, Head, Outcome, Row, Sequenced, StoredGroup, sequence
+from ledger.format.tiles import Tile
+from ledger.store.read import QUERIES
+from ledger.store.session import check_fsync, in_brief, is_refusal
+
+EARLY_ROWS: Final = 24
+"""Entries that are sent at a time, while the next ones are made."""
+
+Groups = Mapping[int, Sequence[Group]]
+"""Groups by log_id, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Of the logs asked for: which are not there, and which the signer has not confirmed in this database."""
+
+    unknown: frozenset[int]
+    unconfirmed: frozenset[int]
+
+
+@dataclass(slots=True, kw_only=True)
+class _LogBatch:
+    """What the transaction does to one log whose head it has locked."""
+
+    head: Head
+    clock: datetime
+    stored: dict[UUID, StoredGroup]
+    new_head: Head
+    tiles: Sequence[Tile] = ()
+    edge: Edge | None = None
+
+
+class Transaction:
+    """
+    Runs batches on one connection, one after the other: `open`, `begin`, `sequence`, then `commit` and `committed`, or
+    `rollback`. Only `open` may come early, between `commit` and `committed` of the batch before.
+
+    After an error the connection is in no state to go on: make another.
+    """
+
+    def __init__(self, connection: AsyncConnection[Any], guards: GuardRegistry, opener: Opener) -> None:
+        self._connection = connection
+        self._opener = opener
+        self._wire = Wire(connection)
+        self._guards = guards
+        self._pending = PendingTiles(connection)
+        self._origins: dict[int, str] = {}
+        """Of the logs that were confirmed when they were last looked at, which is whenever their heads are locked."""
+        self._early: tuple[int, asyncio.Future[list[Answer]]] | None = None
+        """The log whose head was asked for early."""
+        self._opened: asyncio.Future[list[Answer]] | None = None
+        self._looks_up_apart = False
+        """Whether `_opened` has nothing but the look-up."""
+        self._looking_up: asyncio.Future[list[Answer]] | None = None
+        """The look-up, while entries are made beside it."""
+        self._committing: tuple[bool, asyncio.Future[list[Answer]]] | None = None
+        self._batches: dict[int, _LogBatch] = {}
+        self._unsent: dict[int, list[Row]] = {}
+        self._writes_early = False
+        self._in_savepoint = False
+
+    def close(self) -> None:
+        """Let go of the connection's socket; call it before the connection is closed."""
+        self._wire.close()
+
+    async def admit(self, log_ids: Collection[int]) -> Admission:
+        """Find out which of these logs can be appended to; asked only of those that are not known to be."""
+        unseen = [log_id for log_id in log_ids if log_id not in self._origins]
+        if not unseen:
+            return Admission(unknown=frozenset(), unconfirmed=frozenset())
+        found = await self._execute("logs_to_append_to", {"log_ids": unseen})
+        self._origins |= {log_id: origin for log_id, origin, is_confirmed in found if is_confirmed}
+        unconfirmed = frozenset(log_id for log_id, _, is_confirmed in found if not is_confirmed)
+        return Admission(unknown=frozenset(unseen) - {row[0] for row in found}, unconfirmed=unconfirmed)
+
+    def admits(self, log_ids: Collection[int]) -> bool:
+        """Tell whether all of these logs are there and confirmed, as far as is known: `begin` looks again."""
+        return all(log_id in self._origins for log_id in log_ids)
+
+    @property
+    def early(self) -> int | None:
+        """The log whose head was asked for early, if `open` or `drop_early` is still to come."""
+        return None if self._early is None else self._early[0]
+
+    def open_early(self, log_id: int) -> None:
+        """
+        Send BEGIN and the locking of a head, if it is free, ahead of `open` or `drop_early`. The log must be admitted.
+
+        Raises:
+            psycopg.Error: if the connection is lost.
+        """
+        self._wire.send(BEGIN, lock_heads([log_id]))
+        self._early = log_id, self._wire.sync()
+
+    async def drop_early(self) -> None:
+        """End the transaction that was opened early, if one was."""
+        early, self._early = self._early, None
+        if early is not None:
+            with suppress(psycopg.errors.LockNotAvailable):
+                await early[1]
+            await self.rollback()
+
+    def open(self, groups: Groups, *, wait: bool) -> None:
+        """
+        Send BEGIN, the locking of the heads that are free, and the look-up of the groups; `begin` has the answers.
+
+        With `wait`, wait up to 100 ms for the head of the one log asked for; not behind `open_early`. Every log must be
+        admitted.
+
+        Raises:
+            psycopg.Error: if the connection is lost.
+        """
+        statements: list[Statement] = []
+        if self._early is None:
+            statements = [BEGIN, lock_head(groups) if wait else lock_heads(groups)]
+        elif others := [log_id for log_id in groups if log_id != self._early[0]]:
+            statements = [lock_heads(others)]
+        self._looks_up_apart = not statements
+        self._wire.send(*statements, find_groups(groups))
+        self._opened = self._wire.sync()
+
+    async def begin(self) -> set[int]:
+        """
+        Wait until the transaction that was opened has begun; returns the log_ids whose heads are locked.
+
+        A log that is not confirmed any more is not among them, and has to be admitted again.
+
+        Raises:
+            FormatError: if what is stored is corrupt.
+            UnsafeServerError: if the server does not wait for its disk any more.
+        """
+        if (opened := self._opened) is None:
+            raise _out_of_order("begin")
+        early, self._early, self._opened = self._early, None, None
+        self._batches, self._unsent = {}, {}
+        self._in_savepoint = False
+        found: Answer | None = None
+        try:
+            locking = [] if early is None else await early[1]
+            if self._looks_up_apart:
+                self._looking_up = opened
+            else:
+                *heads, found = await opened
+                locking += heads
+        except psycopg.errors.LockNotAvailable:
+            await asyncio.wait([opened])
+            return set()
+        for row in (row for answer in locking for row in rows(answer)):
+            locked = parse_locked(row)
+            check_fsync(locked.fsync)
+            if locked.is_confirmed:
+                head, clock = locked.head, locked.clock
+                self._batches[locked.log_id] = _LogBatch(head=head, clock=clock, stored={}, new_head=head)
+            else:
+                self._origins.pop(locked.log_id, None)
+        if found is not None:
+            await self._keep_stored(found)
+        elif not self._batches:
+            await self._looked_up()
+        return set(self._batches)
+
+    async def _looked_up(self) -> bool:
+        """Wait for the look-up that is on its way, if one is; tells whether it has found a group."""
+        looking_up, self._looking_up = self._looking_up, None
+        return looking_up is not None and await self._keep_stored((await looking_up)[-1])
+
+    async def _keep_stored(self, found: Answer) -> bool:
+        values = [[present(value) for value in row] for row in rows(found)]
+        firsts = [(parse_int(log_id), parse_int(index), entry) for log_id, index, entry in values]
+        had = [first for first in firsts if first[0] in self._batches]
+        if had:
+            for (log_id, group_id), group in (await read_stored_groups(self._connection, had, self._opener)).items():
+                self._batches[log_id].stored[group_id] = group
+        return bool(had)
+
+    def stored(self, log_id: int) -> Mapping[UUID, StoredGroup]:
+        """Return the groups of this batch that the locked log holds already, once they are given their places."""
+        return self._batches[log_id].stored
+
+    async def sequence(self, groups: Groups) -> dict[int, list[Outcome]]:
+        """
+        Give every group its place; returns the outcomes in order, true once `committed` has returned True.
+
+        Without guards, entries go out as they are made, so that the server inserts the first of them while the last are
+        hashed; and the first may be made before it is known which groups the log holds already.
+
+        Raises:
+            FormatError: if a text has no form in UTF-8.
+            LedgerError: if what is stored is corrupt.
+            psycopg.Error: if the connection is lost.
+        """
+        # Guards, and what is read, use the connection in the driver's way: nothing else may be on its way then.
+        self._writes_early = not any(group.guard for line in groups.values() for group in line)
+        if not self._writes_early:
+            await self._looked_up()
+        for log_id, line in groups.items():
+            size = self._batches[log_id].head.size
+            count = sum(max(len(group.then), len(group.otherwise)) for group in line)
+            if self._pending.has_to_read(log_id, size=size, count=count):
+                await self._looked_up()
+                await self._pending.prepare(log_id, size=size, count=count)
+        return {log_id: await self._sequence_log(log_id, groups[log_id]) for log_id in sorted(groups)}
+
+    @property
+    def changes(self) -> bool:
+        """Whether the batch appends anything."""
+        return any(batch.new_head is not batch.head for batch in self._batches.values())
+
+    def commit(self, may_commit: Callable[[], bool]) -> None:
+        """
+        Send what is left of the batch and COMMIT; `committed` has the answer.
+
+        `may_commit` is asked right before COMMIT is sent; if it says no, the batch is rolled back.
+
+        Raises:
+            FormatError: if a text has no form in UTF-8; COMMIT was not sent.
+            psycopg.Error: if the connection is lost; what was sent may or may not arrive.
+        """
+        # Else the head, locked outside and changed inside of a savepoint, would cost a multixact.
+        statements = [RELEASE] if self._in_savepoint else []
+        statements += self._unsent_inserts()
+        tiles = {log_id: batch.tiles for log_id, batch in self._batches.items() if batch.tiles}
+        if (insert := insert_tiles(tiles)) is not None:
+            statements.append(insert)
+        heads = {log_id: batch.new_head for log_id, batch in self._batches.items() if batch.new_head is not batch.head}
+        if heads:
+            statements.append(update_heads(heads))
+        allowed = may_commit()
+        self._wire.send(*statements, COMMIT if allowed else ROLLBACK)
+        self._committing = allowed, self._wire.sync()
+
+    async def committed(self) -> bool:
+        """
+        Wait until the batch is durable; returns False if it was rolled back because it was not allowed.
+
+        Raises:
+            psycopg.Error: if the answer to COMMIT does not arrive; the batch may or may not be in the log.
+        """
+        if self._committing is None:
+            raise _out_of_order("committed")
+        (allowed, answers), self._committing = self._committing, None
+        last = (await answers)[-1]
+        if not allowed:
+            return False
+        if tag(last) != b"COMMIT":
+            # A transaction that has failed answers COMMIT with ROLLBACK, which is no error to PostgreSQL.
+            raise psycopg.errors.InFailedSqlTransaction(f"COMMIT was answered by {tag(last)!r}")
+        for log_id, batch in self._batches.items():
+            if batch.edge is not None:
+                self._pending.keep(log_id, batch.edge)
+        return True
+
+    async def rollback(self) -> None:
+        """End the transaction without a trace."""
+        await self._connection.execute("ROLLBACK")
+
+    async def _execute(self, query: str, parameters: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        return await (await self._connection.execute(QUERIES[query], parameters)).fetchall()
+
+    async def _sequence_log(self, log_id: int, groups: Sequence[Group]) -> list[Outcome]:
+        batch = self._batches[log_id]
+        head, leaves, outcomes = batch.head, list[bytes](), list[Outcome]()
+        for piece in _pieces(groups) if self._writes_early else [groups]:
+            sequenced = await self._drive(log_id, replace(batch, head=head), piece)
+            if await self._looked_up():
+                sequenced = await self._drive(log_id, replace(batch, head=head), piece)
+            head = sequenced.head
+            outcomes += sequenced.outcomes
+            if sequenced.rows:
+                leaves += [row.leaf for row in sequenced.rows]
+                self._unsent.setdefault(log_id, []).extend(sequenced.rows)
+                if self._writes_early and sum(map(len, self._unsent.values())) >= EARLY_ROWS:
+                    self._wire.send(*self._unsent_inserts())
+                    self._wire.flush()
+        batch.new_head = head
+        if leaves:
+            batch.tiles, batch.edge = await self._pending.complete(log_id, size=batch.head.size, leaves=leaves)
+        return outcomes
+
+    def _unsent_inserts(self) -> list[Statement]:
+        unsent, self._unsent = self._unsent, {}
+        if not unsent:
+            return []
+        parts = insert_parts(unsent)
+        return [insert_entries(unsent)] if parts is None else [insert_entries(unsent), parts]
+
+    async def _drive(self, log_id: int, batch: _LogBatch, groups: Sequence[Group]) -> Sequenced:
+        """Run the pure rules, answering from SQL whether guards hold."""
+        flow = sequence(batch.head, groups, log=self._origins[log_id], stored=batch.stored, clock=batch.clock)
+        try:
+            group = next(flow)
+            while True:
+                group = flow.send(await self._holds(log_id, group))
+        except StopIteration as done:
+            result: Sequenced = done.value
+            return result
+
+    async def _holds(self, log_id: int, group: Group) -> GuardAnswer:
+        """Run a group's guards in a savepoint; whatever they changed stays only if all of them hold."""
+        try:
+            statements = [s for call in group.guard for s in self._guards.statements(call, log_id=log_id)]
+        except GuardError as error:
+            return error
+        again = "RELEASE SAVEPOINT guard; " if self._in_savepoint else ""
+        await self._connection.execute(f"{again}SAVEPOINT guard", prepare=False)
+        self._in_savepoint = True
+        try:
+            for statement, parameters in statements:
+                if (await self._connection.execute(statement, parameters)).rowcount != 1:
+                    await self._connection.execute("ROLLBACK TO SAVEPOINT guard")
+                    return False
+        except (psycopg.Error, TypeError, ValueError) as error:
+            # TypeError and ValueError: a parameter that has no form in SQL (a lone surrogate, an unknown class).
+            if self._connection.closed or (isinstance(error, psycopg.Error) and not is_refusal(error)):
+                raise
+            await self._connection.execute("ROLLBACK TO SAVEPOINT guard")
+            return GuardError(f"a guard of group {group.id} failed: {in_brief(error)}")
+        return True
+
+
+def _pieces(groups: Sequence[Group]) -> Sequence[Sequence[Group]]:
+    """Return `groups` in pieces that are sequenced one by one, to the same effect: twins stay together."""
+    if len({group.id.int for group in groups}) < len(groups):
+        return [groups]
+    return [groups[at : at + EARLY_ROWS] for at in range(0, len(groups), EARLY_ROWS)]
+
+
+def _out_of_order(step: str) -> RuntimeError:
+    return RuntimeError(f"a transaction's {step} came before the step that sends what it waits for")

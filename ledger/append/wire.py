@@ -1,0 +1,391 @@
+"""
+A session's wire, used as libpq's pipeline: statements go out together, and answers come back in their order.
+
+The driver's own pipeline costs more than the statements of a small batch do, and blocks for ever where both sides
+write at once; here the event loop reads while it writes, so a pipeline may carry any amount. Several exchanges can be
+on their way: the next one is sent before the answers to the first have come, and the server goes on without a pause.
+
+Guarantee: the answers of an exchange are those of its own statements, or an error that says why there are none. While
+nothing is on its way, the connection is the driver's again and can be used as any other.
+
+The values that the wire carries come first, as PostgreSQL reads and writes them in binary, for the few types that an
+append needs. Source: PostgreSQL's `…send` and `…recv` functions (array_recv, timestamptz_recv); integers are
+big-endian, a time is microseconds since 2000-01-01 UTC, an array is a head and its elements, each with its length
+before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import struct
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.errors import error_from_result
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format
+from psycopg.pq.abc import PGresult
+
+from ledger.errors import FormatError
+
+Value = bytes | None
+"""What stands for a value on the wire; None is NULL."""
+_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_ARRAY = struct.Struct("!iiIii")
+_LENGTH = struct.Struct("!i")
+_NULL: Final = _LENGTH.pack(-1)
+# Object ids of types (pg_type.dat); they never change.
+_BOOL, _BYTEA, _INT8, _INT2, _INT4, _TEXT, _TIMESTAMPTZ, _UUID = 16, 17, 20, 21, 23, 25, 1184, 2950
+
+PREPARE_AFTER: Final = 5
+"""Uses of a query on one connection before it is prepared, as the driver does it."""
+_PLACEHOLDER = re.compile(r"%\((\w+)\)[bs]")
+
+
+def int4(value: int) -> bytes:
+    """
+    Return an `integer`.
+    """
+    return value.to_bytes(4, "big", signed=True)
+
+
+def int8(value: int) -> bytes:
+    """
+    Return a `bigint`.
+    """
+    return value.to_bytes(8, "big", signed=True)
+
+
+def parse_int(data: bytes) -> int:
+    """
+    Return the number that an `integer` or `bigint` is.
+    """
+    return int.from_bytes(data, "big", signed=True)
+
+
+def timestamptz(value: datetime) -> bytes:
+    """
+    Return an aware time as a `timestamptz`.
+    """
+    return int8((value - _EPOCH) // _MICROSECOND)
+
+
+def parse_timestamptz(data: bytes) -> datetime:
+    """
+    Return the time, in UTC, that a `timestamptz` is.
+    """
+    return _EPOCH + parse_int(data) * _MICROSECOND
+
+
+def int2_array(values: Sequence[int]) -> bytes:
+    """
+    Return a `smallint[]`.
+    """
+    return _array_of_equal(_INT2, 2, [value.to_bytes(2, "big", signed=True) for value in values])
+
+
+def int4_array(values: Sequence[int]) -> bytes:
+    """
+    Return an `integer[]`.
+    """
+    return _array_of_equal(_INT4, 4, [value.to_bytes(4, "big", signed=True) for value in values])
+
+
+def int8_array(values: Sequence[int]) -> bytes:
+    """
+    Return a `bigint[]`.
+    """
+    return _array_of_equal(_INT8, 8, [value.to_bytes(8, "big", signed=True) for value in values])
+
+
+def bool_array(values: Sequence[bool]) -> bytes:
+    """
+    Return a `boolean[]`.
+    """
+    return _array_of_equal(_BOOL, 1, [b"\x01" if value else b"\x00" for value in values])
+
+
+def timestamptz_array(values: Sequence[datetime]) -> bytes:
+    """
+    Return a `timestamptz[]`.
+    """
+    return _array_of_equal(_TIMESTAMPTZ, 8, [timestamptz(value) for value in values])
+
+
+def uuid_array(values: Sequence[UUID | None]) -> bytes:
+    """
+    Return a `uuid[]`.
+    """
+    if None in values:
+        return _array(_UUID, [None if value is None else value.bytes for value in values])
+    return _array_of_equal(_UUID, 16, [value.bytes for value in values if value is not None])
+
+
+def bytea_array(values: Sequence[bytes | None]) -> bytes:
+    """
+    Return a `bytea[]`.
+    """
+    return _array(_BYTEA, values)
+
+
+def hash_array(values: Sequence[bytes]) -> bytes:
+    """
+    Return a `bytea[]` of hashes, 32 bytes each.
+    """
+    return _array_of_equal(_BYTEA, 32, values)
+
+
+def text_array(values: Sequence[str | None]) -> bytes:
+    """
+    Return a `text[]`; the database speaks UTF-8.
+
+    Raises:
+        FormatError: at a lone surrogate.
+    """
+    try:
+        return _array(_TEXT, [None if value is None else value.encode() for value in values])
+    except UnicodeEncodeError as error:
+        raise FormatError("text", expected="characters that UTF-8 has", found=error.object) from error
+
+
+def _array(oid: int, values: Sequence[bytes | None]) -> bytes:
+    if not values:
+        return struct.pack("!iiI", 0, 0, oid)
+    has_null = None in values
+    # Lengths and values in turn, put into place by slices: a loop would cost more than everything else of a batch.
+    pieces: list[bytes] = [b""] * (2 * len(values))
+    if has_null:
+        pieces[0::2] = [_NULL if value is None else len(value).to_bytes(4, "big") for value in values]
+        pieces[1::2] = [value or b"" for value in values]
+    else:
+        pieces[0::2] = [len(value).to_bytes(4, "big") for value in values if value is not None]
+        pieces[1::2] = [value for value in values if value is not None]
+    return _ARRAY.pack(1, has_null, oid, len(values), 1) + b"".join(pieces)
+
+
+def _array_of_equal(oid: int, size_bytes: int, values: Sequence[bytes]) -> bytes:
+    """Return an array of values that are all of one length, None among them not allowed."""
+    if not values:
+        return struct.pack("!iiI", 0, 0, oid)
+    length = _LENGTH.pack(size_bytes)
+    return _ARRAY.pack(1, 0, oid, len(values), 1) + length + length.join(values)
+
+
+class Query:
+    """A query with its parameters numbered; `Query("… %(name)s …")` is written as for the driver."""
+
+    __slots__ = ("names", "text")
+
+    def __init__(self, text: str) -> None:
+        self.names: Final = tuple(dict.fromkeys(_PLACEHOLDER.findall(text)))
+        numbers = {name: f"${number}" for number, name in enumerate(self.names, start=1)}
+        self.text: Final = _PLACEHOLDER.sub(lambda found: numbers[found[1]], text).replace("%%", "%").encode()
+
+
+Statement: TypeAlias = tuple[Query, Mapping[str, Value]]
+"""A query and its parameters by name, in PostgreSQL's binary form."""
+
+Answer: TypeAlias = PGresult
+"""What the server answered to one statement; see `rows`, `tag`."""
+
+
+@dataclass(slots=True, eq=False)
+class _Exchange:
+    """Statements that end with one Sync: an error in one of them keeps the server from carrying out those behind it."""
+
+    done: asyncio.Future[list[Answer]]
+    wanted: deque[bool] = field(default_factory=deque)
+    """One for each answer that is still to come; False: nobody asked (a query was prepared)."""
+    answers: list[Answer] = field(default_factory=list)
+    prepares: list[Query] = field(default_factory=list)
+    """What it prepares, if nothing before that fails."""
+    error: psycopg.Error | None = None
+
+
+class Wire:
+    """The pipeline of one connection. Owned by the event loop; `close` it before the connection."""
+
+    def __init__(self, connection: AsyncConnection[Any]) -> None:
+        self._pgconn = connection.pgconn
+        self._socket = self._pgconn.socket
+        self._loop = asyncio.get_running_loop()
+        self._uses: dict[Query, int] = {}
+        self._prepared: dict[Query, bytes] = {}
+        self._names = count()
+        self._sent: deque[_Exchange] = deque()
+        """Waiting for answers, in order; the last one may still be open for more statements."""
+        self._open: _Exchange | None = None
+        self._reads = self._writes = False
+        """Whether the loop watches the socket."""
+
+    def send(self, *statements: Statement) -> None:
+        """
+        Add statements to the exchange that is open; they go out with `flush` or `sync`, or when there are many.
+
+        Raises:
+            psycopg.Error: if the connection is lost.
+        """
+        exchange = self._open or self._begin()
+        for query, parameters in statements:
+            self._send(exchange, query, [parameters[name] for name in query.names])
+
+    def sync(self) -> asyncio.Future[list[Answer]]:
+        """
+        End the exchange that is open; the future has its answers, or the first error among them.
+
+        An error says whether the session goes on, as the driver's errors do.
+
+        Raises:
+            psycopg.Error: if the connection is lost.
+        """
+        exchange, self._open = self._open, None
+        if exchange is None:
+            message = "nothing was sent that could be answered"
+            raise RuntimeError(message)
+        self._pgconn.pipeline_sync()
+        self.flush()
+        return exchange.done
+
+    def flush(self) -> None:
+        """
+        Write what the socket takes; the rest goes out when it takes more.
+
+        Raises:
+            psycopg.Error: if the connection is lost.
+        """
+        left = bool(self._pgconn.flush())
+        if left and not self._writes:
+            self._loop.add_writer(self._socket, self._write)
+        elif not left and self._writes:
+            self._loop.remove_writer(self._socket)
+        self._writes = left
+
+    def close(self) -> None:
+        """Let go of the socket; whoever waits for answers is told that the connection is lost."""
+        self._fail(psycopg.OperationalError("the connection was closed"))
+
+    def _begin(self) -> _Exchange:
+        if not self._sent:
+            if self._pgconn.status != ConnStatus.OK:
+                raise psycopg.OperationalError("the connection is lost")
+            self._pgconn.enter_pipeline_mode()
+            self._loop.add_reader(self._socket, self._read)
+            self._reads = True
+        self._open = exchange = _Exchange(self._loop.create_future())
+        self._sent.append(exchange)
+        return exchange
+
+    def _send(self, exchange: _Exchange, query: Query, parameters: Sequence[Value]) -> None:
+        name = self._prepared.get(query)
+        if name is None:
+            uses = self._uses[query] = self._uses.get(query, 0) + 1
+            if uses > PREPARE_AFTER:
+                name = self._prepared[query] = b"wire_%d" % next(self._names)
+                self._pgconn.send_prepare(name, query.text)
+                exchange.prepares.append(query)
+                exchange.wanted.append(False)
+        formats = [Format.BINARY] * len(parameters)
+        if name is None:
+            self._pgconn.send_query_params(query.text, parameters, None, formats, Format.BINARY)
+        else:
+            self._pgconn.send_query_prepared(name, parameters, formats, Format.BINARY)
+        exchange.wanted.append(True)
+
+    def _write(self) -> None:
+        try:
+            self.flush()
+        except psycopg.Error as error:
+            self._fail(error)
+
+    def _read(self) -> None:
+        try:
+            self._pgconn.consume_input()
+            while self._sent and not self._pgconn.is_busy():
+                self._take(self._pgconn.get_result())
+        except psycopg.Error as error:
+            self._fail(error)
+
+    def _take(self, answer: Answer | None) -> None:
+        if answer is None:
+            return  # the end of what one statement answers
+        exchange = self._sent[0]
+        match answer.status:
+            case ExecStatus.PIPELINE_SYNC:
+                self._sent.popleft()
+                if exchange.error is not None:
+                    for query in exchange.prepares:  # the server may not have come to it: again, by another name
+                        self._prepared.pop(query, None)
+                if not self._sent:
+                    self._let_go()
+                    self._pgconn.exit_pipeline_mode()
+                _finish(exchange)
+            case ExecStatus.PIPELINE_ABORTED:
+                pass  # a statement behind the one that failed: the server has not looked at it
+            case ExecStatus.FATAL_ERROR:
+                exchange.error = exchange.error or _error_of(answer)
+            case _:
+                if exchange.wanted.popleft():
+                    exchange.answers.append(answer)
+
+    def _fail(self, error: psycopg.Error) -> None:
+        """End every exchange: with the error that it had already, or with this one."""
+        self._let_go()
+        sent, self._open = list(self._sent), None
+        self._sent.clear()
+        for exchange in sent:
+            exchange.error = exchange.error or error
+            _finish(exchange)
+
+    def _let_go(self) -> None:
+        """
+        Watch the socket no longer. Done once: libpq closes a socket that it has lost, and its number may be that of
+        another connection by the next time.
+        """
+        reads, writes, self._reads, self._writes = self._reads, self._writes, False, False
+        with suppress(OSError):  # closed already: so it is watched no longer
+            if writes:
+                self._loop.remove_writer(self._socket)
+        with suppress(OSError):
+            if reads:
+                self._loop.remove_reader(self._socket)
+
+
+def rows(answer: Answer) -> list[list[Value]]:
+    """
+    Return the rows of an answer, each value in PostgreSQL's binary form.
+    """
+    columns = range(answer.nfields)
+    return [[answer.get_value(row, column) for column in columns] for row in range(answer.ntuples)]
+
+
+def tag(answer: Answer) -> bytes:
+    """
+    Return what the server says it has done: `COMMIT`, `INSERT 0 3`.
+    """
+    return answer.command_status or b""
+
+
+def _error_of(answer: Answer) -> psycopg.Error:
+    if answer.error_field(DiagnosticField.SQLSTATE) is None:
+        # Not the server's word but libpq's own, which has lost it: nothing is known of what was sent.
+        return psycopg.OperationalError(answer.get_error_message())
+    return error_from_result(answer)
+
+
+def _finish(exchange: _Exchange) -> None:
+    if exchange.done.done():
+        return  # whoever waited was cancelled
+    if exchange.error is None:
+        exchange.done.set_result(exchange.answers)
+    else:
+        exchange.done.set_exception(exchange.error)
+        exchange.done.exception()  # it may be that nobody waits for it any more: that is no news

@@ -1,0 +1,118 @@
+"""
+Seals the parts of groups before they are appended, and waits for the keys of those they are about.
+
+Keys that are not at hand are read or made in threads, since that waits for the disk and for other processes; how long
+an append waits for them is bounded. What a sealed part is, and how it is opened, is in `format/sealing.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import replace
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+from ledger.format.event import SYSTEM_ACTOR, Part, PreparedEvent
+from ledger.format.sealing import (
+    DATA_KEY_SIZE_BYTES,
+    KEY_WAIT_S,
+    NONCE_SIZE_BYTES,
+    DataKey,
+    KeyOpener,
+    Opener,
+    Random,
+    SealedPart,
+    SubjectKeys,
+    SubjectKeysError,
+    part_context,
+)
+from ledger.format.sequence import Group
+
+THREADS_MAX: Final = 4
+"""Threads that wait for keys: making one is no faster with more, since the folder is one process's at a time."""
+
+
+class Sealer:
+    """
+    Seals the parts of groups before they are appended (implements `Seals`); `random` gives that many random bytes.
+    """
+
+    def __init__(self, keys: SubjectKeys, *, random: Random = os.urandom) -> None:
+        self._keys = keys
+        self._random = random
+        # Its own: work that waits for keys must not keep everything else of the process from having a thread.
+        self._threads = ThreadPoolExecutor(max_workers=THREADS_MAX, thread_name_prefix="subject keys")
+        self.opener: Opener = KeyOpener(keys)
+
+    async def seal(self, group: Group, *, timeout_s: float = KEY_WAIT_S) -> Group:
+        """
+        Return `group` with every part that has a subject sealed; a group without such parts is returned as it is.
+
+        A part of somebody who was erased is sealed with a key that nobody keeps: the log has its commitment, and there
+        is nothing that could ever be read.
+
+        Raises:
+            SubjectKeysError: if the keys cannot be used, or not within `timeout_s`; nothing may be appended then.
+        """
+        subjects = {part.subject for part in _parts(group) if part.subject is not None and part.subject != SYSTEM_ACTOR}
+        if not subjects:
+            return group
+        keys: dict[str, DataKey] = {}
+        missing: list[str] = []
+        for subject in subjects:
+            if (key := self._keys.at_hand(subject)) is None:
+                missing.append(subject)
+            else:
+                keys[subject] = key
+        if missing:
+            keys |= await self._fetched(missing, timeout_s)
+        return replace(
+            group,
+            then=tuple(self._seal_event(event, keys) for event in group.then),
+            otherwise=tuple(self._seal_event(event, keys) for event in group.otherwise),
+        )
+
+    async def _fetched(self, subjects: Sequence[str], timeout_s: float) -> dict[str, DataKey]:
+        """Return keys that are not at hand; in a thread, because that waits for the disk, and for other processes."""
+        work = partial(copy_context().run, self._found_or_made, subjects)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except TimeoutError as error:
+            raise SubjectKeysError(
+                f"expected {len(subjects)} keys of sealed parts within {timeout_s:g} s, found none: nothing was "
+                "appended; see that their folder, and what holds the key-encryption key, can be reached"
+            ) from error
+
+    def _found_or_made(self, subjects: Sequence[str]) -> dict[str, DataKey]:
+        return {subject: self._keys.find_or_make(subject) or self._key_of_nobody() for subject in subjects}
+
+    def _key_of_nobody(self) -> DataKey:
+        return DataKey(UUID(bytes=self._random(16), version=4), self._random(DATA_KEY_SIZE_BYTES))
+
+    def _seal_event(self, event: PreparedEvent, keys: Mapping[str, DataKey]) -> PreparedEvent:
+        if not event.parts:
+            return event
+        return replace(event, parts=tuple(self._seal_part(part, keys) for part in event.parts))
+
+    def _seal_part(self, part: Part, keys: Mapping[str, DataKey]) -> Part:
+        if part.subject is None or (key := keys.get(part.subject)) is None:
+            return part
+        sealed = key.seal(
+            part.salt + part.payload,
+            context=part_context(part.subject, part.name),
+            nonce=self._random(NONCE_SIZE_BYTES),
+        )
+        return SealedPart(
+            name=part.name, payload=part.payload, salt=part.salt, subject=part.subject, key_id=key.id, sealed=sealed
+        )
+
+
+def _parts(group: Group) -> Iterator[Part]:
+    for event in (*group.then, *group.otherwise):
+        yield from event.parts

@@ -1,0 +1,136 @@
+"""
+Turns event dataclasses into canonical data and back, strictly.
+
+The members of an event's `data` are exactly the fields of its dataclass. Reading refuses a missing or an unknown member
+and a value of another type: in our own events that is corruption, never a default.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from ledger.errors import FormatError
+from ledger.format.canonical import Json
+
+
+class EventData(Protocol):
+    """What every event dataclass has: its type and version, and fields that canonical JSON can hold."""
+
+    TYPE: ClassVar[str]
+    VERSION: ClassVar[int]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+D = TypeVar("D")
+_Reader = Callable[[Json, str], Any]
+
+
+def to_data(event: object) -> dict[str, Json]:
+    """
+    Return the `data` member of an event: one member a field, nested dataclasses as objects, tuples as lists.
+    """
+    if not is_dataclass(event) or isinstance(event, type):
+        raise FormatError("event data", expected="a dataclass", found=event)
+    return {field.name: _write(getattr(event, field.name)) for field in fields(event)}
+
+
+def from_data(cls: type[D], data: Json) -> D:
+    """
+    Return `data` as an instance of `cls`.
+
+    Raises:
+        FormatError: if a member is missing, unknown or of another type; names the member.
+    """
+    kind: Any = cls
+    return typing.cast("D", _reader(kind)(data, cls.__name__))
+
+
+def _write(value: Any) -> Json:
+    if is_dataclass(value) and not isinstance(value, type):
+        return to_data(value)
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {name: _write(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_write(item) for item in value]
+    return typing.cast("Json", value)
+
+
+@cache
+def _reader(kind: Any) -> _Reader:
+    """Return the function that reads one type; types are few, so each is built once."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in {typing.Union, types.UnionType}:
+        return _optional(arguments)
+    if origin is tuple:
+        return _tuple(_reader(arguments[0]))
+    if origin is Mapping or origin is dict:
+        return _mapping(_reader(arguments[1]))
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return _member_of(kind)
+    if is_dataclass(kind):
+        return _dataclass(typing.cast("type", kind))
+    return _exactly(kind)
+
+
+def _exactly(kind: type) -> _Reader:
+    def read(value: Json, where: str) -> Any:
+        # bool is an int to Python, but not in a stored format.
+        if type(value) is not kind:
+            raise FormatError(where, expected=kind.__name__, found=value)
+        return value
+
+    return read
+
+
+def _optional(arguments: tuple[Any, ...]) -> _Reader:
+    (kind,) = (argument for argument in arguments if argument is not type(None))
+    inner = _reader(kind)
+    return lambda value, where: None if value is None else inner(value, where)
+
+
+def _tuple(inner: _Reader) -> _Reader:
+    def read(value: Json, where: str) -> Any:
+        if not isinstance(value, list):
+            raise FormatError(where, expected="a list", found=value)
+        return tuple(inner(item, f"{where}[{position}]") for position, item in enumerate(value))
+
+    return read
+
+
+def _mapping(inner: _Reader) -> _Reader:
+    def read(value: Json, where: str) -> Any:
+        if not isinstance(value, dict):
+            raise FormatError(where, expected="an object", found=value)
+        return {name: inner(member, f"{where}.{name}") for name, member in value.items()}
+
+    return read
+
+
+def _member_of(kind: type[StrEnum]) -> _Reader:
+    def read(value: Json, where: str) -> Any:
+        if value not in [member.value for member in kind]:
+            raise FormatError(where, expected=f"one of {[member.value for member in kind]}", found=value)
+        return kind(value)
+
+    return read
+
+
+def _dataclass(kind: type) -> _Reader:
+    hints = typing.get_type_hints(kind)
+    readers = {field.name: _reader(hints[field.name]) for field in fields(kind)}
+
+    def read(value: Json, where: str) -> Any:
+        if not isinstance(value, dict) or value.keys() != readers.keys():
+            found = sorted(value) if isinstance(value, dict) else value
+            raise FormatError(where, expected=f"exactly the members {sorted(readers)}", found=found)
+        return kind(**{name: read_field(value[name], f"{where}.{name}") for name, read_field in readers.items()})
+
+    return read

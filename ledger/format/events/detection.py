@@ -1,0 +1,189 @@
+"""
+Detection: scans of snapshots, what they found, and who was told.
+
+A scan is of one snapshot of one table under one ruleset. No value of a column ever stands here: counts alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from ledger.format.events.commits import Identifier
+
+
+class DetectionKind(StrEnum):
+    """What personal data looks like."""
+
+    US_SSN = "us_ssn"
+    EMAIL = "email"
+    CREDIT_CARD = "credit_card"
+    PHONE = "phone"
+    IBAN = "iban"
+
+
+class ScanFault(StrEnum):
+    """Why a scan could not be done, and will not be done unless it is requested."""
+
+    METADATA_MISSING = "metadata_missing"
+    METADATA_UNREADABLE = "metadata_unreadable"
+    FILE_MISSING = "file_missing"
+    FILE_UNREADABLE = "file_unreadable"
+    FILE_ENCRYPTED = "file_encrypted"
+    FORMAT_UNSUPPORTED = "format_unsupported"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequested:
+    """Somebody asks for a scan of `snapshot` (null: of all live files), even where there was one."""
+
+    TYPE: ClassVar[str] = "scan.requested"
+    VERSION: ClassVar[int] = 1
+
+    ruleset: str
+    snapshot: str | None
+    table_uuid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanCompletedV1:
+    """
+    A snapshot was scanned, as it was told before columns that are not looked at were told.
+
+    Empty texts counted as values then, and columns that were only counted as columns that were looked at.
+    """
+
+    TYPE: ClassVar[str] = "scan.completed"
+    VERSION: ClassVar[int] = 1
+
+    bytes_read: int
+    cells: int
+    columns: int
+    files: int
+    findings: int
+    gaps: tuple[str, ...]
+    identifier: Identifier | None
+    metadata_location: str
+    rows: int
+    rows_sampled: int | None
+    ruleset: str
+    snapshot: str
+    table_uuid: str
+
+
+class UnreadReason(StrEnum):
+    """Why a column was not looked at, though it may hold personal data."""
+
+    BINARY = "binary"
+    VARIANT = "variant"
+    UNKNOWN_TYPE = "unknown_type"
+    CUT = "cut"
+    """There are more columns than one scan looks at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadColumn:
+    """A column that was not looked at, by its path and its id in the table's schema."""
+
+    column: str
+    field_id: int
+    reason: UnreadReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanCompleted:
+    """
+    A snapshot was scanned. In one group with all its findings, under the guard that marks it.
+
+    `cells` are values that are neither null nor empty; `gaps` the parents that had expired, whose live files were
+    scanned with this one. `rows_sampled` is null if every row was read. `columns` counts those that were looked at, or
+    whose type can hold nothing that is looked for; `columns_unread` the others, of which `unread` names as many as fit.
+    """
+
+    TYPE: ClassVar[str] = "scan.completed"
+    VERSION: ClassVar[int] = 2
+
+    bytes_read: int
+    cells: int
+    columns: int
+    columns_unread: int
+    files: int
+    findings: int
+    gaps: tuple[str, ...]
+    identifier: Identifier | None
+    metadata_location: str
+    rows: int
+    rows_sampled: int | None
+    ruleset: str
+    snapshot: str
+    table_uuid: str
+    unread: tuple[UnreadColumn, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanFailed:
+    """A snapshot could not be scanned; `file` is the location that was at fault. Under the same guard as a scan."""
+
+    TYPE: ClassVar[str] = "scan.failed"
+    VERSION: ClassVar[int] = 1
+
+    fault: ScanFault
+    file: str | None
+    identifier: Identifier | None
+    metadata_location: str
+    ruleset: str
+    snapshot: str
+    table_uuid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectionFound:
+    """
+    A column of a snapshot looks like personal data of one kind.
+
+    `confidence_percent` is 65 for a telling name alone, 55 for matching values alone, 92 for both. `matches` of
+    `values` (not null) passed pattern and validator. `field_id` is the column's id in the table's schema, `column` its
+    path.
+    """
+
+    TYPE: ClassVar[str] = "detection.found"
+    VERSION: ClassVar[int] = 1
+
+    column: str
+    confidence_percent: int
+    field_id: int
+    kind: DetectionKind
+    matches: int
+    ruleset: str
+    snapshot: str
+    table_uuid: str
+    values: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRaised:
+    """A finding that people are to be told of; `finding` is the group id of its scan. Raised once a column and kind."""
+
+    TYPE: ClassVar[str] = "alert.raised"
+    VERSION: ClassVar[int] = 1
+
+    column: str
+    confidence_percent: int
+    field_id: int
+    finding: str
+    kind: DetectionKind
+    snapshot: str
+    table_uuid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertDelivered:
+    """The alert that group `alert` raised was taken by `sink`, at the `attempt`-th attempt (from 1)."""
+
+    TYPE: ClassVar[str] = "alert.delivered"
+    VERSION: ClassVar[int] = 1
+
+    alert: str
+    attempt: int
+    sink: str

@@ -1,0 +1,136 @@
+"""
+How the log holds what applications record of their aggregates: key, state and the guard of their versions. Pure.
+
+Guarantee: a version of an aggregate is recorded once. The guard inserts one row a version; where one is there already,
+or a version stands in a group twice, the group appends nothing. A replay tells the same guards from the entries.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Final, Protocol, TypeAlias
+from uuid import UUID
+
+from ledger.errors import FormatError
+from ledger.format.entry import Entry
+from ledger.format.event import format_key
+from ledger.format.events import AggregateRecorded, AggregateSnapshotted, from_data
+from ledger.format.guards import GuardCall
+
+RecordedData: TypeAlias = AggregateRecorded | AggregateSnapshotted
+
+
+class RecordedKind(StrEnum):
+    """What is recorded of an aggregate."""
+
+    EVENT = "event"
+    SNAPSHOT = "snapshot"
+
+
+RECORDED: Final[dict[RecordedKind, type[RecordedData]]] = {
+    RecordedKind.EVENT: AggregateRecorded,
+    RecordedKind.SNAPSHOT: AggregateSnapshotted,
+}
+"""The event type of each kind."""
+
+
+class OfEntry(Protocol):
+    """Something that is told of an entry."""
+
+    @property
+    def entry(self) -> Entry:
+        """The entry."""
+
+
+def originator_key(originator_id: str) -> str:
+    """
+    Return the key of an aggregate of an application: `aggregate:` and its percent-encoded id.
+
+    Raises:
+        FormatError: if the id is empty or has no UTF-8 form.
+    """
+    return format_key("aggregate", (originator_id,))
+
+
+def state_members(state: bytes) -> dict[str, str | None]:
+    """
+    Return the two members that hold a state: text if it is UTF-8, so that an auditor can read it, else base64.
+    """
+    try:
+        return {"state": state.decode(), "state_base64": None}
+    except UnicodeDecodeError:
+        return {"state": None, "state_base64": base64.b64encode(state).decode()}
+
+
+def state_of(data: RecordedData) -> bytes:
+    """
+    Return the bytes of a state.
+
+    Raises:
+        FormatError: if not exactly one member holds it, and in the form that `state_members` gives it.
+    """
+    match data.state, data.state_base64:
+        case str(text), None:
+            return text.encode()
+        case None, str(text):
+            try:
+                state = base64.b64decode(text, validate=True)
+            except (binascii.Error, ValueError) as error:
+                raise FormatError("state_base64", expected="base64", found=text) from error
+            if state_members(state) != {"state": None, "state_base64": text}:
+                raise FormatError("state_base64", expected="canonical base64 of what is not UTF-8", found=text)
+            return state
+        case _:
+            found = [name for name in ("state", "state_base64") if getattr(data, name) is not None]
+            raise FormatError("state", expected="exactly one of state and state_base64", found=found)
+
+
+def parse_recorded(entry: Entry, kind: RecordedKind) -> RecordedData:
+    """
+    Return what an entry tells of an aggregate.
+
+    Raises:
+        FormatError: if it is of another type or version, or its key is not the originator's.
+    """
+    cls = RECORDED[kind]
+    if (entry.type, entry.version) != (cls.TYPE, cls.VERSION):
+        expected, found = f"{cls.TYPE}/{cls.VERSION}", f"{entry.type}/{entry.version}"
+        raise FormatError(f"entry {entry.index}", expected=expected, found=found)
+    data = from_data(cls, entry.data)
+    if (key := originator_key(data.originator_id)) != entry.key:
+        raise FormatError(f"key of entry {entry.index}", expected=key, found=entry.key)
+    return data
+
+
+def recorded_guard(kind: RecordedKind, group_id: UUID, rows: Iterable[tuple[str, int, int]]) -> GuardCall:
+    """
+    Return the guard that holds if none of `rows` (key, version, position in the group) is recorded yet.
+    """
+    keys, versions, positions = zip(*rows, strict=True)
+    return GuardCall(
+        "recorded.insert",
+        {
+            "kind": kind.value,
+            "group_id": group_id,
+            "originators": list(keys),
+            "versions": list(versions),
+            "positions": list(positions),
+        },
+    )
+
+
+def recorded_guards(group: Sequence[OfEntry]) -> Iterator[GuardCall]:
+    """
+    Tell which guards of recorded versions a group ran whose guards held.
+
+    Raises:
+        FormatError: if an entry is not of the form of its type.
+    """
+    for kind, cls in RECORDED.items():
+        entries = [told.entry for told in group if (told.entry.type, told.entry.version) == (cls.TYPE, cls.VERSION)]
+        if entries:
+            rows = ((one.key, parse_recorded(one, kind).originator_version, one.position) for one in entries)
+            yield recorded_guard(kind, entries[0].group_id, rows)

@@ -1,0 +1,349 @@
+"""
+The rules of the log: which groups are appended, where, and with which bytes. Pure; nothing here touches a database.
+
+`sequence` is a generator because one question cannot be answered without I/O: does a guard hold? It yields each guarded
+group whose turn it is and is sent the answer. `append/` answers from SQL, tests from a model, replay from the log, so
+normal work, recovery and tests run the same rules.
+
+What it guarantees, given a head that is locked and `stored` groups read under that lock: indices without a gap, an
+unbroken chain, at most one place for a group id, and no group appended behind a control entry that it has not seen. A
+batch does what its groups would do one by one, each in a batch of its own: a group whose twin stands earlier in the
+batch finds it there as it would find it in the log.
+
+Two groups are the same if types, versions, keys, actors, data and payload parts are equal. Not compared are times, the
+random salts of parts (a stored commitment is checked under its stored salt), and parts that were erased since. Whatever
+differs is named, since the caller has used one id for two things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from ledger.errors import FormatError, GroupMismatchError, GuardError, LedgerError, LimitExceededError
+from ledger.format import canonical
+from ledger.format.entry import FIRST_PREVIOUS, Branch, Entry, format_entry, parse_entry
+from ledger.format.event import GROUP_EVENTS_MAX, GROUP_SIZE_BYTES_MAX, Part, PreparedEvent, commitment
+from ledger.format.guards import GuardCall
+from ledger.format.merkle import Frontier, leaf_hash
+
+NO_CONTROL = -1
+"""The control index of a log without control entries."""
+LOG_SIZE_MAX = canonical.INTEGER_MAX + 1
+"""Entries in a log: the index of the next one would lie outside canonical JSON, and nobody could read it."""
+_FULL_FROM = LOG_SIZE_MAX - GROUP_EVENTS_MAX
+"""The largest size at which there is room for every group, whichever branch is appended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The end of a log: `last` is the leaf hash of entry `size - 1`, `recorded_at` its time (None while empty)."""
+
+    size: int
+    last: bytes
+    frontier: Frontier
+    control_index: int
+    recorded_at: datetime | None
+
+    @staticmethod
+    def empty() -> Head:
+        """Return the head of a log without entries."""
+        return Head(size=0, last=FIRST_PREVIOUS, frontier=Frontier.empty(), control_index=NO_CONTROL, recorded_at=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """
+    The unit of an append: `then` is appended if every guard holds, `otherwise` (perhaps nothing) if one does not.
+
+    `as_of` is the control index the caller has judged by; a newer control entry makes the group stale.
+    """
+
+    id: UUID
+    then: tuple[PreparedEvent, ...]
+    otherwise: tuple[PreparedEvent, ...] = ()
+    guard: tuple[GuardCall, ...] = ()
+    as_of: int | None = None
+    size_bytes: int = field(init=False, repr=False, compare=False)
+    """The larger branch: its events' canonical bytes and their payload parts."""
+
+    def __post_init__(self) -> None:
+        if not self.then:
+            raise FormatError(f"group {self.id}", expected="at least one event to append", found="none")
+        if self.otherwise and not self.guard:
+            raise FormatError(f"group {self.id}", expected="a guard beside its else branch", found="none")
+        count = max(len(self.then), len(self.otherwise))
+        if count > GROUP_EVENTS_MAX:
+            raise LimitExceededError(f"group {self.id}, events", found=count, limit=GROUP_EVENTS_MAX)
+        size_bytes = max(_size_bytes(self.then), _size_bytes(self.otherwise))
+        if size_bytes > GROUP_SIZE_BYTES_MAX:
+            raise LimitExceededError(f"group {self.id}, bytes", found=size_bytes, limit=GROUP_SIZE_BYTES_MAX)
+        object.__setattr__(self, "size_bytes", size_bytes)
+
+    def branch(self, branch: Branch) -> tuple[PreparedEvent, ...]:
+        """Return the events of one branch."""
+        return self.then if branch is Branch.THEN else self.otherwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredGroup:
+    """A group found in the log: its entries in order, and for each the parts still there (name to salt)."""
+
+    entries: tuple[bytes, ...]
+    salts: tuple[Mapping[str, bytes], ...]
+
+
+class Appended(NamedTuple):
+    """
+    The group is in the log (or has nothing to be there: an empty else branch has an empty range of indices).
+
+    A tuple, since one is made for every group under the lock: a frozen class would cost twice as much.
+    """
+
+    branch: Branch
+    indices: range
+    recorded_at: datetime
+    repeated: bool
+    """True if an earlier append of the same group put it there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stale:
+    """Nothing was appended: a control entry newer than the group's `as_of` stands before its place."""
+
+    control_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """
+    Nothing was appended, because of `error`: other content under the id, a guard that failed, a deadline, a stop.
+
+    Only if `error` is an `OutcomeUnknownError` is that not known: no answer to COMMIT arrived.
+    """
+
+    error: LedgerError
+
+
+Outcome: TypeAlias = Appended | Stale | Refused
+
+
+@dataclass(slots=True, kw_only=True)  # not frozen: that would be a tenth of what an entry costs under the lock
+class Row:
+    """One entry to insert, with its derived columns; `group_id` only on the first entry of a group."""
+
+    index: int
+    entry: bytes
+    leaf: bytes
+    type: str
+    key: str
+    is_control: bool
+    group_id: UUID | None
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequenced:
+    """What one batch does to one log: rows to insert, the head to store, an outcome for every group in order."""
+
+    rows: list[Row]
+    head: Head
+    outcomes: list[Outcome]
+
+
+GuardAnswer: TypeAlias = bool | GuardError
+Sequencing: TypeAlias = Generator[Group, GuardAnswer, Sequenced]
+
+
+def sequence(
+    head: Head, groups: Sequence[Group], *, log: str, stored: Mapping[UUID, StoredGroup], clock: datetime
+) -> Sequencing:
+    """
+    Give each of `groups` its place behind `head`, in order.
+
+    `log` is the origin, `stored` the groups of this batch that the log already holds, `clock` the database's time after
+    the head was locked. Yields every guarded group when it is its turn and expects to be sent True (the guard held, its
+    rows are changed), False (it did not, nothing is changed) or a GuardError (its SQL failed, nothing is changed).
+
+    Raises:
+        FormatError: if a stored entry is not an entry; that is corruption.
+    """
+    # recorded_at never falls, even where the database's clock does.
+    recorded_at = clock if head.recorded_at is None else max(clock, head.recorded_at)
+    batch = _Batch(log=log, head=head, recorded_at=recorded_at)
+    outcomes: list[Outcome] = []
+    placed: dict[int, tuple[Group, Appended]] = {}  # by the number an id is: that hashes at once
+    for group in groups:
+        outcome: Outcome
+        if stored and (found := stored.get(group.id)) is not None:
+            outcome = _stored_outcome(group, found)
+        elif (twin := placed.get(group.id.int)) is not None:
+            outcome = _twin_outcome(group, *twin)
+        elif group.as_of is not None and batch.control_index > group.as_of:
+            outcome = Stale(control_index=batch.control_index)
+        elif batch.size > _FULL_FROM:  # before a guard is asked: it would change rows of a group that cannot follow
+            outcome = Refused(error=LimitExceededError(f"size of log {log}", found=batch.size, limit=_FULL_FROM))
+        elif group.guard:
+            answer = yield group
+            outcome = Refused(error=answer) if isinstance(answer, GuardError) else batch.place(group, held=answer)
+        else:
+            outcome = batch.place(group, held=True)
+        if isinstance(outcome, Appended) and outcome.indices:
+            placed[group.id.int] = (group, outcome)
+        outcomes.append(outcome)
+    return Sequenced(rows=batch.rows, head=batch.new_head(head), outcomes=outcomes)
+
+
+class _Batch:
+    """The entries of one batch as they are made. Owned by one call of `sequence`."""
+
+    def __init__(self, *, log: str, head: Head, recorded_at: datetime) -> None:
+        self.rows: list[Row] = []
+        self.control_index = head.control_index
+        self._log = log
+        self.size = head.size
+        self._last = head.last
+        self._recorded_at = recorded_at
+        self._recorded_at_text = canonical.format_time(recorded_at)
+
+    def place(self, group: Group, *, held: bool) -> Appended:
+        branch = Branch.THEN if held else Branch.ELSE
+        events = group.branch(branch)
+        first = self.size
+        for position, event in enumerate(events):
+            self._append(event, group=group, branch=branch, of=len(events), position=position)
+        return Appended(branch=branch, indices=range(first, self.size), recorded_at=self._recorded_at, repeated=False)
+
+    def _append(self, event: PreparedEvent, *, group: Group, branch: Branch, of: int, position: int) -> None:
+        entry = format_entry(
+            event.event,
+            log=self._log,
+            index=self.size,
+            previous=self._last,
+            recorded_at=self._recorded_at_text,
+            group_id=group.id,
+            branch=branch,
+            of=of,
+            position=position,
+        )
+        leaf = leaf_hash(entry)
+        self.rows.append(
+            Row(
+                index=self.size,
+                entry=entry,
+                leaf=leaf,
+                type=event.type,
+                key=event.key,
+                is_control=event.is_control,
+                group_id=group.id if position == 0 else None,
+                parts=event.parts,
+            )
+        )
+        if event.is_control:
+            self.control_index = self.size
+        self._last = leaf
+        self.size += 1
+
+    def new_head(self, before: Head) -> Head:
+        if not self.rows:
+            return before
+        return Head(
+            size=self.size,
+            last=self._last,
+            frontier=before.frontier.extended(row.leaf for row in self.rows),
+            control_index=self.control_index,
+            recorded_at=self._recorded_at,
+        )
+
+
+def _size_bytes(events: Sequence[PreparedEvent]) -> int:
+    size = 0
+    for event in events:
+        size += len(event.event)
+        for part in event.parts:
+            size += len(part.payload)
+    return size
+
+
+def _twin_outcome(group: Group, first: Group, outcome: Appended) -> Outcome:
+    """Answer a group whose id was placed earlier in the batch: the first one's outcome, if it is the same group."""
+    if differs := difference(group.branch(outcome.branch), first.branch(outcome.branch)):
+        return Refused(error=_mismatch(group.id, differs))
+    return outcome._replace(repeated=True)
+
+
+def _stored_outcome(group: Group, found: StoredGroup) -> Outcome:
+    """Answer a group the log already holds: no guard runs again, the stored branch and indices are the answer."""
+    entries = [parse_entry(entry) for entry in found.entries]
+    branch = entries[0].branch
+    if differs := difference_from_stored(group.branch(branch), entries, found.salts):
+        return Refused(error=_mismatch(group.id, differs))
+    first = entries[0].index
+    return Appended(
+        branch=branch,
+        indices=range(first, first + len(entries)),
+        recorded_at=entries[0].recorded_at,
+        repeated=True,
+    )
+
+
+def _mismatch(group_id: UUID, differs: str) -> GroupMismatchError:
+    return GroupMismatchError(f"group {group_id}: other content stands under this id in the log; differs in {differs}")
+
+
+def difference(events: Sequence[PreparedEvent], others: Sequence[PreparedEvent]) -> str | None:
+    """
+    Return in words the first difference between the events of a group and `others`, those of its twin, or None.
+    """
+    if differs := _count_difference(events, len(others)):
+        return differs
+    for position, (event, other) in enumerate(zip(events, others, strict=True)):
+        if differs := _member_difference(_members(event), _members(other), position):
+            return differs
+        if [(part.name, part.payload) for part in event.parts] != [(part.name, part.payload) for part in other.parts]:
+            return f"event {position}: parts"
+    return None
+
+
+def difference_from_stored(
+    events: Sequence[PreparedEvent], entries: Sequence[Entry], salts: Sequence[Mapping[str, bytes]]
+) -> str | None:
+    """
+    Return in words the first difference between the events of a group and its stored entries, or None.
+
+    `salts` holds, for each entry, those of the parts still there, by name.
+    """
+    if differs := _count_difference(events, len(entries)):
+        return differs
+    for position, (event, entry, known) in enumerate(zip(events, entries, salts, strict=True)):
+        stored = (entry.type, entry.version, entry.key, entry.actor, canonical.encode(entry.data))
+        if differs := _member_difference(_members(event), stored, position):
+            return differs
+        if [part.name for part in event.parts] != list(entry.parts):
+            return f"event {position}: names of parts"
+        for part in event.parts:
+            salt = known.get(part.name)
+            if salt is not None and commitment(salt=salt, payload=part.payload) != entry.parts[part.name]:
+                return f"event {position}: part {part.name}"
+    return None
+
+
+_MEMBERS = ("type", "version", "key", "actor", "data")
+
+
+def _members(event: PreparedEvent) -> tuple[object, ...]:
+    return (event.type, event.version, event.key, event.actor, event.data)
+
+
+def _count_difference(events: Sequence[PreparedEvent], others: int) -> str | None:
+    return None if len(events) == others else f"{others} events, now {len(events)}"
+
+
+def _member_difference(ours: tuple[object, ...], others: tuple[object, ...], position: int) -> str | None:
+    for name, one, other in zip(_MEMBERS, ours, others, strict=True):
+        if one != other:
+            return f"event {position}: {name}"
+    return None

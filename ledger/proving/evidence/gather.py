@@ -1,0 +1,255 @@
+"""
+Gathers a bundle: which entries a scope calls for, what may be disclosed of them, and the proof. Then checks it.
+
+Where entries, parts, tiles and checkpoints come from is the matter of a `Source`: an exported directory
+(`from_directory.py`) or PostgreSQL (`from_database.py`). Nothing leaves that `check_evidence` would not accept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol, TypeAlias
+from uuid import UUID
+
+from ledger.errors import BrokenError, Fault, LedgerError
+from ledger.format import canonical
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.event import Part
+from ledger.format.events import CommitDecided
+from ledger.format.note import VerifierKey
+from ledger.proving.evidence.bundle import ENTRIES_MAX, Bundle, BundledEntry, Section, format_bundle
+from ledger.proving.evidence.check import check_evidence
+from ledger.proving.evidence.scope import DecisionScope, Period, PeriodScope, Scope, TableScope
+
+
+class EvidenceRefusedError(LedgerError):
+    """There is no such evidence, or too much of it; says what to ask for instead."""
+
+
+class Rules(StrEnum):
+    """Whether the rules that judged go with a decision."""
+
+    OMITTED = "omitted"
+    INCLUDED = "included"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartNames:
+    """Which payload parts are disclosed, by name; None means all that still exist."""
+
+    names: Collection[str] | None = ()
+
+    def chosen(self, parts: Mapping[str, Part]) -> tuple[Part, ...]:
+        """Return those of `parts` that are disclosed, sorted by name."""
+        return tuple(parts[name] for name in sorted(parts) if self.names is None or name in self.names)
+
+
+NO_PARTS: Final = PartNames()
+ALL_PARTS: Final = PartNames(names=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionAt:
+    """The decision that stands at an index: of one table, if its group has several."""
+
+    index: int
+    rules: Rules = Rules.OMITTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionOf:
+    """The decision of a group, all its tables."""
+
+    group_id: UUID
+    rules: Rules = Rules.OMITTED
+
+
+Wanted: TypeAlias = DecisionAt | DecisionOf | TableScope | PeriodScope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """A checkpoint to prove against: its note, a time stamp over that, and the system log's section that anchors it."""
+
+    note: bytes
+    checkpoint: Checkpoint
+    stamp: bytes | None = None
+    anchor: Section | None = None
+
+
+class Source(Protocol):
+    """A log up to its newest checkpoint; `anchored` is the newest one that the system log anchors, if there is one."""
+
+    @property
+    def newest(self) -> Signed: ...
+
+    @property
+    def anchored(self) -> Signed | None: ...
+
+    async def entries(self, first: int, end: int) -> Sequence[bytes]:
+        """Return the entries `first` … `end` - 1; raises BrokenError if one is missing."""
+
+    async def first_of_group(self, group_id: UUID) -> int | None:
+        """Return the index of the first entry of a group, or None."""
+
+    async def containing(self, texts: Collection[bytes], *, first: int, limit: int) -> Sequence[bytes]:
+        """Return, in order, the first `limit` entries from `first` on that contain each of `texts`."""
+
+    async def control_entries(self, *, end: int) -> Sequence[bytes]:
+        """Return the control entries below index `end`, in order."""
+
+    async def parts(self, index: int) -> Mapping[str, Part]:
+        """Return the payload parts of an entry that still exist."""
+
+    async def prove(self, indexes: Sequence[int], *, size: int) -> Sequence[bytes]:
+        """Return the proof of these entries in the tree of that size (`format/proof.py`)."""
+
+
+async def gather(source: Source, wanted: Wanted, *, keys: Sequence[VerifierKey], parts: PartNames = NO_PARTS) -> bytes:
+    """
+    Return the bundle of what is wanted, checked with `keys`.
+
+    It is proven against the newest checkpoint that is anchored, if that covers it, and else against the newest.
+
+    Raises:
+        EvidenceRefusedError: if there is no such thing below the checkpoint, or more than a bundle holds.
+        BrokenError: if what is stored does not prove it.
+    """
+    scope, entries = await _select(source, wanted)
+    if len(entries) > ENTRIES_MAX:
+        raise EvidenceRefusedError(
+            f"a bundle holds at most {ENTRIES_MAX:,} entries, and these are more: name a shorter period, or export all"
+        )
+    bundled = [
+        BundledEntry(entry=raw, parts=parts.chosen(await source.parts(entry.index)) if parts != NO_PARTS else ())
+        for entry, raw in entries
+    ]
+    signed = _signed(source, scope, entries[-1][0])
+    proof = await source.prove([entry.index for entry, _ in entries], size=signed.checkpoint.size)
+    section = Section(entries=tuple(bundled), proof=tuple(proof), checkpoint=signed.note, stamp=signed.stamp)
+    data = format_bundle(Bundle(scope=scope, section=section, anchor=signed.anchor))
+    check_evidence(data, keys)
+    return data
+
+
+def _signed(source: Source, scope: Scope, last: Entry) -> Signed:
+    """Return the checkpoint to prove against; a period that the log has not outlived needs the newest."""
+    anchored = source.anchored
+    is_over = not isinstance(scope, PeriodScope) or canonical.format_time(last.recorded_at) >= scope.period.until
+    return anchored if anchored is not None and last.index < anchored.checkpoint.size and is_over else source.newest
+
+
+Selected: TypeAlias = list[tuple[Entry, bytes]]
+
+
+async def _select(source: Source, wanted: Wanted) -> tuple[Scope, Selected]:
+    match wanted:
+        case DecisionAt(index=index, rules=rules):
+            entry = (await _read(source, index, index + 1))[0][0]
+            scope = DecisionScope(group_id=entry.group_id, key=entry.key)
+            return scope, await _decision(source, scope, rules)
+        case DecisionOf(group_id=group_id, rules=rules):
+            scope = DecisionScope(group_id=group_id)
+            return scope, await _decision(source, scope, rules)
+        case TableScope():
+            return wanted, await _table(source, wanted)
+        case PeriodScope(period=period):
+            return wanted, await _period(source, period)
+
+
+async def _decision(source: Source, scope: DecisionScope, rules: Rules) -> Selected:
+    first = await source.first_of_group(scope.group_id)
+    if first is None or first >= source.newest.checkpoint.size:
+        raise EvidenceRefusedError(f"there is no group {scope.group_id} in what is signed: look at its id, or wait")
+    of = (await _read(source, first, first + 1))[0][0].of
+    group = [one for one in await _read(source, first, first + of) if scope.key in {None, one[0].key}]
+    decided = [entry for entry, _ in group if entry.type == CommitDecided.TYPE]
+    if not decided:
+        found = ", ".join(sorted({entry.type for entry, _ in group}))
+        raise EvidenceRefusedError(
+            f"group {scope.group_id} is no decision on a commit: expected commit.decided, found {found}"
+        )
+    selected = {entry.index: (entry, raw) for entry, raw in group}
+    keys = {entry.key for entry in decided}
+    naming = [b'"type":"commit.settled"', b'"decision":"%b"' % str(scope.group_id).encode()]
+    for raw in await source.containing(naming, first=first, limit=ENTRIES_MAX):
+        entry = parse_entry(raw)
+        if entry.type == "commit.settled" and entry.data.get("decision") == str(scope.group_id) and entry.key in keys:
+            selected[entry.index] = (entry, raw)
+    if rules is Rules.INCLUDED:
+        as_of = decided[0].data.get("as_of")
+        for entry, raw in await _rules(source, as_of if isinstance(as_of, int) else -1):
+            selected[entry.index] = (entry, raw)
+    return [selected[index] for index in sorted(selected)]
+
+
+async def _rules(source: Source, as_of: int) -> Selected:
+    """Return the entries that have put in force the rules that were so as of a control entry."""
+    newest: dict[str, tuple[Entry, bytes]] = {}
+    for raw in await source.control_entries(end=as_of + 1):
+        entry = parse_entry(raw)
+        family, _, verb = entry.type.partition(".")
+        if family in {"policy", "access_rule"}:
+            newest.pop(entry.key, None)
+            if verb != "retired":
+                newest[entry.key] = (entry, raw)
+    return list(newest.values())
+
+
+async def _table(source: Source, scope: TableScope) -> Selected:
+    # An entry's key stands in it in canonical spelling, so this finds each; strings of data are looked at again below.
+    key = b'"key":%b' % canonical.encode(scope.key)
+    first, end = 0, source.newest.checkpoint.size
+    if scope.period is not None:
+        first, end = await _bounds(source, scope.period)
+    selected: Selected = []
+    for raw in await source.containing([key], first=first, limit=ENTRIES_MAX + 1):
+        entry = parse_entry(raw)
+        if entry.key == scope.key and entry.index < end:
+            selected.append((entry, raw))
+    if not selected:
+        raise EvidenceRefusedError(f"nothing about {scope.key} is in what is signed, or in that period")
+    return selected
+
+
+async def _period(source: Source, period: Period) -> Selected:
+    size = source.newest.checkpoint.size
+    first, end = await _bounds(source, period)
+    if end - first > ENTRIES_MAX - 2:
+        raise EvidenceRefusedError(
+            f"{end - first:,} entries were recorded in this period, and a bundle holds {ENTRIES_MAX - 2:,}: name a "
+            "shorter one, or export all"
+        )
+    if size == 0:
+        raise EvidenceRefusedError("the log is empty: there is nothing to prove")
+    return await _read(source, max(first - 1, 0), min(end + 1, size))
+
+
+async def _bounds(source: Source, period: Period) -> tuple[int, int]:
+    """Return the indexes between which a period lies; times never fall, so each is found by halving."""
+    return await _first_since(source, period.since), await _first_since(source, period.until)
+
+
+async def _first_since(source: Source, time: str) -> int:
+    low, high = 0, source.newest.checkpoint.size
+    while low < high:
+        middle = (low + high) // 2
+        entry, _ = (await _read(source, middle, middle + 1))[0]
+        low, high = (middle + 1, high) if canonical.format_time(entry.recorded_at) < time else (low, middle)
+    return low
+
+
+async def _read(source: Source, first: int, end: int) -> Selected:
+    size = source.newest.checkpoint.size
+    if not 0 <= first < end <= size:
+        raise EvidenceRefusedError(
+            f"entries {first} to {end - 1} are not in what is signed, {size:,} entries: wait, or name others"
+        )
+    found = await source.entries(first, end)
+    if len(found) != end - first:
+        missing = first + len(found)
+        raise BrokenError(Fault.INDEX, where="entries", expected=f"entry {missing}", found="none", index=missing)
+    return [(parse_entry(raw), raw) for raw in found]

@@ -1,0 +1,325 @@
+"""
+Writes a log as a directory that anyone can verify without us (`files/directory.py` says what lies where).
+
+Guarantee: the directory holds what is stored, up to the newest checkpoint, and nothing is repaired: if the log is
+broken, so is its export, and the verifier says where. An export that was cut off, or whose log has grown, is gone on
+with: complete bundles and tiles never change, so those that are there are kept; incomplete ones that are outgrown are
+removed.
+
+Payload parts that an earlier export has disclosed are removed: from the log alone nobody can tell which of them are
+erased by now. `export_parts` writes those that still exist, each time anew.
+
+Each file appears whole or not at all, `checkpoint` after all that it covers, so a directory with one is complete. The
+key and the time stamp of a checkpoint appear after it, and are gone before it is replaced: beside another one they
+would accuse it. Files are not forced to the disk one by one: an export is a copy, can be made again, and is verified
+where it arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from psycopg.sql import SQL, Identifier
+
+from ledger.anchoring.published import read_cosigned_note, read_published_checkpoint, read_to_publish, signing_key
+from ledger.errors import BrokenError, Fault, FormatError, LedgerError
+from ledger.files.directory import (
+    CHECKPOINT_FILE,
+    KEY_FILE,
+    STAMP_FILE,
+    TEMPORARY_SUFFIX,
+    LogDirectory,
+    bundle_places,
+    format_parts,
+    is_log_file,
+    log_files,
+    parse_parts_path,
+    parts_path,
+    tile_places,
+)
+from ledger.files.regular_file import UnreadableError
+from ledger.format.checkpoint import Checkpoint, parse_checkpoint
+from ledger.format.key_history import Trusted
+from ledger.format.merkle import HASH_SIZE_BYTES
+from ledger.format.note import VerifierKey, parse_note
+from ledger.format.policy import Policy
+from ledger.format.rules import Progress, read_checkpoint
+from ledger.format.sealing import PLAIN, Opener
+from ledger.format.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
+from ledger.store.read import Connection, Log, read_entries, read_parts, read_tile
+from ledger.store.stored_tree import NoCheckpointError
+
+_PARTS_READ: Final = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """Up to where a log was exported, and the key that has signed that: with it, the export is verified."""
+
+    checkpoint: Checkpoint
+    key: VerifierKey
+
+
+async def export_log(
+    connection: Connection,
+    log: Log,
+    path: Path,
+    *,
+    keys: Trusted,
+    policy: Policy | None,
+    progress: Progress = lambda _done, _of: None,
+) -> Exported:
+    """
+    Write the log, up to its newest checkpoint, into the directory `path`, and return that checkpoint.
+
+    No payload parts are there afterwards, whatever an earlier export has disclosed.
+
+    `connection` reads as the auditor. `keys` are all that have ever signed the log: what none of them has signed is not
+    exported. With a `policy`, nor is of the system log what too few witnesses have cosigned.
+
+    Raises:
+        NoCheckpointError: if nothing of the log has been signed yet.
+        ExportRefusedError: if `path` holds anything but an earlier export of this log, or cannot be written.
+        BrokenError: if the checkpoint is not signed by one of `keys`, or an entry or a tile is missing.
+    """
+    note, checkpoint = await read_to_publish(connection, log, keys=keys, policy=policy)
+    end = ExportEnd(note=note, checkpoint=checkpoint, key=signing_key(note, checkpoint, keys=keys))
+    return await _export(connection, log, ExportFiles(path), end, progress=progress)
+
+
+async def export_stamped_log(
+    connection: Connection,
+    log: Log,
+    path: Path,
+    *,
+    keys: Trusted,
+    policy: Policy | None,
+    progress: Progress = lambda _done, _of: None,
+) -> Exported:
+    """
+    Write the log, up to its newest time-stamped checkpoint, with the stamp (RFC 3161) beside that, and return it.
+
+    Raises:
+        NoCheckpointError: if none of its checkpoints that may be published has been stamped yet.
+        ExportRefusedError, BrokenError: as `export_log`.
+    """
+    published = await read_published_checkpoint(connection, log, keys=keys, policy=policy)
+    if published is None or published.stamped is None:
+        raise NoCheckpointError(
+            f"log {log.origin} has no time-stamped checkpoint: only `system` is stamped, and only if "
+            "LAKEPROOF_TIME_STAMP_URL names an authority"
+        )
+    stamped = published.stamped
+    note = await read_cosigned_note(connection, log, size=stamped.size, note=stamped.note)
+    checkpoint = read_checkpoint(note, keys, where="ledger.checkpoints", origin=log.origin)
+    key = signing_key(note, checkpoint, keys=keys)
+    end = ExportEnd(note=note, checkpoint=checkpoint, key=key, token=stamped.token)
+    return await _export(connection, log, ExportFiles(path), end, progress=progress)
+
+
+async def _export(
+    connection: Connection, log: Log, writer: ExportFiles, end: ExportEnd, *, progress: Progress
+) -> Exported:
+    writer.begin(end)
+    size = end.checkpoint.size
+    for index, width in bundle_places(size):
+        if not (width == TILE_WIDTH and writer.has_bundle(index)):
+            first = index * TILE_WIDTH
+            entries = await read_entries(connection, log.log_id, from_index=first, to_index=first + width)
+            if len(entries) != width:
+                missing = first + len(entries)
+                raise BrokenError(
+                    Fault.INDEX, where="ledger.entries", expected=f"entry {missing}", found="none", index=missing
+                )
+            writer.write(bundle_path(index, width), format_bundle(entries))
+        progress(min((index + 1) * TILE_WIDTH, size), size)
+    for level, index, width in tile_places(size):
+        if not (width == TILE_WIDTH and writer.has_tile(level, index)):
+            tile = await read_tile(connection, log.log_id, level=level, index=index, width=width)
+            writer.write(tile_path(level, index, width), tile.pack())
+    writer.finish(end)
+    return Exported(checkpoint=end.checkpoint, key=end.key)
+
+
+async def export_parts(
+    connection: Connection,
+    log: Log,
+    path: Path,
+    *,
+    opener: Opener = PLAIN,
+    progress: Progress = lambda _done, _of: None,
+) -> int:
+    """
+    Write beside an exported log the payload parts that still exist; return how many entries have some.
+
+    This discloses what the parts hold, in the clear. `connection` reads as a role that may see them (`as_reader`),
+    `opener` has the keys of those that are sealed.
+
+    Raises:
+        SubjectKeysError: if one is sealed and cannot be opened for want of keys.
+        ExportRefusedError: if `path` is not an export of this log, or cannot be written.
+    """
+    writer = ExportFiles(path)
+    exported = writer.exported()
+    if exported is None or exported.origin != log.origin:
+        raise ExportRefusedError(f"{path} is not an export of {log.origin}: export the log first")
+    before = disclosed_in(writer.directory.files())
+    written: set[str] = set()
+    for first in range(0, exported.size, _PARTS_READ):
+        end = min(first + _PARTS_READ, exported.size)
+        found = await read_parts(connection, log.log_id, from_index=first, to_index=end, opener=opener)
+        for index, parts in found.items():
+            writer.write(parts_path(index), format_parts(index, parts.values()))
+            written.add(parts_path(index))
+        progress(end, exported.size)
+    writer.remove(before - written)  # parts that were erased since must not outlive that in a copy
+    return len(written)
+
+
+@asynccontextmanager
+async def as_reader(connection: Connection, log: Log) -> AsyncIterator[None]:
+    """
+    Let `connection` read as the log's tenant does, payload parts included, in one transaction.
+
+    Raises:
+        LedgerError: if the log has no tenant: nobody may read the parts of the system log.
+        psycopg.Error: if the connection's login may not take that role.
+    """
+    if log.reader is None:
+        raise LedgerError(f"log {log.origin} belongs to no tenant: its payload parts are not given out")
+    async with connection.transaction():
+        await connection.execute(SQL("SET LOCAL ROLE {}").format(Identifier(log.reader)))
+        yield
+
+
+class ExportRefusedError(LedgerError):
+    """The directory cannot take this export: it holds something else, or cannot be written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportEnd:
+    """Up to where a log is exported: a checkpoint, note and key that sign it, a time stamp over that, if asked for."""
+
+    note: bytes
+    checkpoint: Checkpoint
+    key: VerifierKey
+    token: bytes | None = None
+
+    @property
+    def key_file(self) -> bytes:
+        """The content of the file that holds the key."""
+        return (self.key.format() + "\n").encode()
+
+
+class ExportFiles:
+    """The files of one export, read and written. Owned by one call."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.directory = LogDirectory(path)
+
+    def exported(self) -> Checkpoint | None:
+        """Return the checkpoint that lies in the directory, believed, or None."""
+        try:
+            text, _ = parse_note(self.directory.read_checkpoint())
+            return parse_checkpoint(text)
+        except (BrokenError, FormatError, UnreadableError):
+            return None
+
+    def begin(self, end: ExportEnd) -> None:
+        """Check that the directory is empty or holds an earlier export of this log, and mark it as one."""
+        checkpoint, earlier = end.checkpoint, self.exported()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            occupied = any(file.suffix != TEMPORARY_SUFFIX for file in self.path.iterdir())
+            if occupied and checkpoint.origin not in {self._origin_of_key(), earlier and earlier.origin}:
+                raise ExportRefusedError(
+                    f"{self.path} is not empty and holds no export of {checkpoint.origin}: name an empty directory"
+                )
+        except OSError as error:
+            raise _refused(self.path, error) from error
+        if earlier is not None and earlier.size > checkpoint.size:
+            raise ExportRefusedError(
+                f"{self.path} holds an export of {earlier.size} entries, the database has a checkpoint of "
+                f"{checkpoint.size}, as after restoring a backup: name an empty directory to export it anyway"
+            )
+        if earlier is None:
+            self.write(KEY_FILE, end.key_file)
+
+    def has_bundle(self, index: int) -> bool:
+        """Tell whether a complete bundle is there, so that it need not be read again."""
+        try:
+            return len(parse_bundle((self.path / bundle_path(index)).read_bytes())) == TILE_WIDTH
+        except (OSError, FormatError):
+            return False
+
+    def has_tile(self, level: int, index: int) -> bool:
+        """Tell whether a complete tile is there, so that it need not be read again."""
+        try:
+            return (self.path / tile_path(level, index)).stat().st_size == TILE_WIDTH * HASH_SIZE_BYTES
+        except OSError:
+            return False
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file, whole or not at all."""
+        file = self.path / name
+        unfinished = file.with_name(file.name + TEMPORARY_SUFFIX)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.write_bytes(data)
+            unfinished.replace(file)
+        except OSError as error:
+            raise _refused(file, error) from error
+
+    def remove(self, names: AbstractSet[str]) -> None:
+        """Remove files that are not to be there any more."""
+        for name in names:
+            try:
+                (self.path / name).unlink()
+            except OSError as error:
+                raise _refused(self.path / name, error) from error
+
+    def finish(self, end: ExportEnd) -> None:
+        """Write the checkpoint and its stamp, then remove what an earlier export needed and this one does not."""
+        files = self.directory.files()
+        self.remove(disclosed_in(files))  # before the entries that say what was erased of it
+        kept = {KEY_FILE} if self._has_key(end) else set()
+        self.remove(files & ({STAMP_FILE, KEY_FILE} - kept))
+        self.write(CHECKPOINT_FILE, end.note)
+        if not kept:
+            self.write(KEY_FILE, end.key_file)
+        if end.token is not None:
+            self.write(STAMP_FILE, end.token)
+        outgrown = files.difference(log_files(end.checkpoint.size))
+        self.remove({name for name in outgrown if is_log_file(name)})
+
+    def _has_key(self, end: ExportEnd) -> bool:
+        try:
+            return self.directory.read_key() == end.key.format()
+        except (BrokenError, UnreadableError):
+            return False
+
+    def _origin_of_key(self) -> str | None:
+        """Return whose export lies there, by the key beside it; the key itself may have been rotated since."""
+        try:
+            return VerifierKey.parse(self.directory.read_key()).name
+        except (BrokenError, FormatError, UnreadableError):
+            return None
+
+
+def disclosed_in(files: Iterable[str]) -> set[str]:
+    """
+    Return which of these files of an export hold payload parts, those of one that was cut off included.
+    """
+    return {file for file in files if parse_parts_path(file.removesuffix(TEMPORARY_SUFFIX)) is not None}
+
+
+def _refused(path: Path, error: OSError) -> ExportRefusedError:
+    return ExportRefusedError(
+        f"{path} cannot be written ({error.strerror or error}): make room, or name another directory"
+    )

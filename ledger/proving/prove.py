@@ -1,0 +1,123 @@
+"""
+Makes proofs from the database: of one entry, as a file that `ledger.format.proof.check_proof` checks with the log's key
+alone, and that one tree goes on from another.
+
+A proof takes O(log n) of what is stored: the tiles on its way, and for the incomplete ones the hashes that stand for
+what lies below them. Two round trips, whatever the size of the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from psycopg import AsyncCursor
+
+from ledger.anchoring.published import open_to_publish, read_newest
+from ledger.errors import LedgerError
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.key_history import Trusted
+from ledger.format.merkle import check_consistency, check_inclusion, leaf_hash, prove_consistency, prove_inclusion
+from ledger.format.policy import Policy
+from ledger.format.proof import Proof, format_proof
+from ledger.store.read import Connection, Log, ask_entries, read_head, take_entry
+from ledger.store.stored_tree import AskedSubtrees, NoCheckpointError, ask_subtrees, on_subtrees
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inclusion:
+    """An entry, and the hashes that lead from it to the root of `checkpoint`, whose signed note is `note`."""
+
+    index: int
+    entry: bytes
+    hashes: tuple[bytes, ...]
+    note: bytes
+    checkpoint: Checkpoint
+
+    def format(self) -> bytes:
+        """Return it as a proof file (C2SP tlog-proof), with the entry in it."""
+        return format_proof(Proof(extra=self.entry, index=self.index, hashes=self.hashes, checkpoint=self.note))
+
+
+async def prove(connection: Connection, log: Log, index: int, *, keys: Trusted, policy: Policy | None) -> bytes:
+    """
+    Return a proof file (C2SP tlog-proof) of the entry at `index` against the newest checkpoint of the log.
+
+    The entry itself is in it, its payload parts are not.
+
+    Raises:
+        NoCheckpointError, LedgerError, BrokenError: as `prove_entry`.
+    """
+    return (await prove_entry(connection, log, index, keys=keys, policy=policy)).format()
+
+
+async def prove_entry(
+    connection: Connection, log: Log, index: int, *, keys: Trusted, policy: Policy | None
+) -> Inclusion:
+    """
+    Return the entry at `index` and its inclusion in the log's newest checkpoint, checked before it is given out.
+
+    `keys` are all that have ever signed the log: a log that has not grown since a rotation is signed by an old one.
+    With a `policy`, the newest of the system log is the newest that enough witnesses have cosigned.
+
+    Raises:
+        NoCheckpointError: if the entry has not been signed yet.
+        LedgerError: if the log has no such entry.
+        BrokenError: if what is stored does not prove the entry, or the checkpoint is not signed by one of `keys`.
+    """
+    newest = await read_newest(connection, log)
+    async with connection.pipeline():  # what is asked within is not waited for before it is left
+        # The server works on it while the signature is verified. Only what to ask for depends on what is not.
+        asked = None
+        if newest is not None and 0 <= index < newest.size:
+            asked = await _ask(connection, log, index, newest.size)
+        note, checkpoint = await open_to_publish(connection, log, newest, keys=keys, policy=policy)
+    size = checkpoint.size
+    if not 0 <= index < size:
+        log_size = (await read_head(connection, log.log_id)).size
+        if not 0 <= index < log_size:
+            raise LedgerError(f"log {log.origin}: expected an index from 0 to below its size {log_size}, found {index}")
+        raise NoCheckpointError(
+            f"entry {index} of log {log.origin} is not signed yet, the newest checkpoint is of size {size}: "
+            "try again after the next one"
+        )
+    if asked is None or asked.path.size != size:  # the witnesses have seen an older one
+        asked = await _ask(connection, log, index, size)
+    entry = await take_entry(asked.entry, index)
+    hashes = await asked.path.take()
+    check_inclusion(index=index, size=size, leaf=leaf_hash(entry), proof=hashes, root=checkpoint.root)
+    return Inclusion(index=index, entry=entry, hashes=tuple(hashes), note=note, checkpoint=checkpoint)
+
+
+class _Asked(NamedTuple):
+    """What was asked for to prove an entry: it, and the hashes that lead to a root."""
+
+    entry: AsyncCursor[tuple[int, Any]]
+    path: AskedSubtrees[list[bytes]]
+
+
+async def _ask(connection: Connection, log: Log, index: int, size: int) -> _Asked:
+    return _Asked(
+        entry=await ask_entries(connection, log.log_id, from_index=index, to_index=index + 1),
+        path=await ask_subtrees(
+            connection, log.log_id, size, lambda read: prove_inclusion(index=index, size=size, read=read)
+        ),
+    )
+
+
+async def prove_growth(connection: Connection, log: Log, older: Checkpoint, newer: Checkpoint) -> list[bytes]:
+    """
+    Return the consistency proof (RFC 6962, section 2.1.2) that the tree of `newer` goes on from `older`, checked.
+
+    Raises:
+        LedgerError: if `older` is the larger one.
+        BrokenError: if what is stored does not prove it.
+    """
+    hashes = await on_subtrees(
+        connection,
+        log.log_id,
+        newer.size,
+        lambda read: prove_consistency(size1=older.size, size2=newer.size, read=read),
+    )
+    check_consistency(size1=older.size, size2=newer.size, root1=older.root, root2=newer.root, proof=hashes)
+    return hashes

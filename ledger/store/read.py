@@ -1,0 +1,236 @@
+"""
+Reading the log from PostgreSQL: entries, parts, heads, tiles, in index order.
+
+Indices are given by the head, so a reader that goes on from its last index sees every entry exactly once: there are no
+holes that fill later. Each function takes an open connection and reads what that connection's role may see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.types.numeric import Int4, Int8
+
+from ledger.errors import BrokenError, Fault, NoSuchLogError
+from ledger.format.event import Part
+from ledger.format.merkle import HASH_SIZE_BYTES, Frontier, root_of, split_hashes
+from ledger.format.sealing import PLAIN, Opener, StoredPart
+from ledger.format.sequence import Head
+from ledger.format.tiles import TILE_WIDTH, Tile
+from ledger.store.queries import load_queries
+
+QUERIES: Final = load_queries("ledger.store")
+TILE_QUERIES: Final = load_queries("ledger.store", "tiles.sql")
+
+READ_ENTRIES_MAX: Final = 1_000
+"""Entries fetched at a time: at most 64 MiB in memory, usually about 1 MiB."""
+
+Connection = AsyncConnection[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """One log: `log_id` is internal to this database; the origin is its name for ever."""
+
+    log_id: int
+    origin: str
+    tenant: UUID | None
+    reader: str | None
+
+
+async def read_logs(connection: Connection) -> list[Log]:
+    """
+    Return the logs this role may see, by log_id.
+    """
+    rows = await (await connection.execute(QUERIES["logs"])).fetchall()
+    return [Log(log_id=row[0], origin=row[1], tenant=row[2], reader=row[3]) for row in rows]
+
+
+async def find_log(connection: Connection, origin: str) -> Log:
+    """
+    Return the log of that origin.
+
+    Raises:
+        NoSuchLogError: if there is none that this role may see.
+    """
+    row = await (await connection.execute(QUERIES["log_by_origin"], {"origin": origin})).fetchone()
+    if row is None:
+        raise NoSuchLogError(f"log {origin}: expected a log of this origin, found none")
+    return Log(log_id=row[0], origin=row[1], tenant=row[2], reader=row[3])
+
+
+def parse_head(row: Sequence[Any]) -> tuple[int, Head]:
+    """
+    Return (log_id, head) of a row of `ledger.heads`.
+
+    Raises:
+        FormatError: if the frontier is not of the size's shape.
+    """
+    log_id, size, last, frontier, control_index, recorded_at = row
+    return log_id, Head(
+        size=size,
+        last=bytes(last),
+        frontier=Frontier.parse(size, bytes(frontier)),
+        control_index=control_index,
+        recorded_at=recorded_at,
+    )
+
+
+async def read_head(connection: Connection, log_id: int) -> Head:
+    """
+    Return the end of a log as of now, without a lock.
+
+    Raises:
+        NoSuchLogError: if there is none that this role may see.
+    """
+    row = await (await connection.execute(QUERIES["head"], {"log_id": log_id})).fetchone()
+    if row is None:
+        raise NoSuchLogError(f"log {log_id}: expected a head, found none")
+    return parse_head(row)[1]
+
+
+async def read_entries(connection: Connection, log_id: int, *, from_index: int, to_index: int) -> list[bytes]:
+    """
+    Return the entries from_index … to_index - 1 that exist, in order.
+
+    Raises:
+        BrokenError: if an entry is missing between two others, or NULL stands in its place.
+    """
+    asked = await ask_entries(connection, log_id, from_index=from_index, to_index=to_index)
+    return await take_entries(asked, from_index)
+
+
+async def read_entry(connection: Connection, log_id: int, index: int) -> bytes:
+    """
+    Return the entry at `index`, which is below the log's size.
+
+    Raises:
+        BrokenError: if it is missing, or NULL stands in its place.
+    """
+    return await take_entry(await ask_entries(connection, log_id, from_index=index, to_index=index + 1), index)
+
+
+async def ask_entries(
+    connection: Connection, log_id: int, *, from_index: int, to_index: int
+) -> AsyncCursor[tuple[int, Any]]:
+    """
+    Ask for the entries from_index … to_index - 1 that exist; their indices and bytes come, in order, when fetched.
+    """
+    bounds = {"log_id": Int4(log_id), "from_index": Int8(from_index), "to_index": Int8(to_index)}
+    return await connection.execute(QUERIES["entries_between"], bounds, binary=True)
+
+
+async def take_entries(asked: AsyncCursor[tuple[int, Any]], from_index: int) -> list[bytes]:
+    """
+    Return the entries that were asked for, as `read_entries` does.
+    """
+    rows = await asked.fetchall()
+    for expected, (index, entry) in enumerate(rows, start=from_index):
+        if index != expected:
+            raise BrokenError(Fault.INDEX, where="ledger.entries", expected=expected, found=index, index=expected)
+        if entry is None:  # whoever owns a database can drop NOT NULL
+            raise BrokenError(Fault.ENTRY, where="ledger.entries", expected="an entry", found="NULL", index=index)
+    return [bytes(entry) for _, entry in rows]
+
+
+async def take_entry(asked: AsyncCursor[tuple[int, Any]], index: int) -> bytes:
+    """
+    Return the one entry that was asked for, as `read_entry` does.
+    """
+    entries = await take_entries(asked, index)
+    if not entries:
+        raise BrokenError(Fault.INDEX, where="ledger.entries", expected=f"entry {index}", found="none", index=index)
+    return entries[0]
+
+
+async def iterate_entries(
+    connection: Connection, log_id: int, *, from_index: int, to_index: int
+) -> AsyncIterator[list[bytes]]:
+    """
+    Yield the entries from_index … to_index - 1 in order, in lists of at most 1,000.
+
+    Raises:
+        BrokenError: if one is missing.
+    """
+    at = from_index
+    while at < to_index:
+        entries = await read_entries(connection, log_id, from_index=at, to_index=min(at + READ_ENTRIES_MAX, to_index))
+        if not entries:
+            raise BrokenError(Fault.INDEX, where="ledger.entries", expected=f"entry {at}", found="none", index=at)
+        yield entries
+        at += len(entries)
+
+
+async def read_parts(
+    connection: Connection, log_id: int, *, from_index: int, to_index: int, opener: Opener = PLAIN
+) -> Mapping[int, Mapping[str, Part]]:
+    """
+    Return the payload parts that still exist of entries from_index … to_index - 1, by index and name.
+
+    Raises:
+        BrokenError: if one is corrupt.
+        SubjectKeysError: if one is sealed and `opener` cannot tell whether it is erased.
+    """
+    bounds = {"log_id": log_id, "from_index": from_index, "to_index": to_index}
+    parts: dict[int, dict[str, Part]] = {}
+    cursor = await connection.execute(QUERIES["parts_between"], bounds, binary=True)
+    for index, name, subject, key_id, sealed in await cursor.fetchall():
+        part = opener.open(StoredPart(index, name, subject, key_id, bytes(sealed)))
+        if part is not None:
+            parts.setdefault(index, {})[name] = part
+    return parts
+
+
+async def read_leaves(connection: Connection, log_id: int, *, from_index: int, to_index: int) -> list[bytes]:
+    """
+    Return the leaf hashes from_index … to_index - 1, from the derived column.
+    """
+    bounds = {"log_id": log_id, "from_index": from_index, "to_index": to_index}
+    rows = await (await connection.execute(QUERIES["leaves_between"], bounds, binary=True)).fetchall()
+    return [bytes(row[0]) for row in rows]
+
+
+async def read_tile(connection: Connection, log_id: int, *, level: int, index: int, width: int = TILE_WIDTH) -> Tile:
+    """
+    Return one tile; a partial one is computed from what lies below it (C2SP tlog-tiles: a partial tile is a prefix).
+
+    Raises:
+        BrokenError: if it is not stored, or its hashes are not all there.
+    """
+    where = f"ledger.tiles level {level} tile {index}"
+    if width == TILE_WIDTH:
+        bounds = {"log_id": log_id, "level": level, "from_tile": index, "to_tile": index + 1}
+        row = await (await connection.execute(QUERIES["tiles_between"], bounds, binary=True)).fetchone()
+        if row is None:
+            raise BrokenError(Fault.TILE, where=where, expected="a complete tile", found="none")
+        return Tile(level=level, index=index, hashes=tuple(split_hashes(bytes(row[1]))))
+    first = index * TILE_WIDTH
+    if level == 0:
+        hashes = await read_leaves(connection, log_id, from_index=first, to_index=first + width)
+    else:
+        hashes = await read_tile_roots(connection, log_id, level=level - 1, from_tile=first, to_tile=first + width)
+    if len(hashes) != width:
+        raise BrokenError(Fault.TILE, where=where, expected=f"{width} hashes", found=f"{len(hashes)} hashes")
+    return Tile(level=level, index=index, hashes=tuple(hashes))
+
+
+async def read_tile_roots(
+    connection: Connection, log_id: int, *, level: int, from_tile: int, to_tile: int
+) -> list[bytes]:
+    """
+    Return the roots of complete tiles from_tile … to_tile - 1 of one level: the hashes of the level above.
+    """
+    bounds = {"log_id": log_id, "level": level, "from_tile": from_tile, "to_tile": to_tile}
+    rows = await (await connection.execute(TILE_QUERIES["tile_roots_between"], bounds, binary=True)).fetchall()
+    return [parse_tile_root(bytes(stored)) for _, stored in rows]
+
+
+def parse_tile_root(stored: bytes) -> bytes:
+    """
+    Return the root of a complete tile of which either that or all its hashes are stored.
+    """
+    return stored if len(stored) == HASH_SIZE_BYTES else root_of(split_hashes(stored))

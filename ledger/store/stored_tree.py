@@ -1,0 +1,216 @@
+"""
+The tree of a log as PostgreSQL holds it: its frontier at any size, computations on its tiles.
+
+Tiles and leaf hashes are given out as they are stored, for those who compare them with what was signed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from psycopg import AsyncCursor
+from psycopg.types.numeric import Int2, Int4, Int8
+
+from ledger.errors import BrokenError, Fault, FormatError, LedgerError
+from ledger.format.merkle import HASH_SIZE_BYTES, Frontier, HashReader, split_hashes
+from ledger.format.tiles import (
+    TILE_WIDTH,
+    Place,
+    Tile,
+    TileReader,
+    edge_places,
+    frontier_of,
+    pending_widths,
+    subtree_place,
+    tile_hash_reader,
+)
+from ledger.store.read import TILE_QUERIES, Connection, parse_tile_root
+
+R = TypeVar("R")
+
+
+class NoCheckpointError(LedgerError):
+    """The log, or the part of it that is asked for, has not been signed yet."""
+
+
+async def read_frontier(connection: Connection, log_id: int, size: int) -> Frontier:
+    """
+    Return the frontier that the tree of a log had at `size`, from its tiles and leaf hashes.
+
+    Raises:
+        BrokenError: (`Fault.TILE`) if a tile or a leaf hash is missing.
+    """
+    edge: list[tuple[bytes, ...]] = [()] * len(pending_widths(size))
+    for (level, _, _), tile in (await read_tiles(connection, log_id, edge_places(size))).items():
+        edge[level] = tile.hashes
+    return frontier_of(tuple(edge))
+
+
+async def on_tiles(connection: Connection, log_id: int, compute: Callable[[TileReader], R]) -> R:
+    """
+    Return `compute(read_tile)` for a computation that reads tiles and does no I/O itself.
+
+    It runs twice: first on tiles of zeros, to learn which ones it reads, then on those. It must therefore read the same
+    tiles whatever their hashes are, as making a proof does.
+
+    Raises:
+        BrokenError: (`Fault.TILE`) if a tile is missing.
+    """
+    tiles = await read_tiles(connection, log_id, places_read(compute))
+    return compute(lambda level, index, width: tiles[level, index, width])
+
+
+def places_read(compute: Callable[[TileReader], object]) -> set[Place]:
+    """
+    Return the tiles that `compute` reads, whatever their hashes are.
+    """
+    places: set[Place] = set()
+
+    def note(level: int, index: int, width: int) -> Tile:
+        places.add((level, index, width))
+        return Tile(level=level, index=index, hashes=(bytes(HASH_SIZE_BYTES),) * width)
+
+    compute(note)
+    return places
+
+
+async def on_subtrees(connection: Connection, log_id: int, size: int, compute: Callable[[HashReader], R]) -> R:
+    """
+    Return `compute(read)`, where `read` gives the perfect subtrees of the tree of `size`, as making a proof needs them.
+
+    It runs twice, as with `on_tiles`: first on zeros.
+
+    Raises:
+        BrokenError: (`Fault.TILE`) if a tile is missing.
+    """
+    async with connection.pipeline():  # what is asked within comes back together when it is left
+        asked = await ask_subtrees(connection, log_id, size, compute)
+    return await asked.take()
+
+
+async def ask_subtrees(
+    connection: Connection, log_id: int, size: int, compute: Callable[[HashReader], R]
+) -> AskedSubtrees[R]:
+    """
+    Ask for what `compute` reads, as `on_subtrees`; in a pipeline it is not waited for.
+    """
+    places: set[Place] = set()
+
+    def note(level: int, index: int) -> bytes:
+        places.add(subtree_place(level=level, index=index, size=size)[0])
+        return bytes(HASH_SIZE_BYTES)
+
+    compute(note)
+    return AskedSubtrees(tiles=await ask_tiles(connection, log_id, places), size=size, compute=compute)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedSubtrees(Generic[R]):
+    """What `ask_subtrees` has asked for."""
+
+    tiles: AskedTiles
+    size: int
+    compute: Callable[[HashReader], R]
+
+    async def take(self) -> R:
+        """
+        Return what `on_subtrees` returns, once the pipeline is left.
+
+        Raises:
+            BrokenError: as `on_subtrees`.
+        """
+        tiles = await self.tiles.take()
+        return self.compute(tile_hash_reader(lambda level, index, width: tiles[level, index, width], self.size))
+
+
+async def read_tiles(connection: Connection, log_id: int, places: Iterable[Place]) -> dict[Place, Tile]:
+    """
+    Return the tiles of several places in one round trip; incomplete ones are computed from what lies below them.
+
+    Raises:
+        BrokenError: (`Fault.TILE`) if one is not stored, its hashes are not all there, or what is there is no tile.
+    """
+    async with connection.pipeline():
+        asked = await ask_tiles(connection, log_id, places)
+    return await asked.take()
+
+
+async def ask_tiles(connection: Connection, log_id: int, places: Iterable[Place]) -> AskedTiles:
+    """
+    Ask for the tiles of several places; in a pipeline they are not waited for.
+
+    It takes one statement for the complete tiles of each level, and one for each incomplete tile.
+    """
+    wanted = sorted(set(places))
+    complete: dict[int, list[int]] = {}
+    for level, index, width in wanted:
+        if width == TILE_WIDTH:
+            complete.setdefault(level, []).append(index)
+    return AskedTiles(
+        wanted=wanted,
+        below={place: await _ask_below(connection, log_id, place) for place in wanted if place[2] < TILE_WIDTH},
+        whole={level: await _ask_complete(connection, log_id, level, tiles) for level, tiles in complete.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedTiles:
+    """What `ask_tiles` has asked for: what lies below each incomplete tile, and the complete ones of each level."""
+
+    wanted: Sequence[Place]
+    below: Mapping[Place, AsyncCursor[tuple[int, Any]]]
+    whole: Mapping[int, AsyncCursor[tuple[int, Any]]]
+
+    async def take(self) -> dict[Place, Tile]:
+        """
+        Return what `read_tiles` returns, once the pipeline is left.
+
+        Raises:
+            BrokenError: as `read_tiles`.
+        """
+        # NULL is as if nothing were there: whoever owns a database can drop NOT NULL.
+        tiles: dict[Place, Tile] = {}
+        for level, cursor in self.whole.items():
+            for index, packed in await cursor.fetchall():
+                if packed is not None:
+                    tiles[level, index, TILE_WIDTH] = _tile(level, index, split_hashes(bytes(packed)))
+        for (level, index, width), cursor in self.below.items():
+            found = {at: bytes(said) for at, said in await cursor.fetchall() if said is not None}
+            if len(found) == width:
+                own = (found[at] if level == 0 else parse_tile_root(found[at]) for at in sorted(found))
+                tiles[level, index, width] = _tile(level, index, own)
+        for level, index, width in self.wanted:
+            if (level, index, width) not in tiles:
+                raise _bad_tile(level, index, expected=f"{width} hashes", found="not all of them")
+        return tiles
+
+
+async def _ask_complete(
+    connection: Connection, log_id: int, level: int, tiles: list[int]
+) -> AsyncCursor[tuple[int, Any]]:
+    wanted = {"log_id": Int4(log_id), "level": Int2(level), "tiles": list(map(Int8, tiles))}
+    return await connection.execute(TILE_QUERIES["complete_tiles"], wanted, binary=True)
+
+
+async def _ask_below(connection: Connection, log_id: int, place: Place) -> AsyncCursor[tuple[int, Any]]:
+    """Ask for what an incomplete tile consists of: leaf hashes, or what stands for the roots of complete tiles."""
+    level, index, width = place
+    first, end = Int8(index * TILE_WIDTH), Int8(index * TILE_WIDTH + width)
+    if level == 0:
+        bounds = {"log_id": Int4(log_id), "from_index": first, "to_index": end}
+        return await connection.execute(TILE_QUERIES["leaves_of_tile"], bounds, binary=True)
+    stretch = {"log_id": Int4(log_id), "level": Int2(level - 1), "from_tile": first, "to_tile": end}
+    return await connection.execute(TILE_QUERIES["tile_roots_between"], stretch, binary=True)
+
+
+def _tile(level: int, index: int, hashes: Iterable[bytes]) -> Tile:
+    try:
+        return Tile(level=level, index=index, hashes=tuple(hashes))
+    except FormatError as error:  # whoever owns a database can drop a check of its lengths
+        raise _bad_tile(level, index, expected="a tile", found=error) from error
+
+
+def _bad_tile(level: int, index: int, *, expected: str, found: object) -> BrokenError:
+    return BrokenError(Fault.TILE, where=f"ledger.tiles level {level} tile {index}", expected=expected, found=found)
