@@ -2,7 +2,7 @@
 Where the bodies of large requests are parsed: not on the loop on which every tenant's requests are answered.
 
 Guarantee: of one tenant at most one large body is parsed at a time, and after it none for `REST` times as long as it
-took, so that a tenant has a quarter of the interpreter for its large bodies, however many it sends; a single one waits
+took, so that a tenant has a tenth of the interpreter for its large bodies, however many it sends; a single one waits
 for nothing. Small ones are parsed where they are: handing them over would cost more than it saves.
 
 A thread that computes and the loop share the interpreter's lock, which changes hands when its interval is over, and
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 SMALL_BYTES_MAX: Final = 64 * 2**10
 """A body up to that is parsed within a millisecond or two."""
-REST: Final = 3
+REST: Final = 9
 SWITCH_INTERVAL_S: Final = 0.0001
 
 

@@ -54,6 +54,10 @@ class MetadataFiles:
         self._cached_bytes = 0
         self._ios: dict[str, FileIO] = {}
 
+    async def prepare(self, location: str) -> None:
+        """Load what opens files like `location`: Arrow takes half a second, in which the first commit would wait."""
+        await asyncio.to_thread(self._io, location)
+
     async def read(self, location: str, *, digest: str) -> dict[str, Any]:
         """
         Return the metadata at `location`; the caller must not change it.

@@ -88,6 +88,7 @@ async def serving(
     with closing(listen(settings.host, settings.port)) as listener:
         if not ip_address(listener.getsockname()[0]).is_loopback:
             say(WITHOUT_TLS.format(host=settings.host))
+        await services.house.files.prepare(settings.warehouse)
         async with _serving_on(listener, services, say, measures or Measures()) as served:
             yield served
 
