@@ -9,7 +9,6 @@ that have begun, then stop in order.
 from __future__ import annotations
 
 import asyncio
-import gc
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -28,6 +27,7 @@ from gateway.server.configuration import server_config
 from gateway.server.connections import Bounds, Connections
 from lakeproof.anchoring import open_anchoring
 from lakeproof.chronicle import tell_system_log
+from lakeproof.collecting import short_collections
 from lakeproof.detecting import keep_detecting
 from lakeproof.doubtful_rules import tell_doubtful_rules
 from lakeproof.erasing import erase_again, keep_erasing
@@ -207,11 +207,7 @@ async def run_up(settings: Settings, say: Say) -> None:
     listen(settings.host, settings.port).close()  # before a database is made for a gateway that cannot be reached
     with open_foundation(settings, say) as foundation:
         async with open_services(foundation) as services, serving(services, say) as served:
-            with stop_on_signals(served.stop):
-                # What is there now stays. The collector would look through all of it, a tenth of a second in which
-                # nobody is answered, whenever a large request has made many objects.
-                gc.collect()
-                gc.freeze()
+            with stop_on_signals(served.stop), short_collections():
                 if not is_seen_by_others(settings):
                     say(UNSEEN)
                 say(f"the gateway listens on {served.url}; Ctrl-C stops it")
