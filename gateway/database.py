@@ -30,19 +30,7 @@ class Database:
     """A pool of connections; use `as_role` for every read. An async context manager."""
 
     def __init__(self, dsn: str, *, connections_max: int = CONNECTIONS_MAX) -> None:
-        self._pool = AsyncConnectionPool(
-            dsn,
-            min_size=1,
-            max_size=connections_max,
-            timeout=WAIT_S,
-            # The pool doubles its pauses between attempts until it gives up, and then tries again for the next caller:
-            # given up early, a database that comes back is noticed at once, however long it was gone.
-            reconnect_timeout=WAIT_S,
-            open=False,
-            check=AsyncConnectionPool.check_connection,
-            kwargs={"autocommit": True, "connect_timeout": 3, "application_name": "lakeproof gateway"},
-            configure=_configure,
-        )
+        self._pool = connection_pool(dsn, connections_max=connections_max, name="lakeproof gateway")
 
     async def __aenter__(self) -> Self:
         await self._pool.open()
@@ -63,6 +51,25 @@ class Database:
             async with self._pool.connection() as connection, connection.transaction():
                 await connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
                 yield connection
+
+
+def connection_pool(dsn: str, *, connections_max: int, name: str) -> AsyncConnectionPool[AsyncConnection[Any]]:
+    """
+    Return a pool, not open yet, of connections in autocommit mode; the server shows them under `name`.
+    """
+    return AsyncConnectionPool(
+        dsn,
+        min_size=1,
+        max_size=connections_max,
+        timeout=WAIT_S,
+        # The pool doubles its pauses between attempts until it gives up, and then tries again for the next caller:
+        # given up early, a database that comes back is noticed at once, however long it was gone.
+        reconnect_timeout=WAIT_S,
+        open=False,
+        check=AsyncConnectionPool.check_connection,
+        kwargs={"autocommit": True, "connect_timeout": 3, "application_name": name},
+        configure=_configure,
+    )
 
 
 @contextmanager

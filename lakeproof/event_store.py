@@ -19,13 +19,13 @@ from concurrent.futures import Future
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from threading import Thread, current_thread
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 from eventsourcing.utils import Environment, EnvType
 from psycopg import AsyncConnection
-from psycopg_pool import AsyncConnectionPool
 
+from gateway.database import connection_pool
 from lakeproof.confirming import confirm_known_logs
 from lakeproof.console import say_aside
 from lakeproof.errors import ServerError, SettingsError
@@ -45,8 +45,6 @@ from ledger.store.read import Log
 
 LOG_VARIABLE: Final = "EVENT_STORE_LOG"
 CONNECTIONS_MAX: Final = 4
-CONNECTION_WAIT_S: Final = 3.0
-STATEMENT_TIMEOUT_S: Final = 10
 
 
 class Factory(event_store.LogFactory):
@@ -171,17 +169,7 @@ async def _open_store(foundation: Foundation, reader: str) -> AsyncIterator[LogS
         batch_max=settings.append_batch_max,
         on_append=doorbell.ring,
     )
-    pool: AsyncConnectionPool[AsyncConnection[Any]] = AsyncConnectionPool(
-        installation.as_role(reader),
-        min_size=1,
-        max_size=CONNECTIONS_MAX,
-        timeout=CONNECTION_WAIT_S,
-        reconnect_timeout=CONNECTION_WAIT_S,
-        open=False,
-        check=AsyncConnectionPool.check_connection,
-        kwargs={"autocommit": True, "connect_timeout": 3, "application_name": "lakeproof event store"},
-        configure=_configure,
-    )
+    pool = connection_pool(installation.as_role(reader), connections_max=CONNECTIONS_MAX, name="lakeproof event store")
     async with appender, pool:
         ringing = asyncio.create_task(doorbell.run(), name="doorbell")
         try:
@@ -190,8 +178,3 @@ async def _open_store(foundation: Foundation, reader: str) -> AsyncIterator[LogS
             ringing.cancel()
             with suppress(asyncio.CancelledError):
                 await ringing
-
-
-async def _configure(connection: AsyncConnection[Any]) -> None:
-    await connection.execute("SELECT set_config('statement_timeout', %s, false)", (f"{STATEMENT_TIMEOUT_S}s",))
-    await connection.execute("SELECT set_config('TimeZone', 'UTC', false)")

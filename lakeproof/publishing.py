@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Final
 
 from gateway.errors import UnavailableError
@@ -26,6 +26,7 @@ from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.format.policy import Policy
 from ledger.format.rules import held_checkpoints
+from ledger.store.doorbell import first_of
 from ledger.store.read import Connection, read_head
 from ledger.store.stored_tree import read_frontier
 
@@ -93,8 +94,7 @@ class Publisher:
         failures = 0
         while not stop.is_set():
             failures = 0 if await self.publish_due(place) else failures + 1
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), timeout=pause_s(failures, interval_s=self._interval_s))
+            await first_of(stop, None, timeout_s=pause_s(failures, interval_s=self._interval_s))
 
     async def _published(self) -> Published | None:
         system = self._services.system

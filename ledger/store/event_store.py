@@ -106,9 +106,24 @@ class _Recorder:
                     "already: load again and decide"
                 )
 
-    def _events(
-        self, originator_id: UUID | str, *, gt: int | None, lte: int | None, desc: bool, limit: int | None
-    ) -> list[StoredEvent]:
+    def select_events(
+        self,
+        originator_id: UUID | str,
+        *,
+        gt: int | None = None,
+        lte: int | None = None,
+        desc: bool = False,
+        limit: int | None = None,
+    ) -> Sequence[StoredEvent]:
+        """
+        Return what is recorded of one aggregate with versions in (gt, lte], by version.
+
+        The database is believed, as any event store's is: what verifies is `lakeproof ledger verify`.
+
+        Raises:
+            FormatError: if the log holds something else where an event should be; that is corruption.
+            LogUnavailableError: if the log cannot be read.
+        """
         key = originator_key(_text_of(originator_id)[0])
         least = 0 if gt is None else max(gt + 1, 0)
         most = INTEGER_MAX if lte is None else min(lte, INTEGER_MAX)
@@ -148,18 +163,6 @@ class LogAggregateRecorder(_Recorder, AggregateRecorder):
         self._append(stored_events, kwargs)
         return None
 
-    def select_events(
-        self,
-        originator_id: UUID | str,
-        *,
-        gt: int | None = None,
-        lte: int | None = None,
-        desc: bool = False,
-        limit: int | None = None,
-    ) -> Sequence[StoredEvent]:
-        """Return what is recorded of one aggregate; raises as `LogRecorder.select_events`."""
-        return self._events(originator_id, gt=gt, lte=lte, desc=desc, limit=limit)
-
 
 class LogRecorder(_Recorder, ApplicationRecorder):
     """Records the events of an application's aggregates in one log."""
@@ -183,26 +186,6 @@ class LogRecorder(_Recorder, ApplicationRecorder):
         """
         indices = self._append(stored_events, kwargs)
         return [index + 1 for index in indices] or None
-
-    def select_events(
-        self,
-        originator_id: UUID | str,
-        *,
-        gt: int | None = None,
-        lte: int | None = None,
-        desc: bool = False,
-        limit: int | None = None,
-    ) -> Sequence[StoredEvent]:
-        """
-        Return the events of one aggregate whose versions lie in (gt, lte], by version.
-
-        The database is believed, as any event store's is: what verifies is `lakeproof ledger verify`.
-
-        Raises:
-            FormatError: if the log holds something else where an event should be; that is corruption.
-            LogUnavailableError: if the log cannot be read.
-        """
-        return self._events(originator_id, gt=gt, lte=lte, desc=desc, limit=limit)
 
     def select_notifications(
         self,

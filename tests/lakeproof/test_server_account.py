@@ -181,13 +181,13 @@ def test_the_default_account_is_made_as_a_system_account_without_a_shell_and_kep
 def test_of_several_who_make_the_account_at_once_all_find_the_same_number() -> None:
     name = f"lp-test-{secrets.token_hex(4)}"
 
-    def made() -> int:
+    def make() -> int:
         make_account(name)
         return pwd.getpwnam(name).pw_uid
 
     try:
         with ThreadPoolExecutor(8) as threads:
-            numbers = {made.result() for made in [threads.submit(made) for _ in range(8)]}
+            numbers = {made.result() for made in [threads.submit(make) for _ in range(8)]}
         assert numbers == {pwd.getpwnam(name).pw_uid}
     finally:
         subprocess.run(["userdel", name], check=True)
