@@ -1,8 +1,18 @@
 """
 The gateway: engines use it as their Iceberg REST catalog, and every commit is judged and recorded on its way.
 
-Read `commit_flow.py` first: fourteen numbered steps in prose, then in code. Then `judgement.py` (what rules say),
-`records.py` (what the log holds of a commit) and `catalogs/` (how a change happens). `app.py` and the `*_routes.py` are
-the thin HTTP face; `house.py` names the parts that are handed around. `metadata/` and `policy/` are packages of their
-own; `control.py` is what is in force, `admin/` how it is edited, `identity/` who is calling.
+Read `commit/commit_flow.py` first: fourteen numbered steps in prose, then in code. Folders import downwards only:
+
+    http/  reconcile/       routes and server; settles decisions whose outcome is unknown
+    guard_replay.py         the guarded rows, made again from the log
+    commit/                 the commit flow and what it alone is made of
+    admin/                  how the control plane is edited
+    identity/               who is calling
+    control/                the policies, access rules, catalogs and keys in force
+    catalogs/               how a change happens in the catalog behind an alias
+    mutations.py            a requested change, parsed
+    policy/                 CEL: access rules and policies, evaluated in processes of their own
+    metadata/               Iceberg table metadata: requirements, updates, files
+    identifiers.py          names in requests; database.py: connections, by role
+    errors.py               what clients are answered
 """

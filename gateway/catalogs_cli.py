@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from gateway.admin.aggregates import Catalog
 from gateway.admin.application import OPERATOR
 from gateway.catalogs import BUILTIN
+from gateway.control.aggregates import Catalog
 from gateway.desk import AsJson, Console, Desk, OpenDesk, Tenant, run_at
 from gateway.errors import BadRequestError
 from projections.lake.secrets import SECRET_SIZE_BYTES_MAX

@@ -12,8 +12,8 @@ from uuid import UUID
 
 import typer
 
-from gateway.admin.aggregates import Tenant as KnownTenant
 from gateway.admin.application import Admin, IssuedKey
+from gateway.control.aggregates import Tenant as KnownTenant
 
 
 class Founded(Protocol):

@@ -20,11 +20,11 @@ import orjson
 from gateway.admin.edits import PRINCIPAL
 from gateway.catalogs.catalog_places import GRANTED, LOCATION, replayed_claim, replayed_release
 from gateway.catalogs.table_places import PLACES, expected_places, parse_places, place_digests
+from gateway.commit.open_decisions import FORWARD, close_guard, doubt_guard
+from gateway.confusables import look_of
 from gateway.identity.api_keys import KeyHasher, mint_key
 from gateway.identity.key_rows import revoke_guard
-from gateway.looks import look_of
 from gateway.mutations import Operation
-from gateway.open_decisions import FORWARD, close_guard, doubt_guard
 from ledger.errors import FormatError
 from ledger.format import canonical
 from ledger.format.entry import Entry

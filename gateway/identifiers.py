@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
+from gateway.confusables import find_ignorable
 from gateway.errors import BadRequestError
-from gateway.looks import find_ignorable
 from ledger.format.event import KEY_LENGTH_MAX, format_key
 from ledger.format.events import Identifier
 

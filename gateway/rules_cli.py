@@ -14,8 +14,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from gateway.admin.aggregates import AccessRule, Policy
 from gateway.admin.application import OPERATOR, Admin
+from gateway.control.aggregates import AccessRule, Policy
 from gateway.desk import AsJson, Console, Desk, OpenDesk, Tenant, run_at
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.former import how_to_mend, is_in_doubt

@@ -26,9 +26,9 @@ from typing import Any, Final
 import orjson
 from psycopg.sql import SQL, Identifier
 
-from gateway.looks import LOOKS_VERSION, look_of
-from gateway.metadata_files import MetadataFileError, MetadataFiles
-from gateway.records import request_hash
+from gateway.commit.events import request_hash
+from gateway.confusables import LOOKS_VERSION, look_of
+from gateway.metadata.files import MetadataFileError, MetadataFiles
 from lakeproof.deep_projections import check_projections
 from lakeproof.guarded_rows import INPUTS, OPENED, GuardedRows, Key, Row, Table, ToldEntry, wanted_parts
 from lakeproof.provision import Installation

@@ -18,7 +18,7 @@ from typing import Final
 import psycopg
 from psycopg import AsyncConnection
 
-from gateway.control import ControlPlane
+from gateway.control.plane import ControlPlane
 from gateway.errors import GatewayError
 from gateway.identity.key_rows import KEY_GUARDS
 from gateway.identity.revoking import revoke_keys

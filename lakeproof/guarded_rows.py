@@ -18,9 +18,9 @@ from uuid import UUID
 import orjson
 
 from gateway.catalogs.table_places import PLACES
+from gateway.commit.open_decisions import FORWARD
 from gateway.guard_replay import gateway_guards
 from gateway.mutations import Operation
-from gateway.open_decisions import FORWARD
 from ledger.errors import FormatError, LedgerError
 from ledger.format.entry import Branch, Entry
 from ledger.format.events import CommitDecided, Decided

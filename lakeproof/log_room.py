@@ -150,7 +150,7 @@ class InstalledLogs:
         Raises:
             BrokenError: (`Fault.DERIVED`) if something is not; names the table and the key.
         """
-        from gateway.metadata_files import MetadataFiles  # gateway and projections: only one command needs them
+        from gateway.metadata.files import MetadataFiles  # gateway and projections: only one command needs them
         from lakeproof.deep_checks import Beside, check_deeply
         from lakeproof.services import storage_properties
 
@@ -245,7 +245,7 @@ class InstalledLogs:
 
     async def _tenant(self, system: Log, name: str) -> UUID | None:
         """Return the newest tenant of that name."""
-        from gateway.control import ControlPlane  # only a name needs it: an origin and an id do not
+        from gateway.control.plane import ControlPlane  # only a name needs it: an origin and an id do not
 
         state = await ControlPlane(lambda: nullcontext(self.connection)).current(system.log_id)
         named = [tenant for tenant in state.tenants.values() if tenant.name == name]

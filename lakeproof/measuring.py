@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.open_decision_metrics import read_open_decision_metrics
+from gateway.reconcile.metrics import read_open_decision_metrics
 from lakeproof.anchoring_metrics import measure_anchoring
 from lakeproof.projecting import metrics_text
 from lakeproof.services import Services, now

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from gateway.admin.aggregates import Tenant
 from gateway.admin.application import Admin
 from gateway.admin.limits import check_id, check_tenant_name
+from gateway.control.aggregates import Tenant
 from gateway.errors import ConflictError
 from lakeproof.confirming import confirm_logs
 from lakeproof.console import say_aside

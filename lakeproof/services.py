@@ -26,18 +26,18 @@ from gateway.catalogs.catalog_places import read_contested
 from gateway.catalogs.derived import fill_derived_rows
 from gateway.catalogs.upstream import open_client
 from gateway.catalogs.upstreams import Upstreams
-from gateway.control import ControlPlane
+from gateway.commit.house import House
+from gateway.commit.refusals import Refusals
+from gateway.commit.request_keys import RequestKeys
+from gateway.control.plane import ControlPlane
 from gateway.database import Database, outage_as_unavailable
-from gateway.house import House
 from gateway.identity import Authenticator
 from gateway.identity.api_keys import KeyHasher
 from gateway.identity.key_macs import open_key_macs
 from gateway.identity.key_rows import KEY_GUARDS
-from gateway.metadata_files import MetadataFiles
+from gateway.metadata.files import MetadataFiles
 from gateway.policy.engine import StartedEngine
 from gateway.policy.pool import WorkerEngine
-from gateway.refusals import Refusals
-from gateway.request_keys import RequestKeys
 from lakeproof.foundation import Foundation
 from lakeproof.schema_record import check_before_serving
 from lakeproof.sealing import open_checked_keys, sealer

@@ -18,13 +18,13 @@ from ipaddress import ip_address
 
 import uvicorn
 
-from gateway.app import create_app
-from gateway.large_requests import SWITCH_INTERVAL_S
-from gateway.measures import Measures
-from gateway.reconciler import Reconciler
-from gateway.server.clients import Proxies
-from gateway.server.configuration import server_config
-from gateway.server.connections import Bounds, Connections
+from gateway.commit.large_requests import SWITCH_INTERVAL_S
+from gateway.commit.metrics import Measures
+from gateway.http.app import create_app
+from gateway.http.server.clients import Proxies
+from gateway.http.server.configuration import server_config
+from gateway.http.server.connections import Bounds, Connections
+from gateway.reconcile.reconciler import Reconciler
 from lakeproof.anchoring import open_anchoring
 from lakeproof.chronicle import tell_system_log
 from lakeproof.collecting import short_collections

@@ -1,7 +1,6 @@
 """
-What people edit: policies, access rules, catalogs, API keys, tenants.
+How the control plane is edited: policies, access rules, catalogs, API keys, settings.
 
-Read `aggregates.py` first: what each of them is and what its events do to it. `application.py` holds the operations
-that routes and commands call, `limits.py` what they accept. `gateway.control` folds the same events into what is in
-force.
+`application.py` holds the operations that routes and commands call, `limits.py` what they accept. What is edited, and
+what its events do to it, is in `gateway.control`.
 """

@@ -19,13 +19,13 @@ from typing import Final
 from uuid import UUID
 
 from gateway.admin import limits
-from gateway.admin.aggregates import AccessRule, ApiKey, Catalog, Policy, Setting
 from gateway.admin.edits import CHANGED, EXISTS, NOT_FOUND, OPERATOR, Editor, Edits, StaleEditError
 from gateway.admin.holding import Holding
 from gateway.admin.key_issue import IssuedKey, KeyIssue
 from gateway.admin.trial import check_retirable, warnings, why_not_retirable
 from gateway.catalogs.catalog_places import LOCATION, claim_guards
-from gateway.control import ControlPlane
+from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, Setting
+from gateway.control.plane import ControlPlane
 from gateway.errors import BadRequestError, ConflictError, NotFoundError
 from gateway.identity.api_keys import KeyHasher
 from gateway.identity.key_macs import KeyMacs

@@ -15,8 +15,8 @@ from datetime import datetime
 from typing import Final, TypeVar
 from uuid import UUID
 
-from gateway.admin.aggregates import A, ControlEvent, Created, aggregate_key, evolve, expect, project
-from gateway.control import ControlUnknownError
+from gateway.control.aggregates import A, ControlEvent, Created, aggregate_key, evolve, expect, project
+from gateway.control.plane import ControlUnknownError
 from gateway.errors import CommitStateUnknownError, ConflictError, NotFoundError, UnavailableError
 from gateway.policy.variables import PrincipalView
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError

@@ -10,10 +10,10 @@ from typing import Final
 
 from gateway.admin.edits import Editor, Edits
 from gateway.catalogs.catalog_places import GRANTED, LOCATION, below, claim_guards, place_parameters, release_guards
-from gateway.control import ControlState
+from gateway.catalogs.places import StoragePlace, parse_place
+from gateway.control.plane import ControlState
 from gateway.database import outage_as_unavailable
 from gateway.errors import BadRequestError, ConflictError, PlaceTakenError
-from gateway.places import StoragePlace, parse_place
 from ledger.format.event import format_key
 from ledger.format.events import PlaceGranted, PlaceReleased
 from ledger.store.log_store import Lend

@@ -13,12 +13,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from gateway.catalogs import BUILTIN, LOOK_ALIKES, LOOK_ALIKES_ALLOWED, REST
+from gateway.catalogs.places import parse_place
 from gateway.catalogs.upstreams import URI_OVERRIDES, uris_of
 from gateway.catalogs.urls import is_plain_url, place_of
+from gateway.confusables import are_alike
 from gateway.errors import BadRequestError, LookAlikeNameError, UnprocessableError
 from gateway.identifiers import check_new_name
-from gateway.looks import are_alike
-from gateway.places import parse_place
 from ledger.format import canonical
 from ledger.format.events import LINEAGE_CYCLES, OnCycle
 from projections.egress.rules import EgressRules

@@ -22,15 +22,15 @@ from gateway.catalogs.page_tokens import (
     parse_namespace_token,
     rows_of_page,
 )
+from gateway.catalogs.places import StoragePlace, location_path, parse_place
 from gateway.catalogs.table_places import added_places, place_digests, table_places
+from gateway.confusables import look_of
 from gateway.database import Database
 from gateway.errors import BadRequestError, LookAlikeNameError, PlaceTakenError
 from gateway.identifiers import Target
-from gateway.looks import look_of
+from gateway.metadata.files import MetadataFiles, Written
 from gateway.metadata.paths import METADATA_PATH, changed_paths, named_files
-from gateway.metadata_files import MetadataFiles, Written
 from gateway.mutations import Mutation, Operation
-from gateway.places import StoragePlace, location_path, parse_place
 from ledger.format.guards import Guard, GuardCall
 from ledger.store.queries import load_queries
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+from gateway.catalogs.places import StoragePlace
 from gateway.catalogs.replies import Answered, Reply
 from gateway.errors import GatewayError
 from gateway.identifiers import Target
 from gateway.metadata import Requirement
-from gateway.metadata_files import Written
+from gateway.metadata.files import Written
 from gateway.mutations import Mutation
-from gateway.places import StoragePlace
 from ledger.format.guards import GuardCall
 
 

@@ -13,8 +13,8 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
+from gateway.catalogs.places import StoragePlace, parse_place
 from gateway.errors import BadRequestError
-from gateway.places import StoragePlace, parse_place
 from ledger.format.guards import GuardCall
 from ledger.store.queries import load_queries
 

@@ -14,8 +14,8 @@ import psycopg
 
 from gateway.catalogs.catalog_places import LOCATION, LOCK, place_parameters
 from gateway.catalogs.table_places import expected_places, place_digests
+from gateway.confusables import LOOKS_VERSION, look_of
 from gateway.errors import BadRequestError
-from gateway.looks import LOOKS_VERSION, look_of
 from ledger.format.entry import parse_entry
 from ledger.format.events import CatalogCreated, from_data
 from ledger.store.queries import load_queries

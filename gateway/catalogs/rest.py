@@ -21,6 +21,7 @@ from gateway.catalogs.json_text import check_unambiguous, off_loop
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.page_tokens import PAGE_SIZE_MAX, PAGE_TOKEN_LENGTH_MAX
 from gateway.catalogs.pins import pins_of, with_requirements
+from gateway.catalogs.places import StoragePlace, parse_place
 from gateway.catalogs.replies import Answered, NeverSent, Refused, Reply, error_of, parse_table
 from gateway.catalogs.rewrite import table_answer
 from gateway.catalogs.table_places import table_places
@@ -29,7 +30,6 @@ from gateway.errors import BadRequestError, GatewayError, UpstreamNotAllowedErro
 from gateway.identifiers import Target
 from gateway.metadata.paths import changed_paths, named_files, path_properties
 from gateway.mutations import Mutation, Operation
-from gateway.places import StoragePlace, parse_place
 
 NAMES_MAX: Final = 1_000_000
 """Names in one page of a list."""

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import orjson
 
+from gateway.catalogs.places import StoragePlace, parse_place
 from gateway.errors import BadRequestError
 from gateway.metadata.paths import path_properties
-from gateway.places import StoragePlace, parse_place
 from ledger.errors import FormatError
 
 PLACES: Final = "places"

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from gateway.control import ControlState
+from gateway.control.plane import ControlState
 from gateway.database import outage_as_unavailable
 from gateway.errors import UnauthorizedError
 from gateway.identity.api_keys import ApiKeyText, KeyHasher, parse_key

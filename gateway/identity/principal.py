@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from gateway.control import ControlState
+from gateway.control.plane import ControlState
 from gateway.errors import UnauthorizedError
 from ledger.format.canonical import Json
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from gateway.control import ControlPlane
+from gateway.control.plane import ControlPlane
 from gateway.identity.key_rows import revoke_guard
 from ledger.erasing.erase import Revocation, Revocations, Revoke
 from ledger.format.changes import key_of

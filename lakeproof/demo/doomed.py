@@ -2,7 +2,7 @@
 A second gateway of the scene's installation, which is killed as soon as another catalog has taken a commit from it.
 
 Run as `python -m lakeproof.demo.doomed`; says its URL. It dies by SIGKILL between forwarding and settling (after step
-12 of `gateway/commit_flow.py`): the commit has happened, and nobody has written down what became of it.
+12 of `gateway/commit/commit_flow.py`): the commit has happened, and nobody has written down what became of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from gateway.measures import Measures
+from gateway.commit.metrics import Measures
 from gateway.mutations import Operation
 from lakeproof.demo.beside import end_with_input, say_ready
 from lakeproof.foundation import open_foundation

@@ -17,8 +17,8 @@ from typing import Any, Final, Self
 import httpx
 
 from gateway.admin.application import OPERATOR
-from gateway.house import House
-from gateway.reconciler import Reconciled, Reconciler
+from gateway.commit.house import House
+from gateway.reconcile.reconciler import Reconciled, Reconciler
 from lakeproof.services import Services
 from ledger.format.events import CommitSettled, Settled
 from tests.gateway.sales import SCHEMA

@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from gateway.open_decisions import OpenDecision, parse_open_decision
+from gateway.commit.open_decisions import OpenDecision, parse_open_decision
 from lakeproof.services import Services
 
 QUERY: Final = """

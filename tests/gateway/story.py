@@ -16,7 +16,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from gateway.metadata_files import local_path
+from gateway.metadata.files import local_path
 from lakeproof.log_room import InstalledLogs
 from lakeproof.services import Services
 from ledger.format.entry import Entry, parse_entry

@@ -18,7 +18,7 @@ from psycopg import sql
 from gateway.catalogs import builtin
 from gateway.errors import UnavailableError
 from gateway.identity.api_keys import mint_key
-from gateway.reconciler import Reconciler
+from gateway.reconcile.reconciler import Reconciler
 from tests.gateway.sales import NAMESPACES, ORDERS, error_of
 from tests.ledger.logs import away
 from tests.servers.gateways import Gateway

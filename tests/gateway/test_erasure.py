@@ -11,7 +11,7 @@ import pytest
 from psycopg import AsyncConnection
 
 from gateway.admin.application import OPERATOR
-from gateway.control import ControlState
+from gateway.control.plane import ControlState
 from gateway.identity.revoking import revoke_keys
 from lakeproof.erasing import erase_again, open_erasing_desk
 from lakeproof.projecting import PROJECTIONS, attest

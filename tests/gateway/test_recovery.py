@@ -23,11 +23,11 @@ from ledger.verify.directory import verify_directory
 from spark_detect.marks import scan_guard
 from spark_detect.record import record_scan
 from spark_detect.tasks import Scan
+from tests.gateway.commit.test_foreign_decisions import decide, settle
 from tests.gateway.notes import save_note
 from tests.gateway.recovery_site import export, forget, guarded_rows, run, save, set_back
 from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, TABLES, properties
 from tests.gateway.story import check_deeply
-from tests.gateway.test_foreign_decisions import decide, settle
 from tests.ledger.logs import change
 from tests.servers.gateways import Gateway
 from tests.spark_detect.test_record import result, scan

@@ -27,8 +27,8 @@ from projections.generations import rebuild
 from projections.graph.write import graph_name
 from projections.runner import Runner
 from streams.alerts import Alerts
+from tests.gateway.commit.test_foreign_decisions import decide
 from tests.gateway.sales import ORDERS, properties
-from tests.gateway.test_foreign_decisions import decide
 from tests.gateway.test_recovery import live_before, live_on
 from tests.servers.gateways import Gateway
 

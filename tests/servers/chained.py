@@ -16,7 +16,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 
 from gateway.admin.application import OPERATOR
-from gateway.measures import Measures
+from gateway.commit.metrics import Measures
 from lakeproof.services import Services
 from lakeproof.tenants import found_tenant
 from projections.lake.secrets import SecretDirectory

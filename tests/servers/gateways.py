@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from gateway.app import create_app
-from gateway.house import House
+from gateway.commit.house import House
+from gateway.commit.metrics import Measures
+from gateway.http.app import create_app
 from gateway.identity.api_keys import KeyHasher
-from gateway.measures import Measures
 from lakeproof.foundation import Foundation
 from lakeproof.provision import Installation
 from lakeproof.services import Services, open_services

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from starlette.applications import Starlette
 
-from gateway.server.configuration import server_config
-from gateway.server.connections import Connections
+from gateway.http.server.configuration import server_config
+from gateway.http.server.connections import Connections
 from lakeproof.up import listen
 from projections.egress.rules import EgressRules
 

@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
-from gateway.house import House
-from gateway.measures import Measures
+from gateway.commit.house import House
+from gateway.commit.metrics import Measures
 from gateway.mutations import Operation
 from lakeproof.provision import Installation
 from ledger.format.sequence import Appended, Group, Stale

@@ -25,7 +25,7 @@ NAMED: Final = {
     "ledger.format.events": ("EVENTS",),
     "ledger.format.event": ("CONTROL_FAMILIES", "derived_group_id"),
     "ledger.store.queries": ("load_queries",),
-    "gateway.control": ("fold",),
+    "gateway.control.plane": ("fold",),
     "gateway.catalogs": ("KINDS",),
     "gateway.catalogs.catalog": ("Catalog", "SwapsPointer", "Forwards"),
     "projections.projection": ("Projection",),

@@ -26,8 +26,8 @@ from fastapi.routing import APIRoute
 
 from gateway.identity.api_keys import mint_key
 from ledger.signing.key_directory import create_key_directory
+from tests.gateway.http.test_log_routes import sign
 from tests.gateway.sales import SCHEMA, properties
-from tests.gateway.test_log_routes import sign
 from tests.servers.gateways import Gateway
 from tests.system.two_tenants import Tenant, new_tenant, nobody_projects, run_event, size_of, tenant_client
 

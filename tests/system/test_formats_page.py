@@ -38,7 +38,12 @@ CORRUPTED = [
         "| `Reason` | `id` text |",
         "the row must be | `Reason` |",
     ),
-    ("parts", "| `forward` | `gateway/records.py`", "| `onward` | `gateway/records.py`", "makes a part 'forward'"),
+    (
+        "parts",
+        "| `forward` | `gateway/commit/events.py`",
+        "| `onward` | `gateway/commit/events.py`",
+        "makes a part 'forward'",
+    ),
     ("keys", "| `place` |", "| `plaice` |", "the code makes keys `place:"),
     ("prefixes", "| commitment | `0x03`", "| commitment | `0x04`", "commitment begins with 0x03"),
     ("prefixes", "| node | `0x01`", "| node | `0x00`", "node begins with 0x01"),

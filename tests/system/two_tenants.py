@@ -15,8 +15,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from gateway import lineage_routes
 from gateway.admin.application import OPERATOR
+from gateway.http import lineage_routes
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.services import Services, now
 from lakeproof.tenants import Founded, found_tenant

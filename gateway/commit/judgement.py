@@ -1,0 +1,251 @@
+"""
+Step 10: what access rules and policies say about one request. One call to the engine, one judgement out.
+
+Access comes first (forbid > permit > default deny), then every policy; the first deny is the reason, all verdicts are
+kept. An engine that gives no answer makes the request undecidable, which is a refusal that is recorded, never a pass.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from gateway.control.plane import ControlState
+from gateway.errors import TooLargeError, UnavailableError
+from gateway.identifiers import Target
+from gateway.identity import Principal
+from gateway.policy.access import NOTHING, Access, AccessDecision, AccessRequest, AccessRule, Grant
+from gateway.policy.decide import Decided as Ruled
+from gateway.policy.decide import decide
+from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Verdict
+from gateway.policy.judging import judge_rules, permits_anything
+from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
+from gateway.policy.verdicts import format_verdicts
+from ledger.format.canonical import Json
+from ledger.format.events import Decided, Reason
+
+READ_JUDGEMENTS_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """
+    What is judged: who asks for what, in which request; `table` and `result` are a table's metadata around it.
+
+    `grant` is the key that would be issued, `retired` the access rule that would be taken out of force.
+    """
+
+    commit: CommitView
+    principal: Principal
+    request: RequestView
+    table: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
+    grant: Grant = NOTHING
+    retired: str | None = None
+
+    def principal_view(self) -> PrincipalView:
+        """Return the caller as rules see it."""
+        return principal_view(self.principal)
+
+    def access(self) -> AccessRequest:
+        """Return what access rules see of it."""
+        return AccessRequest(
+            commit=self.commit, principal=self.principal_view(), grant=self.grant, retired=self.retired
+        )
+
+
+def principal_view(caller: Principal) -> PrincipalView:
+    """
+    Return a caller as rules see it.
+    """
+    return PrincipalView(actor=caller.actor, source=caller.source.value, sub=caller.sub, roles=caller.roles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """
+    What was decided, by which rules (digest `policy_set`, as of control entry `as_of`), and why.
+
+    `message` is for the client: the reason of a refusal, empty if approved. `verdicts` is the record's payload part;
+    `failed` has the kind of each program among them that could not be judged.
+    """
+
+    decision: Decided
+    reason: Reason | None
+    message: str
+    verdicts: dict[str, Json]
+    as_of: int
+    policy_set: str
+    failed: tuple[str, ...] = ()
+
+
+async def judge_access(engine: PolicyEngine, state: ControlState, asked: Asked, *, timeout_s: float) -> Judgement:
+    """
+    Return what the access rules in force say; policies are not asked.
+    """
+    try:
+        judge = partial(engine.judge, log_id=asked.principal.log_id)
+        judged = await judge_rules(judge, access_rules(state), asked.access(), timeout_s=timeout_s)
+    except UnavailableError as error:
+        return _undecidable(state, error)
+    return _judgement(state, judged.decision, judged.verdicts)
+
+
+async def judge_all(engine: PolicyEngine, state: ControlState, asked: Asked, *, timeout_s: float) -> Judgement:
+    """
+    Return what access rules and policies in force say, in one call of the engine.
+
+    Raises:
+        TooLargeError: if access permits what is too large for policies to judge.
+    """
+    caller = asked.principal_view()
+    try:
+        variables = activation(
+            table=asked.table, result=asked.result, commit=asked.commit, principal=caller, request=asked.request
+        )
+    except UnavailableError as error:
+        # Policies cannot be asked; what is wrong with the table is told to those alone whom access permits.
+        access_alone = await judge_access(engine, state, asked, timeout_s=timeout_s)
+        return _undecidable(state, error) if access_alone.decision is Decided.APPROVED else access_alone
+    try:
+        judged = await judge_rules(
+            partial(engine.judge, log_id=asked.principal.log_id),
+            access_rules(state),
+            asked.access(),
+            timeout_s=timeout_s,
+            policies=[policy.program() for policy in state.policies.values()],
+            variables=variables,
+        )
+    except TooLargeError:
+        access_alone = await judge_access(engine, state, asked, timeout_s=timeout_s)  # as above
+        if access_alone.decision is Decided.APPROVED:
+            raise
+        return access_alone
+    except UnavailableError as error:
+        return _undecidable(state, error)
+    access, verdicts = judged.decision, judged.verdicts
+    if access.outcome is not Access.PERMITTED:
+        return _judgement(state, access, verdicts)
+    ruled = decide(verdicts)
+    if ruled.outcome is Ruled.APPROVED:
+        return _judgement(state, access, verdicts)
+    message = ruled.message
+    if ruled.outcome is Ruled.REJECTED and ruled.reason is not None:
+        # The words of whoever wrote the policy are the reason that the client is told.
+        message = f"{state.policies[ruled.reason[0]].message} (policy {ruled.reason[0]}, version {ruled.reason[1]})"
+    decided = Decided.REJECTED if ruled.outcome is Ruled.REJECTED else Decided.UNDECIDABLE
+    return _made(state, decided, ruled.reason, message, verdicts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """One way to read one thing, by one caller, under one set of rules: all that decides whether it is permitted."""
+
+    log_id: int
+    policy_set: str
+    actor: str
+    roles: tuple[str, ...]
+    target: Target
+    operation: str
+
+
+class ReadJudgements:
+    """
+    What access rules said about reads; the least recently used of more than `judgements_max` is forgotten.
+
+    Remembering is sound: rules look at the variables of `access_activation` alone, have no clock and no randomness, and
+    for a read (it updates nothing) those variables are made from the members of `Read`. Its `policy_set` names id and
+    version of every rule in force, and what stands under them never changes. What could not be judged is asked again.
+    """
+
+    def __init__(self, *, judgements_max: int = READ_JUDGEMENTS_MAX) -> None:
+        self._judgements_max = judgements_max
+        self._judgements: OrderedDict[Read, Judgement] = OrderedDict()
+
+    def get(self, read: Read) -> Judgement | None:
+        """Return what is remembered of `read`. Its `as_of` may be an earlier one under which the same rules held."""
+        judgement = self._judgements.get(read)
+        if judgement is not None:
+            self._judgements.move_to_end(read)
+        return judgement
+
+    def put(self, read: Read, judgement: Judgement) -> None:
+        """Remember a judgement, unless it was undecidable."""
+        if judgement.decision is Decided.UNDECIDABLE:
+            return
+        self._judgements[read] = judgement
+        self._judgements.move_to_end(read)
+        if len(self._judgements) > self._judgements_max:
+            self._judgements.popitem(last=False)
+
+
+async def judge_anything(
+    engine: PolicyEngine,
+    state: ControlState,
+    principal: Principal,
+    remembered: ReadJudgements,
+    *,
+    alias: str,
+    timeout_s: float,
+) -> bool:
+    """
+    Tell whether the access rules in force may permit `principal` anything at all in the catalog `alias`.
+
+    Raises:
+        UnavailableError: if the engine gave no answer.
+    """
+    read = Read(
+        log_id=principal.log_id,
+        policy_set=state.policy_set,
+        actor=principal.actor,
+        roles=principal.roles,
+        target=Target(alias=alias, namespace=()),
+        operation="catalog.configuration",
+    )
+    if (known := remembered.get(read)) is not None:
+        return known.decision is Decided.APPROVED
+    rules, caller = access_rules(state), principal_view(principal)
+    judge = partial(engine.judge, log_id=principal.log_id)
+    permitted = await permits_anything(judge, rules, caller, catalog=alias, timeout_s=timeout_s)
+    remembered.put(read, _made(state, Decided.APPROVED if permitted else Decided.REJECTED, None, "", ()))
+    return permitted
+
+
+def access_rules(state: ControlState) -> tuple[AccessRule, ...]:
+    """
+    Return the access rules in force as they are judged.
+    """
+    return tuple(rule.judged() for rule in state.access_rules.values())
+
+
+def _judgement(state: ControlState, access: AccessDecision, verdicts: Sequence[Verdict]) -> Judgement:
+    match access.outcome:
+        case Access.PERMITTED:
+            return _made(state, Decided.APPROVED, None, "", verdicts)
+        case Access.DENIED:
+            return _made(state, Decided.REJECTED, access.reason, access.message, verdicts)
+        case Access.UNDECIDABLE:
+            return _made(state, Decided.UNDECIDABLE, access.reason, access.message, verdicts)
+
+
+def _undecidable(state: ControlState, error: UnavailableError) -> Judgement:
+    """No verdict at all: the engine gave none, or what is to be judged cannot be put into words."""
+    verdicts = error.verdicts if isinstance(error, PolicyEngineError) else ()
+    return _made(state, Decided.UNDECIDABLE, None, str(error), verdicts)
+
+
+def _made(
+    state: ControlState, decision: Decided, reason: tuple[str, int] | None, message: str, verdicts: Sequence[Verdict]
+) -> Judgement:
+    return Judgement(
+        decision=decision,
+        reason=None if reason is None else Reason(id=reason[0], version=reason[1]),
+        message=message,
+        verdicts=format_verdicts(verdicts),
+        as_of=state.as_of,
+        policy_set=state.policy_set,
+        failed=tuple(verdict.kind for verdict in verdicts if verdict.outcome is Outcome.ERROR),
+    )

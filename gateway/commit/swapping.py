@@ -1,0 +1,92 @@
+"""
+Steps 11 to 13 where the pointers lie beside the log: one group, whose guard swaps the pointer.
+
+Decision and outcome are appended in the transaction that makes the change, so record and table cannot disagree. What is
+left to care for is the metadata file written before: it is deleted only if it is certain that the log does not name it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from gateway.catalogs import SwapsPointer
+from gateway.commit.approved import Answer, Approved
+from gateway.commit.changes import changes_nothing
+from gateway.commit.events import decided, settled
+from gateway.errors import CommitStateUnknownError, UnavailableError
+from gateway.metadata.files import MetadataFileError, Written
+from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError
+from ledger.format.entry import Branch
+from ledger.format.events import Settled
+from ledger.format.sequence import Appended, Group, Stale
+
+_log = logging.getLogger(__name__)
+
+
+async def swap(catalog: SwapsPointer, approved: Approved) -> Answer | Stale | None:
+    """
+    Make the change; None if another commit was first.
+
+    Raises:
+        UnavailableError: if it could not be recorded, so that nothing was changed.
+        CommitStateUnknownError: if the log did not answer.
+    """
+    house, mutation, loaded, change = approved.house, approved.mutation, approved.loaded, approved.change
+    if mutation.staged:
+        # A staged create promises nothing and writes nothing, so there is nothing to record.
+        return approved.answer(catalog.show_change(change, None))
+    if changes_nothing(change, loaded) and loaded.metadata_location is not None:
+        # Nor is there for a commit that leaves the table as it is, under the metadata that it has.
+        return approved.answer(catalog.show_change(change, loaded.metadata_location))
+    written = await catalog.write(loaded, change)
+    group_id = house.new_group_id()
+    facts = (approved.requested, group_id, loaded, change)
+    at = house.clock()
+    places = catalog.told_places(loaded, change)
+    decision = decided(
+        approved.requested, approved.judgement, loaded, change, at=at, random=house.random, places=places
+    )
+    accepted = settled(*facts, written, outcome=Settled.ACCEPTED, at=at)
+    conflicted = settled(*facts, None, outcome=Settled.CONFLICTED, at=at)
+    group = Group(
+        id=group_id,
+        then=(decision, accepted),
+        otherwise=(decision, conflicted) if approved.is_last else (),
+        guard=catalog.guards(mutation, loaded, change, written),
+        as_of=approved.judgement.as_of,
+    )
+    outcome = await _append(catalog, approved, group, written)
+    if isinstance(outcome, Stale):
+        await _discard(catalog, written)
+        return outcome
+    for number in (11, 12, 13):
+        approved.step(number)
+    if outcome.branch is Branch.THEN:
+        return approved.answer(catalog.show_change(change, written.location) if written else None)
+    await _discard(catalog, written)
+    return None
+
+
+async def _append(catalog: SwapsPointer, approved: Approved, group: Group, written: Written | None) -> Appended | Stale:
+    """Append; what was written is deleted only if it is certain that the log does not name it."""
+    try:
+        return await approved.house.append(approved.log_id, group)
+    except OutcomeUnknownError as error:
+        raise CommitStateUnknownError(
+            "the log did not answer: the commit may or may not have happened; do not delete its files"
+        ) from error
+    except LedgerError as error:
+        await _discard(catalog, written)
+        if isinstance(error, LogUnavailableError | QueueFullError):
+            raise UnavailableError("the commit could not be recorded: nothing was changed, try again") from error
+        raise
+
+
+async def _discard(catalog: SwapsPointer, written: Written | None) -> None:
+    """Delete a metadata file that is definitely not in the log; one that stays behind harms nobody."""
+    if written is None:
+        return
+    try:
+        await catalog.discard(written)
+    except MetadataFileError as error:
+        _log.warning("a metadata file that no table names could not be deleted: %s", error)

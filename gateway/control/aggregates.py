@@ -1,0 +1,346 @@
+"""
+The aggregates of the control plane: immutable values, built from their events alone.
+
+A command (`Policy.change`, `ApiKey.revoke`, …) returns the event that would happen and changes nothing; `evolve` is the
+one place that says what an event does. Rebuilding an aggregate from the log and folding the control plane
+(`plane.py`) both use it, so what is edited and what is in force cannot drift apart.
+
+An id is used once: a retired policy, catalog or key never comes back under the same id, so that (type, id, version) in
+a decision names one content for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import ClassVar, Final, TypeAlias, TypeVar, assert_never
+
+from gateway.errors import ConflictError
+from gateway.policy.access import AccessRule as JudgedRule
+from gateway.policy.access import Effect as JudgedEffect
+from gateway.policy.engine import ACCESS_RULE, POLICY, Program
+from ledger.errors import FormatError
+from ledger.format import canonical
+from ledger.format.changes import Change, key_of
+from ledger.format.event import format_key
+from ledger.format.events import (
+    AccessRuleCreated,
+    AccessRuleCreatedV1,
+    AccessRuleRetired,
+    CatalogCreated,
+    CatalogRetired,
+    Effect,
+    KeyCreated,
+    KeyCreatedV1,
+    KeyRevoked,
+    PolicyChanged,
+    PolicyCreated,
+    PolicyRetired,
+    SettingChanged,
+    TenantCreated,
+)
+
+Created: TypeAlias = (
+    PolicyCreated | AccessRuleCreated | AccessRuleCreatedV1 | CatalogCreated | KeyCreatedV1 | KeyCreated | TenantCreated
+)
+Retired: TypeAlias = PolicyRetired | AccessRuleRetired | CatalogRetired | KeyRevoked
+ControlEvent: TypeAlias = Created | PolicyChanged | SettingChanged | Retired
+
+
+class RetiredError(ConflictError):
+    """The thing is no longer in force and cannot be changed any more."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"{key} is retired and cannot be changed: create another one", kind="RetiredException")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A policy on the content of commits: `expression` is CEL, `message` what a refused client is told."""
+
+    KIND: ClassVar[str] = POLICY
+
+    id: str
+    version: int
+    expression: str
+    message: str
+    retired: bool = False
+
+    def program(self) -> Program:
+        """Return what the policy engine judges by."""
+        return Program(kind=self.KIND, id=self.id, version=self.version, expression=self.expression)
+
+    def change(self, *, expression: str, message: str) -> PolicyChanged:
+        """
+        Return the event that gives the policy other contents.
+
+        Raises:
+            RetiredError: if it is retired.
+        """
+        version = _next_version(self)
+        return PolicyChanged(id=self.id, version=version, expression=expression, message=message)
+
+    def retire(self) -> PolicyRetired:
+        """
+        Return the event that takes the policy out of force.
+
+        Raises:
+            RetiredError: if that has happened already.
+        """
+        return PolicyRetired(id=self.id, version=_next_version(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRule:
+    """
+    A rule on who may do what: `effect` where `expression` (CEL) holds.
+
+    `vocabulary` is the one it was written in: the version of the event that made it (see `gateway.policy.former`).
+    """
+
+    KIND: ClassVar[str] = ACCESS_RULE
+
+    id: str
+    version: int
+    effect: Effect
+    expression: str
+    vocabulary: int = AccessRuleCreated.VERSION
+    retired: bool = False
+
+    def judged(self) -> JudgedRule:
+        """Return the rule as it is judged."""
+        return JudgedRule(
+            id=self.id,
+            version=self.version,
+            effect=JudgedEffect(self.effect.value),
+            expression=self.expression,
+            vocabulary=self.vocabulary,
+        )
+
+    def retire(self) -> AccessRuleRetired:
+        """
+        Return the event that takes the rule out of force.
+
+        Raises:
+            RetiredError: if that has happened already.
+        """
+        return AccessRuleRetired(id=self.id, version=_next_version(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """A catalog that engines reach under its id, the alias; `kind` names the adapter."""
+
+    KIND: ClassVar[str] = "catalog"
+
+    id: str
+    version: int
+    kind: str
+    options: Mapping[str, str]
+    retired: bool = False
+
+    def retire(self) -> CatalogRetired:
+        """
+        Return the event that takes the alias away.
+
+        Raises:
+            RetiredError: if that has happened already.
+        """
+        return CatalogRetired(id=self.id, version=_next_version(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """
+    An API key: whom it stands for and with which roles. The hashes of its secret are beside the log alone.
+
+    From `expires_at` on it is refused (None: it has no end). `issuer` is the actor who issued it to an identity that is
+    not its own, None if the operator or the identity itself did.
+    """
+
+    KIND: ClassVar[str] = "key"
+
+    id: str
+    version: int
+    prefix: str
+    actor: str
+    roles: tuple[str, ...]
+    expires_at: datetime | None = None
+    issuer: str | None = None
+    retired: bool = False
+
+    def is_expired(self, now: datetime) -> bool:
+        """Return whether the key's time has passed."""
+        return self.expires_at is not None and now >= self.expires_at
+
+    def revoke(self) -> KeyRevoked:
+        """
+        Return the event that takes the key out of force.
+
+        Raises:
+            RetiredError: if that has happened already.
+        """
+        return KeyRevoked(id=self.id, version=_next_version(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A setting of the tenant: `value` in place of the default. It is never retired: its default is a value too."""
+
+    KIND: ClassVar[str] = "setting"
+
+    id: str
+    version: int
+    value: str
+    retired: bool = False
+
+    def change(self, value: str) -> SettingChanged:
+        """Return the event that gives the setting another value."""
+        return SettingChanged(id=self.id, version=self.version + 1, value=value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """A tenant: its id is its UUID in hex. In the system log."""
+
+    KIND: ClassVar[str] = "tenant"
+
+    id: str
+    version: int
+    name: str
+    retired: bool = False
+
+
+Aggregate: TypeAlias = Policy | AccessRule | Catalog | ApiKey | Setting | Tenant
+A = TypeVar("A", Policy, AccessRule, Catalog, ApiKey, Setting, Tenant)
+
+CONTROL_EVENTS: Final[tuple[type[ControlEvent], ...]] = (
+    PolicyCreated,
+    PolicyChanged,
+    PolicyRetired,
+    AccessRuleCreated,
+    AccessRuleCreatedV1,
+    AccessRuleRetired,
+    CatalogCreated,
+    CatalogRetired,
+    KeyCreatedV1,
+    KeyCreated,
+    KeyRevoked,
+    SettingChanged,
+    TenantCreated,
+)
+
+
+def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
+    """
+    Return the aggregate as it is once `event` has happened; `aggregate` is None before its first event.
+
+    Raises:
+        FormatError: if the event does not follow: guards let no such event into the log, so that is corruption.
+    """
+    match event:
+        case (
+            PolicyCreated()
+            | AccessRuleCreated()
+            | AccessRuleCreatedV1()
+            | CatalogCreated()
+            | KeyCreatedV1()
+            | KeyCreated()
+            | TenantCreated()
+        ):
+            if aggregate is not None or event.version != 1:
+                raise _out_of_order(event, aggregate)
+            return _create(event)
+        case PolicyChanged(version=version, expression=expression, message=message):
+            policy = _before(event, aggregate)
+            if not isinstance(policy, Policy):
+                raise _out_of_order(event, policy)
+            return replace(policy, version=version, expression=expression, message=message)
+        case SettingChanged(id=id_, version=version, value=value):
+            if version != (1 if aggregate is None else _before(event, aggregate).version + 1):
+                raise _out_of_order(event, aggregate)
+            return Setting(id=id_, version=version, value=value)
+        case PolicyRetired() | AccessRuleRetired() | CatalogRetired() | KeyRevoked():
+            return replace(_before(event, aggregate), version=event.version, retired=True)
+        case _:
+            assert_never(event)
+
+
+def project(cls: type[A]) -> Callable[[A | None, Iterable[Change]], A | None]:
+    """
+    Return the function that folds changes, in order, into an aggregate of class `cls`.
+    """
+
+    def fold(aggregate: A | None, changes: Iterable[Change]) -> A | None:
+        current: Aggregate | None = aggregate
+        for change in changes:
+            if not isinstance(change.event, CONTROL_EVENTS):
+                raise FormatError(change.originator_id, expected="events of the control plane", found=change.event)
+            current = evolve(current, change.event)
+        return None if current is None else expect(cls, current)
+
+    return fold
+
+
+def expect(cls: type[A], aggregate: Aggregate) -> A:
+    """
+    Return `aggregate` as one of class `cls`.
+
+    Raises:
+        FormatError: if it is of another.
+    """
+    if not isinstance(aggregate, cls):
+        raise FormatError("aggregate", expected=cls.KIND, found=aggregate.KIND)
+    return aggregate
+
+
+def aggregate_key(cls: type[Aggregate], aggregate_id: str) -> str:
+    """
+    Return the event key of the aggregate of class `cls` with that id, as in `policy:no-drops`.
+    """
+    return format_key(cls.KIND, (aggregate_id,))
+
+
+def _create(event: Created) -> Aggregate:
+    match event:
+        case PolicyCreated(id=id_, expression=expression, message=message):
+            return Policy(id=id_, version=1, expression=expression, message=message)
+        case AccessRuleCreated(id=id_, effect=effect, expression=expression):
+            return AccessRule(id=id_, version=1, effect=effect, expression=expression)
+        case AccessRuleCreatedV1(id=id_, effect=effect, expression=expression):
+            return AccessRule(id=id_, version=1, effect=effect, expression=expression, vocabulary=1)
+        case CatalogCreated(id=id_, kind=kind, options=options):
+            return Catalog(id=id_, version=1, kind=kind, options=options)
+        case KeyCreatedV1(id=id_, prefix=prefix, actor=actor, roles=roles):
+            return ApiKey(id=id_, version=1, prefix=prefix, actor=actor, roles=roles)
+        case KeyCreated(id=id_, prefix=prefix, actor=actor, roles=roles, issuer=issuer):
+            end = None if event.expires_at is None else canonical.parse_time(event.expires_at)
+            return ApiKey(id=id_, version=1, prefix=prefix, actor=actor, roles=roles, expires_at=end, issuer=issuer)
+        case TenantCreated(id=id_, name=name):
+            return Tenant(id=id_, version=1, name=name)
+        case _:
+            assert_never(event)
+
+
+def _next_version(aggregate: Aggregate) -> int:
+    """Return the version that a command's event gives the aggregate."""
+    if aggregate.retired:
+        raise RetiredError(aggregate_key(type(aggregate), aggregate.id))
+    return aggregate.version + 1
+
+
+def _before(event: ControlEvent, aggregate: Aggregate | None) -> Aggregate:
+    """Return the aggregate that a later event changes, if it is the one right before it."""
+    if (
+        aggregate is None
+        or aggregate.retired
+        or key_of(event) != aggregate_key(type(aggregate), aggregate.id)
+        or event.version != aggregate.version + 1
+    ):
+        raise _out_of_order(event, aggregate)
+    return aggregate
+
+
+def _out_of_order(event: ControlEvent, aggregate: Aggregate | None) -> FormatError:
+    return FormatError(f"{event.TYPE} of {key_of(event)}", expected=f"an event that follows {aggregate}", found=event)

@@ -1,0 +1,254 @@
+"""
+What is in force: the control plane of one tenant, folded from its log.
+
+Guarantee: `ControlPlane.current` returns the state as of a control index that is at least the head's when it was
+called; a change that was durable before the call is in it, whichever process made it. An entry of the control plane
+that this process does not know stops it (503): skipping one could mean to judge by a policy that is no longer in
+force, and an old process must not fail open.
+
+`fold` is pure. States are kept per log, least recently used ones are dropped, and a dropped one is folded again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from gateway.control.aggregates import (
+    CONTROL_EVENTS,
+    AccessRule,
+    Aggregate,
+    ApiKey,
+    Catalog,
+    ControlEvent,
+    Policy,
+    Setting,
+    Tenant,
+    aggregate_key,
+    evolve,
+)
+from gateway.database import outage_as_unavailable
+from gateway.errors import UnavailableError
+from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.changes import key_of
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.events import EVENTS, from_data
+from ledger.format.sequence import NO_CONTROL
+from ledger.store.log_store import Lend
+from ledger.store.queries import load_queries
+from ledger.store.read import QUERIES
+
+PAGE: Final = 500
+"""Control entries fetched at a time: at most 32 MiB in memory, usually a few hundred KiB."""
+STATES_MAX: Final = 1_000
+READ_TIMEOUT_S: Final = 10.0
+
+_QUERIES: Final = load_queries("gateway", "control.sql")
+_UNREADABLE: Final = "what is in force cannot be read from the log: nothing can be judged"
+
+A = TypeVar("A", Policy, AccessRule, Catalog, ApiKey, Setting, Tenant)
+
+
+class ControlUnknownError(UnavailableError):
+    """The control plane holds an entry of a type or version that this process does not know: a newer one must serve."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlState:
+    """
+    What is in force as of control entry `as_of` (`NO_CONTROL` before the first), each kind by id.
+
+    `policy_set` is the SHA-256 (hex) of the canonical list of [type, id, version] of the policies and access rules in
+    force, sorted (docs/formats.md, "Hashes").
+    """
+
+    as_of: int
+    policies: Mapping[str, Policy]
+    access_rules: Mapping[str, AccessRule]
+    catalogs: Mapping[str, Catalog]
+    keys: Mapping[str, ApiKey]
+    settings: Mapping[str, Setting]
+    tenants: Mapping[str, Tenant]
+    policy_set: str
+
+    @staticmethod
+    def empty() -> ControlState:
+        """Return the state of a log without control entries: nothing is permitted."""
+        return _state(NO_CONTROL, {})
+
+
+def fold(state: ControlState, entries: Iterable[Entry]) -> ControlState:
+    """
+    Return what is in force after `entries`, the control entries behind `state.as_of` in order.
+
+    Raises:
+        ControlUnknownError: at a type or version that is not known here.
+        FormatError: at an entry that does not follow or is not what we write; that is corruption.
+    """
+    kinds = (state.policies, state.access_rules, state.catalogs, state.keys, state.settings, state.tenants)
+    in_force: dict[str, Aggregate] = {
+        aggregate_key(type(aggregate), aggregate.id): aggregate for kind in kinds for aggregate in kind.values()
+    }
+    as_of = state.as_of
+    for entry in entries:
+        if entry.index <= as_of:
+            raise FormatError("control entries", expected=f"an index behind {as_of}", found=entry.index)
+        aggregate = evolve(in_force.get(entry.key), parse_control_event(entry))
+        if aggregate.retired:
+            del in_force[entry.key]
+        else:
+            in_force[entry.key] = aggregate
+        as_of = entry.index
+    return _state(as_of, in_force.values())
+
+
+def parse_control_event(entry: Entry) -> ControlEvent:
+    """
+    Return the event that a control entry holds.
+
+    Raises:
+        ControlUnknownError: if its type or version is not known here.
+        FormatError: if its data or its key is not what that type has.
+    """
+    cls = EVENTS.get((entry.type, entry.version))
+    if cls is None or not issubclass(cls, CONTROL_EVENTS):
+        raise ControlUnknownError(
+            f"entry {entry.index} of {entry.log} is a {entry.type} of version {entry.version}, which this process does "
+            "not know: a newer one must serve"
+        )
+    event = from_data(cls, entry.data)
+    if key_of(event) != entry.key:
+        raise FormatError(f"key of entry {entry.index}", expected=key_of(event), found=entry.key)
+    return event
+
+
+class ControlPlane:
+    """
+    The states of all tenants, brought up to date whenever one is asked for.
+
+    `lend` lends connections of the gateway's role: it may read heads and control entries of every log.
+    """
+
+    def __init__(self, lend: Lend, *, states_max: int = STATES_MAX, timeout_s: float = READ_TIMEOUT_S) -> None:
+        self._lend = lend
+        self._states_max = states_max
+        self._timeout_s = timeout_s
+        self._slots: OrderedDict[int, _Slot] = OrderedDict()
+
+    async def current(self, log_id: int) -> ControlState:
+        """
+        Return what is in force in the log now; costs one look at the head, and what has been added since.
+
+        Raises:
+            ControlUnknownError: if an entry is not known here.
+            UnavailableError: if the log cannot be read.
+            NoSuchLogError: if there is no such log.
+            LedgerError: if what is stored is corrupt.
+        """
+        state, _ = await self._within_time("control_index", log_id)
+        return state
+
+    async def current_with_identity(self, log_id: int, actor: str) -> tuple[ControlState, str | None]:
+        """
+        Return what is in force in the log now, and the identity behind an actor: None once that is erased.
+
+        Costs what `current` does, and raises as it.
+        """
+        state, told = await self._within_time("control_index_and_identity", log_id, actor=actor)
+        return state, told[0]
+
+    async def _within_time(self, query: str, log_id: int, **asked: str) -> tuple[ControlState, Sequence[str | None]]:
+        try:
+            with outage_as_unavailable(_UNREADABLE):
+                async with asyncio.timeout(self._timeout_s):
+                    return await self._current(query, log_id, asked)
+        except TimeoutError as error:
+            raise UnavailableError(_UNREADABLE) from error
+
+    async def _current(
+        self, query: str, log_id: int, asked: Mapping[str, str]
+    ) -> tuple[ControlState, Sequence[str | None]]:
+        # Every caller looks at the head itself: an answer somebody else asked for earlier may miss what was durable
+        # before this call. Only the reading of entries is shared.
+        async with self._lend() as connection:
+            row = await (await connection.execute(_QUERIES[query], {"log_id": log_id, **asked})).fetchone()
+        if row is None:
+            raise NoSuchLogError(f"log {log_id}: expected a head, found none")
+        control_index, *told = row
+        return await self._state_at(log_id, control_index), told
+
+    async def _state_at(self, log_id: int, control_index: int) -> ControlState:
+        """Return what is in force as of a control index that the head has, or had just now."""
+        slot = self._slot(log_id)
+        if slot.state.as_of < control_index:
+            async with slot.catching_up:
+                if slot.state.as_of < control_index:
+                    await self._catch_up(slot, log_id, control_index)
+        return slot.state
+
+    def _slot(self, log_id: int) -> _Slot:
+        slot = self._slots.setdefault(log_id, _Slot())
+        self._slots.move_to_end(log_id)
+        if len(self._slots) > self._states_max:
+            self._slots.popitem(last=False)
+        return slot
+
+    async def _catch_up(self, slot: _Slot, log_id: int, control_index: int) -> None:
+        async with self._lend() as connection:
+            # A page that is not full holds all that was durable when it was read, so the state that is published ends
+            # with a whole group: rules that were made together come into force together.
+            state, full = slot.state, True
+            while full:
+                bounds = {"log_id": log_id, "after": state.as_of, "limit": PAGE}
+                rows = await (await connection.execute(QUERIES["control_entries"], bounds)).fetchall()
+                state = fold(state, [parse_entry(bytes(entry)) for _, entry in rows])
+                full = len(rows) == PAGE
+        if state.as_of < control_index:
+            raise BrokenError(
+                Fault.HEAD,
+                where=f"control entries of log {log_id}",
+                expected=f"entries up to the head's control index {control_index}",
+                found=f"none behind {state.as_of}",
+            )
+        slot.state = state
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """One log's state; whoever holds the lock moves it forward."""
+
+    state: ControlState = field(default_factory=ControlState.empty)
+    catching_up: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+def _state(as_of: int, in_force: Iterable[Aggregate]) -> ControlState:
+    aggregates = tuple(in_force)
+    policies, access_rules = _by_id(Policy, aggregates), _by_id(AccessRule, aggregates)
+    rules: tuple[Policy | AccessRule, ...] = (*policies.values(), *access_rules.values())
+    judges: list[Json] = [[kind, id_, version] for kind, id_, version in sorted(map(_reference, rules))]
+    return ControlState(
+        as_of=as_of,
+        policies=policies,
+        access_rules=access_rules,
+        catalogs=_by_id(Catalog, aggregates),
+        keys=_by_id(ApiKey, aggregates),
+        settings=_by_id(Setting, aggregates),
+        tenants=_by_id(Tenant, aggregates),
+        policy_set=hashlib.sha256(canonical.encode(judges)).hexdigest(),
+    )
+
+
+def _reference(rule: Policy | AccessRule) -> tuple[str, str, int]:
+    return rule.KIND, rule.id, rule.version
+
+
+def _by_id(cls: type[A], aggregates: Iterable[Aggregate]) -> Mapping[str, A]:
+    """Return the aggregates of one class in the order in which they were created; read-only, since it is shared."""
+    return MappingProxyType({aggregate.id: aggregate for aggregate in aggregates if isinstance(aggregate, cls)})

@@ -1,0 +1,352 @@
+"""
+What people edit, over HTTP: policies, access rules, catalogs, API keys, settings. Thin: `gateway.admin` has the
+operations.
+
+Who may edit is judged by the tenant's access rules like everything else: the operation is `UPDATE_REPOSITORY_CONFIG`
+(`READ_REPOSITORY_CONFIG` to list), the content type says which kind of thing (`CONFIG_POLICY`, …) and the path which
+one (`.config.policy.<id>`). An edit is appended with the control index it was judged by, so rules that change meanwhile
+are never judged past. What is saved is answered with `warnings`: the inputs on which it fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any, Final, TypeVar
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gateway.admin.application import Admin
+from gateway.admin.edits import Editor, StaleEditError
+from gateway.admin.limits import check_roles, format_expiry, parse_expiry
+from gateway.commit.commit_flow import STALE_MAX
+from gateway.commit.house import House
+from gateway.commit.judgement import principal_view
+from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, Setting
+from gateway.errors import BadRequestError, UnavailableError
+from gateway.http.request import body_of, check_access, credential
+from gateway.identity import Principal
+from gateway.policy.access import NOTHING, Grant
+from gateway.policy.variables import CommitView
+
+router = APIRouter(prefix="/v1")
+
+BODY_SIZE_BYTES_MAX: Final = 64 * 1024
+
+
+class _Body(BaseModel):
+    """A body in which nothing may stand that is not known."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class PolicyBody(_Body):
+    """A policy to create; `message` is what a refused client is told."""
+
+    id: str
+    expression: str
+    message: str
+
+
+class PolicyChangeBody(_Body):
+    """Other contents of a policy; with `version`, only if that is the version it has."""
+
+    expression: str
+    message: str
+    version: int | None = None
+
+
+class AccessRuleBody(_Body):
+    """An access rule to create."""
+
+    id: str
+    effect: str
+    expression: str
+
+
+class CatalogBody(_Body):
+    """A catalog to reach under `alias`."""
+
+    alias: str
+    kind: str
+    options: dict[str, str] = Field(default_factory=dict)
+
+
+class SettingBody(_Body):
+    """Another value of a setting; with `version`, only if that is the version it has."""
+
+    value: str
+    version: int | None = None
+
+
+class KeyBody(_Body):
+    """An API key to issue to `identity`; `expires_at` (RFC 3339) is when it ends, null is never."""
+
+    identity: str
+    roles: list[str] = Field(default_factory=list)
+    expires_at: str | None = None
+
+
+B = TypeVar("B", bound=_Body)
+R = TypeVar("R")
+
+
+@router.post("/policies")
+async def create_policy(request: Request) -> Response:
+    """Put a policy in force; one that does not compile is refused with line and column."""
+    body = await _body(request, PolicyBody)
+
+    async def create(admin: Admin, caller: Principal, by: Editor) -> Policy:
+        return await admin.create_policy(
+            caller.log_id, by, policy_id=body.id, expression=body.expression, message=body.message
+        )
+
+    policy = await _edit(request, "policy", body.id, create)
+    return _created({**_policy(policy), "warnings": await _warnings(request, policy)})
+
+
+@router.get("/policies")
+async def list_policies(request: Request) -> Response:
+    """List the policies in force."""
+    house, caller = await _may_read(request, "policy")
+    return JSONResponse({"policies": [_policy(policy) for policy in await house.admin.list_policies(caller.log_id)]})
+
+
+@router.put("/policies/{policy_id}")
+async def change_policy(request: Request, policy_id: str) -> Response:
+    """Give a policy other contents."""
+    body = await _body(request, PolicyChangeBody)
+
+    async def change(admin: Admin, caller: Principal, by: Editor) -> Policy:
+        return await admin.change_policy(
+            caller.log_id,
+            by,
+            policy_id=policy_id,
+            expression=body.expression,
+            message=body.message,
+            version=body.version,
+        )
+
+    policy = await _edit(request, "policy", policy_id, change)
+    return JSONResponse({**_policy(policy), "warnings": await _warnings(request, policy)})
+
+
+@router.delete("/policies/{policy_id}")
+async def retire_policy(request: Request, policy_id: str) -> Response:
+    """Take a policy out of force."""
+
+    async def retire(admin: Admin, caller: Principal, by: Editor) -> object:
+        return await admin.retire_policy(caller.log_id, by, policy_id=policy_id)
+
+    await _edit(request, "policy", policy_id, retire)
+    return Response(status_code=204)
+
+
+@router.post("/access-rules")
+async def create_access_rule(request: Request) -> Response:
+    """Put an access rule in force."""
+    body = await _body(request, AccessRuleBody)
+
+    async def create(admin: Admin, caller: Principal, by: Editor) -> AccessRule:
+        return await admin.create_access_rule(
+            caller.log_id, by, rule_id=body.id, effect=body.effect, expression=body.expression
+        )
+
+    rule = await _edit(request, "access_rule", body.id, create)
+    return _created({**_rule(rule), "warnings": await _warnings(request, rule)})
+
+
+@router.get("/access-rules")
+async def list_access_rules(request: Request) -> Response:
+    """List the access rules in force."""
+    house, caller = await _may_read(request, "access_rule")
+    rules = await house.admin.list_access_rules(caller.log_id)
+    return JSONResponse({"access-rules": [_rule(rule) for rule in rules]})
+
+
+@router.delete("/access-rules/{rule_id}")
+async def retire_access_rule(request: Request, rule_id: str) -> Response:
+    """Take an access rule out of force."""
+
+    async def retire(admin: Admin, caller: Principal, by: Editor) -> object:
+        return await admin.retire_access_rule(caller.log_id, by, rule_id=rule_id)
+
+    await _edit(request, "access_rule", rule_id, retire, retired=rule_id)
+    return Response(status_code=204)
+
+
+@router.post("/catalogs")
+async def create_catalog(request: Request) -> Response:
+    """Make a catalog reachable under an alias."""
+    body = await _body(request, CatalogBody)
+
+    async def create(admin: Admin, caller: Principal, by: Editor) -> Catalog:
+        return await admin.create_catalog(caller.log_id, by, alias=body.alias, kind=body.kind, options=body.options)
+
+    return _created(_catalog(await _edit(request, "catalog", body.alias, create)))
+
+
+@router.get("/catalogs")
+async def list_catalogs(request: Request) -> Response:
+    """List the catalogs in force."""
+    house, caller = await _may_read(request, "catalog")
+    catalogs = await house.admin.list_catalogs(caller.log_id)
+    return JSONResponse({"catalogs": [_catalog(catalog) for catalog in catalogs]})
+
+
+@router.post("/keys")
+async def create_key(request: Request) -> Response:
+    """Issue an API key; its secret is in this answer and nowhere else."""
+    body = await _body(request, KeyBody)
+    expires_at = None if body.expires_at is None else parse_expiry(body.expires_at)
+
+    async def create(admin: Admin, caller: Principal, by: Editor) -> dict[str, Any]:
+        issued = await admin.create_key(
+            caller.log_id, by, identity=body.identity, roles=body.roles, expires_at=expires_at
+        )
+        return {
+            "id": issued.id,
+            "actor": issued.actor,
+            "expires_at": format_expiry(issued.expires_at),
+            "secret": issued.secret,
+        }
+
+    grant = Grant(identity=body.identity, roles=check_roles(body.roles))
+    return _created(await _edit(request, "key", "", create, grant=grant))
+
+
+@router.get("/keys")
+async def list_keys(request: Request) -> Response:
+    """List the keys in force; never their secrets."""
+    house, caller = await _may_read(request, "key")
+    return JSONResponse({"keys": [_key(key) for key in await house.admin.list_keys(caller.log_id)]})
+
+
+@router.delete("/keys/{key_id}")
+async def revoke_key(request: Request, key_id: str) -> Response:
+    """Take a key out of force, everywhere and at once."""
+
+    async def revoke(admin: Admin, caller: Principal, by: Editor) -> object:
+        return await admin.revoke_key(caller.log_id, by, key_id=key_id)
+
+    await _edit(request, "key", key_id, revoke)
+    return Response(status_code=204)
+
+
+@router.get("/settings")
+async def list_settings(request: Request) -> Response:
+    """List the tenant's settings; version 0 is the default."""
+    house, caller = await _may_read(request, "setting")
+    return JSONResponse({"settings": [_setting(one) for one in await house.admin.list_settings(caller.log_id)]})
+
+
+@router.put("/settings/{setting_id}")
+async def change_setting(request: Request, setting_id: str) -> Response:
+    """Give a setting of the tenant another value."""
+    body = await _body(request, SettingBody)
+
+    async def change(admin: Admin, caller: Principal, by: Editor) -> Setting:
+        return await admin.change_setting(
+            caller.log_id, by, setting_id=setting_id, value=body.value, version=body.version
+        )
+
+    return JSONResponse(_setting(await _edit(request, "setting", setting_id, change)))
+
+
+async def _edit(
+    request: Request,
+    kind: str,
+    thing: str,
+    act: Callable[[Admin, Principal, Editor], Awaitable[R]],
+    *,
+    grant: Grant = NOTHING,
+    retired: str | None = None,
+) -> R:
+    """
+    Permit and do one edit; if the rules changed in between, permit it again.
+
+    `grant` is the key that it issues, `retired` the access rule that it takes out of force.
+    """
+    house, caller = await _authenticate(request)
+    for _ in range(STALE_MAX):
+        view = _view(kind, thing, "configure")
+        as_of = await check_access(house, caller, request, view, grant=grant, retired=retired)
+        try:
+            by = Editor(
+                actor=caller.actor,
+                as_of=as_of,
+                caller=principal_view(caller),
+                principal=caller.payload(),
+                key_id=caller.key_id,
+            )
+            return await act(house.admin, caller, by)
+        except StaleEditError:
+            continue
+    raise UnavailableError("access rules changed too often meanwhile; nothing was changed")
+
+
+async def _authenticate(request: Request) -> tuple[House, Principal]:
+    """Find out who asks, once a request and before its body is read."""
+    house: House = request.app.state.house
+    if not hasattr(request.state, "caller"):
+        request.state.caller = await house.authenticator.authenticate(credential(request))
+    caller: Principal = request.state.caller
+    return house, caller
+
+
+async def _may_read(request: Request, kind: str) -> tuple[House, Principal]:
+    house, caller = await _authenticate(request)
+    await check_access(house, caller, request, _view(kind, "", "inspect"))
+    return house, caller
+
+
+def _view(kind: str, thing: str, verb: str) -> CommitView:
+    """Return a part of the tenant's configuration as access rules see it."""
+    return CommitView(catalog="", namespace=(), name=thing, kind=kind, operation=f"{kind}.{verb}")
+
+
+async def _warnings(request: Request, saved: Policy | AccessRule) -> list[str]:
+    house, caller = await _authenticate(request)
+    effect = saved.effect if isinstance(saved, AccessRule) else None
+    return list(await house.admin.warnings(caller.log_id, saved.KIND, saved.expression, effect=effect))
+
+
+async def _body(request: Request, model: type[B]) -> B:
+    await _authenticate(request)
+    data = await body_of(request, size_bytes_max=BODY_SIZE_BYTES_MAX)
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "body"
+        raise BadRequestError(str(first["msg"]), field=field) from error
+
+
+def _policy(policy: Policy) -> dict[str, Any]:
+    return _shown(asdict(policy))
+
+
+def _rule(rule: AccessRule) -> dict[str, Any]:
+    return _shown(asdict(rule))
+
+
+def _catalog(catalog: Catalog) -> dict[str, Any]:
+    return {"alias": catalog.id, "version": catalog.version, "kind": catalog.kind, "options": dict(catalog.options)}
+
+
+def _setting(setting: Setting) -> dict[str, Any]:
+    return _shown(asdict(setting))
+
+
+def _key(key: ApiKey) -> dict[str, Any]:
+    return _shown(asdict(key)) | {"expires_at": format_expiry(key.expires_at)}
+
+
+def _shown(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != "retired"}
+
+
+def _created(body: dict[str, Any]) -> Response:
+    return JSONResponse(body, status_code=201)

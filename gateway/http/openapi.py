@@ -1,0 +1,115 @@
+"""
+The gateway's own routes as an OpenAPI document, made from the routes and the models of their bodies.
+
+The catalog's routes are not in it: the Iceberg REST specification describes them, and `/v1/config` says which exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from gateway.http.admin_routes import AccessRuleBody, CatalogBody, KeyBody, PolicyBody, PolicyChangeBody, SettingBody
+
+BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
+    ("POST", "/v1/policies"): PolicyBody,
+    ("PUT", "/v1/policies/{policy_id}"): PolicyChangeBody,
+    ("POST", "/v1/access-rules"): AccessRuleBody,
+    ("POST", "/v1/catalogs"): CatalogBody,
+    ("POST", "/v1/keys"): KeyBody,
+    ("PUT", "/v1/settings/{setting_id}"): SettingBody,
+}
+"""What a route reads; one that is not here takes JSON that another specification describes (OpenLineage, Polaris)."""
+STATUSES: Final = {
+    ("POST", "/v1/lineage"): 202,
+    ("POST", "/v1/lineage/batch"): 204,
+    ("POST", "/v1/webhooks/polaris"): 200,
+}
+"""What a route answers where it is not what its method suggests."""
+USUAL: Final = {"GET": 200, "POST": 201, "PUT": 200, "DELETE": 204}
+ERRORS: Final = {
+    400: "The request is malformed.",
+    401: "There are no credentials, or none that are known and in force.",
+    403: "An access rule does not permit it.",
+    404: "There is no such thing.",
+    409: "It exists already, or has another version.",
+    410: "It is switched off here.",
+    413: "The body is too large.",
+    415: "The body has an encoding that is not taken.",
+    422: "It is well-formed and cannot be accepted.",
+    503: "It cannot be answered now; Retry-After says when to ask again.",
+}
+OPEN: Final = frozenset({"/health", "/v1/openapi.json", "/v1/webhooks/polaris"})
+"""Routes that ask for no credentials."""
+_REF: Final = "#/components/schemas/{model}"
+_ERROR: Final = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "code"],
+            "properties": {"message": {"type": "string"}, "type": {"type": "string"}, "code": {"type": "integer"}},
+        }
+    },
+}
+
+
+def openapi(routers: Iterable[APIRouter]) -> dict[str, Any]:
+    """Return the document (OpenAPI 3.1) of the routes of `routers`."""
+    paths: dict[str, dict[str, Any]] = {}
+    for method, route in _own_routes(routers):
+        paths.setdefault(route.path_format, {})[method.lower()] = _operation(method, route)
+    _, definitions = models_json_schema([(model, "validation") for model in BODIES.values()], ref_template=_REF)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Lakeproof gateway", "version": "1"},
+        "security": [{"bearer": []}, {"key": []}],
+        "paths": paths,
+        "components": {
+            "schemas": {**definitions.get("$defs", {}), "Error": _ERROR},
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+            },
+        },
+    }
+
+
+def _own_routes(routers: Iterable[APIRouter]) -> Iterator[tuple[str, APIRoute]]:
+    for router in routers:
+        for route in router.routes:
+            if isinstance(route, APIRoute):
+                for method in sorted(route.methods or ()):
+                    yield method, route
+
+
+def _operation(method: str, route: APIRoute) -> dict[str, Any]:
+    name = (method, route.path)
+    names = [parameter.name for parameter in route.dependant.path_params]
+    answer = {"description": "Done."}
+    error = {"application/json": {"schema": {"$ref": _REF.format(model="Error")}}}
+    operation: dict[str, Any] = {
+        "summary": (route.endpoint.__doc__ or "").strip(),
+        "operationId": route.endpoint.__name__,
+        "parameters": [
+            {"name": each, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+            for each in names
+        ],
+        "responses": {
+            str(STATUSES.get(name, USUAL[method])): answer,
+            **{str(status): {"description": text, "content": error} for status, text in ERRORS.items()},
+        },
+    }
+    if route.path in OPEN:
+        operation["security"] = []
+    if method in {"POST", "PUT"}:
+        model = BODIES.get(name)
+        schema = {"type": "object"} if model is None else {"$ref": _REF.format(model=model.__name__)}
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return operation

@@ -1,0 +1,163 @@
+"""
+What engines read: namespaces and tables, listed, loaded, asked for. Access is judged, policies are not.
+
+A refused read is counted and recorded within bounds (`refusals.py`). Whether something exists is answered only after
+access has permitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.catalogs import Catalog, Configuration, Onward, Page, Snapshots
+from gateway.commit.changes import no_such_namespace, no_such_table
+from gateway.commit.commit_flow import rules_in_force
+from gateway.commit.house import House, no_such_catalog
+from gateway.commit.judgement import Asked, Read, judge_access, judge_anything
+from gateway.errors import BadRequestError
+from gateway.identifiers import Target, parse_namespace
+from gateway.identity import Principal
+from gateway.policy.variables import CommitView, RequestView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """One caller, permitted to do one thing to one target of one catalog."""
+
+    catalog: Catalog
+    target: Target
+
+    async def show_table(self, snapshots: Snapshots) -> bytes:
+        """
+        Return the table as engines are shown it (LoadTableResult, JSON).
+
+        Raises:
+            NotFoundError: if there is no such table.
+        """
+        shown = await self.catalog.show_table(self.target, snapshots)
+        if shown is None:
+            raise no_such_table(self.target)
+        return shown
+
+    async def load_namespace(self) -> Mapping[str, str]:
+        """
+        Return the properties of the namespace.
+
+        Raises:
+            NotFoundError: if there is no such namespace.
+        """
+        loaded = await self.catalog.load(self.target)
+        if loaded.properties is None:
+            raise no_such_namespace(self.target.namespace)
+        return loaded.properties
+
+    async def list_tables(self, *, page_token: str | None, page_size: int | None) -> Page:
+        """
+        Return one page of the namespace's tables; all of them if no token was given (REST specification, paging).
+
+        Raises:
+            NotFoundError: if there is no such namespace.
+            BadRequestError: if the token is not one of the catalog's.
+        """
+        page = await self.catalog.list_tables(self.target.namespace, page_token=page_token, page_size=page_size)
+        if page is None:
+            raise no_such_namespace(self.target.namespace)
+        return page
+
+    async def list_namespaces(self, *, page_token: str | None, page_size: int | None) -> Page:
+        """
+        Return one page of the namespaces directly below the target (all of them if no token was given).
+
+        Raises:
+            NotFoundError: if the parent does not exist.
+            BadRequestError: if the token is not one of the catalog's.
+        """
+        page = await self.catalog.list_namespaces(self.target.namespace, page_token=page_token, page_size=page_size)
+        if page is None:
+            raise no_such_namespace(self.target.namespace)
+        return page
+
+
+async def permit(
+    house: House, principal: Principal, target: Target, *, verb: str, request: RequestView, onward: Onward
+) -> Reader:
+    """
+    Return a reader of `target` for `principal`, if access permits `verb` (load, exists or list).
+
+    Raises:
+        NotFoundError: if the tenant has no such catalog.
+        ForwardingLoopError: if the catalog would lead back here.
+        ForbiddenError: if no rule permits it, or one forbids it.
+        UnavailableError: if access could not be judged.
+    """
+    state = await rules_in_force(house, principal)
+    operation = f"{target.kind}.{verb}"
+    read = Read(
+        log_id=principal.log_id,
+        policy_set=state.policy_set,
+        actor=principal.actor,
+        roles=principal.roles,
+        target=target,
+        operation=operation,
+    )
+    judgement = house.read_judgements.get(read)
+    if judgement is None:
+        asked = Asked(commit=_view(target, operation), principal=principal, request=request)
+        judgement = await judge_access(house.engine, state, asked, timeout_s=house.policy_timeout_s)
+        house.read_judgements.put(read, judgement)
+    await house.check_permitted(principal, judgement, operation=operation, target=target)
+    # Only now: whether there is a catalog of that alias is nothing for whom nothing is permitted in it.
+    return Reader(catalog=house.catalog(principal.tenant, state, target.alias, onward), target=target)
+
+
+async def configuration(house: House, principal: Principal, alias: str, onward: Onward) -> Configuration:
+    """
+    Return what engines are told about a catalog before anything else.
+
+    Raises:
+        NotFoundError: if the tenant has no such catalog, or nothing in it is permitted to the caller: the same words.
+        ForwardingLoopError: if the catalog would lead back here.
+        UnavailableError: if access could not be judged.
+    """
+    state = await rules_in_force(house, principal)
+    permitted = await judge_anything(
+        house.engine, state, principal, house.read_judgements, alias=alias, timeout_s=house.policy_timeout_s
+    )
+    if not permitted:
+        raise no_such_catalog(alias)
+    return await house.catalog(principal.tenant, state, alias, onward).configuration()
+
+
+def _view(target: Target, operation: str) -> CommitView:
+    return CommitView(
+        catalog=target.alias,
+        namespace=target.namespace,
+        name=target.name or "",
+        kind=target.kind,
+        operation=operation,
+    )
+
+
+def parse_page_size(text: str | None) -> int | None:
+    """
+    Return a page size.
+
+    Raises:
+        BadRequestError: if it is not a whole number from 1.
+    """
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or not 1 <= len(text) <= 9 or int(text) < 1:
+        raise BadRequestError(f"expected a whole number from 1, found {text!r:.40}", field="pageSize")
+    return int(text)
+
+
+def parse_parent(text: str | None) -> tuple[str, ...]:
+    """
+    Return the levels of a `parent` query value (decoded, levels separated by 0x1F); none for the top level.
+
+    Raises:
+        BadRequestError: if it is not a namespace.
+    """
+    return () if not text else parse_namespace(text.split("\x1f"), field="parent")

@@ -1,0 +1,92 @@
+"""
+What routes read of a request, and what they check before they act: its credential, its body, access to what it names.
+
+Access to a tenant's log, lineage and configuration is judged by the access rules, like a request for a table, with the
+view that the route gives of it; policies are not evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from gateway.commit.commit_flow import rules_in_force
+from gateway.commit.house import House
+from gateway.commit.judgement import Asked, judge_access
+from gateway.commit.requests import parse_content_length, read_body
+from gateway.errors import BadRequestError
+from gateway.identity import Principal
+from gateway.policy.access import NOTHING, Grant
+from gateway.policy.variables import CommitView, RequestView
+
+
+def credential(request: Request) -> str | None:
+    """
+    Return the credential as the client sent it: the Authorization header, or an X-Api-Key as if it were a bearer token.
+
+    Raises:
+        BadRequestError: if there is more than one: whoever looks at the request before or after us may take another.
+    """
+    bearers, keys = request.headers.getlist("authorization"), request.headers.getlist("x-api-key")
+    if len(bearers) + len(keys) > 1:
+        raise BadRequestError("expected one credential, found several in Authorization and X-Api-Key")
+    return f"Bearer {keys[0]}" if keys else next(iter(bearers), None)
+
+
+async def body_of(request: Request, *, size_bytes_max: int) -> bytes:
+    """
+    Return the whole body of a request.
+
+    Raises:
+        TooLargeError: as soon as it is known to be over the cap; the rest is not read.
+        BadRequestError: if the client hung up, or sent less than it declared.
+    """
+    content_length = parse_content_length(request.headers.get("content-length"))
+    return await read_body(chunks(request), content_length=content_length, size_bytes_max=size_bytes_max)
+
+
+async def chunks(request: Request) -> AsyncIterator[bytes]:
+    """
+    Yield the body as it arrives.
+
+    Raises:
+        BadRequestError: if the client hangs up before its end.
+    """
+    try:
+        async for chunk in request.stream():
+            yield chunk
+    except ClientDisconnect as error:
+        raise BadRequestError("the connection was closed before the end of the body", field="body") from error
+
+
+async def check_access(
+    house: House,
+    caller: Principal,
+    request: Request,
+    view: CommitView,
+    *,
+    grant: Grant = NOTHING,
+    retired: str | None = None,
+) -> int:
+    """
+    Check that access rules permit what `view` shows, and return the control index that it was judged by.
+
+    `grant` is the key that the request would issue, `retired` the access rule that it would take out of force.
+
+    Raises:
+        ForbiddenError: if no rule permits it, or one forbids it.
+        UnavailableError: if access could not be judged.
+    """
+    state = await rules_in_force(house, caller)
+    asked = Asked(
+        commit=view,
+        principal=caller,
+        request=RequestView(method=request.method, path=request.url.path),
+        grant=grant,
+        retired=retired,
+    )
+    judgement = await judge_access(house.engine, state, asked, timeout_s=house.policy_timeout_s)
+    await house.check_permitted(caller, judgement, operation=view.operation, target=None)
+    return state.as_of

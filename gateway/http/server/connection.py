@@ -1,0 +1,445 @@
+"""
+One connection, from the first byte to the last: a request arrives, is answered, and the next one may come.
+
+Always in one stage, and each in which the peer owes us something has a deadline:
+
+    IDLE     nothing of a request has arrived         closed
+    HEAD     a part of its head has                   408
+    BODY     its head has, its body not yet           408, unless it keeps the least rate
+    ANSWER   it has arrived and is being answered     none here: what answers has its own
+    DRAIN    it was answered, the connection ends     closed
+
+Guarantee: one request at a time. Bytes that arrive behind a request before it is answered are never read as another:
+the answer says `Connection: close`. So whatever two parties read differently, no second request comes of it.
+
+Whoever is still sending when it is refused would lose the answer if the connection were closed on it: TCP resets what
+is closed with something unread, and the answer goes with it. So what still comes is read and thrown away for a while
+(RFC 9112, section 9.6), bounded in bytes and time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum, auto
+from typing import Any, Final
+from urllib.parse import unquote
+
+from starlette.types import ASGIApp, Scope
+from uvicorn.server import ServerState
+
+from gateway.http.server.body import Body
+from gateway.http.server.clients import Address, parse_address, peer_of
+from gateway.http.server.connections import Connections
+from gateway.http.server.exchange import Exchange, format_error
+from gateway.http.server.head import END_OF_HEAD, Head, RefusedRequestError, check_partial_head, parse_head
+
+REFUSED_TIMEOUT_S: Final = 5.0
+"""How long a connection beyond the bound may take to read that it is one."""
+STOPPING_TIMEOUT_S: Final = 1.0
+"""How long a connection that only drains holds up a process that stops."""
+RETRY_AFTER: Final = ((b"retry-after", b"1"),)
+_CRLF: Final = b"\r\n"
+
+
+class Stage(Enum):
+    """What a connection waits for; see above."""
+
+    IDLE = auto()
+    HEAD = auto()
+    BODY = auto()
+    ANSWER = auto()
+    DRAIN = auto()
+    CLOSED = auto()
+
+
+class Connection(asyncio.Protocol):
+    """One connection, counted in `connections`; `state` is uvicorn's account of what is open when it stops."""
+
+    def __init__(
+        self, app: ASGIApp, connections: Connections, state: ServerState, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._app = app
+        self._connections = connections
+        self._bounds = connections.bounds
+        self._state = state
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._address: Address | None = None
+        self._port = 0
+        self._scheme = "http"
+        self._server: tuple[str, int] | None = None
+        self.peer = b""
+        self.since_s = 0.0
+        self._stage = Stage.IDLE
+        self._timeout_s = 0.0
+        self._keeps_alive = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self._write_deadline: asyncio.TimerHandle | None = None
+        self._head = bytearray()
+        self._body: Body | None = None
+        self._exchange: Exchange | None = None
+        self._drained = 0
+        self._reads = True
+        self._not_read_since_s = 0.0
+        self._is_writable = asyncio.Event()
+        self._is_writable.set()
+        self._is_half_closed = False
+        self._is_stopping = False
+
+    # --- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for a request, or answer that there are too many connections."""
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError(f"expected a connection that is read and written, found {transport!r}")
+        self._transport = transport
+        peer, server = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if isinstance(peer, tuple):
+            self._address, self._port = parse_address(str(peer[0])), int(peer[1])
+        if isinstance(server, tuple):
+            self._server = (str(server[0]), int(server[1]))
+        self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
+        self.peer = b"" if self._address is None else peer_of(self._address)
+        self._state.connections.add(self)  # type: ignore[arg-type]  # all that uvicorn calls of it is `shutdown`
+        self._enter(Stage.IDLE)
+        if not self._connections.admit(self):
+            if self._connections.is_overrun:
+                self.abort()
+            else:
+                self._refuse(503, "there are too many connections, from this address or in all: try again")
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what has arrived."""
+        match self._stage:
+            case Stage.IDLE | Stage.HEAD:
+                self._read_head(data)
+            case Stage.BODY:
+                self._read_body(data)
+            case Stage.ANSWER:
+                if self._body is not None:
+                    self._body.feed(data)
+                self._read_no_more()
+            case Stage.DRAIN:
+                self._drain(data)
+            case Stage.CLOSED:
+                pass
+
+    def eof_received(self) -> bool:
+        """Take note that nothing more will come. Whoever waits for the answer to a whole request still gets it."""
+        if self._stage is Stage.ANSWER:
+            self._is_half_closed = True
+            return True
+        self._lose()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended makes no difference
+        """Wait for nothing more."""
+        self._lose()
+        self._stage = Stage.CLOSED
+        self._state.connections.discard(self)
+        self._connections.forget(self)
+        for handle in (self._deadline, self._write_deadline):
+            if handle is not None:
+                handle.cancel()
+        self._is_writable.set()
+
+    def pause_writing(self) -> None:
+        """Wait, not for ever, until the peer has taken what was written."""
+        self._is_writable.clear()
+        self._bound_writing()
+
+    def resume_writing(self) -> None:
+        """Write again."""
+        self._is_writable.set()
+        if self._write_deadline is not None and self._stage is not Stage.CLOSED:
+            self._write_deadline.cancel()
+            self._write_deadline = None
+
+    def shutdown(self) -> None:
+        """Called by uvicorn when it stops: finish what has begun."""
+        self._is_stopping = True
+        if self._stage in {Stage.IDLE, Stage.HEAD}:
+            self._close()
+        elif self._stage is Stage.DRAIN:
+            self._loop.call_later(STOPPING_TIMEOUT_S, self.abort)
+
+    # --- as it is counted
+
+    @property
+    def owes_us(self) -> bool:
+        """Whether the next step is the peer's: to ask, to send the rest of a body, or to read."""
+        return self._stage is not Stage.ANSWER or not self._is_writable.is_set()
+
+    def give_way(self) -> None:
+        """End at once, for another."""
+        self.abort()
+
+    # --- what an exchange needs
+
+    def write(self, data: bytes) -> None:
+        """Send `data`."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    async def drained(self) -> None:
+        """Wait until the peer has taken most of what was written."""
+        await self._is_writable.wait()
+
+    def read_on(self) -> None:
+        """Read again; the time in which we did not read is not the peer's."""
+        if self._stage is Stage.BODY and not self._reads and self._transport is not None:
+            self._reads = True
+            self.since_s += self._loop.time() - self._not_read_since_s
+            self._transport.resume_reading()
+            self._arm()
+
+    def may_stay_open(self) -> bool:
+        """Tell whether another request may follow an answer that begins now."""
+        is_over = self._is_stopping or self._is_half_closed or not self._keeps_alive
+        return not is_over and self._stage is Stage.ANSWER and self._body is not None and not self._body.has_more
+
+    def answered(self, *, stays_open: bool) -> None:
+        """Wait for the next request, or end."""
+        self._state.total_requests += 1
+        body = self._body
+        if stays_open and body is not None and not body.has_more and not self._is_stopping:
+            self._exchange = self._body = None
+            self._enter(Stage.IDLE)
+            self._read_again()
+        elif body is not None and body.is_complete and not body.has_more:
+            self._close()
+        else:
+            self._linger(self._bounds.drain_timeout_s)
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._stage = Stage.CLOSED
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- reading
+
+    def _read_head(self, data: bytes) -> None:
+        if self._stage is Stage.IDLE:
+            self._enter(Stage.HEAD)
+        scanned = len(self._head)
+        self._head += data
+        if self._head.startswith(_CRLF):
+            # An empty line before a request is ignored (RFC 9112, section 2.2); a second one is not.
+            del self._head[: len(_CRLF)]
+            scanned = 0
+            if not self._head:
+                return
+        end = self._head.find(END_OF_HEAD, max(scanned - len(END_OF_HEAD) + 1, 0))
+        is_to_head = self._head.startswith(b"HEAD ")
+        try:
+            if end < 0:
+                if self._head != b"\r":
+                    check_partial_head(self._head, scanned=scanned)
+                return
+            end += len(END_OF_HEAD)
+            head = parse_head(bytes(self._head[:end]))
+            rest = bytes(self._head[end:])
+            self._head.clear()
+            self._begin(head, rest)
+        except RefusedRequestError as error:
+            self._refuse(error.status, str(error), is_to_head=is_to_head)
+
+    def _begin(self, head: Head, rest: bytes) -> None:
+        """Let the application answer a request, whose body may still arrive."""
+        client = self._connections.proxies.client(self._address, head.headers)
+        if client is not None and client != self._address:
+            named = peer_of(client)
+            if not self._connections.count_as(self, named, lambda: setattr(self, "peer", named)):
+                raise RefusedRequestError(503, "there are too many connections from this address: try again")
+        self._body = Body(head, self._deliver)
+        self._exchange = Exchange(
+            self,
+            self._scope(head, client),
+            default_headers=self._state.default_headers,
+            expects_continue=head.expects_continue,
+        )
+        self._keeps_alive = head.keeps_alive
+        task = self._loop.create_task(self._exchange.run(self._app))
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
+        self._enter(Stage.BODY)
+        self._read_body(rest)
+
+    def _scope(self, head: Head, client: Address | None) -> Scope:
+        """The request as ASGI has it; `client` is None where it is not known whose it is."""
+        port = self._port if client == self._address else 0
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": head.version,
+            "method": head.method,
+            "scheme": self._scheme,
+            "path": unquote(head.path.decode("ascii")),
+            "raw_path": head.path,
+            "query_string": head.query,
+            "root_path": "",
+            "headers": head.headers,
+            "client": None if client is None else (str(client), port),
+            "server": self._server,
+            "state": {},
+        }
+        return scope
+
+    def _read_body(self, data: bytes) -> None:
+        body, exchange = self._body, self._exchange
+        if body is None or exchange is None:
+            return
+        try:
+            body.feed(data)
+        except RefusedRequestError as error:
+            self._refuse(error.status, str(error))
+            return
+        if body.is_complete:
+            self._enter(Stage.ANSWER)
+            exchange.body_arrived()
+            if body.has_more:
+                self._read_no_more()
+        elif exchange.is_full:
+            self._read_no_more()
+
+    def _deliver(self, content: bytes) -> None:
+        if self._exchange is not None:
+            self._exchange.put(content)
+
+    def _drain(self, data: bytes) -> None:
+        """Throw away what still comes; behind the end of the body, or beyond the bound, nothing more is read."""
+        self._drained += len(data)
+        if self._drained > self._bounds.drain_bytes_max:
+            self._read_no_more()
+            self._close()
+            return
+        if self._body is not None and not self._body.is_complete:
+            try:
+                self._body.feed(data)
+            except RefusedRequestError:
+                self._body = None  # where it ends cannot be told any more: drained by bytes and time alone
+                return
+            if self._body.is_complete and not self._body.has_more:
+                self._close()
+
+    def _read_no_more(self) -> None:
+        if self._reads and self._transport is not None and not self._transport.is_closing():
+            self._reads = False
+            self._not_read_since_s = self._loop.time()
+            self._transport.pause_reading()
+
+    def _read_again(self) -> None:
+        if not self._reads and self._transport is not None and not self._transport.is_closing():
+            self._reads = True
+            self._transport.resume_reading()
+
+    # --- ending
+
+    def _refuse(self, status: int, message: str, *, is_to_head: bool = False) -> None:
+        """Answer in the application's place, and end. If it has begun to answer, the connection ends without more."""
+        exchange = self._exchange
+        if exchange is not None:
+            is_to_head = is_to_head or exchange.is_to_head
+            exchange.give_up()
+        if exchange is not None and exchange.is_started:
+            self.abort()
+            return
+        self.write(
+            format_error(
+                status,
+                message,
+                default_headers=self._state.default_headers,
+                is_to_head=is_to_head,
+                headers=RETRY_AFTER if status == 503 else (),
+            )
+        )
+        if status in {400, 408}:
+            self._body = None  # where it ends cannot be told, or is not waited for
+        self._linger(REFUSED_TIMEOUT_S if status == 503 else self._bounds.drain_timeout_s)
+
+    def _linger(self, timeout_s: float) -> None:
+        """Say that this was all, and read on for a while, so that the answer is not lost."""
+        self._enter(Stage.DRAIN, timeout_s=timeout_s)
+        if self._transport is not None and not self._transport.is_closing():
+            if self._transport.can_write_eof():
+                with suppress(OSError):  # it is gone already, and `connection_lost` follows
+                    self._transport.write_eof()
+            self._read_again()
+
+    def _close(self) -> None:
+        """End the connection when what was written has been taken, which has its bound."""
+        self._stage = Stage.CLOSED
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._transport.close()
+        self._bound_writing()
+
+    def _bound_writing(self) -> None:
+        if self._transport is not None and (waiting := self._transport.get_write_buffer_size()):
+            if self._write_deadline is not None:
+                self._write_deadline.cancel()
+            timeout_s = self._bounds.stall_timeout_s + waiting / self._bounds.rate_min_bytes_per_s
+            self._write_deadline = self._loop.call_later(timeout_s, self.abort)
+
+    def _lose(self) -> None:
+        if self._exchange is not None and not self._exchange.is_complete:
+            self._exchange.give_up()
+
+    # --- deadlines
+
+    def _enter(self, stage: Stage, *, timeout_s: float = 0.0) -> None:
+        self._stage, self.since_s, self._timeout_s = stage, self._loop.time(), timeout_s
+        self._arm()
+
+    def _due_s(self) -> float | None:
+        """When the peer has kept us waiting too long; None if it does not."""
+        match self._stage:
+            case Stage.IDLE:
+                return self.since_s + self._bounds.idle_timeout_s
+            case Stage.HEAD:
+                return self.since_s + self._bounds.head_timeout_s
+            case Stage.BODY if self._reads and self._body is not None:
+                arrived = self._body.wire_size_bytes / self._bounds.rate_min_bytes_per_s
+                return self.since_s + self._bounds.stall_timeout_s + arrived
+            case Stage.DRAIN:
+                return self.since_s + self._timeout_s
+        return None
+
+    def _arm(self) -> None:
+        """Look again when it is due. A timer that comes too early is left as it is: it looks, and is set again."""
+        due_s = self._due_s()
+        if due_s is None or (self._deadline is not None and self._deadline.when() <= due_s):
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self._loop.call_at(due_s, self._look)
+
+    def _look(self) -> None:
+        self._deadline = None
+        due_s = self._due_s()
+        if due_s is None:
+            return
+        if self._loop.time() < due_s:
+            self._arm()
+            return
+        match self._stage:
+            case Stage.IDLE:
+                self._close()
+            case Stage.HEAD:
+                self._refuse(408, "expected a whole head in time")
+            case Stage.BODY:
+                self._refuse(408, "expected a body that arrives in time")
+            case Stage.DRAIN:
+                self._close()
+
+
+def connections_made_by(app: ASGIApp, connections: Connections) -> Callable[..., Connection]:
+    """Return what uvicorn makes connections with, in place of a class of its own."""
+
+    def make(*, server_state: ServerState, _loop: asyncio.AbstractEventLoop | None = None, **_: object) -> Connection:
+        return Connection(app, connections, server_state, _loop or asyncio.get_running_loop())
+
+    return make

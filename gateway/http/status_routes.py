@@ -1,0 +1,60 @@
+"""
+For operators: is the gateway well (`/health`), what has it seen (`/metrics`), what does it offer (`/v1/openapi.json`).
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
+from gateway.commit.house import House
+from gateway.commit.metrics import Measures
+from gateway.errors import ForbiddenError, UnauthorizedError
+from gateway.http.server.clients import FORWARDING, parse_address
+
+router = APIRouter()
+
+
+@router.get("/health")
+async def health(request: Request) -> Response:
+    """Answer 200 if the database answers, 503 otherwise."""
+    house: House = request.app.state.house
+    async with house.database.as_role(house.roles.gateway) as connection:
+        await connection.execute("SELECT 1")
+    return JSONResponse({"status": "ok"})
+
+
+@router.get("/v1/openapi.json")
+async def describe(request: Request) -> Response:
+    """Answer with the description of the gateway's own routes."""
+    return JSONResponse(request.app.state.openapi)
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Answer this process's measures and the projections' counters, to loopback or to whoever has the token."""
+    _check_scraper(request)
+    measures: Measures = request.app.state.measures
+    house: House = request.app.state.house
+    history: str = await request.app.state.metrics()
+    return PlainTextResponse(
+        measures.text() + house.failed_programs.text() + history, media_type="text/plain; version=0.0.4; charset=utf-8"
+    )
+
+
+def _check_scraper(request: Request) -> None:
+    token: str | None = request.app.state.metrics_token
+    if token is not None:
+        presented = request.headers.get("authorization", "")
+        if not hmac.compare_digest(presented.encode("latin-1"), f"Bearer {token}".encode()):
+            raise UnauthorizedError("expected the token of LAKEPROOF_METRICS_TOKEN as a bearer token")
+        return
+    address = parse_address(request.client.host) if request.client else None
+    # Behind a proxy on this machine everyone would come from loopback, and it is the proxy's loopback in any case.
+    is_forwarded = any(name.decode() in request.headers for name in FORWARDING)
+    if address is None or not address.is_loopback or is_forwarded:
+        raise ForbiddenError(
+            "metrics are for loopback alone, and not through a proxy; set LAKEPROOF_METRICS_TOKEN to scrape otherwise"
+        )

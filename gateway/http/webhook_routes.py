@@ -1,0 +1,63 @@
+"""
+Callbacks of other catalogs: `POST /v1/webhooks/polaris`, which tells of a new snapshot. Thin: see `webhooks.py`.
+
+Outside the authentication of tenants: the signature over the body is the authentication. It is answered 200 once the
+trigger is in the log, so a sender that hears nothing sends again, to no effect. What is malformed is 400 before a thing
+is looked up; a wrong signature, a tenant without a secret and no such tenant are one and the same 401.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from gateway.commit.house import House
+from gateway.errors import BadRequestError, UnavailableError
+from gateway.http.request import body_of
+from gateway.http.webhooks import SwitchedOffError, Verifier, parse_callback, trigger
+from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
+
+router = APIRouter(prefix="/v1/webhooks")
+
+BODY_SIZE_BYTES_MAX: Final = 256 * 1024
+SIGNATURE: Final = "x-polaris-signature"
+TENANT: Final = "x-polaris-tenant"
+
+
+@router.post("/polaris")
+async def polaris(request: Request) -> Response:
+    """Take a callback of Polaris; 200 without a body once it is in the log."""
+    house: House = request.app.state.house
+    if not house.polaris_webhook:
+        raise SwitchedOffError("callbacks are switched off here: LAKEPROOF_POLARIS_WEBHOOK is 0")
+    body = await body_of(request, size_bytes_max=BODY_SIZE_BYTES_MAX)
+    signature = _header(request, SIGNATURE)
+    if not signature:
+        raise BadRequestError("expected the header with a signature of the body, found none", field=SIGNATURE)
+    callback = parse_callback(body, tenant_header=_header(request, TENANT))
+    verifier = Verifier(
+        database=house.database,
+        role=house.roles.gateway,
+        control=house.control,
+        secrets=house.secrets,
+        random=house.random,
+    )
+    verified = await verifier.verify(callback, body=body, signature=signature)
+    try:
+        await house.append(verified.log_id, trigger(verified, at=house.clock()))
+    except GroupMismatchError:
+        # The same metadata file was told of before, under another name: the file is what matters, and it is known.
+        pass
+    except (LogUnavailableError, QueueFullError, OutcomeUnknownError) as error:
+        # Also where the outcome is unknown: to send again is right either way.
+        raise UnavailableError(str(error)) from error
+    return Response()
+
+
+def _header(request: Request, name: str) -> str | None:
+    values = request.headers.getlist(name)
+    if len(values) > 1:
+        raise BadRequestError(f"expected the header once, found {len(values)}", field=name)
+    return values[0].strip() if values else None

@@ -1,0 +1,108 @@
+"""
+What the log and its rows know about the open decisions of one key: the I/O half of `outcome_proof`.
+
+Everything is read as the tenant's own reader, so that no decision is ever weighed with another tenant's entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from psycopg import AsyncConnection
+
+from gateway.commit.open_decisions import OpenDecision
+from gateway.reconcile.outcome_proof import Claim
+from ledger.errors import BrokenError, Fault
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.events import CommitDecided, CommitSettled, Settled, from_data
+from ledger.format.sealing import PLAIN, Opener, StoredPart
+from ledger.store.queries import load_queries
+
+MARGIN_ENTRIES: Final = 1_000
+"""
+How far before a decision outcomes are read: one that another process recorded in the moment before it may explain what
+was found after it.
+"""
+
+_QUERIES = load_queries("gateway", "reconciler.sql")
+
+Connection = AsyncConnection[Any]
+
+
+async def read_decided(connection: Connection, log_id: int, decisions: Sequence[OpenDecision]) -> dict[UUID, int]:
+    """
+    Return the index of each decision in its log.
+
+    Raises:
+        BrokenError: if one is not there: its row was made by the transaction that appended it.
+    """
+    first = await _first_entries(connection, log_id, [each.decision for each in decisions])
+    for each in decisions:
+        if each.decision not in first:
+            where = f"gateway.open_decisions of log {log_id}"
+            raise BrokenError(Fault.DERIVED, where=where, expected=f"group {each.decision} in the log", found="none")
+    return {decision: entry.index for decision, entry in first.items()}
+
+
+async def read_claims(connection: Connection, log_id: int, key: str, *, from_index: int) -> list[Claim]:
+    """
+    Return what accepted outcomes on a key, from an index on, say that their decisions made.
+    """
+    where = {"log_id": log_id, "key": key, "from_index": from_index}
+    rows = await (await connection.execute(_QUERIES["outcomes_of_key"], where)).fetchall()
+    entries = [parse_entry(bytes(entry)) for (entry,) in rows]
+    outcomes = [(entry.index, from_data(CommitSettled, entry.data)) for entry in entries]
+    accepted = [(index, settled) for index, settled in outcomes if settled.outcome is Settled.ACCEPTED]
+    first = await _first_entries(connection, log_id, [UUID(settled.decision) for _, settled in accepted])
+    return [claim_of(index, settled, _operation(first, settled)) for index, settled in accepted]
+
+
+def claim_of(index: int, settled: CommitSettled, operation: str) -> Claim:
+    """
+    Return what an accepted outcome at `index` of its log, of a decision on `operation`, claims.
+    """
+    return Claim(
+        index=index,
+        decision=UUID(settled.decision),
+        operation=operation,
+        evidence=settled.evidence,
+        table_uuid=settled.table_uuid,
+        metadata_location=settled.metadata_location,
+        snapshots=settled.snapshots,
+    )
+
+
+async def read_asked(
+    connection: Connection, log_id: int, index: int, *, opener: Opener = PLAIN
+) -> Mapping[str, Any] | None:
+    """
+    Return the body that the decision at `index` was about; None if there is none, or it is not kept any more.
+
+    Raises:
+        SubjectKeysError: if it is sealed and `opener` cannot tell whether it was erased.
+    """
+    row = await (await connection.execute(_QUERIES["inputs"], {"log_id": log_id, "index": index})).fetchone()
+    if row is None:
+        return None
+    part = opener.open(StoredPart(index, "inputs", row[0], row[1], bytes(row[2])))
+    if part is None:
+        return None
+    try:
+        body = orjson.loads(orjson.loads(part.payload)["body"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+async def _first_entries(connection: Connection, log_id: int, groups: Sequence[UUID]) -> dict[UUID, Entry]:
+    where = {"log_id": log_id, "group_ids": list(groups)}
+    rows = await (await connection.execute(_QUERIES["first_entries"], where)).fetchall()
+    return {group_id: parse_entry(bytes(entry)) for group_id, entry in rows}
+
+
+def _operation(first: Mapping[UUID, Entry], settled: CommitSettled) -> str:
+    entry = first.get(UUID(settled.decision))
+    return from_data(CommitDecided, entry.data).operation if entry and entry.type == CommitDecided.TYPE else ""

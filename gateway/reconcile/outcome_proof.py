@@ -1,0 +1,256 @@
+"""
+What is found at a catalog elsewhere says about a decision whose outcome is not known. Pure.
+
+Guarantee: `accepted` only where the change itself is found and no other decision explains it; `failed` only where the
+change was not made and can no longer be; everything else stays `unknown`. That a change is not found proves nothing by
+itself: the request may still be under way, and what it made may have been changed again.
+
+Three things prove. What cannot be there by chance: a snapshot's id, a new table's uuid, the digest of all that a table
+is. What the log knows: another decision's accepted outcome that made the same (`Claim`) shows that this one did not.
+And a history without gaps, in which the change is not, where a requirement of the request does not hold any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from gateway.catalogs.catalog import Change, Loaded
+from gateway.commit.open_decisions import OpenDecision, state_digest
+from gateway.errors import GatewayError, RequirementFailedError
+from gateway.metadata import apply_updates, check_requirements, create_updates
+from gateway.mutations import Operation
+from ledger.format.events import Evidence, Settled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What another decision on the same key is known to have made: its accepted outcome, at `index` in the log."""
+
+    index: int
+    decision: UUID
+    operation: str
+    evidence: Evidence
+    table_uuid: str | None
+    metadata_location: str | None
+    snapshots: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """
+    What the log knows about a decision: the index it has, the body that was asked for, and what others have made.
+
+    `asked` is None where the body is not kept any more, or never was. `explained` is a metadata file that is known to
+    be another decision's; `under_way` are the open decisions on the same key whose processes still have time.
+    """
+
+    index: int
+    asked: Mapping[str, Any] | None = None
+    claims: Sequence[Claim] = ()
+    explained: str | None = None
+    under_way: Sequence[OpenDecision] = ()
+
+
+def prove(decision: OpenDecision, found: Loaded, known: Known) -> Settled:
+    """
+    Return what became of `decision`: accepted, failed, or still unknown.
+    """
+    if found.metadata is not None:
+        try:
+            check_requirements(found.metadata, ())
+        except GatewayError:
+            return Settled.UNKNOWN  # what is found is no table's metadata: it says nothing
+    outcome = _outcome(decision, found, known)
+    if outcome is Settled.ACCEPTED and any(_may_have_made(each, decision) for each in known.under_way):
+        return Settled.UNKNOWN  # it may be the other's work, whose answer is yet to come
+    return outcome
+
+
+def _may_have_made(other: OpenDecision, decision: OpenDecision) -> bool:
+    return not decision.snapshots or not set(other.snapshots).isdisjoint(decision.snapshots)
+
+
+def _outcome(decision: OpenDecision, found: Loaded, known: Known) -> Settled:
+    operation = Operation(decision.operation)
+    match operation:
+        case Operation.TABLE_COMMIT if decision.snapshots:
+            return _snapshots_added(decision, found, known)
+        case Operation.TABLE_COMMIT:
+            return _changed(decision, found, known)
+        case Operation.TABLE_CREATE:
+            return _created(decision, found, known)
+        case Operation.TABLE_DROP:
+            return _dropped(decision, found, known)
+        case Operation.NAMESPACE_CREATE | Operation.NAMESPACE_UPDATE | Operation.NAMESPACE_DROP:
+            return _of_namespace(operation, decision, found, known)
+
+
+def _snapshots_added(decision: OpenDecision, found: Loaded, known: Known) -> Settled:
+    """A snapshot's id is drawn from 2^63 and added once: wherever it is, this very commit was accepted."""
+    if any(set(claim.snapshots) & set(decision.snapshots) for claim in known.claims):
+        return Settled.FAILED  # another decision's commit added it, and to add it twice is refused
+    metadata = found.metadata
+    if metadata is None:
+        return Settled.UNKNOWN
+    if _snapshot_ids(metadata) & set(decision.snapshots):
+        return Settled.ACCEPTED
+    if _is_another_table(decision, metadata):
+        return Settled.FAILED
+    # What is current now lacks the snapshot, so it is not what this commit made; what was between may be.
+    between = _files_since(decision.base, metadata)
+    was_not_made = _has_all_snapshots_since(decision, metadata) or _are_others(between, known)
+    return Settled.FAILED if was_not_made and _is_refused_now(decision, metadata) else Settled.UNKNOWN
+
+
+def _changed(decision: OpenDecision, found: Loaded, known: Known) -> Settled:
+    """A commit without snapshots is found in what the table is, all of it, under metadata that nobody else wrote."""
+    metadata = found.metadata
+    if metadata is None:
+        return Settled.UNKNOWN
+    if _is_another_table(decision, metadata):
+        return Settled.FAILED
+    if _is_as_judged(decision, found):
+        others = {known.explained, *(claim.metadata_location for claim in known.claims)}
+        # A commit that changes nothing is found in the very file it was judged on.
+        if found.metadata_location == decision.base or found.metadata_location not in others:
+            return Settled.ACCEPTED
+    # That the table is otherwise proves nothing: its catalog may write what it is sent in ways of its own.
+    between = _files_since(decision.base, metadata)
+    was_not_made = between is not None and _are_others([*between, found.metadata_location], known)
+    return Settled.FAILED if was_not_made and _is_refused_now(decision, metadata) else Settled.UNKNOWN
+
+
+def _created(decision: OpenDecision, found: Loaded, known: Known) -> Settled:
+    """
+    A create is found in the table's uuid, if the engine chose it; else in a new table that is as it was asked.
+    """
+    metadata = found.metadata
+    if metadata is None:
+        return Settled.UNKNOWN
+    table_uuid = str(metadata.get("table-uuid", "")).lower()
+    for claim in known.claims:
+        if claim.operation == Operation.TABLE_CREATE and _same(claim.table_uuid, table_uuid):
+            return Settled.FAILED  # there was no table when that one was made, and there is one now
+    if decision.table_uuid:
+        return Settled.ACCEPTED if _same(decision.table_uuid, table_uuid) else Settled.FAILED
+    return Settled.ACCEPTED if _is_as_asked(known.asked, metadata) else Settled.UNKNOWN
+
+
+def _dropped(decision: OpenDecision, found: Loaded, known: Known) -> Settled:
+    """A drop is found in the table not being there any more. While it is there, a drop may still arrive."""
+    for claim in known.claims:
+        if claim.operation == Operation.TABLE_DROP and _same(claim.table_uuid, decision.table_uuid):
+            return Settled.FAILED  # that one found the table, so this one had not dropped it, and cannot now
+    # Without its namespace, what is asked may be another catalog than the one that was.
+    is_gone = found.metadata is None and found.namespace_exists
+    is_replaced = found.metadata is not None and _is_another_table(decision, found.metadata)
+    return Settled.ACCEPTED if is_gone or is_replaced else Settled.UNKNOWN
+
+
+def _of_namespace(operation: Operation, decision: OpenDecision, found: Loaded, known: Known) -> Settled:
+    """A namespace has no identity: what is found is its own unless a later outcome of the same kind explains it."""
+    is_claimed = any(claim.operation == operation and claim.index > known.index for claim in known.claims)
+    properties = found.properties
+    match operation:
+        case Operation.NAMESPACE_CREATE if properties is not None:
+            if is_claimed:
+                return Settled.FAILED  # there was none when that one was made, and there is one now
+            asked = None if known.asked is None else known.asked.get("properties") or {}
+            is_there = asked is not None and asked.items() <= properties.items()
+        case Operation.NAMESPACE_UPDATE if properties is not None:
+            is_there = not is_claimed and _is_as_judged(decision, found)
+        case Operation.NAMESPACE_DROP if properties is None:
+            if is_claimed:
+                return Settled.FAILED  # that one found the namespace, so this one had not dropped it, and cannot now
+            is_there = True
+        case _:
+            is_there = False
+    return Settled.ACCEPTED if is_there else Settled.UNKNOWN
+
+
+def _is_another_table(decision: OpenDecision, metadata: Mapping[str, Any]) -> bool:
+    """Of a table that was replaced nothing can be accepted any more, and whatever was is gone with it."""
+    return bool(decision.table_uuid) and not _same(decision.table_uuid, str(metadata.get("table-uuid", "")))
+
+
+def _is_as_judged(decision: OpenDecision, found: Loaded) -> bool:
+    change = Change(
+        metadata=None if found.metadata is None else dict(found.metadata),
+        properties=None if found.properties is None else dict(found.properties),
+    )
+    return decision.result is not None and state_digest(change) == decision.result
+
+
+def _is_as_asked(asked: Mapping[str, Any] | None, metadata: Mapping[str, Any]) -> bool:
+    """Whether a table is the one that a createTable asks for; its catalog may have added properties of its own."""
+    if asked is None:
+        return False
+    try:
+        location = asked.get("location") or metadata["location"]
+        updates = create_updates(asked, table_uuid=str(metadata["table-uuid"]), location=location)
+        made = apply_updates(None, updates, now_ms=0, base_location=None)
+    except (GatewayError, KeyError):
+        return False
+    compared = ("format-version", "last-column-id", "schemas", "partition-specs", "sort-orders", "snapshots")
+    return (
+        all(_plain(made.get(name)) == _plain(metadata.get(name)) for name in compared)
+        and str(made["location"]).rstrip("/") == str(metadata["location"]).rstrip("/")
+        and made.get("properties", {}).items() <= metadata.get("properties", {}).items()
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A part of metadata without members that say nothing."""
+    if isinstance(value, Mapping):
+        return {name: _plain(member) for name, member in value.items() if member is not None and member != []}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _is_refused_now(decision: OpenDecision, metadata: Mapping[str, Any]) -> bool:
+    try:
+        check_requirements(metadata, decision.requirements)
+    except RequirementFailedError:
+        return True
+    except GatewayError:
+        return False  # it is no requirement of a table
+    return False
+
+
+def _has_all_snapshots_since(decision: OpenDecision, metadata: Mapping[str, Any]) -> bool:
+    """
+    Whether every snapshot is still listed that was added since those that the request requires.
+
+    From version 2 on each new snapshot has the next sequence number (table specification, "Sequence Numbers"), so
+    between a required one and the last there is either no gap, or one was removed that may have been ours.
+    """
+    if metadata.get("format-version", 1) < 2:
+        return False
+    numbers = {str(each["snapshot-id"]): each.get("sequence-number", 0) for each in metadata.get("snapshots") or []}
+    required = [each for each in decision.requirements if each["type"] == "assert-ref-snapshot-id"]
+    since = [0 if each["snapshot-id"] is None else numbers.get(str(each["snapshot-id"]), -1) for each in required]
+    if not since or min(since) < 0:
+        return False
+    return set(range(min(since) + 1, metadata.get("last-sequence-number", 0) + 1)) <= set(numbers.values())
+
+
+def _files_since(base: str | None, metadata: Mapping[str, Any]) -> list[str] | None:
+    """Return the metadata files between `base` and the one that is current; None if the table's log does not say."""
+    files = [str(each["metadata-file"]) for each in metadata.get("metadata-log") or []]
+    return None if base is None or base not in files else files[len(files) - files[::-1].index(base) :]
+
+
+def _are_others(files: Sequence[str | None] | None, known: Known) -> bool:
+    """Whether every one of `files` was the answer to another decision's commit, so that none of them is ours."""
+    claimed = {claim.metadata_location for claim in known.claims if claim.evidence is Evidence.ANSWER}
+    return files is not None and set(files) <= claimed
+
+
+def _snapshot_ids(metadata: Mapping[str, Any]) -> set[str]:
+    return {str(each["snapshot-id"]) for each in metadata.get("snapshots") or []}
+
+
+def _same(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and one.lower() == other.lower()

@@ -1,0 +1,189 @@
+"""
+Mutations that cannot be judged, recorded or written: nothing is changed, and the answer says no more than is known.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from gateway.admin.application import OPERATOR
+from gateway.metadata.files import MetadataFiles
+from gateway.policy.engine import Program, Verdict
+from gateway.policy.pool import WorkerEngine
+from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
+from ledger.format.canonical import Json
+from ledger.format.sequence import Appended, Group, Stale
+from tests.gateway.sales import (
+    CREATE,
+    NAMESPACES,
+    ORDERS,
+    ORDERS_KEY,
+    TABLES,
+    another_key,
+    error_of,
+    files_beside,
+    location_of_orders,
+    properties,
+)
+from tests.gateway.story import check_agreement, path_of, tell, words
+from tests.servers.gateways import Gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def policy(number: int, expression: str = "true") -> dict[str, str]:
+    return {"policy_id": f"p{number}", "expression": expression, "message": f"policy {number} says no"}
+
+
+# Policies that cannot be judged
+
+
+FAILS = "commit.requirements[7].type == 'x'"
+SLOW = (
+    "[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, "
+    "[1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, [1,2,3,4,5,6,7,8,9].all(g, a+b+c+d+e+f+g > 0)))))))"
+)
+
+
+async def test_an_undecidable_commit_is_refused_and_recorded_once(sales: Gateway) -> None:
+    await sales.services.house.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, FAILS))
+    location = await location_of_orders(sales)
+    for _ in range(3):
+        answer = await sales.http.post(ORDERS, json=properties(a="b"))
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert error_of(answer)["type"] == "ServiceUnavailableException"
+    told = await tell(sales.services, sales.acme.log_id, key=ORDERS_KEY)
+    assert [one.words for one in told[2:]] == ["undecidable"]
+    assert told[-1].parts["message"].startswith(b"policy p1 (version 1) could not be judged")
+    assert await location_of_orders(sales) == location
+    await sales.http.post(ORDERS, json=properties(another="request"))
+    assert (await words(sales.services, sales.acme.log_id, key=ORDERS_KEY))[2:] == ["undecidable"] * 2
+    for _ in range(2):
+        create = await sales.http.post(TABLES, json={**CREATE, "name": "more"})
+        assert create.status_code == 503, "each attempt would have another uuid"
+    assert await words(sales.services, sales.acme.log_id, key="table:lake/sales/more") == ["undecidable"]
+
+
+async def test_the_same_request_of_another_caller_is_recorded_too(sales: Gateway) -> None:
+    house = sales.services.house
+    await house.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, FAILS))
+    await house.admin.create_access_rule(
+        sales.acme.log_id, OPERATOR, rule_id="eve", effect="permit", expression="'writer' in roles"
+    )
+    eve = sales.client(await another_key(sales, "eve", "writer"))
+    for client in (sales.http, eve, sales.http, eve):
+        assert (await client.post(ORDERS, json=properties(a="b"))).status_code == 503
+    told = (await tell(sales.services, sales.acme.log_id, key=ORDERS_KEY))[2:]
+    assert [one.words for one in told] == ["undecidable"] * 2
+    assert len({one.entry.actor for one in told}) == 2
+
+
+async def test_a_policy_engine_that_is_too_slow_lets_nothing_pass(sales: Gateway) -> None:
+    await sales.services.house.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, SLOW))
+    client = sales.through(policy_timeout_s=0.2)
+    for _ in range(4):
+        assert (await client.post(ORDERS, json=properties(a="b"))).status_code == 503
+    told = (await tell(sales.services, sales.acme.log_id, key=ORDERS_KEY))[2:]
+    causes = [one.parts["message"] for one in told]
+    assert {one.words for one in told} == {"undecidable"}
+    assert all(cause.startswith(b"0.2 s passed before it ") for cause in causes)
+    assert len(causes) == len(set(causes)) <= 2, "it was too slow, or the next worker was not there yet"
+
+
+class KilledEngine:
+    """An engine whose worker is killed while it judges."""
+
+    def __init__(self, engine: WorkerEngine) -> None:
+        self._engine = engine
+
+    async def check(self, expression: str, *, log_id: int, timeout_s: float, kind: str = "policy") -> None:
+        await self._engine.check(expression, log_id=log_id, timeout_s=timeout_s, kind=kind)
+
+    async def judge(
+        self, programs: Sequence[Program], activation: Mapping[str, Json], *, log_id: int, timeout_s: float
+    ) -> tuple[Verdict, ...]:
+        await self._engine.start()
+        for pid in self._engine.pids:
+            os.kill(pid, signal.SIGKILL)
+        return await self._engine.judge(programs, activation, log_id=log_id, timeout_s=timeout_s)
+
+
+async def test_a_policy_engine_that_dies_lets_nothing_pass(sales: Gateway) -> None:
+    location = await location_of_orders(sales)
+    async with WorkerEngine() as engine:
+        client = sales.through(engine=KilledEngine(engine), policy_timeout_s=10.0)
+        assert (await client.post(ORDERS, json=properties(a="b"))).status_code == 503
+        assert (await words(sales.services, sales.acme.log_id))[-1] == "undecidable"
+        assert await location_of_orders(sales) == location
+        answer = await sales.through(engine=engine, policy_timeout_s=10.0).post(ORDERS, json=properties(a="b"))
+        assert answer.status_code == 200, "a new worker judges the next one"
+
+
+# A log that does not answer
+
+
+async def test_a_commit_whose_record_may_be_there_is_unknown_and_keeps_its_file(sales: Gateway) -> None:
+    house = sales.services.house
+
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        await house.append(log_id, group)
+        raise OutcomeUnknownError("the answer to COMMIT did not arrive")
+
+    answer = await sales.through(append=append).post(ORDERS, json=properties(a="b"))
+    assert (answer.status_code, error_of(answer)["type"]) == (504, "CommitStateUnknownException")
+    assert "retry-after" not in answer.headers
+    await check_agreement(sales.services, sales.acme.log_id)
+    assert (await sales.http.get(ORDERS)).json()["metadata"]["properties"]["a"] == "b"
+
+
+@pytest.mark.parametrize("error", [LogUnavailableError("no log"), QueueFullError("too many")])
+async def test_a_commit_whose_record_is_not_there_leaves_no_file(sales: Gateway, error: Exception) -> None:
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        raise error
+
+    location, files = await location_of_orders(sales), files_beside(await location_of_orders(sales))
+    answer = await sales.through(append=append).post(ORDERS, json=properties(a="b"))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert files_beside(location) == files
+    assert await location_of_orders(sales) == location
+
+
+async def test_a_refusal_that_cannot_be_recorded_is_503(sales: Gateway) -> None:
+    await sales.services.house.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, "false"))
+    for error in (LogUnavailableError("no log"), QueueFullError("too many"), OutcomeUnknownError("who knows")):
+
+        async def append(log_id: int, group: Group, error: Exception = error) -> Appended | Stale:
+            raise error
+
+        answer = await sales.through(append=append).post(ORDERS, json=properties(a="b"))
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+# Metadata files that do not answer
+
+
+async def test_metadata_that_cannot_be_written_is_503_and_nothing_is_changed(shared_gateway: Gateway) -> None:
+    await shared_gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})
+    house = shared_gateway.services.house
+    in_the_way = path_of(f"{house.warehouse}/{shared_gateway.acme.tenant.hex}")
+    in_the_way.parent.mkdir(parents=True, exist_ok=True)
+    in_the_way.write_bytes(b"not a folder")
+    answer = await shared_gateway.http.post(TABLES, json=CREATE)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert await words(shared_gateway.services, shared_gateway.acme.log_id, key=ORDERS_KEY) == []
+
+
+async def test_metadata_that_was_changed_behind_our_back_is_noticed(sales: Gateway) -> None:
+    file = path_of(await location_of_orders(sales))
+    file.write_bytes(file.read_bytes().replace(b"zstd", b"none"))
+    restarted = sales.through(files=MetadataFiles(), catalogs={})
+    eve = sales.through(key=await another_key(sales), files=MetadataFiles(), catalogs={})
+    assert (await eve.post(ORDERS, json=properties(a="b"))).status_code == 403, "not even that it is broken"
+    for answer in (await restarted.get(ORDERS), await restarted.post(ORDERS, json=properties(a="b"))):
+        assert (answer.status_code, error_of(answer)["type"]) == (500, "RuntimeIOException")
+    file.unlink()
+    assert (await restarted.get(ORDERS)).status_code == 500

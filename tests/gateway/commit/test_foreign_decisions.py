@@ -1,0 +1,286 @@
+"""
+Open decisions are a function of the log: whatever becomes of forwarded commits, replaying it gives the rows there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import psycopg
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.catalogs.catalog import Change
+from gateway.commit.events import settled_event
+from gateway.commit.open_decisions import (
+    FORWARD,
+    REQUIREMENTS_SIZE_BYTES_MAX,
+    Forwarding,
+    OpenDecision,
+    close_guard,
+    doubt_guard,
+    open_guard,
+    state_digest,
+)
+from gateway.errors import BadRequestError
+from gateway.identifiers import Target
+from lakeproof.services import Services, new_group_id
+from lakeproof.tenants import Founded, found_tenant
+from ledger.format.entry import Branch, Entry
+from ledger.format.event import SYSTEM_ACTOR, Event, Part, prepare
+from ledger.format.events import CommitDecided, CommitSettled, Decided, Evidence, Settled, from_data, to_data
+from ledger.format.sequence import Appended, Group
+from tests.gateway.open_rows import open_rows
+from tests.gateway.story import Told, tell
+from tests.ledger.guard_replay import GuardedTable
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NOON: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
+OWNER: Final = "0123456789abcdef" * 2
+
+Row = list[Any]
+
+
+def open_table(parts: Mapping[int, Mapping[str, bytes]]) -> GuardedTable[str, Row]:
+    """The rows of open decisions; `parts` are the payload parts by the index of their entry."""
+
+    def apply(rows: dict[str, Row], entry: Entry) -> None:
+        if entry.branch is not Branch.THEN:
+            return
+        if entry.type == CommitDecided.TYPE and FORWARD in parts[entry.index]:
+            decided, forward = from_data(CommitDecided, entry.data), json.loads(parts[entry.index][FORWARD])
+            identifier = decided.identifier
+            assert str(entry.group_id) not in rows
+            rows[str(entry.group_id)] = [
+                entry.key,
+                decided.operation,
+                identifier.alias,
+                list(identifier.namespace),
+                identifier.name,
+                decided.base,
+                decided.table_uuid,
+                list(decided.snapshots),
+                forward["owner"],
+                forward["deadline"],
+                forward["requirements"],
+                forward["result"],
+                False,
+            ]
+        elif entry.type == CommitSettled.TYPE:
+            settled = from_data(CommitSettled, entry.data)
+            if settled.decision in rows and settled.outcome is Settled.UNKNOWN:
+                rows[settled.decision] = [*rows[settled.decision][:-1], True]
+            else:
+                rows.pop(settled.decision, None)
+
+    return GuardedTable(
+        select="SELECT decision::text, jsonb_build_array(key, operation, alias, namespace, name, base, table_uuid, "
+        "snapshots, owner, to_char(deadline AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'), requirements, "
+        "result, is_unknown) FROM gateway.open_decisions WHERE log_id = %(log_id)s",
+        apply=apply,
+    )
+
+
+def replayed(told: list[Told]) -> dict[str, Row]:
+    parts = {one.entry.index: one.parts for one in told}
+    return open_table(parts).replayed(one.entry for one in told)
+
+
+async def check_agreement(services: Services, log_id: int) -> dict[str, Row]:
+    rows = await asyncio.to_thread(open_table({}).live, services.foundation.admin_dsn, log_id)
+    assert replayed(await tell(services, log_id)) == rows
+    return rows
+
+
+TARGET = Target(alias="beyond", namespace=("sales",), name="orders")
+
+
+async def decide(
+    services: Services,
+    log_id: int,
+    *,
+    target: Target = TARGET,
+    deadline: datetime = NOON,
+    snapshots: tuple[str, ...] = (),
+) -> UUID:
+    """Open a decision as the commit flow does."""
+    decision, target = new_group_id(), TARGET
+    forwarding = Forwarding(
+        owner=OWNER,
+        deadline=deadline,
+        requirements=({"type": "assert-ref-snapshot-id", "ref": "ma\x00in", "snapshot-id": 2**62},),
+        result=state_digest(Change(properties={"a": "b"})),
+    )
+    data = CommitDecided(
+        actions=(),
+        as_of=0,
+        base="s3://b/0.json",
+        decision=Decided.APPROVED,
+        identifier=target.identifier(),
+        operation="table.commit",
+        policy_set="0" * 64,
+        principal_source="api_key",
+        reason=None,
+        request="0" * 64,
+        snapshots=snapshots,
+        table_uuid=None,
+    )
+    event = prepare(
+        Event(
+            type=CommitDecided.TYPE,
+            version=1,
+            key=target.key,
+            actor=SYSTEM_ACTOR,
+            occurred_at=NOON,
+            data=to_data(data),
+            parts=(Part(name=FORWARD, payload=forwarding.payload(), salt=services.house.random(32)),),
+        )
+    )
+    guard = open_guard(
+        decision,
+        forwarding,
+        target=target,
+        operation="table.commit",
+        base="s3://b/0.json",
+        table_uuid=None,
+        snapshots=snapshots,
+    )
+    outcome = await services.house.append(log_id, Group(id=decision, then=(event,), guard=(guard,)))
+    assert isinstance(outcome, Appended)
+    return decision
+
+
+async def settle(services: Services, log_id: int, decision: UUID, outcome: Settled, key: str = TARGET.key) -> bool:
+    """Settle a decision as whoever finds out does; tells whether it was still open."""
+    data = CommitSettled(
+        decision=str(decision),
+        evidence=Evidence.RECONCILED,
+        metadata_location=None,
+        metadata_sha256=None,
+        outcome=outcome,
+        snapshots=(),
+        table_uuid=None,
+    )
+    guard = (doubt_guard if outcome is Settled.UNKNOWN else close_guard)(decision, key)
+    event = settled_event(data, key=key, actor=SYSTEM_ACTOR, at=NOON)
+    appended = await services.house.append(log_id, Group(id=new_group_id(), then=(event,), guard=(guard,)))
+    assert isinstance(appended, Appended)
+    return appended.branch is Branch.THEN
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def acme(module_services: Services) -> Founded:
+    return await found_tenant(module_services, name="acme", identity="ada@acme.example")
+
+
+async def open_of(services: Services, log_id: int, before: datetime) -> list[OpenDecision]:
+    return await open_rows(services, log_id, before)
+
+
+async def test_a_decision_stays_open_until_it_is_settled_for_certain(module_services: Services, acme: Founded) -> None:
+    first = await decide(module_services, acme.log_id, snapshots=("7",))
+    await decide(module_services, acme.log_id, deadline=NOON + timedelta(hours=1))
+    assert await open_of(module_services, acme.log_id, NOON) == [], "its owner still has time"
+    (due,) = await open_of(module_services, acme.log_id, NOON + timedelta(seconds=1))
+    assert (due.decision, due.target, due.snapshots, due.owner, due.deadline) == (first, TARGET, ("7",), OWNER, NOON)
+    assert due.requirements == ({"type": "assert-ref-snapshot-id", "ref": "ma\x00in", "snapshot-id": 2**62},)
+    assert due.result == state_digest(Change(properties={"a": "b"}))
+    assert not due.is_unknown
+    for _ in range(2):
+        assert await settle(module_services, acme.log_id, first, Settled.UNKNOWN)
+        (due,) = await open_of(module_services, acme.log_id, NOON + timedelta(seconds=1))
+        assert due.is_unknown
+    assert len(await check_agreement(module_services, acme.log_id)) == 2
+    assert await settle(module_services, acme.log_id, first, Settled.ACCEPTED)
+    assert len(await check_agreement(module_services, acme.log_id)) == 1
+
+
+async def test_a_decision_is_settled_once_and_by_its_own_key(module_services: Services, acme: Founded) -> None:
+    decision = await decide(module_services, acme.log_id)
+    assert not await settle(module_services, acme.log_id, decision, Settled.ACCEPTED, key="table:beyond/sales/others")
+    assert await settle(module_services, acme.log_id, decision, Settled.CONFLICTED)
+    for late in Settled:
+        assert not await settle(module_services, acme.log_id, decision, late), "it is known already"
+    assert await check_agreement(module_services, acme.log_id) == {}
+
+
+async def test_another_tenants_decision_is_out_of_reach(module_services: Services, acme: Founded) -> None:
+    other = await found_tenant(module_services, name="other", identity="eve@other.example")
+    decision = await decide(module_services, acme.log_id)
+    assert not await settle(module_services, other.log_id, decision, Settled.ACCEPTED)
+    roles = module_services.house.roles
+    counts = {}
+    for tenant in (acme.tenant, other.tenant):
+        async with module_services.house.database.as_role(roles.tenant(tenant)) as connection:
+            found = await connection.execute("SELECT count(*) FROM gateway.open_decisions")
+            counts[tenant] = (await found.fetchone() or (None,))[0]
+    assert counts == {acme.tenant: 1, other.tenant: 0}
+
+
+steps = st.lists(
+    st.one_of(st.just("open"), st.tuples(st.integers(0, 5), st.sampled_from(list(Settled)))), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(history=steps)
+async def test_the_rows_are_what_the_log_says(
+    module_services: Services, acme: Founded, history: list[str | tuple[int, Settled]]
+) -> None:
+    decisions: list[UUID] = []
+    for step in history:
+        if isinstance(step, str):
+            decisions.append(await decide(module_services, acme.log_id))
+        elif decisions:
+            await settle(module_services, acme.log_id, decisions[step[0] % len(decisions)], step[1])
+    await check_agreement(module_services, acme.log_id)
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        "DELETE FROM gateway.open_decisions",
+        "UPDATE gateway.open_decisions SET deadline = deadline + interval '1 microsecond'",
+        "UPDATE gateway.open_decisions SET owner = repeat('0', 32)",
+        "UPDATE gateway.open_decisions SET requirements = '[]'",
+        "UPDATE gateway.open_decisions SET result = NULL",
+        "UPDATE gateway.open_decisions SET is_unknown = true",
+        "UPDATE gateway.open_decisions SET snapshots = '{8}'",
+    ],
+)
+async def test_a_row_that_no_entry_explains_is_noticed(
+    module_services: Services, acme: Founded, tampering: str
+) -> None:
+    await decide(module_services, acme.log_id, snapshots=("7",))
+    await check_agreement(module_services, acme.log_id)
+    admin_dsn = module_services.foundation.admin_dsn
+    async with await psycopg.AsyncConnection.connect(admin_dsn, autocommit=True) as owner:
+        await owner.execute(f"{tampering} WHERE log_id = {acme.log_id}".encode())
+    with pytest.raises(AssertionError):
+        await check_agreement(module_services, acme.log_id)
+
+
+async def test_requirements_that_are_too_large_are_refused() -> None:
+    large = {"type": "assert-ref-snapshot-id", "ref": "x" * REQUIREMENTS_SIZE_BYTES_MAX, "snapshot-id": 1}
+    with pytest.raises(BadRequestError, match=r"^requirements: expected at most"):
+        Forwarding(owner=OWNER, deadline=NOON, requirements=(large,), result=None)
+
+
+async def test_the_state_of_a_table_is_what_it_is_not_when_it_was_written() -> None:
+    table = {"table-uuid": "u", "last-updated-ms": 1, "metadata-log": [], "schemas": [{"schema-id": 0}]}
+    same = {**table, "last-updated-ms": 2, "metadata-log": [{"timestamp-ms": 1}], "refs": {}, "statistics": None}
+    assert state_digest(Change(metadata=table)) == state_digest(Change(metadata=same))
+    for other in ({**table, "schemas": []}, {**table, "properties": {"a": "b"}}, {**table, "last-column-id": 0}):
+        assert state_digest(Change(metadata=other)) != state_digest(Change(metadata=table))
+    assert state_digest(Change()) is None
+    assert replace(Change(), properties={}) != Change()
+    assert state_digest(Change(properties={})) is not None

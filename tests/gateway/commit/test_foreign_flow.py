@@ -1,0 +1,290 @@
+"""
+The commit flow where the catalog is elsewhere: the order of things, and what an engine is told when one of them fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import httpx
+import orjson
+import pytest
+import pytest_asyncio
+
+from gateway.admin.application import OPERATOR
+from gateway.catalogs.onward import HOPS_HEADER, HOPS_MAX, format_hop
+from gateway.catalogs.upstreams import Upstream
+from gateway.commit.open_decisions import OpenDecision
+from lakeproof.services import Services, now
+from lakeproof.tenants import found_tenant
+from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
+from ledger.format.sequence import Appended, Group, Stale
+from tests.gateway.open_rows import open_rows
+from tests.gateway.sales import CREATE, Append, another_key, error_of, properties
+from tests.gateway.story import tell, words
+from tests.servers.chained import BEYOND, Chained, open_chain, register
+from tests.servers.gateways import Gateway, open_gateway
+from tests.servers.loopback import serve_gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NAMESPACES = f"/v1/iceberg/{BEYOND}/namespaces"
+TABLES = f"{NAMESPACES}/sales/tables"
+ORDERS = f"{TABLES}/orders"
+ORDERS_KEY = "table:beyond/sales/orders"
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def chained(module_services: Services) -> AsyncIterator[Chained]:
+    """Two gateways in a row, and `sales.orders` in the far one, made through the near one."""
+    async with open_chain(module_services) as chained:
+        (await chained.http.post(NAMESPACES, json={"namespace": ["sales"]})).raise_for_status()
+        (await chained.http.post(TABLES, json=CREATE)).raise_for_status()
+        yield chained
+
+
+async def of_orders(gateway: Gateway, alias: str = BEYOND) -> list[str]:
+    """What the log says of `sales.orders` since it was made."""
+    return (await words(gateway.services, gateway.acme.log_id, key=f"table:{alias}/sales/orders"))[2:]
+
+
+async def open_of(gateway: Gateway) -> list[OpenDecision]:
+    return await open_rows(gateway.services, gateway.acme.log_id, now() + timedelta(days=1))
+
+
+def failing(gateway: Gateway, number: int, fail: Callable[[Group], Awaitable[Appended | Stale]]) -> Append:
+    """The log's append, whose call number `number` does what `fail` does."""
+    count = 0
+
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        nonlocal count
+        count += 1
+        return await (fail(group) if count == number + 1 else gateway.services.house.append(log_id, group))
+
+    return append
+
+
+async def test_the_decision_is_open_before_the_upstream_sees_anything(chained: Chained) -> None:
+    at_append: list[tuple[list[str], int]] = []
+
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        at_append.append((await of_orders(chained.far, "lake"), len(await open_of(chained.near))))
+        return await chained.near.services.house.append(log_id, group)
+
+    client = chained.near.through(append=append)
+    assert (await client.post(ORDERS, json=properties(a="b"))).status_code == 200
+    assert at_append == [([], 0), (["approved", "accepted"], 1)]
+    assert await of_orders(chained.near) == ["approved", "accepted"]
+    assert await open_of(chained.near) == []
+
+
+@pytest.mark.parametrize("error", [LogUnavailableError, QueueFullError, OutcomeUnknownError])
+async def test_a_decision_that_is_not_recorded_is_not_forwarded(chained: Chained, error: type[Exception]) -> None:
+    async def fail(_group: Group) -> Appended | Stale:
+        message = "no"
+        raise error(message)
+
+    client = chained.near.through(append=failing(chained.near, 0, fail))
+    answer = await client.post(ORDERS, json=properties(a="b"))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "nothing was changed" in error_of(answer)["message"]
+    assert await of_orders(chained.far, "lake") == []
+    assert await open_of(chained.near) == []
+
+
+@pytest.mark.parametrize("error", [LogUnavailableError, QueueFullError, OutcomeUnknownError])
+async def test_an_outcome_that_is_not_recorded_is_told_all_the_same(chained: Chained, error: type[Exception]) -> None:
+    async def fail(_group: Group) -> Appended | Stale:
+        message = "no"
+        raise error(message)
+
+    client = chained.near.through(append=failing(chained.near, 1, fail))
+    answer = await client.post(ORDERS, json=properties(a="b"))
+    assert answer.status_code == 200
+    assert answer.json()["metadata"]["properties"]["a"] == "b"
+    assert await of_orders(chained.far, "lake") == ["approved", "accepted"]
+    assert await of_orders(chained.near) == ["approved"]
+    (open_decision,) = await open_of(chained.near)
+    assert (open_decision.key, open_decision.is_unknown) == (ORDERS_KEY, False)
+    conflict = [{"type": "assert-table-uuid", "uuid": "00000000-0000-0000-0000-000000000000"}]
+    assert (await chained.http.post(ORDERS, json=properties(conflict))).status_code == 409
+
+
+async def test_rules_that_change_before_the_decision_are_judged_again(chained: Chained) -> None:
+    admin, log_id = chained.near.services.house.admin, chained.near.acme.log_id
+
+    async def append(log: int, group: Group) -> Appended | Stale:
+        if not await admin.list_policies(log_id):
+            await admin.create_policy(log_id, OPERATOR, policy_id="p", expression="false", message="no more")
+        return await chained.near.services.house.append(log, group)
+
+    answer = await chained.near.through(append=append).post(ORDERS, json=properties(a="b"))
+    assert (answer.status_code, error_of(answer)["message"]) == (403, "no more (policy p, version 1)")
+    assert await of_orders(chained.near) == ["rejected"]
+    assert await of_orders(chained.far, "lake") == []
+
+
+async def test_an_upstream_that_is_gone_has_done_nothing(chained: Chained, module_services: Services) -> None:
+    async with open_gateway(module_services) as third:
+        async with serve_gateway(third.app) as url:
+            await register(chained.near, "gone", url, token=third.acme.key.secret, warehouse="lake")
+            namespaces = "/v1/iceberg/gone/namespaces"
+            assert (await chained.http.post(namespaces, json={"namespace": ["a"]})).status_code == 200
+        read = await chained.http.get(f"{namespaces}/a")
+        assert (read.status_code, read.headers["retry-after"]) == (503, "1")
+        written = await chained.http.post(namespaces, json={"namespace": ["b"]})
+        assert written.status_code == 503, "what it would change cannot even be loaded"
+    assert await words(module_services, chained.near.acme.log_id, key="namespace:gone/b") == []
+
+
+async def test_an_upstream_that_goes_between_load_and_forward_has_failed(chained: Chained) -> None:
+    upstream = chained.near.services.house.catalogs[chained.near.acme.tenant, BEYOND]
+    assert isinstance(upstream, Upstream)
+
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        outcome = await chained.near.services.house.append(log_id, group)
+        assert upstream.place is not None
+        upstream.place = replace(upstream.place, root="http://127.0.0.1:9/v1")
+        return outcome
+
+    client = chained.near.through(append=append)
+    answer = await client.post(ORDERS, json=properties(a="b"))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "nothing was changed" in error_of(answer)["message"]
+    assert await of_orders(chained.near) == ["approved", "failed"], "proven: the connection was refused"
+    assert await of_orders(chained.far, "lake") == []
+    assert await open_of(chained.near) == []
+
+
+async def test_a_conflict_is_answered_in_the_upstreams_words(chained: Chained) -> None:
+    (await chained.http.post(NAMESPACES, json={"namespace": ["full"]})).raise_for_status()
+    (await chained.http.post(f"{NAMESPACES}/full/tables", json=CREATE)).raise_for_status()
+    answer = await chained.http.delete(f"{NAMESPACES}/full")
+    directly = await chained.far.http.delete("/v1/iceberg/lake/namespaces/full")
+    assert (answer.status_code, answer.content) == (409, directly.content)
+    told = await words(chained.near.services, chained.near.acme.log_id, key="namespace:beyond/full")
+    assert told == ["approved", "accepted", "approved", "conflicted"]
+
+
+async def test_credentials_that_the_upstream_refuses_are_named(chained: Chained) -> None:
+    await register(chained.near, "locked", chained.far_url, token="nobody", warehouse="lake")
+    answer = await chained.http.get("/v1/iceberg/locked/namespaces")
+    assert (answer.status_code, error_of(answer)["type"]) == (403, "UpstreamCredentialsException")
+    created = await chained.http.post("/v1/iceberg/locked/namespaces", json={"namespace": ["x"]})
+    assert created.status_code == 403
+    assert await words(chained.near.services, chained.near.acme.log_id, key="namespace:locked/x") == []
+
+
+async def test_a_refusal_of_credentials_is_told_only_to_whom_access_permits(chained: Chained) -> None:
+    eve = chained.near.client(await another_key(chained.near))
+    answer = await eve.get(ORDERS)
+    assert (answer.status_code, error_of(answer)["type"]) == (403, "ForbiddenException")
+    assert "no access rule permits" in error_of(answer)["message"]
+
+
+async def test_a_body_that_could_be_read_in_two_ways_is_refused(chained: Chained) -> None:
+    body = b'{"requirements":[],"updates":[{"action":"set-properties","updates":{"a":"1"}}],"updates":[]}'
+    answer = await chained.http.post(ORDERS, content=body)
+    assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException")
+    assert await of_orders(chained.near) == []
+
+
+async def test_what_was_judged_is_required_of_the_upstream(chained: Chained) -> None:
+    (await chained.http.post(ORDERS, json=properties(a="b"))).raise_for_status()
+    told = await tell(chained.far.services, chained.far.acme.log_id, key="table:lake/sales/orders")
+    sent = orjson.loads(orjson.loads(told[-2].parts["inputs"])["body"])
+    assert [requirement["type"] for requirement in sent["requirements"]] == [
+        "assert-table-uuid",
+        "assert-current-schema-id",
+        "assert-default-spec-id",
+        "assert-default-sort-order-id",
+        "assert-ref-snapshot-id",
+    ]
+    near = await tell(chained.near.services, chained.near.acme.log_id, key=ORDERS_KEY)
+    forward = orjson.loads(near[-2].parts["forward"])
+    assert orjson.loads(forward["requirements"]) == sent["requirements"]
+    asked_for = orjson.loads(orjson.loads(near[-2].parts["inputs"])["body"])
+    assert asked_for == properties(a="b"), "the record keeps what was asked for, and beside it what was sent"
+
+
+async def test_an_engine_is_told_of_the_upstream_nothing_that_leads_round(chained: Chained) -> None:
+    config = (await chained.http.get(f"/v1/config?warehouse={BEYOND}")).json()
+    assert config["overrides"] == {"prefix": f"iceberg/{BEYOND}"}
+    for answer in (await chained.http.get(ORDERS), await chained.http.get(f"{ORDERS}?snapshots=refs")):
+        assert answer.status_code == 200
+        assert chained.far_url not in answer.text
+        assert chained.far.acme.key.secret not in answer.text
+    assert (await chained.http.head(ORDERS)).status_code == 204
+    missing = await chained.http.head(f"{TABLES}/no")
+    assert (missing.status_code, missing.content) == (404, b"")
+
+
+async def test_a_new_table_is_judged_without_what_the_upstream_alone_decides(chained: Chained) -> None:
+    admin, log_id = chained.near.services.house.admin, chained.near.acme.log_id
+    await admin.create_policy(
+        log_id,
+        OPERATOR,
+        policy_id="place",
+        expression="commit.operation != 'table.create' || result.location.startsWith('file:///allowed')",
+        message="not there",
+    )
+    refused = await chained.http.post(TABLES, json={**CREATE, "name": "anywhere"})
+    assert refused.status_code == 403, "where it would be is not known: a rule on it does not hold"
+    elsewhere = await chained.http.post(TABLES, json={**CREATE, "name": "there", "location": "file:///allowed/x"})
+    assert (elsewhere.status_code, error_of(elsewhere)["type"]) == (400, "BadRequestException"), "the far one's words"
+    told = await tell(chained.near.services, log_id, key="table:beyond/sales/there")
+    assert [one.words for one in told] == ["approved", "refused"]
+    assert told[0].decided.table_uuid is None
+
+
+# Loops
+
+
+async def aliases_in_a_ring(first: Gateway, second: Gateway, urls: tuple[str, str]) -> None:
+    await register(first, "ring", urls[1], token=second.acme.key.secret, warehouse="ring")
+    await register(second, "ring", urls[0], token=first.acme.key.secret, warehouse="ring")
+
+
+async def test_two_aliases_that_point_at_each_other_are_refused_for_certain(
+    chained: Chained, module_services: Services
+) -> None:
+    await aliases_in_a_ring(chained.near, chained.far, (chained.near_url, chained.far_url))
+    async with asyncio.timeout(20):
+        asked: list[httpx.Response] = [
+            await chained.http.get("/v1/config?warehouse=ring"),
+            await chained.http.get("/v1/iceberg/ring/namespaces"),
+            await chained.http.post("/v1/iceberg/ring/namespaces", json={"namespace": ["x"]}),
+            await chained.http.post("/v1/iceberg/ring/namespaces/x/tables/t", json=properties(a="b")),
+            await chained.far.http.delete("/v1/iceberg/ring/namespaces/x"),
+        ]
+    for answer in asked:
+        assert (answer.status_code, error_of(answer)["type"]) == (400, "ForwardingLoopException"), answer.text
+    for gateway in (chained.near, chained.far):
+        assert await words(module_services, gateway.acme.log_id, key="namespace:ring/x") == []
+        assert await open_of(gateway) == []
+
+
+async def test_an_alias_that_points_at_itself_is_refused(chained: Chained) -> None:
+    await register(chained.near, "self", chained.near_url, token=chained.near.acme.key.secret, warehouse="self")
+    answer = await chained.http.get("/v1/iceberg/self/namespaces")
+    assert (answer.status_code, error_of(answer)["type"]) == (400, "ForwardingLoopException")
+
+
+async def test_a_way_that_is_too_long_is_refused_and_one_that_is_not_goes_on(chained: Chained) -> None:
+    hops = [format_hop(installation="x", tenant_hex="0" * 32, alias=f"a{number}") for number in range(HOPS_MAX + 1)]
+    for count, status in ((0, 200), (HOPS_MAX - 1, 200), (HOPS_MAX, 400), (HOPS_MAX + 1, 400)):
+        headers = {HOPS_HEADER: ",".join(hops[:count])}
+        read = await chained.http.get(ORDERS, headers=headers)
+        written = await chained.http.post(ORDERS, json=properties(a=str(count)), headers=headers)
+        assert (read.status_code, written.status_code) == (status, status)
+    assert (await chained.http.get(ORDERS, headers={HOPS_HEADER: "round and round"})).status_code == 400
+
+
+async def test_another_tenants_upstream_is_out_of_reach(chained: Chained, module_services: Services) -> None:
+    other = await found_tenant(module_services, name="other", identity="eve@other.example")
+    client = chained.near.client(other.key.secret)
+    assert (await client.get(ORDERS)).status_code == 404
+    assert (await client.post(ORDERS, json=properties(a="b"))).status_code == 404

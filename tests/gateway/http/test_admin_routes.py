@@ -1,0 +1,220 @@
+"""What people edit, over HTTP: each resource, its refusals, and who may edit at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.admin.application import OPERATOR
+from gateway.commit.commit_flow import STALE_MAX
+from tests.gateway.sales import NAMESPACES, another_key, error_of
+from tests.gateway.story import tell
+from tests.servers.gateways import Gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+POLICY = {"id": "p", "expression": "commit.kind == 'table'", "message": "only tables"}
+RULE = {"id": "r", "effect": "permit", "expression": "'reader' in roles"}
+
+
+async def test_a_policy_is_created_changed_and_retired(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    created = await http.post("/v1/policies", json=POLICY)
+    assert (created.status_code, created.json()) == (201, {**POLICY, "version": 1, "warnings": []})
+    assert (await http.get("/v1/policies")).json() == {"policies": [{**POLICY, "version": 1}]}
+    change = {"expression": "true", "message": "nothing", "version": 1}
+    changed = await http.put("/v1/policies/p", json=change)
+    assert (changed.status_code, changed.json()) == (200, {"id": "p", **change, "version": 2, "warnings": []})
+    stale = await http.put("/v1/policies/p", json=change)
+    assert (stale.status_code, error_of(stale)["type"]) == (409, "ConcurrentChangeException")
+    assert (await http.delete("/v1/policies/p")).status_code == 204
+    assert (await http.get("/v1/policies")).json() == {"policies": []}
+    assert (await http.post("/v1/policies", json=POLICY)).status_code == 409, "an id is used once"
+    assert (await http.put("/v1/policies/p", json=change)).status_code == 409
+    told = [one.entry.type for one in await tell(shared_gateway.services, shared_gateway.acme.log_id, key="policy:p")]
+    assert told == ["policy.created", "policy.changed", "policy.retired"]
+    actors = {
+        one.entry.actor for one in await tell(shared_gateway.services, shared_gateway.acme.log_id, key="policy:p")
+    }
+    assert actors == {shared_gateway.acme.key.actor}
+
+
+async def test_an_expression_that_does_not_compile_is_refused_with_its_place(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    for path, body in (
+        ("/v1/policies", {**POLICY, "expression": "commit.kind ==\n  'table' &&"}),
+        ("/v1/access-rules", {**RULE, "expression": "'reader' in\n  rolls"}),
+    ):
+        answer = await http.post(path, json=body)
+        assert (answer.status_code, error_of(answer)["type"]) == (422, "UnprocessableEntityException")
+        assert error_of(answer)["message"].startswith("line 2, column "), answer.text
+    assert (await http.get("/v1/policies")).json() == {"policies": []}
+
+
+async def test_an_access_rule_is_created_and_retired(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    created = await http.post("/v1/access-rules", json=RULE)
+    saved = {**RULE, "version": 1, "vocabulary": 2}
+    assert (created.status_code, created.json()) == (201, {**saved, "warnings": []})
+    rules = (await http.get("/v1/access-rules")).json()["access-rules"]
+    assert [rule["id"] for rule in rules] == ["first-key", "r"]
+    assert rules[1] == saved
+    assert (await http.delete("/v1/access-rules/r")).status_code == 204
+    assert (await http.delete("/v1/access-rules/r")).status_code == 409
+    assert (await http.delete("/v1/access-rules/never")).status_code == 404
+
+
+async def test_a_catalog_is_there_as_soon_as_it_is_created(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    body = {"alias": "bay", "kind": "builtin", "options": {}}
+    assert (await http.get("/v1/config?warehouse=bay")).status_code == 404
+    created = await http.post("/v1/catalogs", json=body)
+    assert (created.status_code, created.json()) == (201, {**body, "version": 1})
+    assert (await http.get("/v1/config?warehouse=bay")).status_code == 200
+    catalogs = (await http.get("/v1/catalogs")).json()["catalogs"]
+    assert [catalog["alias"] for catalog in catalogs] == ["lake", "bay"]
+
+
+async def test_a_setting_has_its_default_until_it_is_changed(shared_gateway: Gateway) -> None:
+    http, path = shared_gateway.http, "/v1/settings/lineage-cycles"
+    default = {"id": "lineage-cycles", "version": 0, "value": "refuse"}
+    assert (await http.get("/v1/settings")).json() == {"settings": [default]}
+    kept = {"id": "lineage-cycles", "version": 1, "value": "keep"}
+    changed = await http.put(path, json={"value": "keep", "version": 0})
+    assert (changed.status_code, changed.json()) == (200, kept)
+    stale = await http.put(path, json={"value": "refuse", "version": 0})
+    assert (stale.status_code, error_of(stale)["type"]) == (409, "ConcurrentChangeException")
+    assert (await http.get("/v1/settings")).json() == {"settings": [kept]}
+    assert (await http.put(path, json={"value": "refuse"})).json() == {**default, "version": 2}
+    told = (await tell(shared_gateway.services, shared_gateway.acme.log_id))[-2:]
+    assert [(one.words, one.entry.key) for one in told] == [("setting.changed", "setting:lineage-cycles")] * 2
+
+
+async def test_a_keys_secret_is_shown_once(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    await http.post("/v1/access-rules", json=RULE)
+    issued = (await http.post("/v1/keys", json={"identity": "eve@acme.example", "roles": ["reader"]})).json()
+    assert (set(issued), issued["expires_at"]) == ({"id", "actor", "expires_at", "secret"}, None)
+    listed = await http.get("/v1/keys")
+    assert issued["secret"] not in listed.text
+    assert issued["id"] in listed.text
+    told = repr([(one.entry, one.parts) for one in await tell(shared_gateway.services, shared_gateway.acme.log_id)])
+    assert issued["secret"] not in told
+    eve = shared_gateway.client(issued["secret"])
+    assert (await eve.get(NAMESPACES)).status_code == 200
+    assert (await http.delete(f"/v1/keys/{issued['id']}")).status_code == 204
+    assert (await eve.get(NAMESPACES)).status_code == 401
+
+
+BODIES: list[tuple[str, str, object, str]] = [
+    ("POST", "/v1/policies", b"{", "body"),
+    ("POST", "/v1/policies", b"\xff", "body"),
+    ("POST", "/v1/policies", [], "body"),
+    ("POST", "/v1/policies", {**POLICY, "id": 1}, "id"),
+    ("POST", "/v1/policies", {**POLICY, "id": "no spaces"}, "id"),
+    ("POST", "/v1/policies", {**POLICY, "message": ""}, "message"),
+    ("POST", "/v1/policies", {**POLICY, "expression": "x" * 5_000}, "expression"),
+    ("POST", "/v1/policies", {"id": "p", "message": "m"}, "expression"),
+    ("POST", "/v1/policies", {**POLICY, "enabled": True}, "enabled"),
+    ("PUT", "/v1/policies/p", {"expression": "true", "message": "m", "version": "1"}, "version"),
+    ("PUT", "/v1/policies/no%20id", {"expression": "true", "message": "m"}, "id"),
+    ("POST", "/v1/access-rules", {**RULE, "effect": "maybe"}, "effect"),
+    ("POST", "/v1/catalogs", {"alias": "a", "kind": "oracle"}, "kind"),
+    ("POST", "/v1/catalogs", {"alias": "a", "kind": "builtin", "options": {"a": 1}}, "options.a"),
+    ("POST", "/v1/catalogs", {"alias": "A", "kind": "builtin"}, "alias"),
+    ("PUT", "/v1/settings/lineage-cycles", {"value": "maybe"}, "value"),
+    ("PUT", "/v1/settings/lineage-cycles", {"value": True}, "value"),
+    ("PUT", "/v1/settings/no-such-setting", {"value": "keep"}, "id"),
+    ("POST", "/v1/keys", {"identity": "", "roles": []}, "identity"),
+    ("POST", "/v1/keys", {"identity": "eve", "roles": "reader"}, "roles"),
+    ("POST", "/v1/keys", {"identity": "eve", "roles": ["a b"]}, "roles"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "field"), BODIES)
+async def test_a_malformed_edit_is_refused_by_the_name_of_its_field(
+    shared_gateway: Gateway, method: str, path: str, body: object, field: str
+) -> None:
+    told = await tell(shared_gateway.services, shared_gateway.acme.log_id)
+    posted: dict[str, Any] = {"content": body} if isinstance(body, bytes) else {"json": body}
+    answer = await shared_gateway.http.request(method, path, **posted)
+    assert (answer.status_code, error_of(answer)["type"]) == (400, "BadRequestException"), answer.text
+    assert error_of(answer)["message"].startswith(f"{field}: "), answer.text
+    assert await tell(shared_gateway.services, shared_gateway.acme.log_id) == told
+
+
+# Who may edit
+
+
+async def everything(http: httpx.AsyncClient) -> list[httpx.Response]:
+    return [
+        await http.get("/v1/policies"),
+        await http.post("/v1/policies", json=POLICY),
+        await http.put("/v1/policies/p", json={"expression": "true", "message": "m"}),
+        await http.delete("/v1/policies/p"),
+        await http.get("/v1/access-rules"),
+        await http.post("/v1/access-rules", json=RULE),
+        await http.delete("/v1/access-rules/first-key"),
+        await http.get("/v1/catalogs"),
+        await http.post("/v1/catalogs", json={"alias": "a", "kind": "builtin"}),
+        await http.get("/v1/keys"),
+        await http.post("/v1/keys", json={"identity": "eve"}),
+        await http.delete("/v1/keys/x"),
+        await http.get("/v1/settings"),
+        await http.put("/v1/settings/lineage-cycles", json={"value": "keep"}),
+    ]
+
+
+async def test_whom_no_rule_permits_edits_and_sees_nothing(shared_gateway: Gateway) -> None:
+    eve = shared_gateway.client(await another_key(shared_gateway))
+    told = await tell(shared_gateway.services, shared_gateway.acme.log_id)
+    for answer in await everything(eve):
+        assert (answer.status_code, error_of(answer)["message"]) == (403, "no access rule permits this")
+    added = (await tell(shared_gateway.services, shared_gateway.acme.log_id))[len(told) :]
+    assert {one.words for one in added} == {"access.refused"}
+    assert {one.entry.data["operation"] for one in added} >= {"policy.configure", "key.inspect"}
+
+
+async def test_rules_speak_of_editing_by_kind_and_id(shared_gateway: Gateway) -> None:
+    rule = {
+        "id": "authors",
+        "effect": "permit",
+        "expression": "'author' in roles && contentType == 'CONFIG_POLICY' && path.startsWith('.config.policy.team-')",
+    }
+    assert (await shared_gateway.http.post("/v1/access-rules", json=rule)).status_code == 201
+    author = shared_gateway.client(await another_key(shared_gateway, "grace", "author"))
+    assert (await author.post("/v1/policies", json={**POLICY, "id": "team-1"})).status_code == 201
+    assert (await author.post("/v1/policies", json={**POLICY, "id": "other"})).status_code == 403
+    assert (await author.post("/v1/access-rules", json=RULE)).status_code == 403
+    assert (await author.get("/v1/keys")).status_code == 403
+
+
+async def test_an_edit_permitted_by_older_rules_is_judged_again(shared_gateway: Gateway) -> None:
+    house = shared_gateway.services.house
+    acme = shared_gateway.acme.log_id
+    engine = house.engine
+    count = 0
+
+    class Slow:
+        """The gateway's engine, and somebody who edits while it compiles."""
+
+        async def check(self, expression: str, *, log_id: int, timeout_s: float, kind: str = "policy") -> None:
+            nonlocal count
+            await engine.check(expression, log_id=log_id, timeout_s=timeout_s, kind=kind)
+            count += 1
+            if expression == POLICY["expression"]:
+                await house.admin.create_catalog(acme, OPERATOR, alias=f"c{count}", kind="builtin", options={})
+
+        judge = engine.judge
+
+    house.admin._engine = Slow()
+    try:
+        answer = await shared_gateway.http.post("/v1/policies", json=POLICY)
+    finally:
+        house.admin._engine = engine
+    assert (answer.status_code, count) == (503, STALE_MAX)
+    assert answer.headers["retry-after"] == "1"
+    assert (await shared_gateway.http.get("/v1/policies")).json() == {"policies": []}
+    assert (await shared_gateway.http.post("/v1/policies", json=POLICY)).status_code == 201

@@ -1,0 +1,165 @@
+"""The application around the routes: what has no route, what fails, and what operators ask."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+import httpx
+import pytest
+
+from gateway.commit.metrics import Measures
+from gateway.errors import UnavailableError
+from gateway.http.app import create_app
+from ledger.errors import BrokenError, Fault, LedgerError, LogUnavailableError, QueueFullError, UnsafeServerError
+from ledger.format.sealing import SubjectKeysError
+from ledger.format.sequence import Appended, Group, Stale
+from tests.gateway.sales import NAMESPACES, ORDERS, error_of, properties
+from tests.servers.gateways import Gateway, app_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_what_has_no_route_is_an_error_of_the_specifications_form(sales: Gateway) -> None:
+    for path in ("/", "/v1", "/v1/nothing", "/docs", "/openapi.json", f"{NAMESPACES}/", "/v1/policies/"):
+        answer = await sales.http.get(path)
+        assert answer.status_code == 404, path
+        assert answer.json() == {"error": {"message": "Not Found", "type": "NotFoundException", "code": 404}}
+    answer = await sales.http.put(NAMESPACES)
+    assert (answer.status_code, error_of(answer)["type"]) == (405, "UnsupportedOperationException")
+    assert answer.headers["allow"]
+
+
+async def test_what_fails_unexpectedly_tells_the_client_nothing_of_the_inside(
+    sales: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        raise RuntimeError("a secret of the inside")
+
+    answer = await sales.through(append=append).post(ORDERS, json=properties(a="b"))
+    assert (answer.status_code, error_of(answer)["type"]) == (500, "InternalServerError")
+    assert "secret" not in answer.text
+    assert "a secret of the inside" in caplog.text
+
+
+async def test_a_broken_log_is_an_error_and_nothing_is_changed(sales: Gateway) -> None:
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        raise BrokenError(Fault.HEAD, where="ledger.heads", expected="what was", found=UUID(int=0))
+
+    before = (await sales.http.get(ORDERS)).json()
+    answer = await sales.through(append=append).post(ORDERS, json=properties(a="b"))
+    assert (answer.status_code, "ledger" in answer.text) == (500, False)
+    assert (await sales.http.get(ORDERS)).json() == before
+
+
+@pytest.mark.parametrize("kind", [LogUnavailableError, QueueFullError, UnsafeServerError, SubjectKeysError])
+async def test_a_log_that_takes_nothing_for_now_is_answered_503_with_retry_after(
+    sales: Gateway, kind: type[LedgerError]
+) -> None:
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        raise kind("nothing was appended")
+
+    before = (await sales.http.get(ORDERS)).json()
+    answer = await sales.through(append=append).post(ORDERS, json=properties(a="b"))
+    assert (answer.status_code, error_of(answer)["type"]) == (503, "ServiceUnavailableException")
+    assert answer.headers["Retry-After"] == "1"
+    assert (await sales.http.get(ORDERS)).json() == before
+
+
+@pytest.mark.parametrize("kind", [UnsafeServerError, SubjectKeysError])
+async def test_what_only_the_operator_can_mend_is_told_to_the_operator_and_not_to_the_client(
+    sales: Gateway, caplog: pytest.LogCaptureFixture, kind: type[LedgerError]
+) -> None:
+    app = app_of(sales.services.house)
+
+    @app.get("/as-it-is")
+    async def as_it_is() -> None:
+        raise kind("/secret/place: mend it")
+
+    @app.get("/as-an-answer")
+    async def as_an_answer() -> None:
+        error = kind("/secret/place: mend it")
+        raise UnavailableError(f"nothing was changed: {error}") from error
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://gateway") as http:
+        for path in ("/as-it-is", "/as-an-answer"):
+            caplog.clear()
+            answer = await http.get(path)
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+            assert "secret" not in answer.text
+            assert "/secret/place: mend it" in caplog.text
+
+
+async def test_health_is_the_databases(sales: Gateway) -> None:
+    answer = await sales.client(None).get("/health")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+def scraped(gateway: Gateway, *, token: str | None, host: str = "127.0.0.1") -> httpx.AsyncClient:
+    async def history() -> str:
+        return "history_total 1\n"
+
+    measures: Measures = gateway.app.state.measures
+    metrics: Callable[[], Awaitable[str]] = history
+    app = create_app(gateway.services.house, measures=measures, metrics=metrics, metrics_token=token)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app, client=(host, 1)), base_url="http://gateway")
+
+
+async def test_metrics_are_for_loopback_or_for_a_token(sales: Gateway) -> None:
+    await sales.http.post(ORDERS, json=properties(a="b"))
+    await sales.http.post(ORDERS, content=b"{")
+    text = (await scraped(sales, token=None).get("/metrics")).text
+    assert 'lakeproof_gateway_mutations_total{operation="table.commit",status="200"} 1.0' in text
+    assert 'lakeproof_gateway_mutations_total{operation="table.commit",status="400"} 1.0' in text
+    assert 'lakeproof_commit_step_seconds_count{step="14"}' in text
+    assert "# TYPE lakeproof_failed_programs_total counter" in text
+    assert text.endswith("history_total 1\n")
+    assert (await scraped(sales, token=None, host="::1").get("/metrics")).status_code == 200
+    assert (await scraped(sales, token=None, host="10.1.2.3").get("/metrics")).status_code == 403
+    far = scraped(sales, token="open", host="10.1.2.3")
+    assert (await far.get("/metrics")).status_code == 401
+    assert (await far.get("/metrics", headers={"Authorization": "Bearer shut"})).status_code == 401
+    assert (await far.get("/metrics", headers={"Authorization": "Bearer open"})).status_code == 200
+    assert (await scraped(sales, token="open").get("/metrics")).status_code == 401, "loopback too, once there is one"
+
+
+async def test_metrics_are_not_for_whoever_comes_through_a_proxy_however_it_looks(sales: Gateway) -> None:
+    for headers in ({"X-Forwarded-For": "127.0.0.1"}, {"Forwarded": "for=127.0.0.1"}, {"X-Forwarded-For": ""}):
+        answer = await scraped(sales, token=None).get("/metrics", headers=headers)
+        assert (answer.status_code, error_of(answer)["type"]) == (403, "ForbiddenException")
+    assert (await scraped(sales, token=None, host="::ffff:127.0.0.1").get("/metrics")).status_code == 200
+    assert (await scraped(sales, token=None, host="::ffff:10.1.2.3").get("/metrics")).status_code == 403
+
+
+JUNK = (
+    b"",
+    b"Bearer",
+    b"Bearer ",
+    b"Bearer \xff\xfe",
+    b"bearer open",
+    b"Bearer open ",
+    b"\xf0\x9f\x94\x91",
+    b"Bearer " + b"x" * 30_000,
+)
+
+
+async def test_junk_in_what_metrics_looks_at_is_refused_and_fails_nothing(sales: Gateway) -> None:
+    for junk in JUNK:
+        answer = await scraped(sales, token="open").get("/metrics", headers={b"Authorization": junk})
+        assert answer.status_code == 401, junk
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert (
+            await scraped(sales, token="ö\u200b").get("/metrics", headers={b"Authorization": junk})
+        ).status_code == 401
+        assert (await scraped(sales, token=None).get("/metrics", headers={b"Authorization": junk})).status_code == 200
+    for host in (
+        "",
+        "localhost",
+        "testclient",
+        "127.0.0.1, 10.1.2.3",
+        "fe80::1%eth0",
+        "/run/socket",
+        "\udcff",
+        "127.1",
+    ):
+        assert (await scraped(sales, token=None, host=host).get("/metrics")).status_code == 403, host

@@ -1,0 +1,231 @@
+"""
+The Iceberg REST catalog's routes: which there are, how names travel in them, and what the answers look like.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from gateway.http.iceberg_routes import router
+from gateway.identifiers import Target
+from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
+from tests.gateway.story import check_agreement, tell
+from tests.servers.gateways import Gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SPECIFIED = {
+    "GET /v1/{prefix}/namespaces",
+    "POST /v1/{prefix}/namespaces",
+    "GET /v1/{prefix}/namespaces/{namespace}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}",
+    "POST /v1/{prefix}/namespaces/{namespace}/properties",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/register",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/plan",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/plan/{plan-id}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}/plan/{plan-id}",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/tasks",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
+    "POST /v1/{prefix}/tables/rename",
+    "POST /v1/{prefix}/transactions/commit",
+    "GET /v1/{prefix}/namespaces/{namespace}/views",
+    "POST /v1/{prefix}/namespaces/{namespace}/views",
+    "GET /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "POST /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "POST /v1/{prefix}/views/rename",
+}
+"""Operations of the Iceberg REST specification."""
+
+
+async def test_what_is_advertised_is_exactly_what_exists(sales: Gateway) -> None:
+    answer = (await sales.http.get("/v1/config?warehouse=lake")).json()
+    assert answer["overrides"] == {"prefix": "iceberg/lake"}
+    advertised = set(answer["endpoints"])
+    assert advertised <= SPECIFIED
+    exists = set()
+    for endpoint in SPECIFIED:
+        method, path = endpoint.split()
+        probed = path.format(prefix="iceberg/lake", namespace="n", table="t", view="v", **{"plan-id": "p"})
+        reply = await sales.client(None).request(method, probed)
+        if reply.status_code == 401:
+            exists.add(endpoint)
+        else:
+            assert reply.status_code in {404, 405}, endpoint
+    assert exists == advertised
+    assert len(advertised) == len([route for route in router.routes if "/iceberg/" in getattr(route, "path", "")])
+
+
+async def test_every_way_to_write_the_prefix_is_one(sales: Gateway) -> None:
+    for prefix in ("iceberg/lake", "iceberg%2Flake", "iceberg%2flake"):
+        answer = await sales.http.get(f"/v1/{prefix}/namespaces/sales/tables/orders")
+        assert answer.status_code == 200, prefix
+        body = properties(prefix=quote(prefix))
+        assert (await sales.http.post(f"/v1/{prefix}/namespaces/sales/tables/orders", json=body)).status_code == 200
+    for other in ("%69ceberg/lake", "iceberg//lake", "Iceberg/lake", "iceberg/lake/", "iceberg%252Flake"):
+        assert (await sales.http.get(f"/v1/{other}/namespaces/sales")).status_code == 404, other
+
+
+async def test_an_alias_that_nobody_registered_does_not_exist(sales: Gateway) -> None:
+    for method, path in (
+        ("GET", "/v1/config?warehouse=sea"),
+        ("GET", "/v1/iceberg/sea/namespaces"),
+        ("GET", "/v1/iceberg/sea/namespaces/sales/tables/orders"),
+        ("DELETE", "/v1/iceberg/sea/namespaces/sales/tables/orders"),
+    ):
+        answer = await sales.http.request(method, path)
+        assert (answer.status_code, error_of(answer)["message"]) == (404, "Catalog does not exist: sea")
+
+
+NAMES = [
+    "plain",
+    "two words",
+    "spaces  within",
+    "a.b",
+    "a/b",
+    "...",
+    ".a",
+    "100%",
+    "%2F",
+    "q?a=b&c#d",
+    'say "x"',
+    "it's",
+    "back\\slash",
+    "semi;colon",
+    "ünïcödé",
+    "表格",
+    "😀",
+    "\u1eb9\u0301",
+    "\u00e9",
+    "{brace}",
+    "$dollar$",
+    "--",
+    "NULL",
+    "x" * 255,
+]
+
+
+async def test_names_of_all_kinds_travel_unharmed(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    for name in NAMES:
+        segment = quote(name, safe="")
+        for levels in ([name], [name, name]):
+            answer = await http.post(NAMESPACES, json={"namespace": levels, "properties": {name: name}})
+            assert answer.status_code == 200, (name, answer.text)
+            path = f"{NAMESPACES}/{'%1F'.join([segment] * len(levels))}"
+            assert (await http.get(path)).json() == {"namespace": levels, "properties": {name: name}}
+        created = await http.post(f"{path}/tables", json={**CREATE, "name": name})
+        assert created.status_code == 200, (name, created.text)
+        table = f"{path}/tables/{segment}"
+        assert (await http.post(table, json=properties(**{name: name}))).status_code == 200, name
+        assert (await http.get(table)).json()["metadata"]["properties"][name] == name
+        listed = (await http.get(f"{path}/tables")).json()["identifiers"]
+        assert listed == [{"namespace": levels, "name": name}]
+        children = (await http.get(f"{NAMESPACES}?parent={segment}")).json()["namespaces"]
+        assert children == [levels]
+    assert len((await http.get(NAMESPACES)).json()["namespaces"]) == len(NAMES), "no two names are one"
+    rows = await check_agreement(shared_gateway.services, shared_gateway.acme.log_id)
+    assert {name for _, _, name in rows.tables} == set(NAMES)
+    keys = {told.entry.key for told in await tell(shared_gateway.services, shared_gateway.acme.log_id)}
+    for name in NAMES:
+        assert Target(alias="lake", namespace=(name, name), name=name).key in keys
+
+
+async def test_names_are_as_long_as_their_key_may_be(shared_gateway: Gateway) -> None:
+    http = shared_gateway.http
+    levels = [f"{number}{'x' * 244}" for number in range(6)]
+    for depth in range(1, 7):
+        assert (await http.post(NAMESPACES, json={"namespace": levels[:depth]})).status_code == 200
+    path = f"{NAMESPACES}/{'%1F'.join(levels)}/tables"
+    room = 2_000 - len(Target(alias="lake", namespace=tuple(levels), name="x").key) + 1
+    assert (await http.post(path, json={**CREATE, "name": "t" * min(255, room)})).status_code == 200
+    over = await http.post(path, json={**CREATE, "name": "ü" * 255})
+    assert (over.status_code, error_of(over)["message"].split(":")[0]) == (400, "table")
+
+
+async def test_errors_to_head_have_no_body(sales: Gateway) -> None:
+    assert (await sales.http.head(ORDERS)).status_code == 204
+    assert (await sales.http.head(SALES)).status_code == 204
+    for path, status in (
+        (f"{TABLES}/nothing", 404),
+        (f"{NAMESPACES}/nothing", 404),
+        (f"{NAMESPACES}/nothing/tables/nothing", 404),
+        (f"{NAMESPACES}/%FF", 400),
+        ("/v1/iceberg/sea/namespaces/sales", 404),
+        (NAMESPACES, 405),
+        ("/v1/nothing", 404),
+        (f"{NAMESPACES}/{'x' * 20_000}", 414),
+    ):
+        answer = await sales.http.head(path)
+        assert (answer.status_code, answer.content) == (status, b""), path
+    answer = await sales.client(None).head(ORDERS)
+    assert (answer.status_code, answer.content, answer.headers["www-authenticate"]) == (401, b"", "Bearer")
+
+
+async def test_purging_is_not_offered(sales: Gateway) -> None:
+    answer = await sales.http.delete(f"{ORDERS}?purgeRequested=True")
+    assert (answer.status_code, error_of(answer)["type"]) == (406, "UnsupportedOperationException")
+    assert (await sales.http.head(ORDERS)).status_code == 204
+    assert (await sales.http.delete(f"{ORDERS}?purgeRequested=False")).status_code == 204
+
+
+async def test_a_table_is_loaded_as_it_was_committed(sales: Gateway) -> None:
+    committed = (await sales.http.post(ORDERS, json=properties(a="b"))).json()
+    loaded = (await sales.http.get(ORDERS)).json()
+    assert loaded["metadata"] == committed["metadata"]
+    assert loaded["metadata-location"] == committed["metadata-location"]
+
+
+async def test_only_the_snapshots_that_refs_name_are_loaded_on_request(sales: Gateway) -> None:
+    updates: list[dict[str, Any]] = []
+    location = (await sales.http.get(ORDERS)).json()["metadata"]["location"]
+    for number in (1, 2):
+        snapshot: dict[str, Any] = {
+            "snapshot-id": number,
+            "sequence-number": number,
+            "timestamp-ms": 32_503_680_000_000 + number,
+            "manifest-list": f"{location}/metadata/{number}.avro",
+            "summary": {"operation": "append"},
+            "schema-id": 0,
+        }
+        updates.append({"action": "add-snapshot", "snapshot": snapshot})
+    updates.append({"action": "set-snapshot-ref", "ref-name": "tag", "type": "tag", "snapshot-id": 1})
+    answer = await sales.http.post(ORDERS, json={"requirements": [], "updates": updates})
+    assert answer.status_code == 200, answer.text
+    every = (await sales.http.get(f"{ORDERS}?snapshots=all")).json()["metadata"]
+    named = (await sales.http.get(f"{ORDERS}?snapshots=refs")).json()["metadata"]
+    assert [one["snapshot-id"] for one in every["snapshots"]] == [1, 2]
+    assert [one["snapshot-id"] for one in named["snapshots"]] == [1]
+    decision, outcome = (await tell(sales.services, sales.acme.log_id))[-2:]
+    assert decision.decided.snapshots == outcome.settled.snapshots == ("1", "2")
+
+
+async def test_members_nobody_knows_survive(sales: Gateway) -> None:
+    schema: dict[str, Any] = {**SCHEMA, "schema-id": 1, "x-note": {"deep": [1, None, "ü"]}}
+    updates = [{"action": "add-schema", "schema": schema}, {"action": "set-current-schema", "schema-id": -1}]
+    fields = [*SCHEMA["fields"], {"id": 2, "name": "n", "type": "string", "required": False, "x-tag": 7}]
+    schema["fields"] = fields
+    assert (await sales.http.post(ORDERS, json={"requirements": [], "updates": updates})).status_code == 200
+    found = (await sales.http.get(ORDERS)).json()["metadata"]["schemas"][-1]
+    assert (found["x-note"], found["fields"][1]["x-tag"]) == ({"deep": [1, None, "ü"]}, 7)
+
+
+async def test_of_two_spellings_of_one_letter_one_is_a_name(shared_gateway: Gateway) -> None:
+    await shared_gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})
+    made = [
+        (await shared_gateway.http.post(TABLES, json={**CREATE, "name": name})).status_code
+        for name in ("caf\u00e9", "cafe\u0301")
+    ]
+    assert made == [200, 400]

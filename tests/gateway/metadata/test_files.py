@@ -1,0 +1,176 @@
+"""Metadata files: written once and durably, read as they were committed or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.errors import BadRequestError, UnavailableError
+from gateway.metadata import files as metadata_files
+from gateway.metadata.files import MetadataFileError, MetadataFiles, Written, local_path
+
+METADATA: dict[str, Any] = {"format-version": 2, "note": "ü"}
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> str:
+    (tmp_path / "warehouse").mkdir()
+    return f"file://{tmp_path}/warehouse"
+
+
+def root_of(warehouse: str) -> Path:
+    return Path(warehouse.removeprefix("file://"))
+
+
+async def test_what_is_written_is_read_with_its_digest(warehouse: str) -> None:
+    location = f"{warehouse}/t/metadata/00000-x.metadata.json"
+    written = await MetadataFiles().write(location, METADATA, within=warehouse)
+    path = local_path(location)
+    assert path is not None
+    assert written == Written(location=location, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    assert orjson.loads(path.read_bytes()) == METADATA
+    assert await MetadataFiles().read(location, digest=written.sha256) == METADATA
+
+
+async def test_a_file_that_was_changed_is_not_read(warehouse: str) -> None:
+    location = f"{warehouse}/00000-x.metadata.json"
+    written = await MetadataFiles().write(location, METADATA, within=warehouse)
+    path = root_of(warehouse) / "00000-x.metadata.json"
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        with pytest.raises(MetadataFileError, match="expected the committed file"):
+            await MetadataFiles().read(location, digest=written.sha256)
+    path.unlink()
+    with pytest.raises(MetadataFileError, match="cannot be read"):
+        await MetadataFiles().read(location, digest=written.sha256)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff"])
+async def test_a_file_that_is_no_json_object_is_not_read(warehouse: str, data: bytes) -> None:
+    path = root_of(warehouse) / "m.json"
+    path.write_bytes(data)
+    with pytest.raises(MetadataFileError, match="expected"):
+        await MetadataFiles().read(f"{warehouse}/m.json", digest=hashlib.sha256(data).hexdigest())
+
+
+async def test_what_is_remembered_is_remembered_with_its_digest(warehouse: str) -> None:
+    files = MetadataFiles()
+    location = f"{warehouse}/00000-x.metadata.json"
+    written = await files.write(location, METADATA, within=warehouse)
+    (root_of(warehouse) / "00000-x.metadata.json").unlink()
+    assert await files.read(location, digest=written.sha256) is METADATA
+    with pytest.raises(MetadataFileError):
+        await files.read(location, digest="0" * 64)
+
+
+async def test_no_more_is_remembered_than_fits(warehouse: str) -> None:
+    size_bytes = len(orjson.dumps(METADATA))
+    files = MetadataFiles(cached_bytes_max=2 * size_bytes)
+    written = [await files.write(f"{warehouse}/{number}", METADATA, within=warehouse) for number in range(3)]
+    for number in range(3):
+        (root_of(warehouse) / str(number)).unlink()
+    with pytest.raises(MetadataFileError):
+        await files.read(written[0].location, digest=written[0].sha256)
+    await files.delete(written[1])
+    await files.write(f"{warehouse}/3", METADATA, within=warehouse)
+    for one in (written[2], Written(location=f"{warehouse}/3", sha256=written[0].sha256)):
+        assert await files.read(one.location, digest=one.sha256) == METADATA
+    large = await files.write(f"{warehouse}/4", {"note": "x" * 3 * size_bytes}, within=warehouse)
+    assert await files.read(written[2].location, digest=written[2].sha256) == METADATA, "nothing made way in vain"
+    assert (await files.read(large.location, digest=large.sha256))["note"]
+
+
+async def test_a_file_is_never_written_over(warehouse: str) -> None:
+    files = MetadataFiles()
+    location = f"{warehouse}/00000-x.metadata.json"
+    written = await files.write(location, METADATA, within=warehouse)
+    with pytest.raises(UnavailableError, match="cannot be written"):
+        await files.write(location, {"other": 1}, within=warehouse)
+    assert await MetadataFiles().read(location, digest=written.sha256) == METADATA
+
+
+async def test_what_cannot_be_written_is_unavailable(warehouse: str) -> None:
+    (root_of(warehouse) / "t").write_bytes(b"")
+    with pytest.raises(UnavailableError, match="cannot be written, nothing was changed"):
+        await MetadataFiles().write(f"{warehouse}/t/metadata/m.json", METADATA, within=warehouse)
+
+
+async def test_metadata_that_nobody_could_read_again_is_not_written(
+    warehouse: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_files, "METADATA_SIZE_BYTES_MAX", 100)
+    files = MetadataFiles()
+    fits = {"x": "y" * (100 - len('{"x":""}'))}
+    written = await files.write(f"{warehouse}/fits", fits, within=warehouse)
+    assert await MetadataFiles().read(f"{warehouse}/fits", digest=written.sha256) == fits
+    with pytest.raises(BadRequestError, match="expected at most 100 bytes of metadata, found 101"):
+        await files.write(f"{warehouse}/over", {"x": fits["x"] + "y"}, within=warehouse)
+    (root_of(warehouse) / "over").write_bytes(orjson.dumps({"x": fits["x"] + "y"}))
+    with pytest.raises(MetadataFileError, match="found more"):
+        await files.read(f"{warehouse}/over", digest="0" * 64)
+
+
+async def test_deleting_is_repeatable(warehouse: str) -> None:
+    files = MetadataFiles()
+    written = await files.write(f"{warehouse}/m.json", METADATA, within=warehouse)
+    for _ in range(2):
+        await files.delete(written)
+    with pytest.raises(MetadataFileError):
+        await files.read(written.location, digest=written.sha256)
+    (root_of(warehouse) / "folder").mkdir()
+    with pytest.raises(MetadataFileError, match="cannot be deleted"):
+        await files.delete(Written(location=f"{warehouse}/folder", sha256="0" * 64))
+
+
+async def test_every_folder_that_is_new_is_made_durable_with_the_file(
+    warehouse: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    files = MetadataFiles()
+    await files.write(f"{warehouse}/tenant/lake/t/metadata/0.json", METADATA, within=warehouse)
+    assert synced == ["0.json", "metadata", "t", "lake", "tenant", "warehouse"]
+    synced.clear()
+    await files.write(f"{warehouse}/tenant/lake/t/metadata/1.json", METADATA, within=warehouse)
+    assert synced == ["1.json", "metadata"]
+
+
+async def test_a_link_out_of_the_warehouse_is_not_followed(warehouse: str, tmp_path: Path) -> None:
+    root = root_of(warehouse)
+    (tmp_path / "elsewhere").mkdir()
+    (root / "out").symlink_to(tmp_path / "elsewhere")
+    (root / "inside").mkdir()
+    (root / "in").symlink_to(root / "inside")
+    files = MetadataFiles()
+    for folder in ("out", "out/deeper", "in/../../elsewhere"):
+        with pytest.raises(BadRequestError, match="a link that leads out of it"):
+            await files.write(f"{warehouse}/{folder}/m.json", METADATA, within=warehouse)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    await files.write(f"{warehouse}/in/m.json", METADATA, within=warehouse)
+    assert (root / "inside" / "m.json").exists()
+
+
+async def test_a_warehouse_behind_a_link_is_one(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "warehouse").symlink_to(tmp_path / "disk")
+    warehouse = f"file://{tmp_path}/warehouse"
+    await MetadataFiles().write(f"{warehouse}/t/m.json", METADATA, within=warehouse)
+    assert (tmp_path / "disk" / "t" / "m.json").exists()
+
+
+def test_only_files_of_this_machine_have_a_path() -> None:
+    assert local_path("file:///a%20b/c d") == Path("/a%20b/c d")
+    assert local_path("/a/b") == Path("/a/b")
+    assert local_path("s3://bucket/a") is None

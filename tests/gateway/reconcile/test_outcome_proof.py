@@ -1,0 +1,355 @@
+"""
+What is found upstream proves an outcome, or does not: each proof, and beside it what looks like one and is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from gateway.catalogs.catalog import Change, Loaded
+from gateway.commit.open_decisions import OpenDecision, state_digest
+from gateway.identifiers import Target
+from gateway.metadata import apply_updates, create_updates, parse_updates
+from gateway.reconcile.outcome_proof import Claim, Known, prove
+from ledger.format.events import Evidence, Settled
+
+OURS, THEIRS = UUID(int=1), UUID(int=2)
+TABLE_UUID = "6a0b7735-dc29-40ee-840c-97c1326fa45a"
+ANOTHER_UUID = "00000000-0000-4000-8000-000000000000"
+LOCATION = "s3://lake/orders"
+SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": True}]}
+CREATE: dict[str, Any] = {"name": "orders", "schema": SCHEMA, "location": LOCATION}
+KNOWN = Known(index=10)
+ACCEPTED, FAILED, UNKNOWN = Settled.ACCEPTED, Settled.FAILED, Settled.UNKNOWN
+
+
+def file(number: int) -> str:
+    return f"{LOCATION}/metadata/{number:05d}.metadata.json"
+
+
+def created(table_uuid: str = TABLE_UUID, *, version: int = 2) -> Loaded:
+    """A new table, in metadata file 0."""
+    body = {**CREATE, "properties": {"format-version": str(version)}}
+    updates = create_updates(body, table_uuid=table_uuid, location=LOCATION)
+    metadata = apply_updates(None, updates, now_ms=1_000, base_location=None)
+    return Loaded(namespace_exists=True, metadata=metadata, metadata_location=file(0))
+
+
+def after(before: Loaded, *updates: Mapping[str, Any]) -> Loaded:
+    """The table after one more commit, in the next metadata file."""
+    assert before.metadata is not None
+    assert before.metadata_location is not None
+    number = len(before.metadata.get("metadata-log", [])) + 1
+    now_ms = 1_000 + number
+    metadata = apply_updates(
+        before.metadata, parse_updates(list(updates)), now_ms=now_ms, base_location=before.metadata_location
+    )
+    return Loaded(namespace_exists=True, metadata=metadata, metadata_location=file(number))
+
+
+def snapshot(snapshot_id: int, before: Loaded, ref: str = "main") -> list[dict[str, Any]]:
+    """The updates that append a snapshot to a branch."""
+    metadata: Mapping[str, Any] = before.metadata or {}
+    parent = metadata.get("refs", {}).get(ref, {}).get("snapshot-id")
+    made = {
+        "snapshot-id": snapshot_id,
+        "timestamp-ms": metadata["last-updated-ms"] + 1,
+        "manifest-list": f"{LOCATION}/metadata/snap-{snapshot_id}.avro",
+        "summary": {"operation": "append"},
+        **({"sequence-number": metadata["last-sequence-number"] + 1} if metadata["format-version"] > 1 else {}),
+        **({} if parent is None else {"parent-snapshot-id": parent}),
+    }
+    move = {"action": "set-snapshot-ref", "ref-name": ref, "type": "branch", "snapshot-id": snapshot_id}
+    return [{"action": "add-snapshot", "snapshot": made}, move]
+
+
+def properties(**texts: str) -> dict[str, Any]:
+    return {"action": "set-properties", "updates": texts}
+
+
+def decision(
+    operation: str,
+    *,
+    base: Loaded | None = None,
+    result: Loaded | None = None,
+    requirements: Sequence[Mapping[str, Any]] = (),
+    snapshots: Sequence[int] = (),
+    table_uuid: str | None = TABLE_UUID,
+) -> OpenDecision:
+    change = Change(
+        metadata=dict(result.metadata) if result and result.metadata is not None else None,
+        properties=dict(result.properties) if result and result.properties is not None else None,
+    )
+    name = "orders" if operation.startswith("table") else None
+    return OpenDecision(
+        log_id=1,
+        decision=OURS,
+        key="table:lake/sales/orders",
+        operation=operation,
+        target=Target(alias="lake", namespace=("sales",), name=name),
+        base=base.metadata_location if base else None,
+        table_uuid=table_uuid,
+        snapshots=tuple(map(str, snapshots)),
+        owner="0" * 32,
+        deadline=datetime(2026, 1, 1, tzinfo=UTC),
+        requirements=tuple(requirements),
+        result=state_digest(change),
+        is_unknown=False,
+    )
+
+
+def claim(
+    operation: str = "table.commit",
+    *,
+    made: Loaded | None = None,
+    snapshots: Sequence[int] = (),
+    table_uuid: str | None = TABLE_UUID,
+    evidence: Evidence = Evidence.ANSWER,
+    index: int = 20,
+) -> Claim:
+    return Claim(
+        index=index,
+        decision=THEIRS,
+        operation=operation,
+        evidence=evidence,
+        table_uuid=table_uuid,
+        metadata_location=made.metadata_location if made else None,
+        snapshots=tuple(map(str, snapshots)),
+    )
+
+
+def on_main(snapshot_id: int | None) -> dict[str, Any]:
+    return {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": snapshot_id}
+
+
+NEW = created()
+ONE = after(NEW, *snapshot(101, NEW))
+GONE = Loaded(namespace_exists=True)
+
+
+# Commits that add snapshots
+
+
+def append_on(base: Loaded, required: int | None) -> OpenDecision:
+    return decision("table.commit", base=base, requirements=[on_main(required)], snapshots=[777])
+
+
+def test_a_snapshot_that_is_there_was_accepted_whatever_came_after_it() -> None:
+    ours = after(ONE, *snapshot(777, ONE))
+    later = after(ours, *snapshot(102, ours))
+    assert prove(append_on(ONE, 101), ours, KNOWN) is ACCEPTED
+    assert prove(append_on(ONE, 101), later, KNOWN) is ACCEPTED
+
+
+def test_a_snapshot_that_another_decision_is_known_to_have_added_was_not_added_by_this_one() -> None:
+    ours = after(ONE, *snapshot(777, ONE))
+    known = replace(KNOWN, claims=(claim(made=ours, snapshots=[777]),))
+    assert prove(append_on(ONE, 101), ours, known) is FAILED
+
+
+def test_a_snapshot_may_be_that_of_another_decision_that_is_under_way() -> None:
+    ours = after(ONE, *snapshot(777, ONE))
+    known = replace(KNOWN, under_way=(replace(append_on(ONE, 101), decision=THEIRS),))
+    assert prove(append_on(ONE, 101), ours, known) is UNKNOWN
+    unrelated = replace(KNOWN, under_way=(replace(append_on(ONE, 101), decision=THEIRS, snapshots=("778",)),))
+    assert prove(append_on(ONE, 101), ours, unrelated) is ACCEPTED
+
+
+def test_that_a_snapshot_is_not_there_proves_nothing() -> None:
+    assert prove(append_on(ONE, 101), ONE, KNOWN) is UNKNOWN
+    assert prove(append_on(ONE, 101), GONE, KNOWN) is UNKNOWN
+    assert prove(append_on(ONE, 101), after(ONE, properties(color="red")), KNOWN) is UNKNOWN
+
+
+def test_a_branch_that_moved_without_the_snapshot_proves_a_failure() -> None:
+    assert prove(append_on(ONE, 101), after(ONE, *snapshot(102, ONE)), KNOWN) is FAILED
+    assert prove(append_on(NEW, None), ONE, KNOWN) is FAILED
+
+
+def test_a_branch_that_moved_proves_nothing_if_a_snapshot_was_removed_meanwhile() -> None:
+    ours = after(ONE, *snapshot(777, ONE))
+    two = after(ours, *snapshot(102, ours))
+    expired = after(two, {"action": "remove-snapshots", "snapshot-ids": [777]})
+    assert prove(append_on(ONE, 101), expired, KNOWN) is UNKNOWN
+    theirs = after(ONE, *snapshot(102, ONE))
+    required_gone = after(theirs, {"action": "remove-snapshots", "snapshot-ids": [101]})
+    assert prove(append_on(ONE, 101), required_gone, KNOWN) is UNKNOWN
+
+
+def test_without_sequence_numbers_it_takes_the_metadata_log_to_prove_a_failure() -> None:
+    first = created(version=1)
+    one = after(first, *snapshot(101, first))
+    two = after(one, *snapshot(102, one))
+    three = after(two, *snapshot(103, two))
+    ours = append_on(one, 101)
+    assert prove(ours, two, KNOWN) is FAILED, "the one commit since is not ours: our snapshot would be in it"
+    assert prove(ours, three, KNOWN) is UNKNOWN
+    assert prove(ours, three, replace(KNOWN, claims=(claim(made=two, snapshots=[102]),))) is FAILED
+
+
+def test_a_table_that_was_replaced_proves_a_failure() -> None:
+    assert prove(append_on(ONE, 101), created(ANOTHER_UUID), KNOWN) is FAILED
+
+
+# Commits without snapshots
+
+
+RED = after(ONE, properties(color="red"))
+
+
+def paint() -> OpenDecision:
+    return decision("table.commit", base=ONE, result=RED, requirements=[on_main(101)])
+
+
+def test_a_table_that_is_as_it_was_judged_proves_the_commit() -> None:
+    assert prove(paint(), RED, KNOWN) is ACCEPTED
+
+
+@pytest.mark.parametrize(
+    "found",
+    [ONE, after(RED, properties(size="big")), after(RED, properties(color="blue")), GONE],
+    ids=["as before", "changed since", "changed back", "gone"],
+)
+def test_a_table_that_is_otherwise_proves_nothing(found: Loaded) -> None:
+    assert prove(paint(), found, KNOWN) is UNKNOWN
+
+
+def test_a_commit_that_changes_nothing_is_found_in_the_file_it_was_judged_on() -> None:
+    nothing = decision("table.commit", base=ONE, result=ONE, requirements=[on_main(101)])
+    known = replace(KNOWN, claims=(claim(made=ONE, snapshots=[101]),))
+    assert prove(nothing, ONE, known) is ACCEPTED
+    assert prove(paint(), ONE, known) is UNKNOWN
+
+
+def test_what_another_decision_is_known_to_have_made_does_not_prove_this_one() -> None:
+    assert prove(paint(), RED, replace(KNOWN, claims=(claim(made=RED),))) is UNKNOWN
+    assert prove(paint(), RED, replace(KNOWN, explained=RED.metadata_location)) is UNKNOWN
+    assert prove(paint(), RED, replace(KNOWN, under_way=(replace(paint(), decision=THEIRS),))) is UNKNOWN
+
+
+def test_a_commit_without_snapshots_failed_if_every_commit_since_is_anothers_and_it_is_refused_now() -> None:
+    theirs = after(ONE, *snapshot(102, ONE))
+    again = after(theirs, *snapshot(103, theirs))
+    answers = (claim(made=theirs, snapshots=[102]), claim(made=again, snapshots=[103]))
+    assert prove(paint(), again, replace(KNOWN, claims=answers)) is FAILED
+    assert prove(paint(), again, replace(KNOWN, claims=answers[1:])) is UNKNOWN, "one commit is nobody's"
+    found_later = tuple(replace(each, evidence=Evidence.RECONCILED) for each in answers)
+    assert prove(paint(), again, replace(KNOWN, claims=found_later)) is UNKNOWN, "it was found in it, perhaps not made"
+    unmoved = after(ONE, properties(size="big"))
+    known = replace(KNOWN, claims=(claim(made=unmoved),))
+    assert prove(paint(), unmoved, known) is UNKNOWN, "it may still be accepted"
+
+
+# Creates
+
+
+def test_a_create_whose_engine_chose_the_uuid_is_proven_by_it() -> None:
+    create = decision("table.create", requirements=[{"type": "assert-create"}])
+    assert prove(create, NEW, KNOWN) is ACCEPTED
+    assert prove(create, created(ANOTHER_UUID), KNOWN) is FAILED
+    assert prove(create, GONE, KNOWN) is UNKNOWN
+
+
+def test_a_create_whose_catalog_chooses_the_uuid_is_proven_by_a_table_as_it_was_asked() -> None:
+    create = decision("table.create", requirements=[{"type": "assert-create"}], table_uuid=None)
+    asked = replace(KNOWN, asked=CREATE)
+    assert prove(create, NEW, asked) is ACCEPTED
+    assert prove(create, after(NEW, properties(theirs="1")), asked) is ACCEPTED, "a catalog adds properties"
+    assert prove(create, NEW, KNOWN) is UNKNOWN, "what was asked is not kept"
+    for change in (
+        {"location": "s3://lake/elsewhere"},
+        {"properties": {"color": "red"}},
+        {"schema": {"type": "struct", "fields": []}},
+    ):
+        assert prove(create, NEW, replace(KNOWN, asked={**CREATE, **change})) is UNKNOWN
+    assert prove(create, ONE, asked) is UNKNOWN, "it has been written to"
+
+
+def test_a_table_that_another_decision_created_proves_that_this_one_did_not() -> None:
+    create = decision("table.create", requirements=[{"type": "assert-create"}], table_uuid=None)
+    known = replace(KNOWN, asked=CREATE, claims=(claim("table.create", made=NEW),))
+    assert prove(create, NEW, known) is FAILED
+    committed = replace(KNOWN, asked=CREATE, claims=(claim("table.commit", made=NEW),))
+    assert prove(create, NEW, committed) is ACCEPTED, "whoever committed to it did not make it"
+
+
+# Drops
+
+
+def test_a_drop_is_proven_by_the_table_being_gone() -> None:
+    drop = decision("table.drop", base=ONE)
+    assert prove(drop, GONE, KNOWN) is ACCEPTED
+    assert prove(drop, created(ANOTHER_UUID), KNOWN) is ACCEPTED
+    assert prove(drop, ONE, KNOWN) is UNKNOWN
+    assert prove(drop, Loaded(namespace_exists=False), KNOWN) is UNKNOWN, "this may be another catalog"
+
+
+def test_a_table_that_another_decision_dropped_was_not_dropped_by_this_one() -> None:
+    known = replace(KNOWN, claims=(claim("table.drop"),))
+    assert prove(decision("table.drop", base=ONE), GONE, known) is FAILED
+    another = replace(KNOWN, claims=(claim("table.drop", table_uuid=ANOTHER_UUID),))
+    assert prove(decision("table.drop", base=ONE), GONE, another) is ACCEPTED
+
+
+# Namespaces
+
+
+def namespace(**properties: str) -> Loaded:
+    return Loaded(namespace_exists=True, properties=properties)
+
+
+NO_NAMESPACE = Loaded(namespace_exists=False)
+
+
+def test_a_namespace_that_is_there_proves_its_create() -> None:
+    create = decision("namespace.create", table_uuid=None)
+    asked = replace(KNOWN, asked={"namespace": ["sales"], "properties": {"owner": "ada"}})
+    assert prove(create, namespace(owner="ada", location="s3://lake/sales"), asked) is ACCEPTED
+    assert prove(create, namespace(owner="eve"), asked) is UNKNOWN
+    assert prove(create, NO_NAMESPACE, asked) is UNKNOWN
+    later = replace(asked, claims=(claim("namespace.create", table_uuid=None),))
+    assert prove(create, namespace(owner="ada"), later) is FAILED
+    before = replace(asked, claims=(claim("namespace.create", table_uuid=None, index=5),))
+    assert prove(create, namespace(owner="ada"), before) is ACCEPTED
+
+
+def test_the_properties_of_a_namespace_prove_their_update() -> None:
+    update = decision("namespace.update", result=namespace(owner="ada"), table_uuid=None)
+    assert prove(update, namespace(owner="ada"), KNOWN) is ACCEPTED
+    assert prove(update, namespace(owner="eve"), KNOWN) is UNKNOWN
+    assert prove(update, NO_NAMESPACE, KNOWN) is UNKNOWN
+    claimed = replace(KNOWN, claims=(claim("namespace.update", table_uuid=None),))
+    assert prove(update, namespace(owner="ada"), claimed) is UNKNOWN
+
+
+def test_a_namespace_that_is_gone_proves_its_drop() -> None:
+    drop = decision("namespace.drop", table_uuid=None)
+    assert prove(drop, NO_NAMESPACE, KNOWN) is ACCEPTED
+    assert prove(drop, namespace(), KNOWN) is UNKNOWN
+    assert prove(drop, NO_NAMESPACE, replace(KNOWN, claims=(claim("namespace.drop", table_uuid=None),))) is FAILED
+
+
+# What an upstream may say
+
+
+@pytest.mark.parametrize("metadata", [{}, {"table-uuid": 5}, {"snapshots": 1}, {"metadata-log": [None]}], ids=str)
+@pytest.mark.parametrize("operation", ["table.create", "table.commit", "table.drop"])
+@pytest.mark.parametrize("snapshots", [[], [777]])
+def test_what_is_no_metadata_proves_nothing(metadata: dict[str, Any], operation: str, snapshots: list[int]) -> None:
+    found = Loaded(namespace_exists=True, metadata=metadata, metadata_location=file(1))
+    assert prove(decision(operation, base=NEW, snapshots=snapshots), found, KNOWN) is UNKNOWN
+
+
+@pytest.mark.parametrize("member", ["snapshots", "metadata-log", "properties", "refs", "last-sequence-number"])
+@pytest.mark.parametrize("value", [None, 7, "x", [None], [{}], {"a": None}], ids=str)
+def test_metadata_with_one_member_of_another_shape_raises_nothing(member: str, value: object) -> None:
+    assert ONE.metadata is not None
+    found = replace(ONE, metadata={**ONE.metadata, member: value})
+    for each in (append_on(ONE, 101), paint(), decision("table.create", table_uuid=None)):
+        assert prove(each, found, replace(KNOWN, asked=CREATE)) in set(Settled)

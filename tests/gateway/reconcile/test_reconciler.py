@@ -1,0 +1,304 @@
+"""
+Open decisions are settled from what is found upstream: once, by whoever comes first, and only what can be proven.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+import pytest_asyncio
+
+from gateway.admin.application import OPERATOR
+from gateway.identifiers import Target
+from gateway.reconcile.metrics import read_open_decision_metrics
+from gateway.reconcile.reconciler import Reconciler
+from lakeproof.services import Services
+from ledger.errors import LogUnavailableError
+from ledger.format.event import SYSTEM_ACTOR, Event, prepare, random_group_id
+from ledger.format.events import CommitObserved, CommitSettled, Settled, to_data
+from ledger.format.sequence import Appended, Group, Stale
+from projections.exposition import format_metrics
+from tests.gateway.far import ALIAS, PAST_DEADLINES, TABLES, Far, open_far
+from tests.gateway.sales import CREATE, properties
+from tests.gateway.story import check_log, tell
+from tests.servers.faulty_wire import Fault, Loss
+from tests.servers.upstream import Upstream, serve_upstream
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def far(module_services: Services) -> AsyncIterator[Far]:
+    """A tenant with a catalog elsewhere, a simulator."""
+    async with serve_upstream(Upstream()) as url, open_far(module_services, url) as far:
+        yield far
+
+
+def lose(far: Far, loss: Loss, path: str | None = None) -> Fault:
+    """Let the next mutation of `path` (None: of the table) be lost."""
+    far.wire.fault = Fault(happens=loss, path=path or far.path)
+    return far.wire.fault
+
+
+async def test_a_commit_whose_answer_was_lost_is_found(far: Far) -> None:
+    lose(far, Loss.ANSWER)
+    answer = await far.gateway.http.post(far.orders, json=await far.next_append())
+    assert answer.status_code == 504
+    assert await far.words() == ["approved", "unknown"]
+    (reconciled,) = await far.reconcile()
+    assert reconciled.outcome is Settled.ACCEPTED
+    accepted = (await tell(far.services, far.log_id, key=far.key))[-1].settled
+    table = await far.table()
+    assert accepted.evidence == "reconciled"
+    assert accepted.metadata_location == table["metadata-location"]
+    assert accepted.table_uuid == table["metadata"]["table-uuid"]
+    assert set(accepted.snapshots) == await far.snapshots()
+    assert await far.reconcile() == []
+    await far.check()
+    await check_log(far.services, far.log_id)
+
+
+async def test_nothing_is_touched_before_its_deadline(far: Far) -> None:
+    lose(far, Loss.ANSWER)
+    await far.gateway.http.post(far.orders, json=await far.next_append())
+    assert await far.reconcile(far.services.house.clock) == []
+    assert await far.words() == ["approved", "unknown"]
+    assert len(await far.open_decisions()) == 1
+
+
+async def test_what_is_not_found_stays_unknown_and_is_found_later(far: Far) -> None:
+    fault = lose(far, Loss.LATE)
+    asking = asyncio.create_task(far.gateway.http.post(far.orders, json=await far.next_append()))
+    await fault.hit.wait()
+    for _ in range(2):
+        (reconciled,) = await far.reconcile()
+        assert reconciled.outcome is Settled.UNKNOWN
+    assert await far.words() == ["approved", "unknown"], "said once"
+    fault.deliver.set()
+    await fault.delivered.wait()
+    assert (await asking).status_code == 504
+    (reconciled,) = await far.reconcile()
+    assert reconciled.outcome is Settled.ACCEPTED
+    await far.check()
+
+
+async def test_a_branch_that_moved_without_it_settles_a_lost_commit_as_failed(far: Far) -> None:
+    lose(far, Loss.REQUEST)
+    assert (await far.gateway.http.post(far.orders, json=await far.next_append())).status_code == 504
+    await far.commit_behind(await far.next_append())
+    (reconciled,) = await far.reconcile()
+    assert reconciled.outcome is Settled.FAILED
+    assert await far.words() == ["approved", "unknown", "failed"]
+    await far.check()
+
+
+async def test_a_replaced_table_settles_a_lost_commit_as_failed(far: Far) -> None:
+    lose(far, Loss.REQUEST)
+    await far.gateway.http.post(far.orders, json=await far.next_append())
+    await far.make_table()
+    assert [each.outcome for each in await far.reconcile()] == [Settled.FAILED]
+
+
+async def test_a_change_of_properties_is_found_and_a_lost_one_that_was_made_again_is_not_counted_twice(
+    far: Far,
+) -> None:
+    lose(far, Loss.REQUEST)
+    assert (await far.gateway.http.post(far.orders, json=properties(color="red"))).status_code == 504
+    assert (await far.gateway.http.post(far.orders, json=properties(color="red"))).status_code == 200
+    assert [each.outcome for each in await far.reconcile()] == [Settled.UNKNOWN]
+    lose(far, Loss.ANSWER)
+    assert (await far.gateway.http.post(far.orders, json=properties(size="big"))).status_code == 504
+    assert sorted(each.outcome for each in await far.reconcile()) == [Settled.ACCEPTED, Settled.UNKNOWN]
+
+
+async def test_a_lost_create_that_was_made_again_failed(far: Far) -> None:
+    lose(far, Loss.REQUEST, "/tables")
+    created = {**CREATE, "name": "lines"}
+    assert (await far.gateway.http.post(TABLES, json=created)).status_code == 504
+    assert (await far.gateway.http.post(TABLES, json=created)).status_code == 200
+    assert [each.outcome for each in await far.reconcile()] == [Settled.FAILED]
+
+
+async def test_reconcilers_that_look_at_once_settle_once(far: Far) -> None:
+    for _ in range(3):
+        lose(far, Loss.ANSWER)
+        await far.gateway.http.post(far.orders, json=await far.next_append())
+    looks = await asyncio.gather(*(far.reconcile() for _ in range(4)))
+    assert [each.outcome for look in looks for each in look] == [Settled.ACCEPTED] * 3
+    assert (await far.words()).count("accepted") == 3
+    await far.check()
+
+
+async def test_a_key_that_a_dead_process_held_is_looked_at_when_its_time_is_over(far: Far) -> None:
+    lose(far, Loss.ANSWER)
+    await far.gateway.http.post(far.orders, json=await far.next_append())
+    dead = far.reconciler()
+    assert await dead._looks.hold(limit=1_000)
+    assert await far.reconcile() == [], "it is held"
+    later = far.services.house.clock() + timedelta(days=1)
+    assert [each.outcome for each in await far.reconcile(lambda: later)] == [Settled.ACCEPTED]
+
+
+async def test_an_upstream_that_does_not_answer_leaves_the_outcome_unknown(far: Far) -> None:
+    lose(far, Loss.ANSWER)
+    await far.gateway.http.post(far.orders, json=await far.next_append())
+    far.wire.fault = Fault(happens=Loss.REQUEST, path=far.path, methods=frozenset({"GET"}))
+    assert [each.outcome for each in await far.reconcile()] == [Settled.UNKNOWN]
+    assert [each.outcome for each in await far.reconcile()] == [Settled.ACCEPTED]
+
+
+async def test_a_catalog_that_was_retired_leaves_the_outcome_unknown(far: Far) -> None:
+    lose(far, Loss.ANSWER)
+    await far.gateway.http.post(far.orders, json=await far.next_append())
+    await far.services.house.admin.retire_catalog(far.log_id, OPERATOR, alias=ALIAS)
+    assert [each.outcome for each in await far.reconcile()] == [Settled.UNKNOWN]
+
+
+async def test_a_look_in_vain_is_repeated_after_a_pause_and_at_once_when_the_table_is_observed(far: Far) -> None:
+    lose(far, Loss.REQUEST)
+    await far.gateway.http.post(far.orders, json=await far.next_append())
+    reconciler = far.reconciler(pauses=[timedelta(days=1)])
+    assert [each.outcome for each in far.own(await reconciler.settle_due())] == [Settled.UNKNOWN]
+    await far.commit_behind(await far.next_append())
+    assert far.own(await reconciler.settle_due()) == [], "it waits"
+    await observe(far)
+    assert [each.outcome for each in far.own(await reconciler.settle_due())] == [Settled.FAILED]
+
+
+async def test_another_decision_on_a_key_does_not_wait_for_the_first(far: Far) -> None:
+    lose(far, Loss.REQUEST)
+    await far.gateway.http.post(far.orders, json=await far.next_append())
+    pauses, looked_at = [timedelta(days=1)], far.late()
+    reconciler = far.reconciler(lambda: looked_at, pauses=pauses)
+    assert [each.outcome for each in far.own(await reconciler.settle_due())] == [Settled.UNKNOWN]
+    later = far.gateway.through(clock=lambda: looked_at)
+    lose(far, Loss.ANSWER)
+    assert (await later.post(far.orders, json=await far.next_append())).status_code == 504
+    reconciler = far.reconciler(lambda: looked_at + PAST_DEADLINES, pauses=pauses)
+    outcomes = [each.outcome for each in far.own(await reconciler.settle_due())]
+    assert outcomes == [Settled.FAILED, Settled.ACCEPTED]
+
+
+async def test_it_goes_on_when_the_log_was_away(far: Far) -> None:
+    lose(far, Loss.ANSWER)
+    await far.gateway.http.post(far.orders, json=await far.next_append())
+    asked, settled, stop = 0, asyncio.Event(), asyncio.Event()
+
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        nonlocal asked
+        asked += log_id == far.log_id
+        if asked == 1:
+            raise LogUnavailableError("for a moment")
+        appended = await far.services.house.append(log_id, group)
+        if log_id == far.log_id:
+            settled.set()
+        return appended
+
+    running = asyncio.create_task(Reconciler(far.house(clock=far.late, append=append)).run(stop))
+    await settled.wait()
+    stop.set()
+    await running
+    assert await far.words() == ["approved", "unknown", "accepted"]
+
+
+async def test_it_looks_when_the_doorbell_rings_and_stops_when_it_is_told(far: Far) -> None:
+    stop, wake = asyncio.Event(), asyncio.Event()
+    settled = asyncio.Event()
+
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        appended = await far.services.house.append(log_id, group)
+        if log_id == far.log_id:
+            settled.set()
+        return appended
+
+    house = far.house(clock=far.late, append=append)
+    running = asyncio.create_task(Reconciler(house, poll_s=3_600).run(stop, wake))
+    lose(far, Loss.ANSWER)
+    await far.gateway.http.post(far.orders, json=await far.next_append())
+    wake.set()
+    await settled.wait()
+    stop.set()
+    await running
+    assert await far.words() == ["approved", "unknown", "accepted"]
+
+
+async def test_it_stops_at_once_while_a_catalog_is_slow_and_others_go_on_at_once(far: Far) -> None:
+    lose(far, Loss.ANSWER)
+    await far.gateway.http.post(far.orders, json=await far.next_append())
+    slow = far.wire.fault = Fault(happens=Loss.LATE, path=far.path, methods=frozenset({"GET"}))
+    stop = asyncio.Event()
+    running = asyncio.create_task(far.reconciler().run(stop))
+    await slow.hit.wait()
+    stop.set()
+    await running
+    assert [each.outcome for each in await far.reconcile()] == [Settled.ACCEPTED]
+
+
+async def test_an_answer_that_arrives_after_all_is_the_outcome_and_is_not_settled_twice(far: Far) -> None:
+    late: list[tuple[int, Group]] = []
+
+    async def keep_settled(log_id: int, group: Group) -> Appended | Stale:
+        if any(event.type == CommitSettled.TYPE for event in group.then):
+            late.append((log_id, group))
+            raise LogUnavailableError("for a moment")
+        return await far.services.house.append(log_id, group)
+
+    async def after_the_answer(log_id: int, group: Group) -> Appended | Stale:
+        for each in late:
+            await far.services.house.append(*each)
+        return await far.services.house.append(log_id, group)
+
+    async with far.gateway.through(append=keep_settled) as client:
+        assert (await client.post(far.orders, json=await far.next_append())).status_code == 200
+    reconciler = Reconciler(far.house(clock=far.late, append=after_the_answer))
+    assert far.own(await reconciler.settle_now()) == []
+    assert await far.words() == ["approved", "accepted"]
+    assert (await tell(far.services, far.log_id, key=far.key))[-1].settled.evidence == "answer"
+    assert await far.reconcile() == []
+    await far.check()
+
+
+async def test_open_decisions_are_counted_and_timed(far: Far) -> None:
+    assert far.gateway.acme.origin not in await _metrics(far)
+    lose(far, Loss.ANSWER)
+    await far.gateway.http.post(far.orders, json=await far.next_append())
+    metrics = await _metrics(far)
+    assert f'lakeproof_open_decisions{{log="{far.gateway.acme.origin}"}} 1\n' in metrics
+    (age_s,) = [
+        int(line.rpartition(" ")[2])
+        for line in metrics.splitlines()
+        if line.startswith("lakeproof_open_decision_age_seconds") and far.gateway.acme.origin in line
+    ]
+    assert 7_200 <= age_s < 7_300
+
+
+async def _metrics(far: Far) -> str:
+    house = far.services.house
+    async with house.database.as_role(house.roles.gateway) as connection:
+        return format_metrics(await read_open_decision_metrics(connection, now=far.late()))
+
+
+async def observe(far: Far) -> None:
+    """Tell the log that a snapshot of the table was seen."""
+    observed = CommitObserved(
+        identifier=Target(alias=ALIAS, namespace=("sales",), name="orders").identifier(),
+        metadata_location="s3://lake/metadata.json",
+        operation="append",
+        parent=None,
+        snapshot="1",
+        table_uuid="6a0b7735-dc29-40ee-840c-97c1326fa45a",
+        trigger=None,
+    )
+    event = Event(
+        type=observed.TYPE,
+        version=observed.VERSION,
+        key=far.key,
+        actor=SYSTEM_ACTOR,
+        occurred_at=far.services.house.clock(),
+        data=to_data(observed),
+    )
+    group_id = random_group_id(now_ms=1, random=far.services.house.random(10))
+    await far.services.house.append(far.log_id, Group(id=group_id, then=(prepare(event),)))

@@ -1,0 +1,100 @@
+"""Which names people take for each other: UTS 39 skeletons, whatever the case."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.confusables import LOOK_SIZE_BYTES, are_alike, look_of, looks, skeleton
+
+ALIKE = [
+    ("finance", "Finance"),
+    ("finance", "finance "),
+    ("finance", "\ufb01nance"),
+    ("finance", "finance\u200b"),
+    ("finance", "f\u0456nance"),  # a Cyrillic i
+    ("finance", "FINANCE"),
+    ("finance", "F\u0406NANCE"),  # a Cyrillic capital I
+    ("north", "\u039dORTH"),  # a Greek capital Nu, whose small letter looks like v
+    ("invoice", "\u0399NVOICE"),  # a Greek capital Iota, which looks like a small l
+    ("bill", "\u0412ILL"),  # a Cyrillic Ve before Latin capitals
+    ("\u0432\u043e\u043b\u0433\u0430", "\u0412\u041e\u041b\u0413\u0410"),  # Cyrillic, small and capital
+    ("paypal", "paypaI"),
+    ("paypal", "PaypaI"),
+    ("orders", "0rders"),
+    ("straße", "STRASSE"),
+    ("\u00e9t\u00e9", "e\u0301te\u0301"),
+    ("a b", "a\u00a0b"),
+    ("a b", "a  b"),
+    ("viii", "\u2177"),
+    ("finance", "\uff46\uff49\uff4e\uff41\uff4e\uff43\uff45"),  # full width
+]
+UNLIKE = [
+    ("finance", "finances"),
+    ("finance", "finance_2"),
+    ("t1", "t2"),
+    ("t1", "ti"),
+    ("orders", "order"),
+    ("a b", "ab"),
+    ("n", "v"),
+    ("\u5317", "\u6771"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_names_that_people_take_for_each_other_are_alike(one: str, other: str) -> None:
+    assert are_alike(one, other)
+    assert are_alike(other, one)
+
+
+@pytest.mark.parametrize(("one", "other"), UNLIKE)
+def test_names_that_people_tell_apart_are_not_alike(one: str, other: str) -> None:
+    assert not are_alike(one, other)
+
+
+def test_skeletons_are_those_of_uts_39() -> None:
+    # Rows of confusables.txt, Unicode 18.0.0, and the example of UTS 39, section 4.
+    assert skeleton("\u0430") == "a"
+    assert skeleton("m") == "rn"
+    assert skeleton("1") == skeleton("I") == skeleton("|") == "l"
+    assert skeleton("\u2165") == "Vl"
+    assert skeleton("\u01c9") == "lj"
+    assert skeleton("p\u0430yp\u0430l") == skeleton("paypal")
+
+
+@given(st.text(max_size=40))
+def test_a_skeleton_of_a_skeleton_is_itself(text: str) -> None:
+    once = skeleton(text)
+    assert skeleton(once) == skeleton(skeleton(once))
+
+
+@given(st.text(st.characters(exclude_categories=("Cs", "Cn")), min_size=1, max_size=40))
+def test_every_spelling_of_a_name_is_like_it(name: str) -> None:
+    for spelled in (name.casefold(), unicodedata.normalize("NFD", name), f" {name}", f"{name}\u200d\t"):
+        assert are_alike(name, spelled), (name, spelled)
+
+
+@given(st.text("abcdefghijklmnopqrstuvwxyz0123456789_", min_size=1, max_size=20), st.data())
+def test_one_letter_of_another_script_hides_nothing(name: str, data: st.DataObject) -> None:
+    of_other_scripts = {"a": "\u0430", "c": "\u0441", "e": "\u0435", "i": "\u0456", "o": "\u03bf", "p": "\u0440"}
+    places = [place for place, letter in enumerate(name) if letter in of_other_scripts]
+    if places:
+        at = data.draw(st.sampled_from(places))
+        assert are_alike(name, f"{name[:at]}{of_other_scripts[name[at]]}{name[at + 1 :]}")
+
+
+def test_a_look_is_one_of_its_parent() -> None:
+    one, other = (look_of(*path)["looks"] for path in (("a", "t"), ("b", "t")))
+    assert isinstance(one, list)
+    assert isinstance(other, list)
+    assert set(one).isdisjoint(other)
+    assert {len(digest) for digest in one} == {LOOK_SIZE_BYTES}
+    assert look_of("a", "T")["looks"] == one
+    assert look_of("ab", "c") != look_of("a", "bc")
+
+
+def test_what_cannot_be_seen_leaves_no_look_of_its_own() -> None:
+    assert looks("\u200b") == looks("\ufe0f") == {""}
