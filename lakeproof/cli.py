@@ -36,7 +36,7 @@ from lakeproof.setting_kinds import LogLevel
 from lakeproof.settings import Settings, format_settings_table, load_settings
 
 if TYPE_CHECKING:
-    from ledger.commands.room import LogRoom
+    from lakeproof.commands.room import LogRoom
 
 NAME: Final = "lakeproof"
 FAILED: Final = 1
@@ -64,7 +64,7 @@ LOST_CONNECTION: Final = ("psycopg", "OperationalError")
 
 
 def _ledger() -> typer.Typer:
-    from ledger.commands.app import ledger_app
+    from lakeproof.commands.ledger import ledger_app
 
     return ledger_app(_open_log_room)
 
@@ -76,42 +76,42 @@ def _open_log_room() -> AbstractAsyncContextManager[LogRoom]:
 
 
 def _projections() -> typer.Typer:
+    from lakeproof.commands.projections import projections_app
     from lakeproof.operating import open_workshop
-    from projections.cli import projections_app
 
     return projections_app(open_workshop, console)
 
 
 def _lineage() -> typer.Typer:
+    from lakeproof.commands.lineage import lineage_app
     from lakeproof.operating import open_workshop
-    from projections.lineage.cli import lineage_app
 
     return lineage_app(open_workshop, console)
 
 
 def _streams() -> typer.Typer:
+    from lakeproof.commands.streams import streams_app
     from lakeproof.streaming import open_station
-    from streams.cli import streams_app
 
     return streams_app(open_station, console)
 
 
 def _detect() -> typer.Typer:
+    from lakeproof.commands.detect import detect_app
     from lakeproof.detecting import check_detection_runs, open_observatory
-    from spark_detect.cli import detect_app
 
     return detect_app(open_observatory, console, check_detection_runs)
 
 
 def _server() -> typer.Typer:
-    from lakeproof.server_commands import server_app
+    from lakeproof.commands.server import server_app
 
     return server_app
 
 
 def _gateway(name: str) -> Callable[[], typer.Typer]:
     def load() -> typer.Typer:
-        from gateway.cli import gateway_apps
+        from lakeproof.commands.tenants import gateway_apps
         from lakeproof.operating import open_desk, open_new_desk
 
         return gateway_apps(open_desk, open_new_desk, console)[name]

@@ -85,7 +85,7 @@ def check_detection_runs() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorObservatory:
-    """Detection, in the hands of the operator (implements `spark_detect.cli.Observatory`)."""
+    """Detection, in the hands of the operator (implements `lakeproof.commands.detect.Observatory`)."""
 
     foundation: Foundation
 

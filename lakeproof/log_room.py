@@ -44,7 +44,7 @@ SYSTEM = "system"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledLogs:
-    """The logs of an installation, as the auditor reads them (implements `ledger.commands.room.LogRoom`)."""
+    """The logs of an installation, as the auditor reads them (implements `lakeproof.commands.room.LogRoom`)."""
 
     foundation: Foundation
     connection: Connection

@@ -1,7 +1,7 @@
 """
 What operators' commands work with: the database of the home, opened for one command, beside a running server or alone.
 
-`gateway/cli.py` and `projections/cli.py` name in Protocols what they need; here it is, made of `services.py`.
+`lakeproof/commands/` names in Protocols what it needs; here it is, made of `services.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from projections.projection import Projection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorDesk:
-    """What people edit, in the hands of the operator (implements `gateway.desk.Desk`)."""
+    """What people edit, in the hands of the operator (implements `lakeproof.commands.desk.Desk`)."""
 
     services: Services
 
@@ -97,7 +97,7 @@ class OperatorDesk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorWorkshop:
-    """The projections, in the hands of the operator (implements `projections.cli.Workshop`)."""
+    """The projections, in the hands of the operator (implements `lakeproof.commands.projections.Workshop`)."""
 
     services: Services
     projections: Sequence[Projection] = PROJECTIONS

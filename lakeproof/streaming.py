@@ -198,7 +198,7 @@ async def streams_metrics_text(database: Database, role: str, services: Services
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorStation:
-    """The streams, in the hands of the operator (implements `streams.cli.Station`)."""
+    """The streams, in the hands of the operator (implements `lakeproof.commands.streams.Station`)."""
 
     streams: Streams
 

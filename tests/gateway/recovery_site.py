@@ -12,10 +12,10 @@ import psycopg
 from psycopg import AsyncConnection, sql
 from typer.testing import CliRunner, Result
 
+from lakeproof.commands.ledger import ledger_app
 from lakeproof.log_room import InstalledLogs
 from lakeproof.services import Services
 from lakeproof.signing import open_signer
-from ledger.commands.app import ledger_app
 from ledger.proving.export import as_reader, export_log, export_parts
 from ledger.store.read import find_log
 

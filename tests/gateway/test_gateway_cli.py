@@ -15,12 +15,12 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from gateway.cli import gateway_apps, parse_end
-from gateway.desk import Desk
 from gateway.errors import BadRequestError, ConflictError, NotFoundError, PlaceTakenError
 from gateway.policy.engine import PolicyNotCompiledError
-from gateway.rules_cli import mark_place
 from lakeproof import console
+from lakeproof.commands.desk import Desk
+from lakeproof.commands.rules import mark_place
+from lakeproof.commands.tenants import gateway_apps, parse_end
 from lakeproof.foundation import Foundation
 from lakeproof.operating import OperatorDesk
 from lakeproof.provision import Installation

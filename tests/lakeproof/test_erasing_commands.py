@@ -11,9 +11,9 @@ import pytest
 from psycopg import AsyncConnection
 from typer.testing import CliRunner, Result
 
+from lakeproof.commands.ledger import ledger_app
 from lakeproof.log_room import InstalledLogs
 from lakeproof.signing import open_signer
-from ledger.commands.app import ledger_app
 from ledger.format.event import SYSTEM_ACTOR
 from tests.gateway.sales import create_orders
 from tests.gateway.story import tell

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from lakeproof.commands.server import server_app
 from lakeproof.errors import ServerError
 from lakeproof.postgres import EmbeddedServer
-from lakeproof.server_commands import server_app
 from lakeproof.server_folders import FolderState, list_folders, remove_folder
 
 ShortDirectory = Callable[[], AbstractContextManager[Path]]

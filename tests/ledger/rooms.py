@@ -10,12 +10,12 @@ from pathlib import Path
 from psycopg import AsyncConnection
 from typer.testing import CliRunner, Result
 
+from lakeproof.commands.ledger import ledger_app
+from lakeproof.commands.room import LogRoom
 from lakeproof.foundation import Foundation
 from lakeproof.log_room import InstalledLogs
 from lakeproof.provision import Installation
 from lakeproof.settings import load_settings
-from ledger.commands.app import ledger_app
-from ledger.commands.room import LogRoom
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 
 

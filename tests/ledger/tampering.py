@@ -18,10 +18,10 @@ from typing import Any, Final, TypeAlias
 
 from psycopg.sql import SQL, Composed, Identifier
 
+from lakeproof.commands.options import Wanted
+from lakeproof.commands.room import LogRoom
+from lakeproof.commands.verify_database import verify_log
 from ledger.anchoring.kept import Kept
-from ledger.commands.options import Wanted
-from ledger.commands.room import LogRoom
-from ledger.commands.verifying_room import verify_log
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.format.rules import Report
 from ledger.format.sequence import Row

@@ -17,11 +17,11 @@ import pytest
 from psycopg import AsyncConnection
 from typer.testing import CliRunner, Result
 
+from lakeproof.commands.evidence_room import gather_from_log
+from lakeproof.commands.evidence_text import evidence_page
+from lakeproof.commands.ledger import ledger_app
+from lakeproof.commands.room import LogRoom
 from ledger.anchoring.anchor_log import anchor_logs
-from ledger.commands.app import ledger_app
-from ledger.commands.evidence_room import gather_from_log
-from ledger.commands.evidence_text import evidence_page
-from ledger.commands.room import LogRoom
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.merkle import leaf_hash
 from ledger.format.note import sign_note
@@ -155,7 +155,7 @@ def test_check_ends_with_2_where_it_cannot_tell_and_with_1_where_it_is_broken(ex
 
 
 def test_check_loads_no_database_driver() -> None:
-    script = "import sys, ledger.commands.evidence; sys.exit('psycopg' in sys.modules)"
+    script = "import sys, lakeproof.commands.evidence; sys.exit('psycopg' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

@@ -16,8 +16,8 @@ import pytest
 from psycopg import AsyncConnection
 from typer.testing import CliRunner, Result
 
+from lakeproof.commands.ledger import ledger_app
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.commands.app import ledger_app
 from ledger.files.directory import LogDirectory
 from ledger.format.merkle import prove_inclusion, root_of
 from ledger.format.note import Ed25519Signer
@@ -204,9 +204,11 @@ def test_an_entry_that_speaks_of_another_place_is_no_proof_of_this_one(tmp_path:
 
 OFFLINE = """
 import sys
-for name in ("psycopg", "psycopg_pool", "fastapi", "eventsourcing", "gateway", "lakeproof", "projections", "pyarrow"):
+for name in ("psycopg", "psycopg_pool", "fastapi", "eventsourcing", "gateway", "projections", "pyarrow"):
     sys.modules[name] = None  # importing it fails
-from ledger.commands.app import ledger_app
+for name in ("foundation", "log_room", "operating", "postgres", "provision", "services"):
+    sys.modules[f"lakeproof.{name}"] = None
+from lakeproof.commands.ledger import ledger_app
 ledger_app(None)()
 """
 

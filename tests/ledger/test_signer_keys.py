@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from ledger.commands.app import ledger_app
+from lakeproof.commands.ledger import ledger_app
 from ledger.errors import BrokenError, Fault
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.events import EventData, SignedTree

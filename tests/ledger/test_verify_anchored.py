@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 from typer.testing import CliRunner
 
+from lakeproof.commands.exits import Meter
+from lakeproof.commands.ledger import ledger_app
 from ledger.anchoring import Pinned
 from ledger.anchoring.anchors import anchor_key
-from ledger.commands.app import ledger_app
-from ledger.commands.console import Meter
 from ledger.errors import BrokenError, Fault
 from ledger.files.directory import CHECKPOINT_FILE
 from ledger.format.cosignature import Cosigner

@@ -14,13 +14,13 @@ from uuid import UUID
 
 import pytest
 
+from lakeproof.commands.options import Wanted
+from lakeproof.commands.reports import show_report
+from lakeproof.commands.verify_database import verify_every_log, verify_log
 from lakeproof.log_room import InstalledLogs
 from lakeproof.provision import Installation
 from ledger.anchoring.kept import Kept, PlaceError
 from ledger.anchoring.places import FilePlace
-from ledger.commands.options import Wanted
-from ledger.commands.verifying_room import verify_every_log, verify_log
-from ledger.commands.verifying_text import show_report
 from ledger.errors import BrokenError, Fault
 from ledger.format.rules import Report
 from ledger.signing.key_directory import SignedNote

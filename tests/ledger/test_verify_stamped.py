@@ -10,12 +10,12 @@ import pytest
 from psycopg import AsyncConnection
 from typer.testing import CliRunner, Result
 
+from lakeproof.commands.ledger import ledger_app
 from lakeproof.provision import Installation
 from ledger.anchoring import parse_roots
 from ledger.anchoring.anchors import stamped_note
 from ledger.anchoring.published import store_stamp
 from ledger.anchoring.stamping import Authority, format_request, open_response
-from ledger.commands.app import ledger_app
 from ledger.signing.signer import Signer
 from tests.ledger.logs import put, rows_of
 from tests.ledger.rooms import Rooms, make_rooms

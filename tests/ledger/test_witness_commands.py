@@ -12,7 +12,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from ledger.commands.app import ledger_app
+from lakeproof.commands.ledger import ledger_app
 from ledger.format.note import VerifierKey
 from ledger.format.policy import Policy
 from tests.conftest import PROJECT

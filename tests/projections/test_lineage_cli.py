@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakeproof import console
+from lakeproof.commands.lineage import Workshop, lineage_app, parse_table
 from ledger.store.read import Log
 from projections.errors import ProjectionError, UnknownTableError
-from projections.lineage.cli import Workshop, lineage_app, parse_table
 from projections.lineage.projection import LineageProjection
 from tests.projections.lineage_stories import FACET, key, run_event, tell, topic, topics_event
 

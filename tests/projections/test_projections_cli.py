@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakeproof import console
+from lakeproof.commands.projections import Workshop, projections_app
 from ledger.format.events import ProjectionAttested
 from ledger.format.sealing import PLAIN, Opener
 from ledger.store.read import Log
-from projections.cli import Workshop, projections_app
 from projections.errors import DigestMismatchError, NotProjectedError, ProjectionError, UnknownTableError
 
 Command = Callable[..., Result]

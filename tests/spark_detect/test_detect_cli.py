@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 
 from gateway.errors import NotFoundError
 from lakeproof import console
+from lakeproof.commands.detect import detect_app
 from lakeproof.detecting import OperatorObservatory
 from ledger.format.entry import parse_entry
 from ledger.store.read import read_entries, read_head
 from projections.commits import CommitsProjection
 from projections.runner import Runner
-from spark_detect.cli import detect_app
 from spark_detect.errors import DetectionError
 from spark_detect.process import LATE, reason_of
 from spark_detect.room import Room

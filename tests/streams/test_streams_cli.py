@@ -18,13 +18,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from lakeproof import console
+from lakeproof.commands.streams import streams_app
 from lakeproof.provision import Installation, create_tenant_log
 from lakeproof.streaming import OperatorStation, open_streams, streams_metrics_text
 from ledger.append.appender import Appender
 from ledger.format.events import AlertDelivered, DetectionFound
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Group
-from streams.cli import streams_app
 from streams.errors import StreamError
 from tests.servers.gateways import start_services
 from tests.streams.answering import happened

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ledger.commands.anchoring import add_anchoring
-from ledger.commands.console import command_group
-from ledger.commands.erasing import add_erasing
-from ledger.commands.evidence import add_evidence
-from ledger.commands.exporting import add_exporting
-from ledger.commands.keys import add_keys
-from ledger.commands.looking import add_looking
-from ledger.commands.recovering import add_recovering
-from ledger.commands.verifying import add_verifying
-from ledger.commands.witnessing import add_witnessing
+from lakeproof.commands.anchors import add_anchoring
+from lakeproof.commands.erase import add_erasing
+from lakeproof.commands.evidence import add_evidence
+from lakeproof.commands.exits import command_group
+from lakeproof.commands.export import add_exporting
+from lakeproof.commands.recover import add_recovering
+from lakeproof.commands.show import add_looking
+from lakeproof.commands.signer_keys import add_keys
+from lakeproof.commands.verify import add_verifying
+from lakeproof.commands.witness import add_witnessing
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     import typer
 
-    from ledger.commands.room import OpenRoom
+    from lakeproof.commands.room import OpenRoom
 
 
 def ledger_app(open_room: OpenRoom) -> typer.Typer:

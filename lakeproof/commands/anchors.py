@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ledger.commands.console import failure, one_line, show_json
-from ledger.commands.options import AsJson
+from lakeproof.commands.exits import failure, one_line, show_json
+from lakeproof.commands.options import AsJson
 
 if TYPE_CHECKING:  # at run time these would load the database driver
+    from lakeproof.commands.anchors_room import Overview
+    from lakeproof.commands.room import OpenRoom
     from ledger.anchoring.anchor_log import LogState
-    from ledger.commands.anchoring_room import Overview
-    from ledger.commands.room import OpenRoom
 
 
 def add_anchoring(app: typer.Typer, open_room: OpenRoom) -> None:
@@ -29,7 +29,7 @@ def add_anchoring(app: typer.Typer, open_room: OpenRoom) -> None:
     @app.command()
     def anchors(*, as_json: AsJson = False) -> None:
         """Show how far each log is anchored in the system log, and who has vouched for that one."""
-        from ledger.commands.anchoring_room import read_overview
+        from lakeproof.commands.anchors_room import read_overview
 
         with failure():
             overview = asyncio.run(read_overview(open_room))
@@ -57,7 +57,7 @@ def _show(overview: Overview, *, now: datetime) -> None:
 
 
 def _anchored(state: LogState, *, now: datetime) -> str:
-    from ledger.commands.anchoring_room import age_s
+    from lakeproof.commands.anchors_room import age_s
 
     if state.anchor is None:
         return "NOT ANCHORED"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.commands.console import failure, progress
-from ledger.commands.options import LogKeys, LogName, parsed_keys
+from lakeproof.commands.exits import failure, progress
+from lakeproof.commands.options import LogKeys, LogName, parsed_keys
 
 if TYPE_CHECKING:  # at run time these would load the database driver
-    from ledger.commands.room import OpenRoom
+    from lakeproof.commands.room import OpenRoom
 
 
 def add_exporting(app: typer.Typer, open_room: OpenRoom) -> None:
@@ -32,7 +32,7 @@ def add_exporting(app: typer.Typer, open_room: OpenRoom) -> None:
         stamped: Annotated[bool, typer.Option("--stamped", help="Up to the newest time stamp, with it.")] = False,
     ) -> None:
         """Write a log, up to its newest checkpoint, as a directory that can be verified without us."""
-        from ledger.commands.room import export_log_and_parts, export_only_log, export_only_stamped_log
+        from lakeproof.commands.room import export_log_and_parts, export_only_log, export_only_stamped_log
 
         if parts and stamped:
             raise typer.BadParameter(
@@ -51,7 +51,7 @@ def add_exporting(app: typer.Typer, open_room: OpenRoom) -> None:
         key: LogKeys = None,
     ) -> None:
         """Write the proof of one entry, the entry included, as one file for `check-proof`."""
-        from ledger.commands.room import write_proof
+        from lakeproof.commands.room import write_proof
 
         with failure():
             typer.echo(asyncio.run(write_proof(open_room, log, index, out, keys=parsed_keys(key))))
@@ -61,7 +61,7 @@ def add_exporting(app: typer.Typer, open_room: OpenRoom) -> None:
         log: LogName, *, ml_dsa: Annotated[bool, typer.Option("--ml-dsa", help="Its ML-DSA-44 keys instead.")] = False
     ) -> None:
         """Show the verifier key of a log, to be handed to those who verify it."""
-        from ledger.commands.room import find_key, find_ml_dsa_keys
+        from lakeproof.commands.room import find_key, find_ml_dsa_keys
 
         with failure():
             typer.echo(asyncio.run((find_ml_dsa_keys if ml_dsa else find_key)(open_room, log)))

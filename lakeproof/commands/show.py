@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.commands.console import failure, progress, show_json
-from ledger.commands.options import TIMES, AsJson, LogName, utc
+from lakeproof.commands.exits import failure, progress, show_json
+from lakeproof.commands.options import TIMES, AsJson, LogName, utc
 
 if TYPE_CHECKING:  # at run time these would load the database driver
-    from ledger.commands.room import OpenRoom
+    from lakeproof.commands.room import OpenRoom
     from ledger.proving.looking import Found
 
 COUNT_MAX = 100_000
@@ -58,7 +58,7 @@ def add_looking(app: typer.Typer, open_room: OpenRoom) -> None:
         follow: Follow = False,
     ) -> None:
         """Show the newest entries of a log that match, a line each; or one entry, whole."""
-        from ledger.commands.looking_room import Asked, entry_line, show_entries, show_entry
+        from lakeproof.commands.show_room import Asked, entry_line, show_entries, show_entry
 
         asked = Asked(
             type=kind, key=about, actor=actor, after=utc(after), before=utc(before), number=number, follow=follow
@@ -86,7 +86,7 @@ def add_looking(app: typer.Typer, open_room: OpenRoom) -> None:
         as_json: Annotated[bool, typer.Option("--json", help="The entries as stored, a line each.")] = False,
     ) -> None:
         """Write the end of a log, and with -f what comes: for people, or with --json for programs."""
-        from ledger.commands.looking_room import Asked, entry_line, show_entries
+        from lakeproof.commands.show_room import Asked, entry_line, show_entries
 
         def say(found: Found) -> None:
             typer.echo(found.entry if as_json else entry_line(found.entry))
@@ -98,7 +98,7 @@ def add_looking(app: typer.Typer, open_room: OpenRoom) -> None:
     @app.command()
     def stats(log: LogName, *, as_json: AsJson = False) -> None:
         """Show what a log holds, in figures. Reads all of it once."""
-        from ledger.commands.looking_room import find_statistics, statistics_json, statistics_page
+        from lakeproof.commands.show_room import find_statistics, statistics_json, statistics_page
 
         with failure():
             figures = asyncio.run(find_statistics(open_room, log))

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from ledger.commands.console import one_line, printable
-from ledger.commands.room import OpenRoom
+from lakeproof.commands.exits import one_line, printable
+from lakeproof.commands.room import OpenRoom
 from ledger.errors import LedgerError
 from ledger.format import canonical
 from ledger.format.canonical import Json

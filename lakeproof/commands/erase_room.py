@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from ledger.commands.room import LogRoom, OpenRoom
+from lakeproof.commands.room import LogRoom, OpenRoom
 from ledger.erasing.erase import Asked, ErasingDesk, Erasure, NoSuchSubjectError, first_index_since
 from ledger.erasing.rerun import exported_erasures
 from ledger.errors import LedgerError

@@ -15,10 +15,9 @@ from uuid import UUID
 
 import typer
 
-from ledger.anchoring import Pinned
-from ledger.commands.console import failure, show_json, verdict
-from ledger.commands.evidence_text import evidence_json, evidence_page, write_bundle
-from ledger.commands.options import (
+from lakeproof.commands.evidence_text import evidence_json, evidence_page, write_bundle
+from lakeproof.commands.exits import failure, show_json, verdict
+from lakeproof.commands.options import (
     NOT_PINNED,
     TIMES,
     AsJson,
@@ -29,6 +28,7 @@ from ledger.commands.options import (
     read_bounded,
     utc,
 )
+from ledger.anchoring import Pinned
 from ledger.errors import LedgerError
 from ledger.format.canonical import format_time
 from ledger.format.event import format_key, parse_key
@@ -40,7 +40,7 @@ from ledger.proving.evidence.gather import ALL_PARTS, DecisionAt, DecisionOf, Pa
 from ledger.proving.evidence.scope import Period, PeriodScope, TableScope
 
 if TYPE_CHECKING:  # at run time these would load the database driver
-    from ledger.commands.room import OpenRoom
+    from lakeproof.commands.room import OpenRoom
 
 Out = Annotated[Path, typer.Option("--out", help="The file to write.", show_default=False)]
 Decision = Annotated[
@@ -95,7 +95,7 @@ def add_evidence(app: typer.Typer, open_room: OpenRoom) -> None:
             disclosed = ALL_PARTS if all_parts else PartNames(names=tuple(part or ()))
             keys = parsed_keys(key)
             if log is not None and directory is None:
-                from ledger.commands.evidence_room import gather_from_log
+                from lakeproof.commands.evidence_room import gather_from_log
 
                 typer.echo(asyncio.run(gather_from_log(open_room, log, wanted, out, parts=disclosed, keys=keys)))
             elif directory is not None and log is None:

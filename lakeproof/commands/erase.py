@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ledger.commands.console import failure, progress
-from ledger.commands.options import LogKeys, LogName, parsed_keys
+from lakeproof.commands.exits import failure, progress
+from lakeproof.commands.options import LogKeys, LogName, parsed_keys
 from ledger.format.event import PART_NAME_FORM
 from ledger.format.events import ErasureReason
 
 if TYPE_CHECKING:  # at run time these would load the database driver
-    from ledger.commands.room import OpenRoom
+    from lakeproof.commands.room import OpenRoom
 
 DAYS_MAX: Final = 36_500
 
@@ -62,7 +62,7 @@ def add_erasing(app: typer.Typer, open_room: OpenRoom) -> None:
         reclaim: Reclaim = False,
     ) -> None:
         """Erase payload parts for ever, and every sealed copy of them; all proofs stay valid."""
-        from ledger.commands.erasing_room import erase_as_exported, erase_one_part, erase_person
+        from lakeproof.commands.erase_room import erase_as_exported, erase_one_part, erase_person
 
         if sum(given is not None for given in (subject, part, replay)) != 1:
             raise typer.BadParameter("expected one of --subject, --part and --replay")
@@ -97,7 +97,7 @@ def add_erasing(app: typer.Typer, open_room: OpenRoom) -> None:
         reclaim: Reclaim = False,
     ) -> None:
         """Erase payload parts that were kept for so long, and dead letters; entries and proofs stay."""
-        from ledger.commands.erasing_room import Retained, erase_older
+        from lakeproof.commands.erase_room import Retained, erase_older
 
         retained = Retained(older_than=_parse_age(older_than), name=name, type=type_)
         with failure():

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from ledger.commands.console import one_line
-from ledger.commands.verifying_text import NOT_WITNESSED
+from lakeproof.commands.exits import one_line
+from lakeproof.commands.reports import NOT_WITNESSED
 from ledger.errors import FormatError
 from ledger.format.canonical import Json, format_time
 from ledger.format.event import Part

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from lakeproof.commands.room import OpenRoom
 from ledger.anchoring.anchor_log import LogState, read_states
 from ledger.anchoring.published import (
     Published,
@@ -16,7 +17,6 @@ from ledger.anchoring.published import (
     read_newest_stamp,
     read_published_checkpoint,
 )
-from ledger.commands.room import OpenRoom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

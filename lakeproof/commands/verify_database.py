@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from lakeproof.commands.options import Wanted
+from lakeproof.commands.room import LogRoom, OpenRoom
 from ledger.anchoring import (
     Anchor,
     Pinned,
@@ -30,8 +32,6 @@ from ledger.anchoring import (
 from ledger.anchoring.kept import Kept, PlaceError, claimed_origin, not_whole
 from ledger.anchoring.places import read_places
 from ledger.anchoring.published import Published, read_published_checkpoint
-from ledger.commands.options import Wanted
-from ledger.commands.room import LogRoom, OpenRoom
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format.checkpoint import Checkpoint, parse_checkpoint
 from ledger.format.continuation import system_origin_beside

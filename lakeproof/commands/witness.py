@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ledger.commands.console import command_group, failure, one_line
+from lakeproof.commands.exits import command_group, failure, one_line
 from ledger.errors import LedgerError
 from ledger.format.note import VerifierKey
 from ledger.format.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE
 
 if TYPE_CHECKING:  # at run time these would load the database driver
-    from ledger.commands.room import OpenRoom
+    from lakeproof.commands.room import OpenRoom
 
 ALGORITHMS: Final = {"ed25519": ED25519_COSIGNATURE, "ml-dsa-44": ML_DSA_44_COSIGNATURE}
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lakeproof.commands.evidence_text import write_bundle
+from lakeproof.commands.room import LogRoom, OpenRoom
 from ledger.anchoring.published import signing_key
-from ledger.commands.evidence_text import write_bundle
-from ledger.commands.room import LogRoom, OpenRoom
 from ledger.errors import LedgerError
 from ledger.format.note import VerifierKey
 from ledger.format.rules import read_checkpoint

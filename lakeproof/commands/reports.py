@@ -11,7 +11,7 @@ from typing import Final
 
 import typer
 
-from ledger.commands.console import BROKEN, UNKNOWN, broken_json, one_line, show_json
+from lakeproof.commands.exits import BROKEN, UNKNOWN, broken_json, one_line, show_json
 from ledger.errors import BrokenError
 from ledger.format.rules import Report, Verdict
 

@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ledger.anchoring.kept import PLACES, BucketAccess, Kept, claimed_origin, not_whole
-from ledger.anchoring.places import is_place, parse_place, read_places
-from ledger.commands.console import one_line, progress, show_json, verdict
-from ledger.commands.evidence import show_evidence
-from ledger.commands.options import (
+from lakeproof.commands.evidence import show_evidence
+from lakeproof.commands.exits import one_line, progress, show_json, verdict
+from lakeproof.commands.options import (
     NOT_PINNED,
     AsJson,
     TrustedKeys,
@@ -33,7 +31,9 @@ from ledger.commands.options import (
     read_note,
     read_tile_leaves,
 )
-from ledger.commands.verifying_text import NOT_WITNESSED, show_report, show_verdicts
+from lakeproof.commands.reports import NOT_WITNESSED, show_report, show_verdicts
+from ledger.anchoring.kept import PLACES, BucketAccess, Kept, claimed_origin, not_whole
+from ledger.anchoring.places import is_place, parse_place, read_places
 from ledger.errors import BrokenError, LedgerError
 from ledger.files.directory import LogDirectory
 from ledger.format.checkpoint import parse_checkpoint
@@ -48,7 +48,7 @@ from ledger.verify.effort import Effort
 from ledger.verify.resuming import NoProgressFile, ProgressFile
 
 if TYPE_CHECKING:  # at run time these would load the database driver
-    from ledger.commands.room import OpenRoom
+    from lakeproof.commands.room import OpenRoom
 
 PROCESSES_MAX: Final = 256
 
@@ -179,14 +179,14 @@ def add_verifying(app: typer.Typer, open_room: OpenRoom) -> None:
 
 
 def _verify_in_room(open_room: OpenRoom, log: str, wanted: Wanted, *, deep: bool) -> Report:
-    from ledger.commands.verifying_room import verify_log, verify_log_deeply
+    from lakeproof.commands.verify_database import verify_log, verify_log_deeply
 
     with progress("entries verified") as told:
         return asyncio.run((verify_log_deeply if deep else verify_log)(open_room, log, wanted, progress=told))
 
 
 def _verify_every(open_room: OpenRoom, wanted: Wanted, *, deep: bool) -> Sequence[Verdict]:
-    from ledger.commands.verifying_room import verify_every_log, verify_every_log_deeply
+    from lakeproof.commands.verify_database import verify_every_log, verify_every_log_deeply
 
     with progress("entries verified") as told:
         return asyncio.run((verify_every_log_deeply if deep else verify_every_log)(open_room, wanted, progress=told))

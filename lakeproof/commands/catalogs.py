@@ -12,8 +12,8 @@ import typer
 from gateway.admin.application import OPERATOR
 from gateway.catalogs import BUILTIN
 from gateway.control.aggregates import Catalog
-from gateway.desk import AsJson, Console, Desk, OpenDesk, Tenant, run_at
 from gateway.errors import BadRequestError
+from lakeproof.commands.desk import AsJson, Console, Desk, OpenDesk, Tenant, run_at
 from projections.lake.secrets import SECRET_SIZE_BYTES_MAX
 
 

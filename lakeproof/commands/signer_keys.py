@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.commands.console import command_group, failure, one_line, progress, show_json, verdict
-from ledger.commands.options import AsJson, TrustedKeys, pinned_keys
+from lakeproof.commands.exits import command_group, failure, one_line, progress, show_json, verdict
+from lakeproof.commands.options import AsJson, TrustedKeys, pinned_keys
 from ledger.format.key_history import KeyHistory
 from ledger.format.rules import Report
 from ledger.signing.keys import key_id
 
 if TYPE_CHECKING:  # at run time these would load the database driver
-    from ledger.commands.room import OpenRoom
+    from lakeproof.commands.room import OpenRoom
 
 
 def add_keys(app: typer.Typer, open_room: OpenRoom) -> None:
@@ -38,7 +38,7 @@ def add_keys(app: typer.Typer, open_room: OpenRoom) -> None:
     @keys.command()
     def show(*, as_json: AsJson = False) -> None:
         """Show the keys of this installation, where each is in its life, and what holds it."""
-        from ledger.commands.keys_room import list_keys
+        from lakeproof.commands.signer_keys_room import list_keys
 
         with failure():
             listed = asyncio.run(list_keys(open_room))
@@ -109,7 +109,7 @@ def _add_life(keys: typer.Typer, open_room: OpenRoom) -> None:
         ] = None,
     ) -> None:
         """Let a new key sign beside the one in use; without an option it is made now, in a file."""
-        from ledger.commands.keys_room import rotate_to_agent_key, rotate_to_file_key, rotate_to_new_key
+        from lakeproof.commands.signer_keys_room import rotate_to_agent_key, rotate_to_file_key, rotate_to_new_key
 
         with failure():
             if brought is not None and agent_key is not None:
@@ -125,7 +125,7 @@ def _add_life(keys: typer.Typer, open_room: OpenRoom) -> None:
     @keys.command()
     def retire() -> None:
         """Let the older of two keys sign no more, and destroy its private half."""
-        from ledger.commands.keys_room import retire_key
+        from lakeproof.commands.signer_keys_room import retire_key
 
         with failure():
             typer.echo(asyncio.run(retire_key(open_room)))
@@ -135,7 +135,7 @@ def _add_ml_dsa(keys: typer.Typer, open_room: OpenRoom) -> None:
     @keys.command("add-ml-dsa")
     def add() -> None:
         """Make an ML-DSA-44 key, in a file, that signs every checkpoint beside Ed25519; beside one it is to replace."""
-        from ledger.commands.keys_room import add_ml_dsa_key
+        from lakeproof.commands.signer_keys_room import add_ml_dsa_key
 
         with failure():
             typer.echo(asyncio.run(add_ml_dsa_key(open_room)))
@@ -143,7 +143,7 @@ def _add_ml_dsa(keys: typer.Typer, open_room: OpenRoom) -> None:
     @keys.command("retire-ml-dsa")
     def retire() -> None:
         """Let the older of two ML-DSA-44 keys, or the only one, sign no more, and destroy its private half."""
-        from ledger.commands.keys_room import retire_ml_dsa_key
+        from lakeproof.commands.signer_keys_room import retire_ml_dsa_key
 
         with failure():
             typer.echo(asyncio.run(retire_ml_dsa_key(open_room)))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ledger.commands.console import failure, progress
-from ledger.commands.options import LogName, TrustedKeys, parsed_keys
+from lakeproof.commands.exits import failure, progress
+from lakeproof.commands.options import LogName, TrustedKeys, parsed_keys
 
 if TYPE_CHECKING:  # at run time these would load the database driver
-    from ledger.commands.room import OpenRoom
+    from lakeproof.commands.room import OpenRoom
 
 
 def add_recovering(app: typer.Typer, open_room: OpenRoom) -> None:
@@ -29,7 +29,7 @@ def add_recovering(app: typer.Typer, open_room: OpenRoom) -> None:
         yes: Annotated[bool, typer.Option("--yes", help="Do not ask: it was looked at before.")] = False,
     ) -> None:
         """Let the signer go on from stored checkpoints of which its key directory knows nothing."""
-        from ledger.commands.recovering_room import adopt_log
+        from lakeproof.commands.recover_room import adopt_log
 
         def agree(shown: str) -> bool:
             typer.echo(shown)
@@ -60,7 +60,7 @@ def add_recovering(app: typer.Typer, open_room: OpenRoom) -> None:
             raise typer.BadParameter("expected --from DIRECTORY, perhaps with --key, or --new-origin with --identity")
         if key and directory is None:
             raise typer.BadParameter("--key is whom you trust to have signed the export: it goes with --from")
-        from ledger.commands.recovering_room import recover_from_export, recover_under_new_origin
+        from lakeproof.commands.recover_room import recover_from_export, recover_under_new_origin
 
         with failure(), progress("entries") as told:
             if directory is not None:

@@ -16,9 +16,9 @@ import typer
 
 from gateway.admin.application import OPERATOR, Admin
 from gateway.control.aggregates import AccessRule, Policy
-from gateway.desk import AsJson, Console, Desk, OpenDesk, Tenant, run_at
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.former import how_to_mend, is_in_doubt
+from lakeproof.commands.desk import AsJson, Console, Desk, OpenDesk, Tenant, run_at
 
 PolicyId = Annotated[str, typer.Argument(help="Its id, as `policies list` shows it.", show_default=False)]
 RuleId = Annotated[str, typer.Argument(help="Its id, as `access-rules list` shows it.", show_default=False)]

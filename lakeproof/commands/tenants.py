@@ -17,11 +17,11 @@ import typer
 
 from gateway.admin.application import OPERATOR, IssuedKey
 from gateway.admin.limits import check_id, check_roles, check_tenant_name, format_expiry, parse_expiry
-from gateway.catalogs_cli import catalogs_app
 from gateway.control.aggregates import ApiKey, Setting
 from gateway.control.aggregates import Tenant as KnownTenant
-from gateway.desk import AsJson, Console, Desk, Founded, OpenDesk, Tenant, run_at
-from gateway.rules_cli import access_rules_app, policies_app
+from lakeproof.commands.catalogs import catalogs_app
+from lakeproof.commands.desk import AsJson, Console, Desk, Founded, OpenDesk, Tenant, run_at
+from lakeproof.commands.rules import access_rules_app, policies_app
 
 _AGE: Final = re.compile(r"([0-9]{1,5})([dh])")
 

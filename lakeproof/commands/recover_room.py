@@ -10,7 +10,7 @@ from typing import Final
 
 from psycopg import AsyncConnection
 
-from ledger.commands.room import LogRoom, OpenRoom
+from lakeproof.commands.room import LogRoom, OpenRoom
 from ledger.erasing.rerun import Rerun
 from ledger.errors import LedgerError, NoSuchLogError
 from ledger.format.note import VerifierKey

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from ledger.commands.room import OpenRoom
+from lakeproof.commands.room import OpenRoom
 from ledger.format.cosignature import ml_dsa_verifier_key
 from ledger.signing import rotation
 from ledger.signing.key_ring import KeyRecord, KeySource, MlDsaRecord

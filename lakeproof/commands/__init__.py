@@ -1,0 +1,1 @@
+"""The commands, one module a topic. `ledger.py` puts those of `lakeproof ledger` together."""

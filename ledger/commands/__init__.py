@@ -1,1 +1,0 @@
-"""The commands `lakeproof ledger …`: `app.py` puts them together, one module a topic."""
