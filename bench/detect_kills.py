@@ -37,9 +37,9 @@ from lakeproof.demo.people import PEOPLE, PERSONAL, people
 from lakeproof.detecting import open_room
 from lakeproof.foundation import open_foundation
 from lakeproof.services import open_services
+from lakeproof.serving.up import serving
 from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, found_tenant
-from lakeproof.up import serving
 from ledger.format.entry import Entry, parse_entry
 from spark_detect.supervise import supervise
 

@@ -35,9 +35,9 @@ from lakeproof.demo.people import PEOPLE, people
 from lakeproof.detecting import open_room
 from lakeproof.foundation import open_foundation
 from lakeproof.services import open_services
+from lakeproof.serving.up import serving
 from lakeproof.settings import load_settings
 from lakeproof.tenants import found_tenant
-from lakeproof.up import serving
 from ledger.format.entry import Entry, parse_entry
 from ledger.store.read import Log
 from projections.catalogs import BUILTIN, CatalogRow

@@ -27,9 +27,9 @@ from pathlib import Path
 
 from bench.measuring import circumstances_on, options, publish
 from bench.servers import directory_in_memory, new_database, server_in_memory, stop_at_once
-from lakeproof.postgres import EmbeddedServer
+from lakeproof.postgres.files import SOCKET_NAME
+from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Installation, provision
-from lakeproof.server_files import SOCKET_NAME
 from tests.ledger.appending import confirm
 from tests.ledger.fault_files import file_faults
 from tests.ledger.fault_site import Site, open_site

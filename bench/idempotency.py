@@ -35,7 +35,7 @@ from psycopg import AsyncConnection
 
 from bench.measuring import PROJECT, circumstances_on, options, publish
 from bench.servers import directory_in_memory, server_in_memory, stop_at_once
-from lakeproof.postgres import EmbeddedServer
+from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Installation, create_tenant_log, provision
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError

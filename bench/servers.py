@@ -21,9 +21,9 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from bench.measuring import PROJECT
-from lakeproof.age import fetch_age
-from lakeproof.postgres import EmbeddedServer
-from lakeproof.server_process import postmaster_pid
+from lakeproof.postgres.age import fetch_age
+from lakeproof.postgres.process import postmaster_pid
+from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.settings import load_settings
 
 

@@ -26,9 +26,9 @@ from psycopg.conninfo import make_conninfo
 
 from bench.measuring import circumstances_on, options, publish
 from bench.servers import directory_in_memory, server_in_memory, stop_at_once
-from lakeproof.postgres import EmbeddedServer
+from lakeproof.postgres.files import SOCKET_NAME
+from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import create_tenant_log, provision
-from lakeproof.server_files import SOCKET_NAME
 from ledger.format.entry import parse_entry
 from ledger.signing.key_directory import create_key_directory
 from ledger.signing.signer import Signer

@@ -193,7 +193,7 @@ def up() -> None:
     settings = _settings()
     os.umask(PRIVATE_UMASK)
     console.log_from(settings.log_level)
-    from lakeproof.up import run_up
+    from lakeproof.serving.up import run_up
 
     asyncio.run(run_up(settings, console.say))
 

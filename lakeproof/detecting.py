@@ -21,7 +21,7 @@ from gateway.errors import NotFoundError
 from lakeproof.console import say_aside
 from lakeproof.extras import missing_of
 from lakeproof.foundation import Foundation, open_existing
-from lakeproof.postgres import Say
+from lakeproof.postgres.server import Say
 from lakeproof.services import Services, new_group_id, now, open_services, storage_properties
 from lakeproof.settings import Settings, load_settings
 from lakeproof.stopping import stop_on_signals

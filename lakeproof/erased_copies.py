@@ -20,8 +20,8 @@ from psycopg import AsyncConnection, sql
 
 from lakeproof.errors import ServerError
 from lakeproof.foundation import Foundation
+from lakeproof.postgres.folders import recorded_room
 from lakeproof.projecting import PROJECTIONS
-from lakeproof.server_room import recorded_room
 from ledger.erasing.mentions import Mention
 from ledger.errors import LedgerError
 from ledger.format.events import PayloadErased

@@ -16,13 +16,13 @@ from typing import Final
 
 import psycopg
 
-from lakeproof.age import fetch_age
 from lakeproof.errors import ServerError
-from lakeproof.postgres import EmbeddedServer, Say, check_dsn
+from lakeproof.postgres.age import fetch_age
+from lakeproof.postgres.folders import recorded_room
+from lakeproof.postgres.server import EmbeddedServer, Say, check_dsn
 from lakeproof.private_folders import check_can_be_made, check_own, keep_private
 from lakeproof.provision import Installation, provision
 from lakeproof.secret_files import read_or_make
-from lakeproof.server_room import recorded_room
 from lakeproof.settings import Settings
 from ledger.format.note import VerifierKey
 from ledger.signing.key_directory import KeyDirectory, open_key_directory

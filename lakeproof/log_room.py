@@ -151,7 +151,7 @@ class InstalledLogs:
             BrokenError: (`Fault.DERIVED`) if something is not; names the table and the key.
         """
         from gateway.metadata.files import MetadataFiles  # gateway and projections: only one command needs them
-        from lakeproof.deep_checks import Beside, check_deeply
+        from lakeproof.deep_verification.checks import Beside, check_deeply
         from lakeproof.services import storage_properties
 
         beside = Beside(

@@ -21,7 +21,7 @@ from gateway.errors import ConflictError
 from lakeproof.confirming import confirm_logs
 from lakeproof.console import say_aside
 from lakeproof.foundation import Foundation, open_existing, open_foundation
-from lakeproof.postgres import Say
+from lakeproof.postgres.server import Say
 from lakeproof.projecting import PROJECTIONS, attest
 from lakeproof.services import Services, open_services
 from lakeproof.settings import Settings, load_settings

@@ -25,9 +25,9 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege
 
-from lakeproof.age_rights import make_age
 from lakeproof.authority import check_authority
 from lakeproof.errors import ProvisionError
+from lakeproof.postgres.age_rights import make_age
 from lakeproof.schema_record import PROVISIONED, WRITING, check_unchanged, read_schema_and_record
 from ledger.format.entry import check_origin
 from ledger.format.roles import Roles

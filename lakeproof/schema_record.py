@@ -70,7 +70,7 @@ PROVISIONED: Final = frozenset({"database", "functions", "membership", "rights",
 """Kinds of objects that each provisioning sets up anew, or that are the server's."""
 SOURCES: Final = (
     ("lakeproof", "provision.py"),
-    ("lakeproof", "age_rights.py"),
+    ("lakeproof", "postgres/age_rights.py"),
     ("lakeproof", "schema_record.py"),
     ("lakeproof", "sql/age_rights.sql"),
     ("lakeproof", "sql/schema.sql"),

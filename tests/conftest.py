@@ -25,11 +25,11 @@ import pytest_asyncio
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from lakeproof.age import fetch_age
 from lakeproof.errors import LakeproofError
-from lakeproof.postgres import EmbeddedServer
+from lakeproof.postgres.age import fetch_age
+from lakeproof.postgres.process import postmaster_pid
+from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Installation, provision
-from lakeproof.server_process import postmaster_pid
 from lakeproof.services import Services
 from lakeproof.settings import load_settings
 from ledger.store.queries import load_queries

@@ -17,8 +17,8 @@ from pathlib import Path
 from lakeproof.demo.command import Ran, run_command, run_verifier
 from lakeproof.demo.patience import until
 from lakeproof.demo.stage import Stage
+from lakeproof.serving.up import Serving
 from lakeproof.signing import latest_checkpoint_size
-from lakeproof.up import Serving
 from ledger.store.read import Log, read_head
 
 VERIFIED, BROKEN = 0, 1

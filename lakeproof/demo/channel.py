@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from lakeproof.up import Server, listen
+from lakeproof.serving.up import Server, listen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

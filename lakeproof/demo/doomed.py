@@ -22,8 +22,8 @@ from gateway.mutations import Operation
 from lakeproof.demo.beside import end_with_input, say_ready
 from lakeproof.foundation import open_foundation
 from lakeproof.services import open_services
+from lakeproof.serving.up import serving
 from lakeproof.settings import load_settings
-from lakeproof.up import serving
 
 FORWARDED: Final = 12
 

@@ -26,9 +26,9 @@ from lakeproof.demo.cloud import Cloud, open_cloud
 from lakeproof.demo.stage import PATIENCE_S, PATIENT, Stage
 from lakeproof.foundation import Foundation, open_foundation
 from lakeproof.services import open_services
+from lakeproof.serving.up import listen, serving
 from lakeproof.settings import Settings
 from lakeproof.stopping import stop_on_signals
-from lakeproof.up import listen, serving
 from ledger.files.private_files import create_private
 
 Say = Callable[[str], None]

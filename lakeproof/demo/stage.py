@@ -17,9 +17,9 @@ from lakeproof.demo.cloud import Cloud
 from lakeproof.demo.engine import Client
 from lakeproof.demo.onlooker import WRITES_MAX
 from lakeproof.demo.patience import computed_s, until
+from lakeproof.serving.up import Serving
 from lakeproof.streaming import log_handler_names
 from lakeproof.tenants import Founded
-from lakeproof.up import Serving
 from ledger.format.entry import Entry, parse_entry
 from ledger.store.read import Log, find_log, iterate_entries, read_head
 from projections.graph.read import Write, open_graph

@@ -16,9 +16,9 @@ from typing import Final
 from lakeproof.demo.beside import end_with_input, say_ready
 from lakeproof.foundation import open_foundation
 from lakeproof.services import open_services
+from lakeproof.serving.up import serving
 from lakeproof.settings import load_settings
 from lakeproof.tenants import found_tenant
-from lakeproof.up import serving
 
 ALIAS: Final = "vault"
 

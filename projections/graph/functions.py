@@ -2,8 +2,8 @@
 The functions of Apache AGE that our queries call: all that the roles of an installation may execute in `ag_catalog`.
 
 AGE lets everybody execute everything, and some of its functions read any graph without asking for a privilege, or end
-the server when they are given NULL. `lakeproof/age_rights.py` takes all of it from everybody and grants these lists, by
-exact signature: an overload, or a function that a later version adds, is granted to nobody.
+the server when they are given NULL. `lakeproof/postgres/age_rights.py` takes all of it from everybody and grants these
+lists, by exact signature: an overload, or a function that a later version adds, is granted to nobody.
 
 PostgreSQL asks for EXECUTE where a function is called: by its name, by an operator, a cast or an aggregate, and to
 compare values in GROUP BY, DISTINCT and hash joins. It does not ask when a type reads or shows a value, when an index

@@ -14,10 +14,10 @@ from typing import Final
 import psycopg
 from psycopg import AsyncConnection
 
-from lakeproof.chronicle import tell_system_log
 from lakeproof.log_room import InstalledLogs
 from lakeproof.operating import OperatorWorkshop
 from lakeproof.projecting import PROJECTIONS
+from lakeproof.serving.system_log import tell_system_log
 from lakeproof.signing import open_signer
 from lakeproof.tenants import found_tenant
 from ledger.anchoring.anchor_log import anchor_logs

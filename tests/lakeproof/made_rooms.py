@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from lakeproof.server_account import DEFAULT_ACCOUNT, server_account
+from lakeproof.postgres.account import DEFAULT_ACCOUNT, server_account
 
 
 def make_data_folder(directory: Path) -> Path:

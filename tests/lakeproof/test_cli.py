@@ -29,7 +29,7 @@ from gateway.errors import NotFoundError
 from lakeproof import cli
 from lakeproof.crash import SIZE_BYTES_MAX, CrashFile
 from lakeproof.errors import ServerError
-from lakeproof.postgres import EmbeddedServer
+from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.setting_table import SETTINGS
 from lakeproof.settings import load_settings
 from lakeproof.vouching import UNSEEN

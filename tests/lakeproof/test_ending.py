@@ -12,8 +12,8 @@ import pytest
 from gateway.admin.application import OPERATOR
 from lakeproof.provision import Installation
 from lakeproof.services import Services
+from lakeproof.serving.up import serving
 from lakeproof.tenants import found_tenant
-from lakeproof.up import serving
 from ledger.proving import receipts
 from ledger.proving.receipts import NoReceiptError
 from ledger.signing import signer

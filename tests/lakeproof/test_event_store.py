@@ -28,11 +28,11 @@ from eventsourcing.persistence import (
 )
 from eventsourcing.utils import Environment
 
-from lakeproof.chronicle import tell_system_log
 from lakeproof.errors import LakeproofError, SchemaChangedError, ServerError, SettingsError
 from lakeproof.event_store import Factory
 from lakeproof.provision import Installation, create_tenant_log
 from lakeproof.services import Services
+from lakeproof.serving.system_log import tell_system_log
 from lakeproof.signing import open_signer
 from lakeproof.tenants import found_tenant
 from ledger.errors import LogUnavailableError, NoSuchLogError

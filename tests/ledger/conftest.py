@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.postgres import EmbeddedServer
-from lakeproof.server_files import SOCKET_NAME
+from lakeproof.postgres.files import SOCKET_NAME
+from lakeproof.postgres.server import EmbeddedServer
 from tests.ledger.cutting_proxy import CuttingProxy
 
 

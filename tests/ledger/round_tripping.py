@@ -22,8 +22,8 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Identifier, Literal
 
+from lakeproof.postgres.files import wheel_folder
 from lakeproof.provision import Installation, create_tenant_log
-from lakeproof.server_files import wheel_folder
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.merkle import Frontier
 from ledger.format.note import Ed25519Signer, sign_note

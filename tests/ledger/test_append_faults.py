@@ -22,10 +22,10 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from lakeproof.postgres import EmbeddedServer
+from lakeproof.postgres.files import SOCKET_NAME
+from lakeproof.postgres.process import postmaster_pid
+from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Installation, create_tenant_log, provision
-from lakeproof.server_files import SOCKET_NAME
-from lakeproof.server_process import postmaster_pid
 from ledger.append.appender import Appender
 from ledger.errors import GuardError, LogUnavailableError, OutcomeUnknownError
 from ledger.format.entry import Branch

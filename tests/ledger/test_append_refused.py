@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from lakeproof.postgres import EmbeddedServer
+from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Installation, create_tenant_log, provision
 from ledger.errors import LogUnavailableError, UnconfirmedLogError, UnsafeServerError
 from ledger.format.sequence import Appended

@@ -17,9 +17,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from uuid import uuid4
 
-from lakeproof.postgres import EmbeddedServer
+from lakeproof.postgres.files import SOCKET_NAME
+from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Installation, create_tenant_log
-from lakeproof.server_files import SOCKET_NAME
 from ledger.format.entry import parse_entry
 from tests.ledger.appending import appender_dsn, read_log, verify
 from tests.ledger.cutting_proxy import CuttingProxy

@@ -16,7 +16,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from lakeproof.postgres import EmbeddedServer
+from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Installation, create_tenant_log, provision
 from ledger.append.appender import Appender
 from ledger.errors import UnconfirmedLogError, UnsafeServerError

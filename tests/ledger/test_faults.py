@@ -17,9 +17,9 @@ import pytest
 from psycopg import AsyncConnection, sql
 from psycopg.conninfo import make_conninfo
 
-from lakeproof.postgres import EmbeddedServer
+from lakeproof.postgres.files import SOCKET_NAME
+from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Installation, provision
-from lakeproof.server_files import SOCKET_NAME
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.append.wire import PREPARE_AFTER
 from ledger.errors import BrokenError, LogUnavailableError, QueueFullError

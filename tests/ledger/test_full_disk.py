@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import pytest
 
-from lakeproof.postgres import EmbeddedServer
+from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import create_tenant_log, provision
 from ledger.append.appender import Appender
 from ledger.errors import LogUnavailableError, OutcomeUnknownError

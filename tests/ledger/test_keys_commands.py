@@ -14,11 +14,11 @@ import psycopg
 import pytest
 from typer.testing import Result
 
-from lakeproof.chronicle import tell_system_log
 from lakeproof.errors import ServerError
 from lakeproof.foundation import Foundation
 from lakeproof.provision import Installation, create_tenant_log
 from lakeproof.services import Services, now
+from lakeproof.serving.system_log import tell_system_log
 from lakeproof.settings import load_settings
 from lakeproof.signing import open_signer
 from ledger.format.sequence import Appended, Group, Stale

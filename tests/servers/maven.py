@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from lakeproof.errors import LakeproofError
-from lakeproof.file_lock import exclusive
+from lakeproof.postgres.file_lock import exclusive
 from lakeproof.settings import load_settings
 from tests.conftest import PROJECT, missing
 

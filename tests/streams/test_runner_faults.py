@@ -20,8 +20,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from lakeproof.postgres import EmbeddedServer
-from lakeproof.server_files import SOCKET_NAME
+from lakeproof.postgres.files import SOCKET_NAME
+from lakeproof.postgres.server import EmbeddedServer
 from ledger.errors import (
     FormatError,
     GroupMismatchError,

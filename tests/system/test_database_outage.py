@@ -19,9 +19,9 @@ import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
 from gateway.catalogs.builtin import GUARDS as CATALOG_GUARDS
-from lakeproof.postgres import EmbeddedServer
+from lakeproof.postgres.process import postmaster_pid
+from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Installation, provision
-from lakeproof.server_process import postmaster_pid
 from lakeproof.signing import open_signer
 from ledger.format.sequence import Appended, Group, Stale
 from tests.conftest import LOGIN_PASSWORD

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.server_process import postmaster_pid
-from lakeproof.server_room import recorded_room
+from lakeproof.postgres.folders import recorded_room
+from lakeproof.postgres.process import postmaster_pid
 
 TITLES = (
     "1. Start",

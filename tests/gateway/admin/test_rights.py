@@ -11,7 +11,7 @@ from gateway.admin.application import OPERATOR
 from gateway.control.plane import parse_control_event
 from gateway.policy.access import path_of
 from gateway.policy.variables import CommitView
-from lakeproof.doubtful_rules import tell_doubtful_rules
+from lakeproof.serving.former_rules import tell_doubtful_rules
 from ledger.format.event import Event, prepare
 from ledger.format.events import AccessRuleCreatedV1, Effect, to_data
 from ledger.format.guards import GuardCall

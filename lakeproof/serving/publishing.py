@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from gateway.errors import UnavailableError
-from lakeproof.complaints import Complaints
 from lakeproof.services import Services
+from lakeproof.serving.complaints import Complaints
 from lakeproof.vouching import load_places, load_policy
 from ledger.anchoring.kept import Place
 from ledger.anchoring.published import Published, read_published_checkpoint

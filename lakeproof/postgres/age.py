@@ -24,10 +24,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from lakeproof.apt_sources import read_sources
-from lakeproof.elf import Version, relax_glibc
 from lakeproof.errors import AgeError
-from lakeproof.file_lock import exclusive
+from lakeproof.postgres.apt_sources import read_sources
+from lakeproof.postgres.elf import Version, relax_glibc
+from lakeproof.postgres.file_lock import exclusive
 
 PG_MAJOR = 18
 PACKAGE = f"postgresql-{PG_MAJOR}-age"

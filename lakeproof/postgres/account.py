@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from lakeproof.errors import ServerError
-from lakeproof.file_lock import exclusive
-from lakeproof.server_files import Account
+from lakeproof.postgres.file_lock import exclusive
+from lakeproof.postgres.files import Account
 
 if sys.platform != "win32":  # there is no embedded server on Windows, but a server of the user's can be checked there
     import pwd

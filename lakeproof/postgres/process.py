@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lakeproof.errors import ServerError
-from lakeproof.server_files import SOCKET_NAME, ServerFiles, wheel_folder
+from lakeproof.postgres.files import SOCKET_NAME, ServerFiles, wheel_folder
 from ledger.files.private_files import sync_directory
 
 START_TIMEOUT_S = 300  # recovery after a crash replays the write-ahead log, and that may take minutes

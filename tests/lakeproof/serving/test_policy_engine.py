@@ -14,11 +14,11 @@ import httpx
 import pytest
 
 from gateway.policy.pool import WorkerEngine
-from lakeproof import up
-from lakeproof.judging import start_judging
 from lakeproof.provision import Installation
+from lakeproof.serving import up
+from lakeproof.serving.policy_engine import start_judging
+from lakeproof.serving.up import serving
 from lakeproof.tenants import found_tenant
-from lakeproof.up import serving
 from tests.servers.gateways import start_services
 
 CLOSED_SOON = {"port": "0", "streams": "0", "detect": "0", "policy_waiting_s": "0.1"}

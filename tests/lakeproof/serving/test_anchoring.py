@@ -14,15 +14,15 @@ import httpx
 import pytest
 
 from gateway.admin.application import OPERATOR
-from lakeproof.anchoring import AnchoringTasks
-from lakeproof.anchoring_metrics import measure_anchoring
 from lakeproof.errors import SettingsError
 from lakeproof.provision import Installation
 from lakeproof.services import Services, now
+from lakeproof.serving.anchoring import AnchoringTasks
+from lakeproof.serving.anchoring_metrics import measure_anchoring
+from lakeproof.serving.up import serving
 from lakeproof.settings import Settings, load_settings
 from lakeproof.signing import open_signer
 from lakeproof.tenants import Founded, found_tenant
-from lakeproof.up import serving
 from lakeproof.vouching import load_authority, load_policy
 from ledger.anchoring import Pinned, WitnessKind, anchors_of, judge_witnessing, parse_roots
 from ledger.anchoring.published import Published, read_published_checkpoint
@@ -300,7 +300,7 @@ async def test_an_authority_that_is_away_is_asked_again(
         await site.advance(tasks)
         assert not await tasks.stamp_due()
         assert not await tasks.stamp_due()
-        told = [record.message for record in caplog.records if record.name == "lakeproof.anchoring"]
+        told = [record.message for record in caplog.records if record.name == "lakeproof.serving.anchoring"]
     assert len(told) == 1  # once as long as it is the same
     assert "no answer of the time-stamping authority" in told[0]
 

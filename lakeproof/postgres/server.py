@@ -21,13 +21,13 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from lakeproof.age import PG_MAJOR
 from lakeproof.errors import ServerError
-from lakeproof.file_lock import Presence, exclusive, is_alone
-from lakeproof.server_account import DEFAULT_ACCOUNT
-from lakeproof.server_files import SOCKET_NAME, ServerFiles
-from lakeproof.server_process import ServerPrograms, postmaster_pid, server_settings, stop_process
-from lakeproof.server_room import ROOMS_OF_ROOT, open_server_files
+from lakeproof.postgres.account import DEFAULT_ACCOUNT
+from lakeproof.postgres.age import PG_MAJOR
+from lakeproof.postgres.file_lock import Presence, exclusive, is_alone
+from lakeproof.postgres.files import SOCKET_NAME, ServerFiles
+from lakeproof.postgres.folders import ROOMS_OF_ROOT, open_server_files
+from lakeproof.postgres.process import ServerPrograms, postmaster_pid, server_settings, stop_process
 
 PG_MAJOR_MIN = 17
 LOCK_TIMEOUT_S = 600
@@ -53,9 +53,9 @@ class EmbeddedServer:
         """
         Name the server of `home`; nothing is started or written.
 
-        `age` is the directory that `lakeproof.age.fetch_age` has returned; `account` and `folder` are whom root's
-        server runs as and where its files lie; `overrides` are server settings, by name, that win over ours when the
-        server is started (not when it is attached to).
+        `age` is the directory that `fetch_age` has returned; `account` and `folder` are whom root's server runs as and
+        where its files lie; `overrides` are server settings, by name, that override ours when the server is started
+        (not when it is attached to).
         """
         self._home = home
         self._age = age

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from lakeproof.chronicle import tell_system_log
 from lakeproof.errors import SchemaChangedError
 from lakeproof.operating import OperatorWorkshop
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.provision import Migration, migrations, provision
 from lakeproof.schema_record import read_record
 from lakeproof.services import open_services
+from lakeproof.serving.system_log import tell_system_log
 from ledger.signing.signer import ARRIVALS_FILE
 from projections.runner import Runner
 from tests.conftest import LOGIN_PASSWORD

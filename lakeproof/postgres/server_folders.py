@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from lakeproof.errors import ServerError
-from lakeproof.file_lock import exclusive, is_alone
-from lakeproof.server_process import postmaster_pid
-from lakeproof.server_room import home_of, recorded_room
+from lakeproof.postgres.file_lock import exclusive, is_alone
+from lakeproof.postgres.folders import home_of, recorded_room
+from lakeproof.postgres.process import postmaster_pid
 
 LOCK_TIMEOUT_S: Final = 10
 _NAME: Final = re.compile(r"[0-9a-f]{16}")

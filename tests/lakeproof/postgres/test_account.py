@@ -18,11 +18,11 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from lakeproof.errors import ServerError
-from lakeproof.file_lock import Presence
-from lakeproof.postgres import EmbeddedServer
-from lakeproof.server_account import DEFAULT_ACCOUNT, check_account, make_account, server_account
-from lakeproof.server_process import postmaster_pid
-from lakeproof.server_room import home_of, recorded_room
+from lakeproof.postgres.account import DEFAULT_ACCOUNT, check_account, make_account, server_account
+from lakeproof.postgres.file_lock import Presence
+from lakeproof.postgres.folders import home_of, recorded_room
+from lakeproof.postgres.process import postmaster_pid
+from lakeproof.postgres.server import EmbeddedServer
 
 ShortDirectory = Callable[[], AbstractContextManager[Path]]
 

@@ -10,8 +10,8 @@ import pytest
 
 from lakeproof.errors import SettingsError
 from lakeproof.provision import Installation
-from lakeproof.publishing import PAUSE_MAX_S, Publisher, open_publisher, pause_s
 from lakeproof.services import Services
+from lakeproof.serving.publishing import PAUSE_MAX_S, Publisher, open_publisher, pause_s
 from lakeproof.settings import Settings, load_settings
 from lakeproof.signing import open_signer
 from lakeproof.tenants import found_tenant
@@ -40,7 +40,7 @@ async def grown(services: Services) -> None:
 async def test_a_published_checkpoint_is_what_verify_holds_the_logs_against(
     database: str, installation: Installation, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "lakeproof.publishing")
+    caplog.set_level(logging.INFO, "lakeproof.serving.publishing")
     file = tmp_path / "collected" / "checkpoint"
     async with start_services(database, installation, tmp_path, publish_to=f"file:{file}") as services:
         publisher, place = open_publisher(services), FilePlace(path=file)

@@ -10,10 +10,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from lakeproof.age import PACKAGE, check_age, fetch_age
-from lakeproof.apt_sources import read_sources
-from lakeproof.elf import relax_glibc
 from lakeproof.errors import AgeError
+from lakeproof.postgres.age import PACKAGE, check_age, fetch_age
+from lakeproof.postgres.apt_sources import read_sources
+from lakeproof.postgres.elf import relax_glibc
 from tests.conftest import missing
 from tests.lakeproof.apt_machine import AptMachine, Signer, new_signer
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakeproof.collecting import SWEEP_S, short_collections
+from lakeproof.serving.garbage_collection import SWEEP_S, short_collections
 
 
 class Node:

@@ -5,8 +5,8 @@ A newer process builds read models of older versions again; what is as new as it
 from __future__ import annotations
 
 from lakeproof.services import Services
+from lakeproof.serving.upgrading import replace_older
 from lakeproof.tenants import Founded, found_tenant
-from lakeproof.upgrading import replace_older
 from ledger.format.entry import parse_entry
 from ledger.store.read import read_entries, read_head
 from projections.catalogs import CatalogsProjection, read_catalogs

@@ -29,8 +29,17 @@ from psycopg.sql import SQL, Identifier
 from gateway.commit.events import request_hash
 from gateway.confusables import LOOKS_VERSION, look_of
 from gateway.metadata.files import MetadataFileError, MetadataFiles
-from lakeproof.deep_projections import check_projections
-from lakeproof.guarded_rows import INPUTS, OPENED, GuardedRows, Key, Row, Table, ToldEntry, wanted_parts
+from lakeproof.deep_verification.guarded_rows import (
+    INPUTS,
+    OPENED,
+    GuardedRows,
+    Key,
+    Row,
+    Table,
+    ToldEntry,
+    wanted_parts,
+)
+from lakeproof.deep_verification.projections import check_projections
 from lakeproof.provision import Installation
 from lakeproof.schema_record import check_schema
 from ledger.anchoring.anchors import anchor_key, parse_anchor

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from lakeproof.commands.server import server_app
 from lakeproof.errors import ServerError
-from lakeproof.postgres import EmbeddedServer
-from lakeproof.server_folders import FolderState, list_folders, remove_folder
+from lakeproof.postgres.server import EmbeddedServer
+from lakeproof.postgres.server_folders import FolderState, list_folders, remove_folder
 
 ShortDirectory = Callable[[], AbstractContextManager[Path]]
 

@@ -24,17 +24,17 @@ from pathlib import Path
 from typing import Final
 
 from lakeproof.errors import ServerError
-from lakeproof.file_lock import exclusive
-from lakeproof.private_folders import check_own, keep_private
-from lakeproof.server_account import DEFAULT_ACCOUNT, server_account
-from lakeproof.server_files import (
+from lakeproof.postgres.account import DEFAULT_ACCOUNT, server_account
+from lakeproof.postgres.file_lock import exclusive
+from lakeproof.postgres.files import (
     SOCKET_NAME,
     Account,
     ServerFiles,
     can_enter,
     make_directory,
 )
-from lakeproof.server_handover import hand_over, is_handed_over, move_out
+from lakeproof.postgres.handover import hand_over, is_handed_over, move_out
+from lakeproof.private_folders import check_own, keep_private
 from ledger.files.private_files import write_private
 
 ROOMS_OF_ROOT: Final = Path("/var/lib/lakeproof")

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Final
 
 from lakeproof.errors import ServerError
-from lakeproof.file_lock import exclusive, is_alone
-from lakeproof.server_account import is_nobody
-from lakeproof.server_files import Account
-from lakeproof.server_process import stop_process
+from lakeproof.postgres.account import is_nobody
+from lakeproof.postgres.file_lock import exclusive, is_alone
+from lakeproof.postgres.files import Account
+from lakeproof.postgres.process import stop_process
 
 LOCK_TIMEOUT_S: Final = 600
 KEPT: Final = ("log", "data")

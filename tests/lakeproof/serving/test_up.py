@@ -11,7 +11,7 @@ import pytest
 
 from lakeproof.appending import ends_with_the_appender
 from lakeproof.provision import Installation
-from lakeproof.up import listen, serving
+from lakeproof.serving.up import listen, serving
 from ledger.errors import KeyDirectoryError, LogUnavailableError
 from tests.servers.gateways import start_services
 

@@ -16,13 +16,13 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from lakeproof.errors import ServerError
-from lakeproof.postgres import EmbeddedServer, ServerFacts, check_dsn, check_facts, check_server
-from lakeproof.server_account import DEFAULT_ACCOUNT
-from lakeproof.server_process import explain, postmaster_pid
-from lakeproof.server_room import SOCKET_PATH_BYTES_MAX, home_of
+from lakeproof.postgres.account import DEFAULT_ACCOUNT
+from lakeproof.postgres.folders import SOCKET_PATH_BYTES_MAX, home_of
+from lakeproof.postgres.process import explain, postmaster_pid
+from lakeproof.postgres.server import EmbeddedServer, ServerFacts, check_dsn, check_facts, check_server
 from tests.lakeproof.made_rooms import make_data_folder
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 ShortDirectory = Callable[[], AbstractContextManager[Path]]
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as another user")
@@ -146,7 +146,7 @@ def test_start_on_the_same_object_brings_a_killed_server_back(home: Path, age: P
 
 def test_a_server_outlives_its_starters_kill_and_the_next_start_attaches_to_it(home: Path, age: Path) -> None:
     program = (
-        "import os, signal, sys; from pathlib import Path; from lakeproof.postgres import EmbeddedServer\n"
+        "import os, signal, sys; from pathlib import Path; from lakeproof.postgres.server import EmbeddedServer\n"
         "home = Path(sys.argv[1])\n"
         "EmbeddedServer(home, Path(sys.argv[2]), folder=home.parent / 'servers').start(print)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 
 from gateway.reconcile.metrics import read_open_decision_metrics
-from lakeproof.anchoring_metrics import measure_anchoring
 from lakeproof.projecting import metrics_text
 from lakeproof.services import Services, now
+from lakeproof.serving.anchoring_metrics import measure_anchoring
 from lakeproof.streaming import streams_metrics_text
 from projections.exposition import format_metrics
 from spark_detect.status import read_status, status_metrics

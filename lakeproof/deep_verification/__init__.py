@@ -1,0 +1,3 @@
+"""
+Deep verification: compares everything that is derived from a log with the log (`lakeproof ledger verify --deep`).
+"""
