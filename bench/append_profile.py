@@ -37,8 +37,8 @@ _PLACES = {
     "ledger/append/statements": "building statements",
     "ledger/append/wire": "sending and receiving",
     "ledger/append/batch": "batches and answers",
-    "ledger/append/writing": "batches and answers",
-    "ledger/append/intake": "batches and answers",
+    "ledger/append/writer": "batches and answers",
+    "ledger/append/queue": "batches and answers",
     "ledger/append/appender": "callers",
     "bench/append_sides": "callers",
 }

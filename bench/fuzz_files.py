@@ -17,7 +17,7 @@ from cryptography.x509 import Certificate
 
 from ledger.anchoring.cms import SEQUENCE, der, der_integer, parse_der
 from ledger.anchoring.stamping import Authority, NoStampError, open_response
-from ledger.erasing.carrying_out import parse_erasure
+from ledger.erasing.execution import parse_erasure
 from ledger.erasing.key_files import WrappedKey, format_key_lines, parse_key_lines
 from ledger.errors import BrokenError, FormatError, LimitExceededError
 from ledger.files.directory import format_parts, parse_parts

@@ -36,7 +36,6 @@ from ledger.format.note import (
     parse_note,
     sign_note,
 )
-from ledger.format.policy import Policy, PolicyGroup, PolicyLog, PolicyWitness
 from ledger.format.proof import Proof, check_proof, format_proof, parse_proof, prove_entries
 from ledger.format.tiles import (
     Tile,
@@ -47,6 +46,7 @@ from ledger.format.tiles import (
     parse_tile_path,
     tile_path,
 )
+from ledger.format.witness_policy import Policy, PolicyGroup, PolicyLog, PolicyWitness
 from ledger.proving.evidence.bundle import Bundle, BundledEntry, Section
 from ledger.proving.evidence.bundle import format_bundle as format_evidence
 from ledger.proving.evidence.bundle import parse_bundle as parse_evidence

@@ -11,7 +11,7 @@ Mutants are made and tested in copies of the tree, in a temporary folder; two at
 tests of its module meets the slower ones. What is done is kept in `--progress` by the content of the module, so that a
 run can be cut off and taken up again, and a changed module is run anew.
 
-Run: `python -m bench.mutation`, or with `--module ledger/format/rules.py`, `--sample 100`. Needs cosmic-ray
+Run: `python -m bench.mutation`, or with `--module ledger/format/verification.py`, `--sample 100`. Needs cosmic-ray
 (`requirements-campaigns.lock`).
 """
 

@@ -43,7 +43,7 @@ MODULES: Final[dict[str, Stages]] = {
     ),
     "ledger/format/note.py": (_tests("checkpoint", "needed_checks"), _VERIFY),
     "ledger/format/proof.py": (_tests("proof", "c2sp_sentences"), _tests("ledger_cli")),
-    "ledger/format/rules.py": (
+    "ledger/format/verification.py": (
         *_TREE,
         _tests("needed_checks", "ledger_cli"),
         _tests("tampering"),

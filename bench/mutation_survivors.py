@@ -149,7 +149,7 @@ EXPLANATIONS: Final = (
     ),
     Explanation(lines=r"\.load_fast_path\(", reason="how fast, not what", is_equivalent=False),
     Explanation(
-        files="ledger/format/rules.py",
+        files="ledger/format/verification.py",
         lines=r"^if len\(self\) <= _FEW|^twice = ordered",
         became=r"len\(self\) > _FEW|ordered\[1:\] (<=|is not) ordered",
         reason="more groups are suspected than need be; each of those is looked at by itself",

@@ -45,7 +45,6 @@ from ledger.format.entry import Branch, format_entry
 from ledger.format.event import Event, PreparedEvent, prepare, random_group_id
 from ledger.format.merkle import leaf_hash
 from ledger.format.note import Ed25519Signer, VerifierKey, sign_note
-from ledger.format.rules import Report
 from ledger.format.tiles import (
     TILE_WIDTH,
     Pending,
@@ -57,6 +56,7 @@ from ledger.format.tiles import (
     frontier_of,
     tile_path,
 )
+from ledger.format.verification import Report
 from ledger.store.read import Connection, Log, find_log
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory

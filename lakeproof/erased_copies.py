@@ -22,7 +22,7 @@ from lakeproof.errors import ServerError
 from lakeproof.foundation import Foundation
 from lakeproof.postgres.folders import recorded_room
 from lakeproof.projecting import PROJECTIONS
-from ledger.erasing.mentions import Mention
+from ledger.erasing.redaction import Mention
 from ledger.errors import LedgerError
 from ledger.format.events import PayloadErased
 from ledger.store.read import Connection, Log
@@ -41,7 +41,7 @@ LOGIN_BYTES_MAX: Final = 2**13
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledCopies:
-    """The copies of one installation (implements `ledger.erasing.carrying_out.Copies`)."""
+    """The copies of one installation (implements `ledger.erasing.execution.Copies`)."""
 
     foundation: Foundation
 

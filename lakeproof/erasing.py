@@ -30,8 +30,8 @@ from lakeproof.projecting import PROJECTIONS
 from lakeproof.sealing import open_checked_keys
 from lakeproof.services import Services, new_group_id, now
 from ledger.append.appender import CORE_GUARDS, Appender
-from ledger.erasing.carrying_out import reclaim
 from ledger.erasing.erase import Asked, Eraser, ErasingDesk
+from ledger.erasing.execution import reclaim
 from ledger.erasing.rerun import read_taking, read_unsaid, rerun_erasures
 from ledger.errors import LedgerError
 from ledger.format.events import ErasureReason

@@ -16,7 +16,7 @@ from lakeproof.foundation import Foundation
 from lakeproof.sealing import open_checked_keys
 from ledger.erasing.rerun import erase_before_confirming
 from ledger.errors import LedgerError
-from ledger.signing.comparing import BeforeConfirming
+from ledger.signing.consistency import BeforeConfirming
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.signer import Signer
 from ledger.store.read import Connection

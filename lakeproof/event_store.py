@@ -39,8 +39,8 @@ from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.errors import NoSuchLogError
 from ledger.format.guards import GuardRegistry
 from ledger.store import event_store  # the module: the library takes the one factory among this module's own names
-from ledger.store.doorbell import Doorbell
 from ledger.store.log_store import LogStore
+from ledger.store.notifications import Doorbell
 from ledger.store.read import Log
 
 LOG_VARIABLE: Final = "EVENT_STORE_LOG"

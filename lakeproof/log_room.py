@@ -30,10 +30,10 @@ from ledger.errors import LogUnavailableError, NoSuchLogError
 from ledger.format.guards import GuardRegistry
 from ledger.format.key_history import KeyHistory
 from ledger.format.note import VerifierKey
-from ledger.format.policy import Policy
 from ledger.format.sealing import KeyOpener, Opener
 from ledger.format.sequence import Appended, Group, Stale
-from ledger.recovering.continuing import RecoveryDesk
+from ledger.format.witness_policy import Policy
+from ledger.recovering.successor import RecoveryDesk
 from ledger.signing.key_directory import NOTES_FILE
 from ledger.signing.rotation import KeyDesk, KeyKeeper
 from ledger.signing.signer import read_arrivals

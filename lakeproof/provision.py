@@ -30,7 +30,7 @@ from lakeproof.errors import ProvisionError
 from lakeproof.postgres.age_rights import make_age
 from lakeproof.schema_record import PROVISIONED, WRITING, check_unchanged, read_schema_and_record
 from ledger.format.entry import check_origin
-from ledger.format.roles import Roles
+from ledger.store.roles import Roles
 
 PACKAGES: Final = ("ledger", "gateway", "projections", "streams", "spark_detect")
 _SQL_IN: Final = {"ledger": "ledger.store"}

@@ -27,8 +27,8 @@ from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.rerun import Rerun, rerun_erasures
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Appended, Group, Stale
-from ledger.recovering.continuing import RecoveryDesk
 from ledger.recovering.replay import Replay, core_guards
+from ledger.recovering.successor import RecoveryDesk
 from ledger.store.read import Connection, Log, find_log
 from spark_detect.guard_replay import scan_guards
 from spark_detect.marks import GUARDS as SCAN_GUARDS

@@ -31,9 +31,9 @@ from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.entry import parse_entry
 from ledger.format.events import SchemaObject, SchemaRecorded, from_data
-from ledger.format.roles import Roles
 from ledger.store.queries import load_queries
 from ledger.store.read import Connection
+from ledger.store.roles import Roles
 
 _QUERIES: Final = load_queries("lakeproof", "schema.sql")
 
@@ -74,7 +74,7 @@ SOURCES: Final = (
     ("lakeproof", "schema_record.py"),
     ("lakeproof", "sql/age_rights.sql"),
     ("lakeproof", "sql/schema.sql"),
-    ("ledger", "format/roles.py"),
+    ("ledger", "store/roles.py"),
     ("projections", "graph/functions.py"),
 )
 """What decides, beside migrations, what provisioning makes and how it is read: a version with others records anew."""

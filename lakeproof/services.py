@@ -49,8 +49,8 @@ from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import KeyOpener, Opener
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.proving.receipts import Receipts
-from ledger.store.doorbell import Doorbell
 from ledger.store.log_store import LogStore
+from ledger.store.notifications import Doorbell
 from ledger.store.read import Log, read_logs
 from projections.lake.storage import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, S3_SCHEMES
 from spark_detect.marks import GUARDS as SCAN_GUARDS

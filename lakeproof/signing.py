@@ -11,11 +11,11 @@ from lakeproof.erasures_first import signer_of
 from lakeproof.errors import ServerError
 from lakeproof.foundation import Foundation
 from lakeproof.services import Services
-from ledger.signing.agent import find_key
 from ledger.signing.key_directory import KeyDirectory, create_key_directory, enter_agent_key, holds_keys
 from ledger.signing.key_ring import KeyLife
 from ledger.signing.keys import parse_key_id
 from ledger.signing.signer import Signer
+from ledger.signing.ssh_agent import find_key
 from ledger.store.read import QUERIES, Connection
 
 

@@ -17,8 +17,8 @@ from ledger.anchoring.places import parse_place
 from ledger.anchoring.stamping import Authority
 from ledger.anchoring.timestamp import parse_roots
 from ledger.errors import LedgerError
-from ledger.files.asking import check_url
-from ledger.format.policy import Policy
+from ledger.files.bounded_http import check_url
+from ledger.format.witness_policy import Policy
 from ledger.witness.client import check_urls
 
 FILE_SIZE_BYTES_MAX: Final = 1_000_000

@@ -16,7 +16,7 @@ Folders import downwards only; `pyproject.toml` holds the contract. From the bot
 
 Read `format/sequence.py` first: the rules of an append, in one file. Then `append/appender.py`: the same on PostgreSQL.
 The bytes are `format/canonical.py`, `format/event.py` and `format/entry.py`, the vocabulary is `format/events/`.
-`format/rules.py` is what "verified" means.
+`format/verification.py` is what "verified" means.
 
 Only pure names are re-exported here: importing them loads no database driver.
 """

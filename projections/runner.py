@@ -22,7 +22,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from ledger.format.sealing import PLAIN, Opener
-from ledger.store.doorbell import Bell, first_of
+from ledger.store.notifications import Bell, first_of
 from ledger.store.read import Log
 from ledger.store.session import Outage
 from projections import cursors

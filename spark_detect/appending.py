@@ -13,7 +13,7 @@ from ledger.append.appender import Appender
 from ledger.errors import GroupMismatchError
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Appended, Group, Stale
-from ledger.store.doorbell import Doorbell
+from ledger.store.notifications import Doorbell
 from spark_detect.marks import GUARDS
 
 APPEND_TIMEOUT_S: Final = 30.0

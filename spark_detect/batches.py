@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import psycopg
 from psycopg import Connection, sql
 
-from ledger.store.doorbell import CHANNEL
+from ledger.store.notifications import CHANNEL
 from ledger.store.queries import load_queries
 from ledger.store.read import Log
 from projections.entries import LogEntry, read_log_entry

@@ -19,7 +19,7 @@ from typing import Final
 
 import psycopg
 
-from ledger.store.doorbell import first_of
+from ledger.store.notifications import first_of
 from ledger.store.session import Outage
 from streams import dead_letters, deferred, outbox
 from streams.connections import PAUSE_S, POLL_S, Connection, connect_following, connect_reading

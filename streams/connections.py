@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection
 
-from ledger.store.doorbell import Bell
+from ledger.store.notifications import Bell
 
 POLL_S: Final = 1.0
 """How often a loop looks for itself, whatever rings: a ring can be missed, and other processes leave work."""

@@ -1,7 +1,7 @@
 """
 Takes a person's login out of what is kept and what waits here: dead letters, the outbox, and what hosts have answered.
 
-None of these says whom it is about, so the login is looked for (`ledger.erasing.mentions`). A message of others that
+None of these says whom it is about, so the login is looked for (`ledger.erasing.redaction`). A message of others that
 mentions it is deleted: nobody knows what else it says of that person. A letter of an entry stays, with its reason
 rewritten; so does a message that is to leave, with its payload rewritten, since others wait for it.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ledger.erasing.mentions import Mention
+from ledger.erasing.redaction import Mention
 from ledger.store.queries import load_queries
 from streams.connections import Connection
 

@@ -24,7 +24,7 @@ from typing import Final
 
 import psycopg
 
-from ledger.store.doorbell import Bell, first_of
+from ledger.store.notifications import Bell, first_of
 from ledger.store.session import Outage
 from streams import cursors, dead_letters, deferred, leases, outbox
 from streams.asking import QUICK_S, Asking

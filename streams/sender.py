@@ -18,7 +18,7 @@ import psycopg
 
 from ledger.errors import GroupMismatchError, LedgerError
 from ledger.format.sequence import Group
-from ledger.store.doorbell import Bell, first_of
+from ledger.store.notifications import Bell, first_of
 from ledger.store.session import Outage
 from streams import dead_letters, leases, outbox
 from streams.connections import PAUSE_S, POLL_S, Connection, connect_storing, pass_on

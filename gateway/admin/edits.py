@@ -21,8 +21,8 @@ from gateway.errors import CommitStateUnknownError, ConflictError, NotFoundError
 from gateway.policy.variables import PrincipalView
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.format import canonical
+from ledger.format.aggregates import Change, key_of
 from ledger.format.canonical import Json
-from ledger.format.changes import Change, key_of
 from ledger.format.entry import Branch
 from ledger.format.event import SYSTEM_ACTOR, Event, Part, prepare
 from ledger.format.events import EventData, SettingChanged, to_data

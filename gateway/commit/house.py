@@ -30,10 +30,10 @@ from gateway.metadata.files import MetadataFiles
 from gateway.policy.engine import PolicyEngine
 from ledger.format.event import random_group_id
 from ledger.format.events import Decided
-from ledger.format.roles import Roles
 from ledger.format.sealing import PLAIN, Opener
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.proving.receipts import Receipts
+from ledger.store.roles import Roles
 
 
 class Append(Protocol):

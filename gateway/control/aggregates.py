@@ -22,7 +22,7 @@ from gateway.policy.access import Effect as JudgedEffect
 from gateway.policy.engine import ACCESS_RULE, POLICY, Program
 from ledger.errors import FormatError
 from ledger.format import canonical
-from ledger.format.changes import Change, key_of
+from ledger.format.aggregates import Change, key_of
 from ledger.format.event import format_key
 from ledger.format.events import (
     AccessRuleCreated,

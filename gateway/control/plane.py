@@ -36,8 +36,8 @@ from gateway.database import outage_as_unavailable
 from gateway.errors import UnavailableError
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format import canonical
+from ledger.format.aggregates import key_of
 from ledger.format.canonical import Json
-from ledger.format.changes import key_of
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.events import EVENTS, from_data
 from ledger.format.sequence import NO_CONTROL

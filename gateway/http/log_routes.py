@@ -28,7 +28,7 @@ from gateway.http.request import check_access, credential
 from gateway.identity import Principal
 from gateway.policy.variables import CommitView
 from ledger.errors import KeyDirectoryError, NoSuchLogError
-from ledger.proving.publishing import TEXT, NotPublishedError, Resource, read_resource
+from ledger.proving.export import TEXT, NotPublishedError, Resource, read_resource
 from ledger.proving.receipts import NoReceiptError
 from ledger.store.read import find_log, read_head
 

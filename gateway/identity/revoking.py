@@ -13,7 +13,7 @@ from datetime import datetime
 from gateway.control.plane import ControlPlane
 from gateway.identity.key_rows import revoke_guard
 from ledger.erasing.erase import Revocation, Revocations, Revoke
-from ledger.format.changes import key_of
+from ledger.format.aggregates import key_of
 from ledger.format.event import SYSTEM_ACTOR, Event, prepare
 from ledger.format.events import to_data
 from ledger.format.guards import GuardCall

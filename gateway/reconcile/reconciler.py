@@ -34,7 +34,7 @@ from ledger.format.entry import Branch
 from ledger.format.event import SYSTEM_ACTOR, derived_group_id
 from ledger.format.events import CommitSettled, Evidence, Settled, to_data
 from ledger.format.sequence import Appended, Group
-from ledger.store.doorbell import Bell, first_of
+from ledger.store.notifications import Bell, first_of
 from ledger.store.read import Log, read_head
 from ledger.store.session import back_off_s
 

@@ -19,9 +19,9 @@ from gateway.database import Database
 from gateway.errors import UnavailableError
 from ledger.errors import NoSuchLogError
 from ledger.format.events import CommitObserved, TriggerReceived
-from ledger.format.roles import Roles
 from ledger.store.queries import load_queries
 from ledger.store.read import Log, read_logs
+from ledger.store.roles import Roles
 
 NEWS: Final = (CommitObserved.TYPE, TriggerReceived.TYPE)
 """What is seen of a table that makes it worth looking at again."""

@@ -18,7 +18,7 @@ from ledger.errors import LedgerError
 from ledger.files.directory import CHECKPOINT_FILE, LogDirectory
 from ledger.format.events import ErasureReason, PayloadErased
 from ledger.format.note import VerifierKey
-from ledger.format.rules import Progress, read_checkpoint
+from ledger.format.verification import Progress, read_checkpoint
 from ledger.proving.export import as_reader
 from ledger.recovering.recover import count_shared
 from ledger.store.queries import load_queries

@@ -35,8 +35,16 @@ from ledger.format.event import format_key, parse_key
 from ledger.format.note import VerifierKey
 from ledger.proving.evidence.bundle import BUNDLE_SIZE_BYTES_MAX
 from ledger.proving.evidence.check import check_evidence
-from ledger.proving.evidence.from_directory import DirectorySource
-from ledger.proving.evidence.gather import ALL_PARTS, DecisionAt, DecisionOf, PartNames, Rules, Wanted, gather
+from ledger.proving.evidence.gather import (
+    ALL_PARTS,
+    DecisionAt,
+    DecisionOf,
+    DirectorySource,
+    PartNames,
+    Rules,
+    Wanted,
+    gather,
+)
 from ledger.proving.evidence.scope import Period, PeriodScope, TableScope
 
 if TYPE_CHECKING:  # at run time these would load the database driver

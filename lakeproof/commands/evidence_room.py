@@ -11,7 +11,7 @@ from lakeproof.commands.room import LogRoom, OpenRoom
 from ledger.anchoring.published import signing_key
 from ledger.errors import LedgerError
 from ledger.format.note import VerifierKey
-from ledger.format.rules import read_checkpoint
+from ledger.format.verification import read_checkpoint
 from ledger.proving.evidence.bundle import Bundle, parse_bundle
 from ledger.proving.evidence.from_database import open_source
 from ledger.proving.evidence.gather import NO_PARTS, PartNames, Wanted, gather

@@ -20,7 +20,7 @@ from typing import Final
 import typer
 
 from ledger.errors import BrokenError, LedgerError
-from ledger.format.rules import Progress
+from ledger.format.verification import Progress
 
 VERIFIED: Final = 0
 BROKEN: Final = 1

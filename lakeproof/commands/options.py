@@ -21,8 +21,8 @@ from ledger.anchoring.kept import Kept, Place
 from ledger.errors import LedgerError
 from ledger.files.directory import LogDirectory, bundle_places
 from ledger.format.note import VerifierKey
-from ledger.format.policy import Policy
 from ledger.format.proof import PROOF_SIZE_BYTES_MAX
+from ledger.format.witness_policy import Policy
 from ledger.verify.effort import Effort
 from ledger.verify.resuming import NoProgressFile, ProgressKeeper
 

@@ -14,10 +14,9 @@ from lakeproof.commands.room import LogRoom, OpenRoom
 from ledger.erasing.rerun import Rerun
 from ledger.errors import LedgerError, NoSuchLogError
 from ledger.format.note import VerifierKey
-from ledger.format.rules import Progress
-from ledger.recovering.adoption import Adoptable, adopt, read_adoptable
-from ledger.recovering.continuing import RecoveryDesk, continue_log, tenant_of
-from ledger.recovering.recover import recover_log
+from ledger.format.verification import Progress
+from ledger.recovering.recover import Adoptable, adopt, read_adoptable, recover_log
+from ledger.recovering.successor import RecoveryDesk, continue_log, tenant_of
 from ledger.signing.signer import Signer, Standing
 from ledger.store.read import Log
 

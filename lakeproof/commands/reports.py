@@ -13,7 +13,7 @@ import typer
 
 from lakeproof.commands.exits import BROKEN, UNKNOWN, broken_json, one_line, show_json
 from ledger.errors import BrokenError
-from ledger.format.rules import Report, Verdict
+from ledger.format.verification import Report, Verdict
 
 NOT_WITNESSED: Final = "NOT WITNESSED: the log alone vouches for this root, nobody outside"
 LOG_NOT_WITNESSED: Final = (

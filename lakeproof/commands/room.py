@@ -18,12 +18,12 @@ from ledger.errors import LedgerError
 from ledger.files.directory import STAMP_FILE
 from ledger.format.key_history import KeyHistory, Trusted
 from ledger.format.note import VerifierKey
-from ledger.format.policy import Policy
-from ledger.format.rules import Progress
 from ledger.format.sealing import Opener
+from ledger.format.verification import Progress
+from ledger.format.witness_policy import Policy
 from ledger.proving.export import Exported, as_reader, export_log, export_parts, export_stamped_log
 from ledger.proving.prove import prove_entry
-from ledger.recovering.continuing import RecoveryDesk
+from ledger.recovering.successor import RecoveryDesk
 from ledger.signing.rotation import KeyDesk
 from ledger.store.read import Connection, Log
 

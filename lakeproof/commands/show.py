@@ -17,7 +17,7 @@ from lakeproof.commands.options import TIMES, AsJson, LogName, utc
 
 if TYPE_CHECKING:  # at run time these would load the database driver
     from lakeproof.commands.room import OpenRoom
-    from ledger.proving.looking import Found
+    from ledger.proving.search import Found
 
 COUNT_MAX = 100_000
 

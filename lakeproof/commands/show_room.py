@@ -22,9 +22,9 @@ from ledger.format.canonical import Json
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.event import ACTOR_FORM
 from ledger.format.merkle import leaf_hash
-from ledger.format.rules import Progress
+from ledger.format.verification import Progress
 from ledger.proving.export import as_reader
-from ledger.proving.looking import QUERIES, Found, Statistics, Wanted, find_newest, follow, read_statistics, with_parts
+from ledger.proving.search import QUERIES, Found, Statistics, Wanted, find_newest, follow, read_statistics, with_parts
 from ledger.store.read import Connection, Log, read_entry, read_head
 
 TOLD: Final[Mapping[str, tuple[str, ...]]] = {

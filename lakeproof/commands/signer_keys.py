@@ -18,7 +18,7 @@ import typer
 from lakeproof.commands.exits import command_group, failure, one_line, progress, show_json, verdict
 from lakeproof.commands.options import AsJson, TrustedKeys, pinned_keys
 from ledger.format.key_history import KeyHistory
-from ledger.format.rules import Report
+from ledger.format.verification import Report
 from ledger.signing.keys import key_id
 
 if TYPE_CHECKING:  # at run time these would load the database driver

@@ -41,7 +41,7 @@ from ledger.format.continuation import system_origin_beside
 from ledger.format.key_history import Trusted
 from ledger.format.note import VerifierKey, parse_note
 from ledger.format.proof import check_proof
-from ledger.format.rules import Report, Verdict, read_proven
+from ledger.format.verification import Report, Verdict, read_proven
 from ledger.verify.anchored import SystemExport, judge_directory, verify_system_export, with_ml_dsa
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort

@@ -37,9 +37,9 @@ from ledger.format.checkpoint import Checkpoint, parse_checkpoint
 from ledger.format.continuation import system_origin_beside
 from ledger.format.key_history import KeyHistory, Trusted, every_key, follow_told, open_signed, tells_of_keys
 from ledger.format.note import parse_note
-from ledger.format.rules import Progress, Report, Verdict
+from ledger.format.verification import Progress, Report, Verdict
 from ledger.proving.export import as_reader
-from ledger.recovering.continuing import tenant_of
+from ledger.recovering.successor import tenant_of
 from ledger.store.read import Connection, Log, find_log, iterate_entries, read_leaves, read_logs
 from ledger.store.stored_tree import read_frontier
 from ledger.verify.anchored import with_ml_dsa, with_witnessing

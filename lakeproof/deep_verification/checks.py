@@ -64,7 +64,7 @@ from ledger.format.events import (
     from_data,
 )
 from ledger.format.sealing import Opener, StoredPart
-from ledger.recovering.continuing import tenant_of
+from ledger.recovering.successor import tenant_of
 from ledger.store.queries import load_queries
 from ledger.store.read import Connection, Log, read_head
 from streams.alerts import Alerts

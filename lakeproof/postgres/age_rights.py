@@ -19,8 +19,8 @@ import psycopg
 from psycopg import sql
 
 from lakeproof.errors import ProvisionError
-from ledger.format.roles import Roles
 from ledger.store.queries import load_queries
+from ledger.store.roles import Roles
 from projections.graph.functions import PROJECTOR_FUNCTIONS, PROJECTOR_TYPES, READER_FUNCTIONS
 
 _QUERIES: Final = load_queries("lakeproof", "age_rights.sql")

@@ -34,7 +34,7 @@ from ledger.errors import BrokenError, LedgerError
 from ledger.format.checkpoint import Checkpoint
 from ledger.format.merkle import prove_consistency
 from ledger.format.note import VerifierKey
-from ledger.format.policy import Policy
+from ledger.format.witness_policy import Policy
 from ledger.signing.key_directory import KeyDirectory
 from ledger.store.stored_tree import on_subtrees
 from ledger.witness.client import QuorumNotMetError, cosign

@@ -24,9 +24,9 @@ from lakeproof.vouching import load_places, load_policy
 from ledger.anchoring.kept import Place
 from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.format.policy import Policy
-from ledger.format.rules import held_checkpoints
-from ledger.store.doorbell import first_of
+from ledger.format.verification import held_checkpoints
+from ledger.format.witness_policy import Policy
+from ledger.store.notifications import first_of
 from ledger.store.read import Connection, read_head
 from ledger.store.stored_tree import read_frontier
 

@@ -35,7 +35,7 @@ from ledger.format.entry import Entry, check_origin, parse_entry
 from ledger.format.event import format_key
 from ledger.format.events import LogsAnchored, from_data
 from ledger.format.note import VerifierKey, format_note, open_checkpoint, parse_note
-from ledger.format.policy import Policy, UnwitnessedError
+from ledger.format.witness_policy import Policy, UnwitnessedError
 
 _ROOT: Final = re.compile("[0-9a-f]{64}")
 _MARK: Final = b'"type":"logs.anchored"'

@@ -25,9 +25,9 @@ from ledger.format.checkpoint import Checkpoint
 from ledger.format.encoding import SIZE_MAX
 from ledger.format.key_history import KeyHistory, Trusted, every_key
 from ledger.format.note import Signature, VerifierKey, format_note, open_note, parse_note
-from ledger.format.policy import Policy, UnwitnessedError
-from ledger.format.rules import read_checkpoint
 from ledger.format.signature import cosigned_at
+from ledger.format.verification import read_checkpoint
+from ledger.format.witness_policy import Policy, UnwitnessedError
 from ledger.store.read import QUERIES as LOG_QUERIES
 from ledger.store.read import Connection, Log
 from ledger.store.stored_tree import NoCheckpointError

@@ -32,7 +32,7 @@ from ledger.anchoring.cms import (
 )
 from ledger.anchoring.timestamp import Stamp, check_stamp
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
-from ledger.files.asking import NoAnswerError, post
+from ledger.files.bounded_http import NoAnswerError, post
 
 NONCE_SIZE_BYTES: Final = 16
 CLOCK_TOLERANCE: Final = timedelta(minutes=5)

@@ -2,7 +2,7 @@
 The Appender: group commit of concurrent callers into the log. I/O only; the rules are in `format/sequence.py`.
 
 One transaction a batch, over many logs: lock the heads, look the group ids up, run guards, insert, move the heads,
-COMMIT (`batch.py`; which batch is next, and what becomes of a failed one: `writing.py`). The locked head row is the
+COMMIT (`batch.py`; which batch is next, and what becomes of a failed one: `writer.py`). The locked head row is the
 sequencer, so any number of Appenders in any number of processes may write one log.
 
 Guarantee: an answer is true. `Appended` is durable; an error other than `OutcomeUnknownError` means that this call
@@ -22,8 +22,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Self
 
-from ledger.append.intake import Intake, Submission
-from ledger.append.writing import Writer
+from ledger.append.queue import Intake, Submission
+from ledger.append.writer import Writer
 from ledger.errors import LedgerError, LimitExceededError, LogUnavailableError, QueueFullError
 from ledger.format.guards import Guard, GuardRegistry
 from ledger.format.sealing import PLAIN, Seals

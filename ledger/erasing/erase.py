@@ -12,7 +12,7 @@ The order, each step durable before the next, each one harmless when repeated:
 4. read models that nobody is sent to any more, and that the entry will not reach, are dropped;
 5. `erasures_done` remembers that this entry is carried out.
 
-What comes after the entry is `carrying_out.py`. Whatever stops in between is gone on with by `rerun_erasures`. After
+What comes after the entry is `execution.py`. Whatever stops in between is gone on with by `rerun_erasures`. After
 restoring an older backup the same finds what the log, or the folder of keys, knows to be erased. A person who comes
 back is somebody new: the row that led from them to the old subject is gone, so they get other 128 random bits; the old
 subject stays erased.
@@ -34,7 +34,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
-from ledger.erasing.carrying_out import Copies, Erasing, NoCopies, Recorded, carry_out
+from ledger.erasing.execution import Copies, Erasing, NoCopies, Recorded, carry_out
 from ledger.errors import BrokenError, Fault, LedgerError, NoSuchLogError
 from ledger.format.continuation import successor_origin
 from ledger.format.entry import Branch, parse_entry

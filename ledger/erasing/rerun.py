@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ledger.erasing.carrying_out import (
+from ledger.erasing.execution import (
     Copies,
     Erasing,
     NoCopies,

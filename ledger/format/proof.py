@@ -24,7 +24,7 @@ from ledger.format.checkpoint import Checkpoint
 from ledger.format.encoding import SIZE_MAX, format_base64, parse_base64, parse_decimal
 from ledger.format.merkle import HASH_SIZE_BYTES, HashReader, check_inclusion, leaf_hash, node_hash
 from ledger.format.note import NOTE_SIZE_BYTES_MAX, VerifierKey, open_checkpoint
-from ledger.format.policy import Policy
+from ledger.format.witness_policy import Policy
 
 HEADER = "c2sp.org/tlog-proof@v1"
 HASHES_MAX = 63

@@ -1,18 +1,23 @@
 """
-Writes a log as a directory that anyone can verify without us (`files/directory.py` says what lies where).
+Exports a log as a directory that anyone can verify without us, or serves the same files one by one (C2SP tlog-tiles).
 
-Guarantee: the directory holds what is stored, up to the newest checkpoint, and nothing is repaired: if the log is
-broken, so is its export, and the verifier says where. An export that was cut off, or whose log has grown, is gone on
-with: complete bundles and tiles never change, so those that are there are kept; incomplete ones that are outgrown are
-removed.
+`files/directory.py` says which file lies where.
 
-Payload parts that an earlier export has disclosed are removed: from the log alone nobody can tell which of them are
-erased by now. `export_parts` writes those that still exist, each time anew.
+Guarantee: the directory holds what is stored, up to the newest checkpoint, and nothing is repaired. If the log is
+broken, so is its export, and the verifier says where. Running an export again completes an interrupted one, and extends
+one whose log has grown: complete bundles and tiles never change, so they are kept. Incomplete ones are removed once
+they are outgrown.
 
-Each file appears whole or not at all, `checkpoint` after all that it covers, so a directory with one is complete. The
-key and the time stamp of a checkpoint appear after it, and are gone before it is replaced: beside another one they
-would accuse it. Files are not forced to the disk one by one: an export is a copy, can be made again, and is verified
-where it arrives.
+Payload parts that an earlier export disclosed are removed, because the log alone does not tell which of them have been
+erased since. `export_parts` writes those that still exist, each time anew.
+
+Each file appears whole or not at all. `checkpoint` appears after all that it covers, so a directory with a checkpoint
+is complete. The key and the time stamp of a checkpoint appear after it, and are removed before it is replaced, because
+beside another checkpoint they would contradict it. Files are not synced one by one: an export is a copy, can be made
+again, and is verified where it arrives.
+
+`read_resource` serves nothing that the newest signed checkpoint does not cover, so a client sees the log grow from one
+signed tree to the next. A partial tile or bundle is a prefix of its complete form, computed on request.
 """
 
 from __future__ import annotations
@@ -36,6 +41,7 @@ from ledger.files.directory import (
     LogDirectory,
     bundle_places,
     format_parts,
+    is_bundle,
     is_log_file,
     log_files,
     parse_parts_path,
@@ -47,11 +53,20 @@ from ledger.format.checkpoint import Checkpoint, parse_checkpoint
 from ledger.format.key_history import Trusted
 from ledger.format.merkle import HASH_SIZE_BYTES
 from ledger.format.note import VerifierKey, parse_note
-from ledger.format.policy import Policy
-from ledger.format.rules import Progress, read_checkpoint
 from ledger.format.sealing import PLAIN, Opener
-from ledger.format.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
-from ledger.store.read import Connection, Log, read_entries, read_parts, read_tile
+from ledger.format.tiles import (
+    TILE_WIDTH,
+    bundle_path,
+    format_bundle,
+    parse_bundle,
+    parse_bundle_path,
+    parse_tile_path,
+    tile_path,
+    tile_width,
+)
+from ledger.format.verification import Progress, read_checkpoint
+from ledger.format.witness_policy import Policy
+from ledger.store.read import QUERIES, Connection, Log, read_entries, read_parts, read_tile
 from ledger.store.stored_tree import NoCheckpointError
 
 _PARTS_READ: Final = 256
@@ -323,3 +338,68 @@ def _refused(path: Path, error: OSError) -> ExportRefusedError:
     return ExportRefusedError(
         f"{path} cannot be written ({error.strerror or error}): make room, or name another directory"
     )
+
+
+OCTETS: Final = "application/octet-stream"
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+class NotPublishedError(LedgerError):
+    """A log has no such resource, or none yet: the newest signed checkpoint does not cover it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """The content of one resource. `is_final` if it stays the same for ever; `is_entries` if it is a bundle."""
+
+    content: bytes
+    content_type: str
+    is_final: bool
+    is_entries: bool = False
+
+
+async def read_resource(connection: Connection, log: Log, path: str) -> Resource:
+    """
+    Return what is published of a log at `path`, relative to it: `checkpoint`, `tile/0/x001/067`, `tile/entries/000`.
+
+    Of the system log nothing is: it is for those who run the installation and their auditors, who are given an export.
+
+    `connection` reads as any role that sees the log. What is stored is given out as it is: those who ask verify it.
+
+    Raises:
+        NotPublishedError: if there is no such resource, or not yet.
+        BrokenError: if what must be there is missing from the database.
+    """
+    if log.tenant is None:
+        raise NotPublishedError(f"log {log.origin} belongs to no tenant: it is not published, but exported")
+    note, checkpoint = await _newest(connection, log)
+    if path == CHECKPOINT_FILE:
+        return Resource(content=note, content_type=TEXT, is_final=False)
+    try:
+        level, index, width = (0, *parse_bundle_path(path)) if is_bundle(path) else parse_tile_path(path)
+    except FormatError as error:
+        raise NotPublishedError(f"{path!r:.100}: expected 'checkpoint' or the path of a tile, found neither") from error
+    if tile_width(level=level, index=index, size=checkpoint.size) < width:
+        raise NotPublishedError(f"{path}: expected a place in a signed tree of {checkpoint.size} entries")
+    if not is_bundle(path):
+        tile = await read_tile(connection, log.log_id, level=level, index=index, width=width)
+        return Resource(content=tile.pack(), content_type=OCTETS, is_final=True)
+    first = index * TILE_WIDTH
+    entries = await read_entries(connection, log.log_id, from_index=first, to_index=first + width)
+    if len(entries) != width:
+        missing = first + len(entries)
+        raise BrokenError(Fault.INDEX, where="ledger.entries", expected=f"entry {missing}", found="none", index=missing)
+    return Resource(content=format_bundle(entries), content_type=OCTETS, is_final=True, is_entries=True)
+
+
+async def _newest(connection: Connection, log: Log) -> tuple[bytes, Checkpoint]:
+    row = await (await connection.execute(QUERIES["latest_checkpoint"], {"log_id": log.log_id})).fetchone()
+    if row is None:
+        raise NotPublishedError(f"log {log.origin} has no signed checkpoint yet: try again in a moment")
+    note = bytes(row[1])
+    try:
+        text, _ = parse_note(note)
+        return note, parse_checkpoint(text)
+    except FormatError as error:
+        where = f"ledger.checkpoints size {row[0]}"
+        raise BrokenError(Fault.CHECKPOINT, where=where, expected="a signed checkpoint", found=error) from error

@@ -32,9 +32,9 @@ from ledger.format.checkpoint import Checkpoint
 from ledger.format.key_history import Trusted
 from ledger.format.merkle import Frontier, leaf_hash, node_hash, prove_inclusion
 from ledger.format.proof import Proof, format_proof
-from ledger.format.rules import read_checkpoint
+from ledger.format.verification import read_checkpoint
 from ledger.proving.prove import prove
-from ledger.store.doorbell import ASKED, SIGNED
+from ledger.store.notifications import ASKED, SIGNED
 from ledger.store.queries import load_queries
 from ledger.store.read import Connection, Log, read_leaves
 from ledger.store.session import Outage, connect_service

@@ -1,7 +1,7 @@
 """
-What puts a log right whose database has lost what was signed.
+Repairs a log whose database has lost signed entries.
 
-Read `recover.py` first: the lost entries are replayed from an export (`replay.py`). Where there is none,
-`continuing.py` closes the log and begins the one that goes on from it; `format/continuation.py` says, from names and
-first entries alone, which goes on from which. `adoption.py` is for a signer that has lost its notes.
+Read `recover.py` first. It replays the lost entries from an export (`replay.py`), and lets a signer that has lost its
+notes adopt the checkpoints in the database. Without an export, `successor.py` closes the log and starts its successor;
+`format/continuation.py` derives from origins and first entries which log continues which.
 """

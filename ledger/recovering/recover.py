@@ -1,23 +1,27 @@
 """
-Brings back the end of a log that its database has lost, from an export that still holds it.
+Recovers a log whose database has lost signed entries, from an export that still holds them; adopts stored checkpoints.
 
-The steps, in order; nothing is changed before the last two:
+`recover_log` works in these steps. Nothing changes before step 3:
 
-1. the export is verified, and the signer's last note and the newest stored checkpoint lie on its history;
-2. the log in the database is verified, and is the beginning of the exported one: the same tree at its size;
-3. the export's checkpoint becomes the signer's last note, if it is newer: from here on the signer refuses the log, and
-   so nothing is appended to it, until all of it is back;
-4. what is missing is replayed, entries to the byte, with payload parts, tiles, head and guarded rows, a few whole
-   groups in one transaction, each under the head lock and only if the head is where the one before has left it. Parts
-   that by an entry of the export are erased stay away, though an older copy of them may still lie in it.
+1. Verify the export. The signer's last note and the newest stored checkpoint must lie on its history.
+2. Verify the log in the database. It must be a prefix of the exported log: the same tree at its size.
+3. Make the export's checkpoint the signer's last note, if it is newer. From here on the signer refuses the log, so
+   nothing is appended to it until it is complete.
+4. Replay what is missing: entries byte for byte, payload parts, tiles, the head and guarded rows. Each transaction
+   holds a few whole groups. It locks the head and continues only if the head is where the transaction before left it.
+   Parts that an entry of the export erases are not restored, even if an older copy of the export still holds them.
 
-Then whoever recovers erases what the backup has of it, too (`rerun_erasures`), and the signer puts its note back and
-confirms the log by itself. A recovery that was cut off is gone on with by the same command. What is not in the log does
-not come back: secrets of API keys made since, names behind actors.
+The caller then repeats the erasures that the backup had forgotten (`rerun_erasures`). The signer puts its note back and
+confirms the log. Running the same command again resumes an interrupted recovery. What is not in the log is not
+restored: secrets of API keys issued since the backup, and the names behind actors.
 
-Two logs of one origin need not share all: a database that was restored goes on another way than the one whose export
-was kept, and from there on an index means one entry here and another there. `count_shared` says how many entries both
-begin with.
+Two logs of one origin can diverge: a restored database may have grown in another way than the exported log. From that
+index on the same index means different entries. `count_shared` returns the length of the common prefix.
+
+`read_adoptable` and `adopt` are for the opposite case: the key directory is older than the database, or its notes are
+lost. A note is kept beside the key before it leaves, so a database never holds a checkpoint without its note otherwise.
+The database may have been set back as well, and no check here can tell. So an operator decides, who may ask a witness
+or an auditor for the newest checkpoint they have seen. What is adopted was verified: every entry and every checkpoint.
 """
 
 from __future__ import annotations
@@ -34,9 +38,9 @@ from ledger.errors import LedgerError
 from ledger.files.directory import LogDirectory, bundle_places, exported_edge
 from ledger.format.checkpoint import Checkpoint
 from ledger.format.note import VerifierKey
-from ledger.format.rules import Progress, read_checkpoint
 from ledger.format.sequence import Head
 from ledger.format.tiles import TILE_WIDTH, frontier_of, tile_width
+from ledger.format.verification import Progress, read_checkpoint
 from ledger.recovering.replay import RecoveryError, Replay, Replayer, batches, read_groups
 from ledger.signing.key_directory import KeyDirectory, SignedNote
 from ledger.store.read import QUERIES, Connection, Log, read_head, read_leaves
@@ -193,3 +197,67 @@ async def first_difference(auditor: Connection, log: Log, directory: LogDirector
             if leaf != exported[position]:
                 return first + position
     return size
+
+
+class NothingToAdoptError(LedgerError):
+    """The signer knows of everything that was signed of this log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoptable:
+    """What the signer would go on from: `stored`, instead of `noted`; the log has `size` entries and this root."""
+
+    size: int
+    root: bytes
+    stored: SignedNote
+    noted: SignedNote | None
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The newest checkpoint that is stored."""
+        return self.stored.checkpoint
+
+
+async def read_adoptable(
+    connection: Connection, log: Log, keys: KeyDirectory, *, progress: Progress = lambda _done, _of: None
+) -> Adoptable:
+    """
+    Verify a log in the database against its newest checkpoint and the last note; return what could be adopted.
+
+    `connection` works as the auditor, in autocommit mode.
+
+    Raises:
+        NothingToAdoptError: if the signer's note of the log is not behind the newest checkpoint.
+        BrokenError: if the log is broken, or does not go on from the note.
+    """
+    row = await (await connection.execute(QUERIES["latest_checkpoint"], {"log_id": log.log_id})).fetchone()
+    noted = keys.read_notes().get(log.origin)
+    if row is None:
+        raise NothingToAdoptError(f"log {log.origin} has no checkpoint: the signer needs nothing to begin with it")
+    note = bytes(row[1])
+    stored = SignedNote(checkpoint=keys.open(note, log.origin), note=note)
+    if noted is not None and noted.checkpoint.size >= stored.checkpoint.size:
+        raise NothingToAdoptError(
+            f"log {log.origin}: the signer's note is of size {noted.checkpoint.size}, the newest checkpoint in the "
+            f"database of {stored.checkpoint.size}: there is nothing that the signer does not know of"
+        )
+    held = [noted.note] if noted else []
+    report = await verify_database(connection, log, keys.verifier_keys(log.origin), held=held, progress=progress)
+    return Adoptable(size=report.size, root=report.root, stored=stored, noted=noted)
+
+
+def adopt(keys: KeyDirectory, adoptable: Adoptable) -> None:
+    """
+    Make the newest stored checkpoint the signer's last note of its log.
+
+    Raises:
+        NothingToAdoptError: if the notes have changed since it was looked at.
+        BusyKeyDirectoryError: if a signer holds the directory for long.
+        OSError: if the note cannot be kept.
+    """
+    origin = adoptable.checkpoint.origin
+    with keys.locked(timeout_s=KEYS_WAIT_S):
+        notes = keys.read_notes()
+        if notes.get(origin) != adoptable.noted:
+            raise NothingToAdoptError(f"log {origin}: the signer's note has changed in the meantime: look again")
+        keys.keep_notes({**notes, origin: adoptable.stored})

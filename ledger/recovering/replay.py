@@ -21,12 +21,12 @@ from ledger.erasing.rerun import ErasedParts
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.files.directory import LogDirectory, bundle_places, parse_parts_path
 from ledger.format import canonical
+from ledger.format.aggregates import OfEntry, recorded_guards
 from ledger.format.entry import Branch, Entry, parse_entry
 from ledger.format.event import Part, PreparedEvent, is_control
 from ledger.format.events import LogsAnchored, PayloadErased, from_data
 from ledger.format.guards import GuardCall, GuardRegistry
 from ledger.format.merkle import leaf_hash
-from ledger.format.recorded_events import OfEntry, recorded_guards
 from ledger.format.sealing import key_id_of, stored_bytes
 from ledger.format.sequence import Group, Head, Row
 from ledger.format.tiles import TILE_WIDTH, Pending, Tile, complete_tiles

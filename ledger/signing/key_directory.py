@@ -34,9 +34,9 @@ from ledger.format.canonical import Json
 from ledger.format.checkpoint import Checkpoint
 from ledger.format.cosignature import CheckpointCosigner, ml_dsa_verifier_key
 from ledger.format.note import VerifierKey, open_note
-from ledger.signing.agent import AgentKey
 from ledger.signing.key_ring import KeyRing, KeySource
 from ledger.signing.keys import NoteSigner, generate_key_file
+from ledger.signing.ssh_agent import AgentKey
 from ledger.signing.stored_keys import KEY_FILE, RING_FILE, StoredKeys, read_stored_keys, stamp_keys, write_ring
 
 NOTES_FILE: Final = "last-notes"

@@ -2,8 +2,8 @@
 Signing keys: what a key management system offers, and the keys that lie in a file.
 
 A `SigningKey` signs, and tells its public half and its id; where the private half is, nobody asks. There are two kinds:
-`FileKey`, here, and `AgentKey` (`agent.py`), whose private half may be in a token or in another user's process. All are
-Ed25519 (RFC 8032).
+`FileKey`, here, and `AgentKey` (`ssh_agent.py`), whose private half may be in a token or in another user's process. All
+are Ed25519 (RFC 8032).
 
 The id is the one that OpenSSH prints (`ssh-keygen -lf`, `ssh-add -l`), so that people can compare what three tools say:
 `SHA256:` and the base64, without padding, of the SHA-256 of the public key in SSH's form (RFC 8709, section 4).

@@ -50,11 +50,11 @@ from ledger.format.events import EventData, SignedTree, SignerCreated, SignerRet
 from ledger.format.key_history import state_retirement, state_rotation
 from ledger.format.note import VerifierKey
 from ledger.format.sequence import Appended, Group, Stale
-from ledger.signing.agent import find_key
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.key_ring import KeyLife, KeyRecord, KeySource, MlDsaRecord
 from ledger.signing.keys import SEED_SIZE_BYTES, FileKey, NoteSigner, SigningKey, read_seed
 from ledger.signing.signer import Signer
+from ledger.signing.ssh_agent import find_key
 from ledger.signing.stored_keys import (
     destroy_key,
     destroy_strays,

@@ -5,10 +5,10 @@ Guarantee: for one log and one size at most one root ever leaves, and each check
 begins with the one before, whatever crashes or is restored from a backup. How:
 
 1. One signer at a time: a session advisory lock on the database, a file lock on the key directory.
-2. Each log is compared with what was signed last, beside the key and in the table of checkpoints (`comparing.py`). A
+2. Each log is compared with what was signed last, beside the key and in the table of checkpoints (`consistency.py`). A
    log that does not go on from it, or is closed, is refused, and alone.
 3. What passed is confirmed for this start of the server, once what was erased of it is erased again; what did not
-   pass is not confirmed any more (`comparing.py`).
+   pass is not confirmed any more (`consistency.py`).
 4. A note, signed by every key that signs now (`rotation.py`), is kept beside the keys, on the disk, before it leaves.
 5. It leaves by an INSERT into `ledger.checkpoints`. A note that was kept and is missing there is put back.
 
@@ -39,7 +39,7 @@ from ledger.format import canonical
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.continuation import successor_origin
 from ledger.format.note import VerifierKey, sign_note
-from ledger.signing.comparing import (
+from ledger.signing.consistency import (
     CLOSED,
     BeforeConfirming,
     Compared,
@@ -52,7 +52,7 @@ from ledger.signing.comparing import (
     withdraw,
 )
 from ledger.signing.key_directory import KeyDirectory, SignedNote
-from ledger.store.doorbell import ASKED, SIGNED
+from ledger.store.notifications import ASKED, SIGNED
 from ledger.store.queries import load_queries
 from ledger.store.read import Connection
 from ledger.store.session import Outage, connect_service

@@ -23,9 +23,9 @@ from ledger.format.cosignature import MlDsaKey, ml_dsa_key_id
 from ledger.format.events import SignerRetired, from_data, to_data
 from ledger.format.key_history import KeyHistory, KeyTerm, Retirement, check_retirement
 from ledger.format.note import VerifierKey
-from ledger.signing.agent import AgentKey
 from ledger.signing.key_ring import KeyLife, KeyRecord, KeyRing, KeySource, MlDsaRecord, open_ring, sign_ring
 from ledger.signing.keys import SigningKey, format_seed, key_id, read_key_file, read_seed
+from ledger.signing.ssh_agent import AgentKey
 
 KEY_FILE: Final = "signing-key"
 RING_FILE: Final = "keys"

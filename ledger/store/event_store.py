@@ -36,11 +36,7 @@ from eventsourcing.persistence import (
 from eventsourcing.utils import Environment, EnvType
 
 from ledger.errors import FormatError
-from ledger.format.canonical import INTEGER_MAX
-from ledger.format.entry import Branch, Entry, parse_entry
-from ledger.format.event import SYSTEM_ACTOR, Event, PreparedEvent, prepare
-from ledger.format.events import OriginatorKind, to_data
-from ledger.format.recorded_events import (
+from ledger.format.aggregates import (
     RECORDED,
     RecordedData,
     RecordedKind,
@@ -50,6 +46,10 @@ from ledger.format.recorded_events import (
     state_members,
     state_of,
 )
+from ledger.format.canonical import INTEGER_MAX
+from ledger.format.entry import Branch, Entry, parse_entry
+from ledger.format.event import SYSTEM_ACTOR, Event, PreparedEvent, prepare
+from ledger.format.events import OriginatorKind, to_data
 from ledger.format.sequence import Appended, Group
 from ledger.store.log_store import LogStore
 from ledger.store.recorder import VersionConflictError

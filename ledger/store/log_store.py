@@ -17,7 +17,7 @@ from uuid import UUID
 import psycopg
 
 from ledger.errors import FormatError, LedgerError, LogUnavailableError, OutcomeUnknownError
-from ledger.format.recorded_events import RecordedKind
+from ledger.format.aggregates import RecordedKind
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import QUERIES, Connection, read_head
 from ledger.store.session import in_brief

@@ -1,7 +1,7 @@
 """
 Keeps what people edit in the log, as aggregates of the eventsourcing library.
 
-It stores changes (`ledger.format.changes`) whose events are of our vocabulary, under its types, and no others: an
+It stores changes (`ledger.format.aggregates`) whose events are of our vocabulary, under its types, and no others: an
 ordinary aggregate of the library is refused here (`event_store.py` takes those), and there are no snapshots,
 subscriptions or tracking.
 
@@ -37,8 +37,8 @@ from eventsourcing.utils import Environment, EnvType
 
 from ledger.errors import FormatError, LedgerError
 from ledger.format import canonical
+from ledger.format.aggregates import Change, Versioned
 from ledger.format.canonical import Json
-from ledger.format.changes import Change, Versioned
 from ledger.format.entry import Branch, parse_entry
 from ledger.format.event import Event, PreparedEvent, prepare
 from ledger.format.events import EVENTS, from_data, to_data

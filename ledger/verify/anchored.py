@@ -31,9 +31,9 @@ from ledger.format.checkpoint import Checkpoint, parse_checkpoint
 from ledger.format.cosignature import open_cosignatures
 from ledger.format.key_history import KeyHistory, Trusted, every_key, follow_keys, follow_told
 from ledger.format.note import VerifierKey, parse_note
-from ledger.format.rules import Progress, Report
 from ledger.format.signature import ML_DSA_44_COSIGNATURE
 from ledger.format.tiles import frontier_of
+from ledger.format.verification import Progress, Report
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
 

@@ -1,5 +1,5 @@
 """
-Verifies a log as PostgreSQL holds it: the rules of `format/rules.py`, and that the database's own columns say the same.
+Verifies a log as PostgreSQL holds it: the rules of `format/verification.py`, and that the derived columns agree.
 
 Beyond the rules: the columns `leaf`, `type`, `key`, `is_control` and `group_id` are what the entry's bytes say, the
 head row is what the entries add up to, every stored checkpoint is signed by the log and has the tree's root at its
@@ -25,9 +25,9 @@ from typing import Any, Final, TypeVar
 from ledger.errors import BrokenError, Fault
 from ledger.format.checkpoint import Checkpoint
 from ledger.format.key_history import Trusted
-from ledger.format.rules import Progress, Report, held_checkpoints, read_checkpoint
 from ledger.format.sequence import NO_CONTROL, Head
 from ledger.format.tiles import TileReader, frontier_of, tile_path, tile_width
+from ledger.format.verification import Progress, Report, held_checkpoints, read_checkpoint
 from ledger.store.read import Connection, Log, read_entries, read_entry
 from ledger.store.stored_tree import on_tiles
 from ledger.verify.database_pages import (

@@ -26,9 +26,9 @@ from ledger.format.checkpoint import Checkpoint
 from ledger.format.entry import Envelope
 from ledger.format.event import is_control
 from ledger.format.merkle import HASH_SIZE_BYTES, Frontier, leaf_hash
-from ledger.format.rules import ChainState, EntryRules, state_behind
 from ledger.format.sequence import NO_CONTROL, Head
 from ledger.format.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, leads_to_root, tile_path, tile_width
+from ledger.format.verification import ChainState, EntryRules, state_behind
 from ledger.store.queries import load_queries
 from ledger.store.read import Connection, Log, read_entries
 from ledger.store.stored_tree import on_tiles

@@ -6,7 +6,8 @@ The steps, in order; the first that fails names the fault:
 1. the checkpoint is one, and the log that it speaks of has signed it with a key that is trusted for it;
 2. a checkpoint held elsewhere, or signed last by a key that is retired, is not of a larger log: nothing was cut off;
 3. no bundle and no tile is missing, and there is none too many;
-4. every entry, in order, keeps the rules of `format/rules.py`, and its disclosed payload parts match its commitments;
+4. every entry, in order, keeps the rules of `format/verification.py`, and its disclosed payload parts match its
+   commitments;
 5. every tile holds the hashes of what lies below it;
 6. the tree has the signed root, and at the size of a checkpoint held elsewhere, that one's;
 7. a log that by its origin goes on from another begins with what that one's signer had signed last.
@@ -43,7 +44,8 @@ from ledger.format.entry import Envelope, commitments, read_envelope
 from ledger.format.event import commitment
 from ledger.format.key_history import Trusted
 from ledger.format.merkle import leaf_hash
-from ledger.format.rules import (
+from ledger.format.tiles import TILE_WIDTH, Tile, TileReader, bundle_path, parse_bundle_path, tile_width
+from ledger.format.verification import (
     ChainState,
     EntryRules,
     Progress,
@@ -52,7 +54,6 @@ from ledger.format.rules import (
     read_checkpoint,
     state_behind,
 )
-from ledger.format.tiles import TILE_WIDTH, Tile, TileReader, bundle_path, parse_bundle_path, tile_width
 from ledger.verify.effort import Checked, Effort, Segment, load_fast_path, segments_checked
 from ledger.verify.resuming import NoProgressFile, ProgressKeeper
 from ledger.verify.starting import (

@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from ledger.format.rules import ChainState
 from ledger.format.sequence import NO_CONTROL
 from ledger.format.tiles import TILE_WIDTH
+from ledger.format.verification import ChainState
 from ledger.verify.tree import Page
 
 if TYPE_CHECKING:  # at run time only large logs load it

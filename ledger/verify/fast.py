@@ -16,8 +16,8 @@ import numpy as np
 from ledger.files.directory import BUNDLE_SIZE_BYTES_MAX
 from ledger.format.event import CONTROL_FAMILIES
 from ledger.format.merkle import HASH_SIZE_BYTES, split_hashes
-from ledger.format.rules import ChainState, EntryRules, binary_id
 from ledger.format.tiles import TILE_WIDTH
+from ledger.format.verification import ChainState, EntryRules, binary_id
 from ledger.verify import kernel
 from ledger.verify.hashing import Bytes, Numbers, PageHashes, load_page_hashes
 from ledger.verify.tree import Page

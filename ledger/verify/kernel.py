@@ -160,7 +160,7 @@ def check_entries(
     stack: Any,
 ) -> int:  # fmt: skip
     """
-    Return how many of the entries at `spans`, from the first on, keep rules 1 to 6 of `format/rules.py`.
+    Return how many of the entries at `spans`, from the first on, keep rules 1 to 6 of `format/verification.py`.
 
     `leaves` are hashes of 32 bytes: of the entry before the first, then theirs. `numbers` and `carried` say what came
     before, and are brought up to the last entry that was accepted. Filled in: `ids` and `firsts` (ids in binary and

@@ -12,8 +12,8 @@ from typing import Final
 from ledger.errors import BrokenError, Fault
 from ledger.format.entry import parse_entry
 from ledger.format.event import commitment
-from ledger.format.rules import Progress
 from ledger.format.sealing import PLAIN, Opener, StoredPart
+from ledger.format.verification import Progress
 from ledger.store.queries import load_queries
 from ledger.store.read import Connection, Log
 from ledger.verify.database_pages import read_sound_head

@@ -23,9 +23,9 @@ from ledger.format.canonical import Json
 from ledger.format.encoding import format_base64, parse_base64
 from ledger.format.merkle import HASH_SIZE_BYTES
 from ledger.format.note import NOTE_SIZE_BYTES_MAX
-from ledger.format.rules import ID_BYTES, ChainState, GroupIds
 from ledger.format.sequence import NO_CONTROL
 from ledger.format.tiles import TILE_WIDTH, Pending, frontier_of
+from ledger.format.verification import ID_BYTES, ChainState, GroupIds
 from ledger.verify.starting import Start
 
 SAVE_ENTRIES: Final = 1 << 18

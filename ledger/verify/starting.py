@@ -23,7 +23,6 @@ from ledger.format.checkpoint import Checkpoint
 from ledger.format.continuation import check_continuation, predecessor_origin
 from ledger.format.key_history import KeyHistory, Trusted, every_key
 from ledger.format.merkle import check_consistency, check_inclusion, leaf_hash, prove_consistency, prove_inclusion
-from ledger.format.rules import ChainState, state_behind
 from ledger.format.tiles import (
     TILE_WIDTH,
     Pending,
@@ -33,6 +32,7 @@ from ledger.format.tiles import (
     pending_widths,
     tile_hash_reader,
 )
+from ledger.format.verification import ChainState, state_behind
 
 SINCE: Final = "checkpoint to go on from"
 

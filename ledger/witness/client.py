@@ -16,13 +16,13 @@ from typing import Final, TypeAlias
 import httpx
 
 from ledger.errors import FormatError, LedgerError
-from ledger.files.asking import check_url, post
+from ledger.files.bounded_http import check_url, post
 from ledger.format.checkpoint import Checkpoint, parse_checkpoint
 from ledger.format.cosignature import open_cosignatures, parse_cosignatures
 from ledger.format.encoding import parse_decimal
 from ledger.format.note import Signature, VerifierKey, format_note, parse_note
-from ledger.format.policy import Policy, PolicyWitness, UnwitnessedError
 from ledger.format.signature import cosigned_at
+from ledger.format.witness_policy import Policy, PolicyWitness, UnwitnessedError
 from ledger.witness.rules import SIZE_CONTENT_TYPE, AddCheckpoint, format_request
 
 Prove: TypeAlias = Callable[[int, int], Awaitable[Sequence[bytes]]]

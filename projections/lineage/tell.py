@@ -22,7 +22,7 @@ from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknow
 from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
 from ledger.format.events import LineageCycleFound, to_data
 from ledger.format.sequence import Appended, Group, Stale
-from ledger.store.doorbell import Bell, first_of
+from ledger.store.notifications import Bell, first_of
 from ledger.store.read import Log
 from ledger.store.session import back_off_s
 from projections.lineage.drawing import QUERIES

@@ -10,7 +10,7 @@ from functools import partial
 from eventsourcing.persistence import StoredEvent
 
 from lakeproof.services import Services, new_group_id
-from ledger.format.recorded_events import RecordedKind
+from ledger.format.aggregates import RecordedKind
 from ledger.store.event_store import LogAggregateRecorder, LogRecorder
 from ledger.store.log_store import LogStore
 

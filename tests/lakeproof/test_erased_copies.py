@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakeproof.erased_copies import READ_BYTES, log_folders, overwrite_login
-from ledger.erasing.mentions import Mention
+from ledger.erasing.redaction import Mention
 from ledger.errors import LedgerError
 
 ADA = b"ada@acme.example"

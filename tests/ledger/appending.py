@@ -20,8 +20,8 @@ from ledger.format.canonical import Json
 from ledger.format.entry import Branch, Entry, parse_entry
 from ledger.format.event import Event, Part, PreparedEvent, prepare, random_group_id
 from ledger.format.guards import Guard, GuardCall, GuardRegistry
-from ledger.format.rules import Report
 from ledger.format.sequence import Appended, Group, Stale
+from ledger.format.verification import Report
 from ledger.store.queries import load_queries
 from ledger.store.read import Log, read_entries, read_head, read_logs
 from ledger.verify.database import verify_database

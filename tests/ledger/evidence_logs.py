@@ -28,8 +28,7 @@ from ledger.format.note import Ed25519Signer
 from ledger.format.proof import prove_entries
 from ledger.format.sequence import Group, Head, Row, sequence
 from ledger.proving.evidence.bundle import BundledEntry, Section
-from ledger.proving.evidence.from_directory import DirectorySource
-from ledger.proving.evidence.gather import ALL_PARTS, PartNames, Wanted, gather
+from ledger.proving.evidence.gather import ALL_PARTS, DirectorySource, PartNames, Wanted, gather
 from tests.ledger.logs import KEY, ORIGIN, START, noise, signed, write_directory
 
 SYSTEM_ORIGIN = "logs.example/system"

@@ -23,7 +23,6 @@ from ledger.format.event import Event, Part, PreparedEvent, prepare, random_grou
 from ledger.format.guards import GuardRegistry
 from ledger.format.merkle import Frontier, leaf_hash
 from ledger.format.note import Ed25519Signer, Signer, sign_note
-from ledger.format.rules import EntryRules
 from ledger.format.sequence import NO_CONTROL, Group, Head, Row, sequence
 from ledger.format.tiles import (
     TILE_WIDTH,
@@ -34,6 +33,7 @@ from ledger.format.tiles import (
     frontier_of,
     tile_path,
 )
+from ledger.format.verification import EntryRules
 
 ORIGIN = "logs.example/00112233445566778899aabbccddeeff"
 OTHER_ORIGIN = "logs.example/ffeeddccbbaa99887766554433221100"

@@ -23,8 +23,8 @@ from lakeproof.commands.room import LogRoom
 from lakeproof.commands.verify_database import verify_log
 from ledger.anchoring.kept import Kept
 from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.format.rules import Report
 from ledger.format.sequence import Row
+from ledger.format.verification import Report
 from ledger.signing.key_directory import KeyDirectory
 from ledger.store.read import Connection, Log
 from ledger.verify.effort import Effort

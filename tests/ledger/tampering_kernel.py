@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ledger.format.rules import EntryRules
 from ledger.format.tiles import TILE_WIDTH
+from ledger.format.verification import EntryRules
 from ledger.verify import fast
 
 

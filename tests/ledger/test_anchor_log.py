@@ -20,9 +20,9 @@ from ledger.append.appender import Appender
 from ledger.errors import BrokenError, Fault, LedgerError, LogUnavailableError, OutcomeUnknownError
 from ledger.format.merkle import Frontier
 from ledger.format.note import Signature, format_note, parse_note
-from ledger.format.policy import Policy
 from ledger.format.proof import check_proof, parse_proof
 from ledger.format.sequence import Appended, Group, Row, Stale
+from ledger.format.witness_policy import Policy
 from ledger.proving.prove import prove
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer

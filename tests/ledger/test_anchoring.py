@@ -27,9 +27,9 @@ from ledger.format.event import Event, prepare
 from ledger.format.events import LogsAnchored, to_data
 from ledger.format.merkle import Frontier
 from ledger.format.note import Ed25519Signer, format_note, parse_note
-from ledger.format.policy import UNSAFE_NO_QUORUM, Policy, PolicyGroup, PolicyWitness
 from ledger.format.sequence import Group, Row
 from ledger.format.signature import ED25519_COSIGNATURE
+from ledger.format.witness_policy import UNSAFE_NO_QUORUM, Policy, PolicyGroup, PolicyWitness
 from tests.ledger.logs import ORIGIN, START, groups, rows_of, sequenced, signed
 from tests.ledger.stamps import good
 from tests.ledger.witnesses import timeless

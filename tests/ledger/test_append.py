@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.append.appender import Appender
-from ledger.append.intake import GUARDED_GROUPS_MAX
+from ledger.append.queue import GUARDED_GROUPS_MAX
 from ledger.errors import (
     FormatError,
     GroupMismatchError,

@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ledger.errors import FormatError
-from ledger.files.asking import Answer, NoAnswerError, check_url, post
+from ledger.files.bounded_http import Answer, NoAnswerError, check_url, post
 from tests.servers.loopback import serve
 
 LIMIT_BYTES = 1000

@@ -18,9 +18,9 @@ from ledger.errors import BrokenError, FormatError
 from ledger.format.checkpoint import parse_checkpoint
 from ledger.format.merkle import leaf_hash, prove_inclusion, root_of
 from ledger.format.note import Signature, VerifierKey, format_note, open_checkpoint, open_note, parse_note
-from ledger.format.policy import Policy, PolicyLog, PolicyWitness, UnwitnessedError
 from ledger.format.proof import Proof, check_proof, check_witnessed_proof, format_proof, parse_proof
 from ledger.format.tiles import Tile, complete_tiles, parse_bundle_path, parse_tile_path, tile_path, tile_width
+from ledger.format.witness_policy import Policy, PolicyLog, PolicyWitness, UnwitnessedError
 from tests.ledger.witnesses import GENUINE, LOG, ORIGIN, SIZE, TIME_S, History, cosigners
 
 NOTE = GENUINE.note(8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledger.append.writing import SHARED_S, SKIPS_MAX, WAIT_AGAIN_S, Contention
+from ledger.append.writer import SHARED_S, SKIPS_MAX, WAIT_AGAIN_S, Contention
 
 
 def test_a_head_is_waited_for_after_three_skips() -> None:

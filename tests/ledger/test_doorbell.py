@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from ledger.store import doorbell
-from ledger.store.doorbell import Doorbell
+from ledger.store import notifications
+from ledger.store.notifications import Doorbell
 
 TIMEOUT_S = 20
 
@@ -23,7 +23,7 @@ async def ended(ringing: asyncio.Task[None]) -> None:
 async def test_a_ring_reaches_other_processes_also_after_a_connection_was_lost(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doorbell, "RETRY_S", 0.02)
+    monkeypatch.setattr(notifications, "RETRY_S", 0.02)
     here, there = Doorbell(database), Doorbell(database)
     ringing = [asyncio.create_task(one.run()) for one in (here, there)]
     heard = there.subscribe()

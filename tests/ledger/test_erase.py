@@ -11,8 +11,8 @@ from psycopg import AsyncConnection
 from psycopg.errors import InsufficientPrivilege
 
 from lakeproof.provision import Installation
-from ledger.erasing.carrying_out import Deleted, Erasing, Recorded, carry_out, parse_erasure
 from ledger.erasing.erase import Eraser, NoSuchSubjectError, Revocations, first_index_since
+from ledger.erasing.execution import Deleted, Erasing, Recorded, carry_out, parse_erasure
 from ledger.erasing.rerun import check_key_folder, rerun_erasures
 from ledger.erasing.subject_keys import KeyFolder, open_key_encryption
 from ledger.errors import BrokenError, Fault, FormatError

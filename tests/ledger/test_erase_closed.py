@@ -11,13 +11,13 @@ import pytest
 from psycopg import sql
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.erasing.carrying_out import NoCopies, Recorded, parse_erasure
 from ledger.erasing.erase import Eraser, NoSuchSubjectError
+from ledger.erasing.execution import NoCopies, Recorded, parse_erasure
 from ledger.erasing.rerun import erase_before_confirming, read_taking, read_unsaid, rerun_erasures
 from ledger.errors import FormatError
 from ledger.format.entry import parse_entry
 from ledger.format.events import PayloadErased, PayloadErasedElsewhere
-from ledger.recovering.continuing import continue_log
+from ledger.recovering.successor import continue_log
 from ledger.signing.key_directory import create_key_directory
 from ledger.signing.signer import Signer
 from ledger.store.read import Log, find_log, read_entries, read_head

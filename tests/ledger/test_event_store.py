@@ -43,9 +43,9 @@ from ledger.errors import (
     LogUnavailableError,
     NotCanonicalError,
 )
+from ledger.format.aggregates import RecordedKind
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.guards import GuardRegistry
-from ledger.format.recorded_events import RecordedKind
 from ledger.store.event_store import READ_MAX, LogAggregateRecorder, LogFactory, LogRecorder
 from ledger.store.log_store import LogStore
 from ledger.store.read import Connection, read_logs

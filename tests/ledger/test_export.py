@@ -20,8 +20,8 @@ from ledger.files.directory import TEMPORARY_SUFFIX, LogDirectory, log_files, pa
 from ledger.format.checkpoint import Checkpoint
 from ledger.format.note import VerifierKey
 from ledger.format.proof import check_proof, format_proof, parse_proof
-from ledger.format.rules import read_proven
 from ledger.format.sequence import Row
+from ledger.format.verification import read_proven
 from ledger.proving.export import ExportRefusedError, as_reader, export_log, export_parts, export_stamped_log
 from ledger.proving.prove import prove
 from ledger.signing.key_directory import KeyDirectory, create_key_directory

@@ -15,9 +15,9 @@ from ledger.errors import BrokenError
 from ledger.format.cosignature import Cosigner, open_cosignatures
 from ledger.format.merkle import leaf_hash, prove_inclusion
 from ledger.format.note import Signature, VerifierKey, format_note, open_checkpoint, open_note, parse_note
-from ledger.format.policy import Policy, PolicyGroup, PolicyLog, PolicyWitness, UnwitnessedError
 from ledger.format.proof import Proof, format_proof
 from ledger.format.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE
+from ledger.format.witness_policy import Policy, PolicyGroup, PolicyLog, PolicyWitness, UnwitnessedError
 from ledger.witness.client import QuorumNotMetError, cosign
 from ledger.witness.server import witness_app
 from tests.ledger.witnesses import GENUINE, LOG, NAME, SIZE, TIME_S, History, cosigners, forked, make_witness, opened

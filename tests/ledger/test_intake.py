@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.append.appender import APPEND_QUEUE_BYTES_MAX, APPEND_QUEUE_MAX
-from ledger.append.intake import BATCH_SIZE_BYTES_MAX, GUARDED_GROUPS_MAX, Batch, Intake, Submission
+from ledger.append.queue import BATCH_SIZE_BYTES_MAX, GUARDED_GROUPS_MAX, Batch, Intake, Submission
 from ledger.errors import QueueFullError
 from ledger.format.event import Event, Part, prepare
 from ledger.format.guards import GuardCall

@@ -23,12 +23,12 @@ from ledger.format.guards import GuardRegistry
 from ledger.format.note import sign_note
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.signing import rotation
-from ledger.signing.agent import find_key
 from ledger.signing.key_directory import KeyDirectory, create_key_directory, enter_agent_key, open_key_directory
 from ledger.signing.key_ring import KeyLife
 from ledger.signing.keys import generate_key_file, read_seed
 from ledger.signing.rotation import KeyKeeper, NewKey, agent_key, brought_file_key, new_file_key
 from ledger.signing.signer import Standing
+from ledger.signing.ssh_agent import find_key
 from ledger.store.read import read_logs
 from ledger.verify.database import verify_database
 from tests.ledger.appending import appender_dsn

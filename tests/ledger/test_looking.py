@@ -17,9 +17,9 @@ from lakeproof.provision import Installation, create_tenant_log
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.sequence import Row
-from ledger.proving import looking
-from ledger.proving.looking import Wanted, find_newest, first_index_at, follow, read_statistics, with_parts
-from ledger.store.doorbell import CHANNEL
+from ledger.proving import search
+from ledger.proving.search import Wanted, find_newest, first_index_at, follow, read_statistics, with_parts
+from ledger.store.notifications import CHANNEL
 from ledger.store.read import Connection, Log, find_log
 from tests.ledger.logs import START, TENANT, change, put, rows_of
 
@@ -78,7 +78,7 @@ CASES: list[tuple[Wanted, Matches]] = [
 async def test_the_newest_entries_that_match_are_found_and_no_others(
     connection: Connection, log: Log, rows: list[Row], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "STRETCH_MAX", 64)
+    monkeypatch.setattr(search, "STRETCH_MAX", 64)
     for wanted, matches in CASES:
         expected = [row.entry for row in rows if matches(parse_entry(row.entry))]
         for count_max in (0, 7, SIZE):
@@ -146,7 +146,7 @@ async def test_a_follower_sees_each_new_entry_that_matches_once(
 async def test_a_follower_from_beyond_the_end_sees_nothing_before_that(
     connection: Connection, log: Log, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "POLL_S", 0.01)
+    monkeypatch.setattr(search, "POLL_S", 0.01)
     followed = follow(connection, log, Wanted(), from_index=SIZE + 30)
     first = asyncio.ensure_future(anext(followed))
     for size in (SIZE + 10, SIZE + 31):  # it looks while these are written, and before there is what it waits for

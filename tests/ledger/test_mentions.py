@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ledger.erasing.mentions import Mention
+from ledger.erasing.redaction import Mention
 
 ADA = "ada@acme.example"
 FORMS = [

@@ -28,8 +28,8 @@ from ledger.format.note import (
     parse_note,
     sign_note,
 )
-from ledger.format.rules import Report
 from ledger.format.signature import ML_DSA_44_COSIGNATURE, cosigned_at
+from ledger.format.verification import Report
 from ledger.signing.key_directory import NOTES_FILE
 from ledger.signing.rotation import add_ml_dsa_key, new_file_key, retire_ml_dsa_key
 from ledger.signing.signer import Signer

@@ -9,8 +9,8 @@ from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.merkle import EMPTY_ROOT, leaf_hash, root_of
 from ledger.format.note import Ed25519Signer, open_checkpoint, sign_note
 from ledger.format.proof import ProvenEntry
-from ledger.format.rules import Report, read_proven
 from ledger.format.tiles import Tile
+from ledger.format.verification import Report, read_proven
 from ledger.verify.starting import check_earlier, prove_earlier
 from tests.ledger.logs import ORIGIN, group_entries, new_rules, rows_of
 

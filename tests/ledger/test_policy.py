@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from ledger.errors import BrokenError, Fault, FormatError
 from ledger.format.cosignature import Cosigner
 from ledger.format.note import Ed25519Signer, Signature, format_note, parse_note
-from ledger.format.policy import (
+from ledger.format.signature import ED25519_COSIGNATURE
+from ledger.format.witness_policy import (
     LINES_MAX,
     UNSAFE_NO_QUORUM,
     Policy,
@@ -22,7 +23,6 @@ from ledger.format.policy import (
     PolicyWitness,
     UnwitnessedError,
 )
-from ledger.format.signature import ED25519_COSIGNATURE
 from tests.ledger.witnesses import GENUINE, LOG, OTHER_LOG, TIME_S, cosigners, timeless
 
 LOG_KEY = LOG.verifier_key.format()

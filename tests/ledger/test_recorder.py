@@ -29,8 +29,8 @@ from ledger.errors import (
     OutcomeUnknownError,
 )
 from ledger.format import canonical
+from ledger.format.aggregates import Change
 from ledger.format.canonical import Json
-from ledger.format.changes import Change
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.event import Event, Part, commitment, prepare, random_group_id
 from ledger.format.events import PolicyChanged, PolicyCreated

@@ -20,8 +20,7 @@ from ledger.format.note import sign_note
 from ledger.format.sequence import Row
 from ledger.proving.export import as_reader, export_log, export_parts
 from ledger.recovering import replay as replay_module
-from ledger.recovering.adoption import NothingToAdoptError, adopt, read_adoptable
-from ledger.recovering.recover import Recovered, recover_log
+from ledger.recovering.recover import NothingToAdoptError, Recovered, adopt, read_adoptable, recover_log
 from ledger.recovering.replay import RecoveryError, Replay
 from ledger.signing.key_directory import NOTES_FILE, create_key_directory
 from ledger.store.read import Connection, Log, find_log, read_parts

@@ -20,10 +20,10 @@ from ledger.files.directory import LogDirectory, log_files
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.cosignature import Cosigner
 from ledger.format.note import VerifierKey, format_note, open_checkpoint, parse_note, sign_note
-from ledger.format.policy import Policy
 from ledger.format.proof import check_proof
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.format.signature import ED25519_COSIGNATURE
+from ledger.format.witness_policy import Policy
 from ledger.proving.receipts import Receipts
 from ledger.signing.keys import NoteSigner
 from ledger.signing.rotation import new_file_key

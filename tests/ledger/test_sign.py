@@ -16,7 +16,7 @@ from ledger.errors import KeyDirectoryError
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.note import open_checkpoint, sign_note
 from ledger.format.sequence import Row
-from ledger.signing.comparing import SignerRefusedError
+from ledger.signing.consistency import SignerRefusedError
 from ledger.signing.key_directory import NOTES_FILE, KeyDirectory, SignedNote, create_key_directory, open_key_directory
 from ledger.signing.signer import Signer, Standing
 from ledger.signing.stored_keys import KEY_FILE

@@ -13,8 +13,8 @@ import pytest
 
 from ledger.errors import KeyUnavailableError
 from ledger.format.note import VerifierKey
-from ledger.signing.agent import ANSWER_SIZE_BYTES_MAX, AgentKey, find_key, list_keys
 from ledger.signing.keys import FileKey, ssh_blob
+from ledger.signing.ssh_agent import ANSWER_SIZE_BYTES_MAX, AgentKey, find_key, list_keys
 from tests.ledger.signing_agents import SshAgent, scripted_agent, ssh_agent
 
 MESSAGE = b"logs.example/one\n7\n"

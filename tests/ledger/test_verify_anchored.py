@@ -22,9 +22,9 @@ from ledger.format.event import Event, prepare
 from ledger.format.events import LogsAnchored, to_data
 from ledger.format.merkle import root_of
 from ledger.format.note import Ed25519Signer, format_note, parse_note
-from ledger.format.policy import Policy, PolicyWitness
 from ledger.format.sequence import Group, Row
 from ledger.format.signature import ED25519_COSIGNATURE
+from ledger.format.witness_policy import Policy, PolicyWitness
 from ledger.verify.anchored import judge_directory, verify_system_export
 from ledger.verify.directory import verify_directory
 from tests.ledger.logs import KEY, ORIGIN, START, groups, noise, rows_of, sequenced, write_directory

@@ -16,9 +16,9 @@ from lakeproof.provision import Installation, create_tenant_log
 from ledger.errors import BrokenError, Fault
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.note import Ed25519Signer, sign_note
-from ledger.format.rules import ChainState, Report
 from ledger.format.sequence import Row
 from ledger.format.tiles import TILE_WIDTH
+from ledger.format.verification import ChainState, Report
 from ledger.store.read import Connection, Log, find_log
 from ledger.verify import database_pages, resuming
 from ledger.verify.database import verify_database

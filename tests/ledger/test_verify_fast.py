@@ -20,9 +20,9 @@ from ledger.format.entry import Branch, parse_entry
 from ledger.format.event import KEY_LENGTH_MAX, Event, Part, format_key, prepare
 from ledger.format.events import EVENTS
 from ledger.format.merkle import leaf_hash
-from ledger.format.rules import EntryRules
 from ledger.format.sequence import Group, Row
 from ledger.format.tiles import format_bundle, parse_bundle
+from ledger.format.verification import EntryRules
 from ledger.verify import kernel
 from ledger.verify.fast import FastPage, FastPath
 from tests.ledger.evidence_logs import story_rows

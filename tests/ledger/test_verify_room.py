@@ -22,7 +22,7 @@ from lakeproof.provision import Installation
 from ledger.anchoring.kept import Kept, PlaceError
 from ledger.anchoring.places import FilePlace
 from ledger.errors import BrokenError, Fault
-from ledger.format.rules import Report
+from ledger.format.verification import Report
 from ledger.signing.key_directory import SignedNote
 from ledger.verify import resuming
 from ledger.verify.resuming import ProgressFile

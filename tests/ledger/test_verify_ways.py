@@ -17,9 +17,9 @@ from ledger.files.directory import CHECKPOINT_FILE
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.merkle import root_of
 from ledger.format.note import sign_note
-from ledger.format.rules import ChainState, GroupIds
 from ledger.format.sequence import Row
 from ledger.format.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
+from ledger.format.verification import ChainState, GroupIds
 from ledger.verify import resuming
 from ledger.verify.anchored import judge_directory, with_witnessing
 from ledger.verify.directory import DirectoryJob, check_segment, verify_directory

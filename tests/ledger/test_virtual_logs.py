@@ -35,7 +35,6 @@ from ledger.format.merkle import (
 )
 from ledger.format.note import open_checkpoint, sign_note
 from ledger.format.proof import Proof, check_proof, format_proof, inclusion_proof, prove_entries, root_from
-from ledger.format.rules import EntryRules, binary_id, state_behind
 from ledger.format.sequence import LOG_SIZE_MAX, NO_CONTROL, Group, Head, Row, sequence
 from ledger.format.tiles import (
     bundle_path,
@@ -50,6 +49,7 @@ from ledger.format.tiles import (
     tile_path,
     tile_width,
 )
+from ledger.format.verification import EntryRules, binary_id, state_behind
 from ledger.proving.evidence.bundle import Bundle, BundledEntry, Section
 from ledger.proving.evidence.bundle import format_bundle as format_bundle_of_evidence
 from ledger.proving.evidence.check import check_evidence

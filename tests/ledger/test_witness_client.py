@@ -18,7 +18,7 @@ from starlette.routing import Route
 from ledger.errors import BrokenError, FormatError, LedgerError
 from ledger.format.cosignature import format_cosignatures
 from ledger.format.note import VerifierKey, format_note, parse_note, sign_note
-from ledger.format.policy import UNSAFE_NO_QUORUM, Policy, PolicyGroup, PolicyLog, PolicyWitness
+from ledger.format.witness_policy import UNSAFE_NO_QUORUM, Policy, PolicyGroup, PolicyLog, PolicyWitness
 from ledger.witness.client import ANSWER_SIZE_BYTES_MAX, ATTEMPTS_MAX, Cosigned, QuorumNotMetError, check_urls, cosign
 from ledger.witness.server import witness_app
 from tests.ledger.witnesses import (

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from lakeproof.commands.ledger import ledger_app
 from ledger.format.note import VerifierKey
-from ledger.format.policy import Policy
+from ledger.format.witness_policy import Policy
 from tests.conftest import PROJECT
 from tests.ledger.witnesses import GENUINE, LOG, NAME, ORIGIN, key_files
 from tests.servers.java import free_ports

@@ -16,8 +16,8 @@ from psycopg import AsyncConnection
 from lakeproof.provision import Installation
 from ledger.append.appender import Appender
 from ledger.format.guards import GuardRegistry
-from ledger.format.roles import Roles
 from ledger.store.read import find_log
+from ledger.store.roles import Roles
 from streams.kafka_worker import KafkaWorker, Route
 from streams.lineage import ReceiveLineage, told_once
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ledger.erasing.mentions import Mention
+from ledger.erasing.redaction import Mention
 from streams.connections import connect_storing
 from streams.forgetting import PAGE, forget_login
 from tests.streams.conftest import World

@@ -74,6 +74,8 @@ from ledger.format.events.operations import (
     LogContinued,
     LogsAnchored,
     MigrationApplied,
+    PlaceGranted,
+    PlaceReleased,
     ProjectionAttested,
     SchemaObject,
     SchemaRecorded,
@@ -82,7 +84,6 @@ from ledger.format.events.operations import (
     SignerRetired,
     SignerRotated,
 )
-from ledger.format.events.places import PlaceGranted, PlaceReleased
 from ledger.format.events.triggers import (
     CommitObserved,
     IdentitySource,

@@ -154,3 +154,23 @@ class LogsAnchored:
     origin: str
     root: str
     size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceReleased:
+    """The tenant no longer holds the places at and below this one (a URI); its catalogs for them were retired."""
+
+    TYPE: ClassVar[str] = "place.released"
+    VERSION: ClassVar[int] = 1
+
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceGranted:
+    """The tenant holds this place (a URI) from here on: no other may register a catalog that overlaps it."""
+
+    TYPE: ClassVar[str] = "place.granted"
+    VERSION: ClassVar[int] = 1
+
+    place: str

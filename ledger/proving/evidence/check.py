@@ -40,7 +40,7 @@ from ledger.format.event import Part, commitment
 from ledger.format.merkle import leaf_hash
 from ledger.format.note import VerifierKey, parse_note
 from ledger.format.proof import root_from
-from ledger.format.rules import read_checkpoint
+from ledger.format.verification import read_checkpoint
 from ledger.proving.evidence.bundle import Bundle, BundledEntry, Section, is_bundle, parse_bundle
 from ledger.proving.evidence.scope import Coverage, Scope, check_scope
 

@@ -16,10 +16,10 @@ from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.format.entry import parse_entry
 from ledger.format.event import Part
 from ledger.format.note import VerifierKey
-from ledger.format.policy import Policy
 from ledger.format.proof import prove_entries
-from ledger.format.rules import read_checkpoint
 from ledger.format.sealing import PLAIN, Opener
+from ledger.format.verification import read_checkpoint
+from ledger.format.witness_policy import Policy
 from ledger.proving.evidence.bundle import BundledEntry, Section
 from ledger.proving.evidence.gather import Signed
 from ledger.proving.export import as_reader

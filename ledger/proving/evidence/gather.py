@@ -1,25 +1,31 @@
 """
-Gathers a bundle: which entries a scope calls for, what may be disclosed of them, and the proof. Then checks it.
+Gathers a bundle: the entries that a scope needs, what may be disclosed of them, and the proof. Then it checks the
+bundle.
 
-Where entries, parts, tiles and checkpoints come from is the matter of a `Source`: an exported directory
-(`from_directory.py`) or PostgreSQL (`from_database.py`). Nothing leaves that `check_evidence` would not accept.
+Entries, parts, tiles and checkpoints come from a `Source`: an exported directory (`DirectorySource`) or PostgreSQL
+(`from_database.py`). No bundle is returned that `check_evidence` would not accept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
 from ledger.errors import BrokenError, Fault, LedgerError
+from ledger.files.directory import CHECKPOINT_FILE, LogDirectory, bundle_places, parts_path
 from ledger.format import canonical
 from ledger.format.checkpoint import Checkpoint
 from ledger.format.entry import Entry, parse_entry
-from ledger.format.event import Part
+from ledger.format.event import Part, is_control
 from ledger.format.events import CommitDecided
 from ledger.format.note import VerifierKey
+from ledger.format.proof import prove_entries
+from ledger.format.tiles import TILE_WIDTH, tile_hash_reader, tile_width
+from ledger.format.verification import read_checkpoint
 from ledger.proving.evidence.bundle import ENTRIES_MAX, Bundle, BundledEntry, Section, format_bundle
 from ledger.proving.evidence.check import check_evidence
 from ledger.proving.evidence.scope import DecisionScope, Period, PeriodScope, Scope, TableScope
@@ -253,3 +259,76 @@ async def _read(source: Source, first: int, end: int) -> Selected:
         missing = first + len(found)
         raise BrokenError(Fault.INDEX, where="entries", expected=f"entry {missing}", found="none", index=missing)
     return [(parse_entry(raw), raw) for raw in found]
+
+
+class DirectorySource:
+    """An exported log (implements `gather.Source`)."""
+
+    def __init__(self, path: Path, keys: Sequence[VerifierKey]) -> None:
+        """
+        Open the export in the directory `path`, signed with one of `keys`.
+
+        Raises:
+            BrokenError: if its checkpoint is missing, or not signed so.
+            UnreadableError: if it cannot be read.
+        """
+        self._directory = LogDirectory(path)
+        self._files = self._directory.files()
+        self._read: tuple[int, list[bytes]] = (-1, [])
+        note = self._directory.read_checkpoint()
+        self.newest = Signed(note=note, checkpoint=read_checkpoint(note, keys, where=CHECKPOINT_FILE))
+        self.anchored: Signed | None = None  # another log would be needed for that
+        self._size = self.newest.checkpoint.size
+
+    async def entries(self, first: int, end: int) -> Sequence[bytes]:
+        """Return the entries `first` … `end` - 1."""
+        found: list[bytes] = []
+        for bundle in range(first // TILE_WIDTH, -(-end // TILE_WIDTH)):
+            start = bundle * TILE_WIDTH
+            found += self._bundle(bundle)[max(first - start, 0) : end - start]
+        return found
+
+    async def first_of_group(self, group_id: UUID) -> int | None:
+        """Return the index of the first entry of a group, or None."""
+        for index, raw in self._containing([f'"id":"{group_id}"'.encode()]):
+            entry = parse_entry(raw)
+            if entry.group_id == group_id and entry.position == 0:
+                return index
+        return None
+
+    async def containing(self, texts: Collection[bytes], *, first: int, limit: int) -> Sequence[bytes]:
+        """Return, in order, the first `limit` entries from `first` on that contain each of `texts`."""
+        found: list[bytes] = []
+        for index, raw in self._containing(texts):
+            if index >= first:
+                found.append(raw)
+            if len(found) == limit:
+                break
+        return found
+
+    async def control_entries(self, *, end: int) -> Sequence[bytes]:
+        """Return the control entries below index `end`, in order."""
+        return [raw for index, raw in self._containing([]) if index < end and is_control(parse_entry(raw).type)]
+
+    async def parts(self, index: int) -> Mapping[str, Part]:
+        """Return the payload parts of an entry that were exported."""
+        if parts_path(index) not in self._files:
+            return {}
+        return {part.name: part for part in self._directory.read_parts(index)}
+
+    async def prove(self, indexes: Sequence[int], *, size: int) -> Sequence[bytes]:
+        """Return the proof of these entries in the tree of that size."""
+        return prove_entries(indexes, size=size, read=tile_hash_reader(self._directory.read_tile, size))
+
+    def _containing(self, texts: Collection[bytes]) -> Iterator[tuple[int, bytes]]:
+        for bundle, _ in bundle_places(self._size):
+            for position, raw in enumerate(self._bundle(bundle)):
+                if all(text in raw for text in texts):
+                    yield bundle * TILE_WIDTH + position, raw
+
+    def _bundle(self, index: int) -> list[bytes]:
+        """Return the entries of a bundle; the last one read is kept, since many are read more than once."""
+        if self._read[0] != index:
+            width = tile_width(level=0, index=index, size=self._size)
+            self._read = (index, self._directory.read_bundle(index, width))
+        return self._read[1]

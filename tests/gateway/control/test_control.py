@@ -28,7 +28,7 @@ from gateway.policy.engine import Program
 from lakeproof.services import Services, new_group_id
 from lakeproof.tenants import Founded, found_tenant
 from ledger.errors import BrokenError, FormatError, NoSuchLogError
-from ledger.format.changes import Versioned, key_of
+from ledger.format.aggregates import Versioned, key_of
 from ledger.format.entry import Branch, Entry
 from ledger.format.event import Event, prepare
 from ledger.format.events import (

@@ -29,8 +29,8 @@ from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.files.directory import STAMP_FILE
 from ledger.format.note import VerifierKey
-from ledger.format.policy import UNSAFE_NO_QUORUM, Policy, PolicyGroup, PolicyWitness
 from ledger.format.signature import ED25519_COSIGNATURE
+from ledger.format.witness_policy import UNSAFE_NO_QUORUM, Policy, PolicyGroup, PolicyWitness
 from ledger.proving.export import export_stamped_log
 from ledger.signing.signer import Signer
 from ledger.store.read import read_entries, read_head

@@ -19,8 +19,8 @@ from typing import Final
 
 from ledger.format import canonical
 from ledger.format.entry import parse_entry
-from ledger.format.rules import Progress
-from ledger.store.doorbell import CHANNEL
+from ledger.format.verification import Progress
+from ledger.store.notifications import CHANNEL
 from ledger.store.queries import load_queries
 from ledger.store.read import Connection, Log, read_entries, read_entry, read_head
 

@@ -35,7 +35,7 @@ from uuid import UUID
 import psycopg
 
 from ledger.append.batch import Transaction
-from ledger.append.intake import Batch, Intake, Submission, groups_of, submissions_of
+from ledger.append.queue import Batch, Intake, Submission, groups_of, submissions_of
 from ledger.errors import LedgerError, NoSuchLogError, UnsafeServerError
 from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import Opener

@@ -4,7 +4,7 @@ Compares what a database holds with what was signed: the rule by which the signe
 A log passes if it goes on from all that is known of it: its last note beside the key, and the newest checkpoint in the
 database. A note is kept before it leaves, so the notes are never behind the checkpoints; where they are, or are not
 there at all, the key directory is older than the database, and nobody here knows what was signed last: what the
-database holds may be a backup too. Such a log waits until an operator has adopted it (`recovering/adoption.py`).
+database holds may be a backup too. Such a log waits until an operator has adopted it (`recovering/recover.py`).
 
 Entries behind the newest checkpoint are compared with the head alone: nobody has signed them yet.
 

@@ -1,8 +1,12 @@
 """
-How the log holds what applications record of their aggregates: key, state and the guard of their versions. Pure.
+Events of aggregates, as the eventsourcing library stores them in a log. Pure.
 
-Guarantee: a version of an aggregate is recorded once. The guard inserts one row a version; where one is there already,
-or a version stands in a group twice, the group appends nothing. A replay tells the same guards from the entries.
+There are two kinds. A `Change` is one event of an aggregate of ours, which users edit, such as a policy. Its data is of
+our vocabulary, and its key is the family of its type and the aggregate's id. `AggregateRecorded` is an event of an
+application's own aggregate. Its state is opaque, and a guard inserts one row for each version.
+
+Guarantee: each version of an application's aggregate is recorded once. If a row for it exists, or a group names a
+version twice, the group appends nothing. Recovery derives the same guards from the entries.
 """
 
 from __future__ import annotations
@@ -10,14 +14,16 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
 from ledger.errors import FormatError
 from ledger.format.entry import Entry
-from ledger.format.event import format_key
-from ledger.format.events import AggregateRecorded, AggregateSnapshotted, from_data
+from ledger.format.event import Part, format_key
+from ledger.format.events import AggregateRecorded, AggregateSnapshotted, EventData, from_data
 from ledger.format.guards import GuardCall
 
 RecordedData: TypeAlias = AggregateRecorded | AggregateSnapshotted
@@ -134,3 +140,42 @@ def recorded_guards(group: Sequence[OfEntry]) -> Iterator[GuardCall]:
         if entries:
             rows = ((one.key, parse_recorded(one, kind).originator_version, one.position) for one in entries)
             yield recorded_guard(kind, entries[0].group_id, rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One event of one aggregate and who caused it when: the library's domain event. Parts are not read back."""
+
+    event: Versioned
+    actor: str
+    occurred_at: datetime
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def originator_id(self) -> str:
+        """The aggregate's key."""
+        return key_of(self.event)
+
+    @property
+    def originator_version(self) -> int:
+        """The aggregate's version from here on."""
+        return self.event.version
+
+
+class Versioned(EventData, Protocol):
+    """The event of an aggregate: the aggregate's id, and its version once this event has happened (from 1)."""
+
+    @property
+    def id(self) -> str:
+        """The aggregate's id."""
+
+    @property
+    def version(self) -> int:
+        """The aggregate's version from here on."""
+
+
+def key_of(event: Versioned) -> str:
+    """
+    Return the key of the aggregate an event belongs to: the family of its type and the id, as in `policy:no-drops`.
+    """
+    return format_key(event.TYPE.partition(".")[0], (event.id,))
