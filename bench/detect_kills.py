@@ -41,6 +41,7 @@ from lakeproof.serving.up import serving
 from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, found_tenant
 from ledger.format.entry import Entry, parse_entry
+from ledger.store.session import Connection
 from spark_detect.supervise import supervise
 
 VICTIMS = {"driver": "-m spark_detect.process", "virtual machine": "bin/java", "workers": "-m spark_detect.daemon"}
@@ -159,7 +160,7 @@ async def settle(writers: list[Writer], dsn: str) -> dict[str, Any]:
     return counts
 
 
-async def read(connection: psycopg.AsyncConnection[Any], log_id: int) -> list[Entry]:
+async def read(connection: Connection, log_id: int) -> list[Entry]:
     """Return the entries of detection in a log."""
     query = (
         "SELECT entry FROM ledger.entries WHERE log_id = %s "

@@ -40,6 +40,7 @@ from lakeproof.settings import load_settings
 from lakeproof.tenants import found_tenant
 from ledger.format.entry import Entry, parse_entry
 from ledger.store.read import Log
+from ledger.store.session import Connection
 from projections.catalogs import BUILTIN, CatalogRow
 from spark_detect.classify.columns import warm_up
 from spark_detect.room import Lake
@@ -112,15 +113,13 @@ def _make_table(url: str, key: str) -> Table:
     return table
 
 
-async def _size(connection: psycopg.AsyncConnection[Any], log_id: int) -> int:
+async def _size(connection: Connection, log_id: int) -> int:
     row = await (await connection.execute("SELECT size FROM ledger.heads WHERE log_id = %s", (log_id,))).fetchone()
     assert row is not None
     return int(row[0])
 
 
-async def _found(
-    connection: psycopg.AsyncConnection[Any], log_id: int, before: int, timeout_s: float
-) -> tuple[Entry, Entry, float]:
+async def _found(connection: Connection, log_id: int, before: int, timeout_s: float) -> tuple[Entry, Entry, float]:
     """Return the commit's settled entry and its first finding's, and how many milliseconds after it that was seen."""
     query = "SELECT entry FROM ledger.entries WHERE log_id = %s AND index >= %s AND type = ANY(%s) ORDER BY index"
 

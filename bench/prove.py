@@ -33,7 +33,8 @@ from ledger.format.merkle import root_of
 from ledger.format.note import Ed25519Signer
 from ledger.format.proof import check_proof
 from ledger.proving.prove import prove, prove_growth
-from ledger.store.read import Connection, Log, find_log, read_leaves
+from ledger.store.read import Log, find_log, read_leaves
+from ledger.store.session import Connection
 from ledger.store.stored_tree import read_frontier
 
 PROOFS = 500

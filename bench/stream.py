@@ -40,7 +40,7 @@ from ledger.format.event import SYSTEM_ACTOR, Event, PreparedEvent, derived_grou
 from ledger.format.events import CommitObserved, Identifier, TriggerReceived, TriggerSource, to_data
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Group
-from streams.connections import Connection
+from ledger.store.session import Connection
 from streams.handler import Effects, Message
 from streams.runner import Runner
 
@@ -186,7 +186,7 @@ async def by_queue(dsn: str, count: int) -> float:
         await connection.execute("VACUUM ANALYZE queue")
     connections = [await psycopg.AsyncConnection.connect(dsn, autocommit=True) for _ in range(PEER_WORKERS)]
 
-    async def work(connection: psycopg.AsyncConnection[Any]) -> None:
+    async def work(connection: Connection) -> None:
         while True:
             async with connection.transaction():
                 cursor = await connection.execute(

@@ -57,7 +57,8 @@ from ledger.format.tiles import (
     tile_path,
 )
 from ledger.format.verification import Report
-from ledger.store.read import Connection, Log, find_log
+from ledger.store.read import Log, find_log
+from ledger.store.session import Connection
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort

@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import psycopg
-from psycopg import AsyncConnection, sql
+from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
 from gateway.errors import UnavailableError
-from ledger.store.session import in_brief, is_lasting, is_misuse
+from ledger.store.session import Connection, in_brief, is_lasting, is_misuse
 
 CONNECTIONS_MAX: Final = 10
 WAIT_S: Final = 3.0
@@ -40,7 +40,7 @@ class Database:
         await self._pool.close()
 
     @asynccontextmanager
-    async def as_role(self, role: str) -> AsyncIterator[AsyncConnection[Any]]:
+    async def as_role(self, role: str) -> AsyncIterator[Connection]:
         """
         Yield a connection that works as `role` in one transaction.
 
@@ -53,7 +53,7 @@ class Database:
                 yield connection
 
 
-def connection_pool(dsn: str, *, connections_max: int, name: str) -> AsyncConnectionPool[AsyncConnection[Any]]:
+def connection_pool(dsn: str, *, connections_max: int, name: str) -> AsyncConnectionPool[Connection]:
     """
     Return a pool, not open yet, of connections in autocommit mode; the server shows them under `name`.
     """
@@ -91,6 +91,6 @@ def outage_as_unavailable(text: str) -> Iterator[None]:
         raise UnavailableError(text) from error
 
 
-async def _configure(connection: AsyncConnection[Any]) -> None:
+async def _configure(connection: Connection) -> None:
     await connection.execute("SELECT set_config('statement_timeout', %s, false)", (f"{STATEMENT_TIMEOUT_S}s",))
     await connection.execute("SELECT set_config('TimeZone', 'UTC', false)")

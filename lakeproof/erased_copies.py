@@ -25,7 +25,8 @@ from lakeproof.projecting import PROJECTIONS
 from ledger.erasing.redaction import Mention
 from ledger.errors import LedgerError
 from ledger.format.events import PayloadErased
-from ledger.store.read import Connection, Log
+from ledger.store.read import Log
+from ledger.store.session import Connection
 from projections.closed import forget
 from projections.errors import ProjectionError
 from projections.generations import drop_superseded

@@ -37,7 +37,8 @@ from ledger.errors import LedgerError
 from ledger.format.events import ErasureReason
 from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import KeyOpener, SubjectKeys
-from ledger.store.read import Connection, Log, read_head
+from ledger.store.read import Log, read_head
+from ledger.store.session import Connection
 from projections.runner import Runner
 
 AGAIN_S: Final = 20.0

@@ -19,7 +19,7 @@ from ledger.errors import LedgerError
 from ledger.signing.consistency import BeforeConfirming
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.signer import Signer
-from ledger.store.read import Connection
+from ledger.store.session import Connection
 
 
 def signer_of(foundation: Foundation, keys: KeyDirectory) -> Signer:

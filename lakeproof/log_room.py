@@ -37,7 +37,8 @@ from ledger.recovering.successor import RecoveryDesk
 from ledger.signing.key_directory import NOTES_FILE
 from ledger.signing.rotation import KeyDesk, KeyKeeper
 from ledger.signing.signer import read_arrivals
-from ledger.store.read import Connection, Log, read_logs
+from ledger.store.read import Log, read_logs
+from ledger.store.session import Connection
 
 SYSTEM = "system"
 

@@ -29,7 +29,8 @@ from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.recovering.replay import Replay, core_guards
 from ledger.recovering.successor import RecoveryDesk
-from ledger.store.read import Connection, Log, find_log
+from ledger.store.read import Log, find_log
+from ledger.store.session import Connection
 from spark_detect.guard_replay import scan_guards
 from spark_detect.marks import GUARDS as SCAN_GUARDS
 

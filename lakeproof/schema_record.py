@@ -32,8 +32,8 @@ from ledger.format.canonical import Json
 from ledger.format.entry import parse_entry
 from ledger.format.events import SchemaObject, SchemaRecorded, from_data
 from ledger.store.queries import load_queries
-from ledger.store.read import Connection
 from ledger.store.roles import Roles
+from ledger.store.session import Connection
 
 _QUERIES: Final = load_queries("lakeproof", "schema.sql")
 

@@ -12,7 +12,7 @@ from ledger.erasing.rerun import check_key_folder
 from ledger.erasing.sealer import Sealer
 from ledger.erasing.subject_keys import KeyFolder, open_key_encryption, open_key_folder
 from ledger.format.sealing import LeavesPlain
-from ledger.store.read import Connection
+from ledger.store.session import Connection
 
 
 def open_subject_keys(foundation: Foundation) -> KeyFolder:

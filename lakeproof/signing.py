@@ -16,7 +16,8 @@ from ledger.signing.key_ring import KeyLife
 from ledger.signing.keys import parse_key_id
 from ledger.signing.signer import Signer
 from ledger.signing.ssh_agent import find_key
-from ledger.store.read import QUERIES, Connection
+from ledger.store.read import QUERIES
+from ledger.store.session import Connection
 
 
 async def open_signer(services: Services) -> Signer:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-from psycopg import AsyncConnection
+from typing import Final
 
 from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.events import CatalogCreated, CatalogRetired
 from ledger.store.queries import load_queries
 from ledger.store.read import Log
+from ledger.store.session import Connection
 from projections.digest import GenerationDigest
 from projections.egress.rules import EgressRules
 from projections.entries import LogEntry, storable_json
@@ -29,8 +28,6 @@ CATALOGS: Final = "catalogs"
 CATALOGS_VERSION: Final = 1
 BUILTIN: Final = "builtin"
 """The kind of catalog whose tables live in this installation's own warehouse, a folder for each tenant and alias."""
-
-Connection = AsyncConnection[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,13 +13,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
-from psycopg import AsyncConnection
-
 from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.entry import Entry
 from ledger.format.events import CommitDecided, CommitSettled, PayloadErased
 from ledger.store.queries import load_queries
+from ledger.store.session import Connection
 from projections.digest import GenerationDigest, time_text
 from projections.entries import LogEntry, decision_of, principals_erased, read_principal, storable_json
 from projections.projection import Transaction, iterate_rows
@@ -30,8 +29,6 @@ COMMITS_VERSION: Final = 1
 ROWS_MAX: Final = 1_000
 INDEX_END: Final = 2**53 - 1
 """Above every index."""
-
-Connection = AsyncConnection[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,16 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from psycopg import AsyncConnection
-
 from ledger.store.queries import load_queries
 from ledger.store.read import Log
+from ledger.store.session import Connection
 from projections.errors import NotProjectedError
 
 QUERIES: Final = load_queries("projections", "cursors.sql")
 FIRST_GENERATION: Final = 1
-
-Connection = AsyncConnection[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,11 +14,12 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from psycopg import AsyncConnection, sql
+from psycopg import sql
 
 from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.store.queries import load_queries
+from ledger.store.session import Connection
 from projections.digest import GenerationDigest, time_text
 from projections.entries import LogEntry, storable_json
 from projections.finding_rows import told_by
@@ -37,7 +38,6 @@ TABLES: Final = ("scans", "findings", "alerts", "deliveries", "triggers", "ungov
 _NAMED: Final = ("scans", "findings", "alerts", "ungoverned")
 """Tables whose rows bear the key of what their table is called, whenever that was told."""
 
-Connection = AsyncConnection[Any]
 R = TypeVar("R")
 
 

@@ -22,14 +22,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from psycopg import AsyncConnection
 from psycopg.errors import LockNotAvailable
 
 from ledger.format.events import ProjectionAttested
 from ledger.format.sealing import PLAIN, Opener
 from ledger.store.read import Log, read_head
+from ledger.store.session import Connection
 from projections import cursors
 from projections.cursors import Live
 from projections.errors import (
@@ -41,8 +41,6 @@ from projections.errors import (
 )
 from projections.projection import BATCH_ENTRIES_MAX, Projection, Transaction, apply_batch
 from projections.runner import connect
-
-Connection = AsyncConnection[Any]
 
 Report = Callable[[int, int], None]
 """Told how many entries are in the new generation, of how many."""

@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final
 
-from psycopg import AsyncConnection
-
 from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.events import (
@@ -30,6 +28,7 @@ from ledger.format.events import (
     TriggerReceived,
 )
 from ledger.store.queries import load_queries
+from ledger.store.session import Connection
 from projections import cursors
 from projections.counting import Dimensions, OpenCommit, groups_settled, tally
 from projections.digest import GenerationDigest, time_text
@@ -41,8 +40,6 @@ QUERIES: Final = load_queries("projections", "metrics.sql")
 METRICS: Final = "metrics"
 METRICS_VERSION: Final = 2
 ROWS_MAX: Final = 10_000
-
-Connection = AsyncConnection[Any]
 
 
 @dataclass(frozen=True, slots=True)

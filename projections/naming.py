@@ -17,8 +17,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from psycopg import AsyncConnection
-
 from ledger.errors import FormatError
 from ledger.format import canonical
 from ledger.format.canonical import Json
@@ -36,6 +34,7 @@ from ledger.format.events import (
     TableIdentified,
 )
 from ledger.store.queries import load_queries
+from ledger.store.session import Connection
 from projections.entries import LogEntry, storable, storable_json
 from projections.identifiers import bounded_name, table_key
 from projections.projection import Transaction
@@ -238,7 +237,7 @@ async def drop_names(transaction: Transaction, projection: str) -> None:
 
 
 async def read_live_names(
-    connection: AsyncConnection[Any], log_id: int, *, uuids: Sequence[str] = (), keys: Sequence[str] = ()
+    connection: Connection, log_id: int, *, uuids: Sequence[str] = (), keys: Sequence[str] = ()
 ) -> list[Name]:
     """
     Return the names of some tables of a log, by uuid or current key, as far as the read models have seen it.

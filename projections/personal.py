@@ -7,16 +7,13 @@ written anew is free of them.
 
 from __future__ import annotations
 
-from typing import Any
-
-from psycopg import AsyncConnection
-
 from ledger.store.read import Log
+from ledger.store.session import Connection
 from projections.graph.labels import VertexLabel
 from projections.graph.write import graph_name
 
 
-async def personal_tables(connection: AsyncConnection[Any], log: Log) -> list[tuple[str, str]]:
+async def personal_tables(connection: Connection, log: Log) -> list[tuple[str, str]]:
     """
     Return schema and name of each such table of a log; `connection` works as the projector role.
     """

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from psycopg import AsyncConnection
 from psycopg.abc import Query
 
 from ledger.format.sealing import PLAIN, Opener
 from ledger.store.read import Log, read_entries, read_parts
+from ledger.store.session import Connection
 from projections import cursors
 from projections.entries import LogEntry, read_log_entry
 
@@ -24,8 +24,6 @@ BATCH_ENTRIES_MAX: Final = 250
 
 ROWS_FETCHED: Final = 2_000
 """Rows of a generation that are in memory while its digest is computed."""
-
-Connection = AsyncConnection[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import psycopg
 from psycopg import AsyncConnection
@@ -24,7 +24,7 @@ from psycopg import AsyncConnection
 from ledger.format.sealing import PLAIN, Opener
 from ledger.store.notifications import Bell, first_of
 from ledger.store.read import Log
-from ledger.store.session import Outage
+from ledger.store.session import Connection, Outage
 from projections import cursors
 from projections.cursors import FIRST_GENERATION, Progress
 from projections.errors import ProjectionError, StaleGenerationError, UnknownControlError
@@ -35,7 +35,6 @@ POLL_S: Final = 1.0
 IDLE_IN_TRANSACTION_TIMEOUT_S: Final = 30
 """A process that was stopped in the middle of a batch gives its lock back after this."""
 
-Connection = AsyncConnection[Any]
 
 _log = logging.getLogger(__name__)
 

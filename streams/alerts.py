@@ -21,8 +21,8 @@ from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, parse_key
 from ledger.format.events import AlertDelivered, AlertRaised, DetectionFound, EventData, to_data
 from ledger.format.sequence import Group
 from ledger.store.queries import load_queries
+from ledger.store.session import Connection
 from projections.entries import LogEntry
-from streams.connections import Connection
 from streams.handler import Effects, Message, OutboxMessage
 from streams.outbox import Outgoing
 from streams.webhook_sink import WEBHOOK

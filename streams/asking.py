@@ -20,9 +20,9 @@ from typing import Final
 import psycopg
 
 from ledger.store.notifications import first_of
-from ledger.store.session import Outage
+from ledger.store.session import Connection, Outage
 from streams import dead_letters, deferred, outbox
-from streams.connections import PAUSE_S, POLL_S, Connection, connect_following, connect_reading
+from streams.connections import PAUSE_S, POLL_S, connect_following, connect_reading
 from streams.deferred import HostLease
 from streams.errors import TransientError, UnansweredError
 from streams.handler import Append, AsksHosts, Message

@@ -12,8 +12,8 @@ from typing import Final
 
 from ledger.format import canonical
 from ledger.format.entry import Entry
+from ledger.store.session import Connection
 from projections.entries import LogEntry
-from streams.connections import Connection
 from streams.errors import PoisonError
 from streams.handler import EVERY_TYPE, Effects, Message, OutboxMessage
 

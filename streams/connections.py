@@ -7,11 +7,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 from psycopg import AsyncConnection
 
 from ledger.store.notifications import Bell
+from ledger.store.session import Connection
 
 POLL_S: Final = 1.0
 """How often a loop looks for itself, whatever rings: a ring can be missed, and other processes leave work."""
@@ -21,7 +22,6 @@ PAUSE_S: Final = 0.02
 STATEMENT_TIMEOUT_S: Final = 60
 IDLE_IN_TRANSACTION_TIMEOUT_S: Final = 30
 
-Connection = AsyncConnection[Any]
 
 _SESSION: Final = {
     "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",

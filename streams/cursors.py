@@ -16,8 +16,8 @@ from ledger.format.entry import parse_entry
 from ledger.format.events import EVENTS, from_data
 from ledger.store.queries import load_queries
 from ledger.store.read import Log, read_entries
+from ledger.store.session import Connection
 from projections.entries import LogEntry
-from streams.connections import Connection
 from streams.handler import EVERY_TYPE, Handler, Message
 from streams.leases import LEASE_S, Lease, LeaseLostError
 

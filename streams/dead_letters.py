@@ -15,8 +15,8 @@ from typing import Final
 
 from ledger.store.queries import load_queries
 from ledger.store.read import Log
+from ledger.store.session import Connection
 from projections.entries import LogEntry, storable
-from streams.connections import Connection
 from streams.handler import DeadLetter
 from streams.outbox import Outgoing
 

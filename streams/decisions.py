@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
-
-from psycopg import AsyncConnection
 
 from ledger.format.events import CommitDecided, Decided, Identifier
 from ledger.store.queries import load_queries
 from ledger.store.read import read_head
+from ledger.store.session import Connection
 from projections.entries import read_log_entry
 from streams.errors import TransientError
 
@@ -26,8 +25,6 @@ SNAPSHOTS_ASKED: Final = 1_000
 """Snapshots looked up in one statement."""
 BEHIND_MAX: Final = 20_000
 """Entries looked through because the projection has not seen them; when it is further behind, it is awaited."""
-
-Connection = AsyncConnection[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

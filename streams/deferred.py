@@ -22,9 +22,9 @@ from uuid import UUID
 
 from ledger.store.queries import load_queries
 from ledger.store.read import Log, read_entries
+from ledger.store.session import Connection
 from projections.entries import LogEntry, storable
 from streams import dead_letters
-from streams.connections import Connection
 from streams.cursors import read_message
 from streams.errors import StreamError
 from streams.handler import DeadLetter, Deferred, Message

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ledger.erasing.redaction import Mention
 from ledger.store.queries import load_queries
-from streams.connections import Connection
+from ledger.store.session import Connection
 
 PAGE: Final = 20
 """Read at a time: each may be as large as a message can be."""

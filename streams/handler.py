@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, runtime_checkable
-
-from psycopg import AsyncConnection
+from typing import Final, Protocol, runtime_checkable
 
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log
+from ledger.store.session import Connection
 from projections.entries import LogEntry
 
 Append = Callable[[int, Group], Awaitable[Appended | Stale]]
@@ -86,7 +85,7 @@ class Handler(Protocol):
     types: frozenset[str]
     """The types of events that it is given, or `EVERY_TYPE`; from other sources than the log it is given everything."""
 
-    async def handle(self, batch: Sequence[Message], reading: AsyncConnection[Any]) -> Effects:
+    async def handle(self, batch: Sequence[Message], reading: Connection) -> Effects:
         """
         Return the effects of `batch`: messages of one log, in order. Nothing else may be changed.
 
@@ -109,7 +108,7 @@ class AsksHosts(Handler, Protocol):
     answer. Behind a message that waits others are handled: what they lead to must be right in any order.
     """
 
-    async def hosts(self, batch: Sequence[Message], reading: AsyncConnection[Any]) -> Sequence[str | None]:
+    async def hosts(self, batch: Sequence[Message], reading: Connection) -> Sequence[str | None]:
         """
         Return, for each message of `batch`, the host that handling it would ask; None if it would ask none.
 
@@ -127,7 +126,7 @@ class Deferring:
         self.types = asking.types
         self._asking = asking
 
-    async def handle(self, batch: Sequence[Message], reading: AsyncConnection[Any]) -> Effects:
+    async def handle(self, batch: Sequence[Message], reading: Connection) -> Effects:
         """
         Return what is deferred, and the effects of what asks nobody.
 

@@ -28,7 +28,7 @@ from ledger.errors import (
     QueueFullError,
 )
 from ledger.format.sequence import Group, Stale
-from streams.connections import Connection
+from ledger.store.session import Connection
 from streams.errors import PoisonError, TransientError, UnansweredError
 from streams.handler import Append, DeadLetter, Deferred, Effects, Handler, Message, OutboxMessage
 

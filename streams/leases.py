@@ -16,7 +16,7 @@ from typing import Final
 from uuid import UUID
 
 from ledger.store.queries import load_queries
-from streams.connections import Connection
+from ledger.store.session import Connection
 from streams.errors import StreamError
 
 LEASE_S: Final = 10.0

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
-
-from psycopg import AsyncConnection
 
 from ledger.errors import GroupMismatchError
 from ledger.format.entry import Branch
 from ledger.format.event import SYSTEM_ACTOR
 from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.session import Connection
 from projections.lineage.errors import InvalidLineageError
 from projections.lineage.receiving import Received, receive
 from streams.errors import PoisonError
@@ -35,7 +33,7 @@ class ReceiveLineage:
     async def handle(
         self,
         batch: Sequence[Message],
-        reading: AsyncConnection[Any],  # noqa: ARG002 - part of the Protocol; nothing is read here
+        reading: Connection,  # noqa: ARG002 - part of the Protocol; nothing is read here
     ) -> Effects:
         """
         Return a group for each event; nothing is read. A batch with events that are not valid is a dead letter, too: it

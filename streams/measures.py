@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from math import ceil
 
 from ledger.store.read import Log
+from ledger.store.session import Connection
 from projections.exposition import Metric, MetricKind, Sample
-from streams.connections import Connection
 from streams.cursors import read_progress
 from streams.dead_letters import count_letters
 from streams.deferred import count_deferred

@@ -21,15 +21,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 from uuid import UUID
-
-from psycopg import AsyncConnection
 
 from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
 from ledger.format.events import CommitObserved, Identifier, TriggerReceived, TriggerSource, to_data
 from ledger.format.sequence import Group
+from ledger.store.session import Connection
 from projections.catalogs import BUILTIN, CATALOGS, CatalogRow, read_catalogs, storage_of
 from projections.cursors import read_live
 from projections.egress.rules import EgressRules
@@ -48,8 +47,6 @@ NO_ENDPOINT: Final = "s3"
 """The host of catalogs that name no endpoint: their files are at AWS."""
 PAUSES_S: Final = (0.2, 1.0)
 """Waits before a file that is missing is looked for again; S3 shows what it has told of, so few are enough."""
-
-Connection = AsyncConnection[Any]
 
 
 class Reads(Protocol):

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeAlias
 
 from ledger.store.queries import load_queries
 from ledger.store.read import Log
-from streams.connections import Connection
+from ledger.store.session import Connection
 from streams.handler import OutboxMessage
 from streams.leases import LEASE_S, Lease
 

@@ -34,12 +34,13 @@ from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_ke
 from ledger.format.events import Identifier, IdentitySource, TableIdentified, TriggerSource, to_data
 from ledger.format.sequence import Group
 from ledger.store.queries import load_queries
+from ledger.store.session import Connection
 from projections.catalogs import BUILTIN, CatalogRow, read_catalogs
 from projections.errors import SecretMissingError
 from projections.lake.storage import Secrets
 from projections.naming import Name, read_live_names
 from streams.catalog_walk import CatalogWalk, CatalogWalkError, LoadedTable
-from streams.connections import Connection, connect_reading
+from streams.connections import connect_reading
 from streams.decisions import read_groups
 from streams.handler import Append
 from streams.handling import AWAY, UNSTORABLE

@@ -13,8 +13,9 @@ from enum import StrEnum
 from typing import Final
 
 from ledger.store.read import read_entries
+from ledger.store.session import Connection
 from streams import dead_letters, outbox
-from streams.connections import Connection, connect_reading, connect_storing
+from streams.connections import connect_reading, connect_storing
 from streams.cursors import read_message
 from streams.dead_letters import READ_MAX, StoredLetter, read_letters
 from streams.errors import StreamError, TransientError

@@ -25,17 +25,10 @@ from typing import Final
 import psycopg
 
 from ledger.store.notifications import Bell, first_of
-from ledger.store.session import Outage
+from ledger.store.session import Connection, Outage
 from streams import cursors, dead_letters, deferred, leases, outbox
 from streams.asking import QUICK_S, Asking
-from streams.connections import (
-    PAUSE_S,
-    POLL_S,
-    Connection,
-    connect_following,
-    connect_reading,
-    pass_on,
-)
+from streams.connections import PAUSE_S, POLL_S, connect_following, connect_reading, pass_on
 from streams.cursors import Batch, Place, Progress
 from streams.errors import StreamError, TransientError
 from streams.handler import Append, AsksHosts, Deferring, Handler

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Final
-
-from psycopg import AsyncConnection
+from typing import Final
 
 from ledger.errors import BrokenError, LedgerError
+from ledger.store.session import Connection
 from projections.catalogs import read_catalogs
 from streams.errors import TransientError
 from streams.handler import Append, DeadLetter, Effects, Message
@@ -50,7 +49,7 @@ class ReceiveS3Events:
         self._clock = clock
         self._on_triggers = on_triggers
 
-    async def handle(self, batch: Sequence[Message], reading: AsyncConnection[Any]) -> Effects:
+    async def handle(self, batch: Sequence[Message], reading: Connection) -> Effects:
         """
         Append the triggers of `batch`; return as dead what no catalog, or no log, takes.
 

@@ -19,9 +19,9 @@ import psycopg
 from ledger.errors import GroupMismatchError, LedgerError
 from ledger.format.sequence import Group
 from ledger.store.notifications import Bell, first_of
-from ledger.store.session import Outage
+from ledger.store.session import Connection, Outage
 from streams import dead_letters, leases, outbox
-from streams.connections import PAUSE_S, POLL_S, Connection, connect_storing, pass_on
+from streams.connections import PAUSE_S, POLL_S, connect_storing, pass_on
 from streams.errors import StreamError, TransientError
 from streams.handler import Append
 from streams.handling import AWAY

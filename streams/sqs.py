@@ -25,6 +25,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from ledger.errors import NoSuchLogError
 from ledger.store.read import Log, read_logs
+from ledger.store.session import Connection
 from streams import dead_letters
 from streams.connections import connect_reading, connect_storing
 from streams.errors import StreamError, TransientError
@@ -244,7 +245,7 @@ class SqsSource:
         return failures + 1
 
 
-async def _system_log(reading: psycopg.AsyncConnection[Any]) -> Log:
+async def _system_log(reading: Connection) -> Log:
     """What comes through a queue is of no tenant before it was read."""
     for log in await read_logs(reading):
         if log.tenant is None:

@@ -8,15 +8,14 @@ a lock that a transaction keeps to its end. The object store's endpoint is no pa
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
-
-from psycopg import AsyncConnection
 
 from gateway.catalogs.places import StoragePlace, parse_place
 from gateway.errors import BadRequestError
 from ledger.format.guards import GuardCall
 from ledger.store.queries import load_queries
+from ledger.store.session import Connection
 
 LOCATION: Final = "location"
 LOCK: Final = 0x6C70_0005
@@ -76,7 +75,7 @@ def replayed_release(place: str) -> GuardCall:
     return GuardCall("place.forget", {"digest": parse_place(place, field="place").digest()})
 
 
-async def read_contested(connection: AsyncConnection[Any], *, warehouse: str) -> dict[tuple[UUID, str], str]:
+async def read_contested(connection: Connection, *, warehouse: str) -> dict[tuple[UUID, str], str]:
     """
     Return the catalogs (tenant and alias) that were registered for a place of another tenant, and why they wait.
 

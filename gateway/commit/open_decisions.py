@@ -16,7 +16,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
-from psycopg import AsyncConnection
 
 from gateway.catalogs.catalog import Change
 from gateway.errors import BadRequestError
@@ -25,6 +24,7 @@ from gateway.metadata import Requirement
 from ledger.format import canonical
 from ledger.format.guards import GuardCall
 from ledger.store.queries import load_queries
+from ledger.store.session import Connection
 
 FORWARD: Final = "forward"
 """The name of the payload part of an approved decision that is forwarded."""
@@ -157,7 +157,7 @@ def state_digest(change: Change) -> str | None:
     return hashlib.sha256(orjson.dumps(state, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-async def read_open(connection: AsyncConnection[Any], log_id: int, key: str) -> list[OpenDecision]:
+async def read_open(connection: Connection, log_id: int, key: str) -> list[OpenDecision]:
     """
     Return the decisions that are open on a key, those whose process is at work included, the oldest deadline first.
     """

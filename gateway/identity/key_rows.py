@@ -22,7 +22,7 @@ from gateway.identity.api_keys import ApiKeyText
 from ledger.errors import FormatError, NoSuchLogError
 from ledger.format.guards import Guard, GuardCall
 from ledger.store.queries import load_queries
-from ledger.store.read import Connection
+from ledger.store.session import Connection
 
 ACTOR_SIZE_BYTES: Final = 16
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
-from psycopg import AsyncConnection
 
 from gateway.commit.open_decisions import OpenDecision
 from gateway.reconcile.outcome_proof import Claim
@@ -20,6 +19,7 @@ from ledger.format.entry import Entry, parse_entry
 from ledger.format.events import CommitDecided, CommitSettled, Settled, from_data
 from ledger.format.sealing import PLAIN, Opener, StoredPart
 from ledger.store.queries import load_queries
+from ledger.store.session import Connection
 
 MARGIN_ENTRIES: Final = 1_000
 """
@@ -28,8 +28,6 @@ was found after it.
 """
 
 _QUERIES = load_queries("gateway", "reconciler.sql")
-
-Connection = AsyncConnection[Any]
 
 
 async def read_decided(connection: Connection, log_id: int, decisions: Sequence[OpenDecision]) -> dict[UUID, int]:

@@ -5,12 +5,11 @@ How many decisions are open in each log, and for how long the oldest one has bee
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from psycopg import AsyncConnection
-
 from ledger.store.queries import load_queries
+from ledger.store.session import Connection
 from projections.exposition import Metric, MetricKind, Sample
 
 _QUERIES = load_queries("gateway", "reconciler.sql")
@@ -18,7 +17,7 @@ _TIME_BITS: Final = 128 - 48
 """A UUIDv7 begins with 48 bits of Unix time in milliseconds (RFC 9562, section 5.7)."""
 
 
-async def read_open_decision_metrics(connection: AsyncConnection[Any], *, now: datetime) -> list[Metric]:
+async def read_open_decision_metrics(connection: Connection, *, now: datetime) -> list[Metric]:
     """
     Return the metrics of open decisions by log; a connection of the gateway's role sees those of all.
     """

@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
-
-from psycopg import AsyncConnection
+from typing import Final
 
 from gateway.database import Database
 from gateway.errors import UnavailableError
@@ -22,13 +20,14 @@ from ledger.format.events import CommitObserved, TriggerReceived
 from ledger.store.queries import load_queries
 from ledger.store.read import Log, read_logs
 from ledger.store.roles import Roles
+from ledger.store.session import Connection
 
 NEWS: Final = (CommitObserved.TYPE, TriggerReceived.TYPE)
 """What is seen of a table that makes it worth looking at again."""
 
 _QUERIES = load_queries("gateway", "reconciler.sql")
 
-Lent = AbstractAsyncContextManager[AsyncConnection[Any]]
+Lent = AbstractAsyncContextManager[Connection]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,8 @@ from ledger.proving.export import Exported, as_reader, export_log, export_parts,
 from ledger.proving.prove import prove_entry
 from ledger.recovering.successor import RecoveryDesk
 from ledger.signing.rotation import KeyDesk
-from ledger.store.read import Connection, Log
+from ledger.store.read import Log
+from ledger.store.session import Connection
 
 
 class LogRoom(Protocol):

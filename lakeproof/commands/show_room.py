@@ -25,7 +25,8 @@ from ledger.format.merkle import leaf_hash
 from ledger.format.verification import Progress
 from ledger.proving.export import as_reader
 from ledger.proving.search import QUERIES, Found, Statistics, Wanted, find_newest, follow, read_statistics, with_parts
-from ledger.store.read import Connection, Log, read_entry, read_head
+from ledger.store.read import Log, read_entry, read_head
+from ledger.store.session import Connection
 
 TOLD: Final[Mapping[str, tuple[str, ...]]] = {
     "access.refused": ("operation", "reason", "count"),

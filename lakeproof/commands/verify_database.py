@@ -40,7 +40,8 @@ from ledger.format.note import parse_note
 from ledger.format.verification import Progress, Report, Verdict
 from ledger.proving.export import as_reader
 from ledger.recovering.successor import tenant_of
-from ledger.store.read import Connection, Log, find_log, iterate_entries, read_leaves, read_logs
+from ledger.store.read import Log, find_log, iterate_entries, read_leaves, read_logs
+from ledger.store.session import Connection
 from ledger.store.stored_tree import read_frontier
 from ledger.verify.anchored import with_ml_dsa, with_witnessing
 from ledger.verify.database import verify_database

@@ -66,7 +66,8 @@ from ledger.format.events import (
 from ledger.format.sealing import Opener, StoredPart
 from ledger.recovering.successor import tenant_of
 from ledger.store.queries import load_queries
-from ledger.store.read import Connection, Log, read_head
+from ledger.store.read import Log, read_head
+from ledger.store.session import Connection
 from streams.alerts import Alerts
 from streams.cloud_events import Publish
 from streams.observe import Observe

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from psycopg import AsyncConnection
 
@@ -22,6 +22,7 @@ from ledger.format.events import ProjectionAttested
 from ledger.format.sealing import Opener
 from ledger.store.queries import load_queries
 from ledger.store.read import Log
+from ledger.store.session import Connection
 from projections import cursors
 from projections.projection import Projection, Transaction, apply_batch
 
@@ -68,7 +69,7 @@ async def check_projections(dsn: str, log: Log, *, attested: Mapping[str, Projec
 
 
 async def _check(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     log: Log,
     projection: Projection,
     attested: ProjectionAttested | None,
@@ -111,7 +112,7 @@ async def _fill(projection: Projection, scratch: Transaction, to_index: int) -> 
         pass
 
 
-async def _erased_behind(connection: AsyncConnection[Any], log: Log, index: int) -> bool:
+async def _erased_behind(connection: Connection, log: Log, index: int) -> bool:
     bounds = {"log_id": log.log_id, "from_index": index}
     row = await (await connection.execute(_QUERIES["erased_behind"], bounds)).fetchone()
     return row is not None and bool(row[0])

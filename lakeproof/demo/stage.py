@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
-
-from psycopg import AsyncConnection
+from typing import Final, TypeVar
 
 from lakeproof.demo.api import Api
 from lakeproof.demo.channel import Channel
@@ -22,6 +20,7 @@ from lakeproof.streaming import log_handler_names
 from lakeproof.tenants import Founded
 from ledger.format.entry import Entry, parse_entry
 from ledger.store.read import Log, find_log, iterate_entries, read_head
+from ledger.store.session import Connection
 from projections.graph.read import Write, open_graph
 from streams.cursors import read_progress
 
@@ -88,7 +87,7 @@ class Stage:
         return self.serving.services.foundation.installation.roles.tenant(self.founded.tenant)
 
     @asynccontextmanager
-    async def reading(self) -> AsyncIterator[AsyncConnection[Any]]:
+    async def reading(self) -> AsyncIterator[Connection]:
         """Yield a connection that works as the tenant's reader."""
         async with self.serving.services.house.database.as_role(self.reader) as connection:
             yield connection

@@ -27,7 +27,8 @@ from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.format.verification import held_checkpoints
 from ledger.format.witness_policy import Policy
 from ledger.store.notifications import first_of
-from ledger.store.read import Connection, read_head
+from ledger.store.read import read_head
+from ledger.store.session import Connection
 from ledger.store.stored_tree import read_frontier
 
 COMPARED_MAX: Final = 64

@@ -29,7 +29,8 @@ from ledger.format.events import LogsAnchored, to_data
 from ledger.format.guards import GuardCall
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.queries import load_queries
-from ledger.store.read import Connection, Log, read_logs
+from ledger.store.read import Log, read_logs
+from ledger.store.session import Connection
 
 QUERIES: Final = load_queries("ledger.store", "anchoring.sql")
 ANCHORS_KEY: Final = "logs:anchored"

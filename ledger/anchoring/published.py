@@ -29,7 +29,8 @@ from ledger.format.signature import cosigned_at
 from ledger.format.verification import read_checkpoint
 from ledger.format.witness_policy import Policy, UnwitnessedError
 from ledger.store.read import QUERIES as LOG_QUERIES
-from ledger.store.read import Connection, Log
+from ledger.store.read import Log
+from ledger.store.session import Connection
 from ledger.store.stored_tree import NoCheckpointError
 
 CHECKPOINTS_LOOKED_AT_MAX: Final = 100_000

@@ -22,7 +22,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import psycopg
-from psycopg import AsyncConnection
 
 from ledger.append.pending_tiles import Edge, PendingTiles
 from ledger.append.statements import (
@@ -48,7 +47,7 @@ from ledger.format.sealing import Opener
 from ledger.format.sequence import Group, GuardAnswer, Head, Outcome, Row, Sequenced, StoredGroup, sequence
 from ledger.format.tiles import Tile
 from ledger.store.read import QUERIES
-from ledger.store.session import check_fsync, in_brief, is_refusal
+from ledger.store.session import Connection, check_fsync, in_brief, is_refusal
 
 EARLY_ROWS: Final = 24
 """Entries that are sent at a time, while the next ones are made."""
@@ -85,7 +84,7 @@ class Transaction:
     After an error the connection is in no state to go on: make another.
     """
 
-    def __init__(self, connection: AsyncConnection[Any], guards: GuardRegistry, opener: Opener) -> None:
+    def __init__(self, connection: Connection, guards: GuardRegistry, opener: Opener) -> None:
         self._connection = connection
         self._opener = opener
         self._wire = Wire(connection)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
-
-from psycopg import AsyncConnection
+from typing import Final
 
 from ledger.errors import BrokenError, Fault
 from ledger.format.tiles import TILE_WIDTH, Pending, Tile, complete_tiles
 from ledger.store.read import read_leaves, read_tile_roots
+from ledger.store.session import Connection
 
 LOGS_KEPT_MAX: Final = 1_000
 """Logs whose incomplete tiles are kept, 10 to 25 KiB each; of others they are read when a tile is complete."""
@@ -42,7 +41,7 @@ class Edge:
 class PendingTiles:
     """The edges of the logs that this process appends to, as one connection reads them."""
 
-    def __init__(self, connection: AsyncConnection[Any]) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._kept: dict[int, Edge] = {}
 

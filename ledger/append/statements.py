@@ -16,10 +16,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
-
-from psycopg import AsyncConnection
 
 from ledger.append.wire import (
     Query,
@@ -47,6 +45,7 @@ from ledger.format.sealing import Opener, StoredPart, key_id_of, stored_bytes
 from ledger.format.sequence import Group, Head, Row, StoredGroup
 from ledger.format.tiles import Tile
 from ledger.store.read import QUERIES
+from ledger.store.session import Connection
 
 BEGIN: Final[Statement] = (Query("BEGIN"), {})
 COMMIT: Final[Statement] = (Query("COMMIT"), {})
@@ -237,7 +236,7 @@ def present(value: Value) -> bytes:
 
 
 async def read_stored_groups(
-    connection: AsyncConnection[Any], firsts: Sequence[tuple[int, int, bytes]], opener: Opener
+    connection: Connection, firsts: Sequence[tuple[int, int, bytes]], opener: Opener
 ) -> dict[tuple[int, UUID], StoredGroup]:
     """
     Return the groups whose first entries were found, by log_id and group id, with the salts of the parts still there.

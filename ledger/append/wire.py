@@ -25,16 +25,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import psycopg
-from psycopg import AsyncConnection
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
 from ledger.errors import FormatError
+from ledger.store.session import Connection
 
 Value = bytes | None
 """What stands for a value on the wire; None is NULL."""
@@ -214,7 +214,7 @@ class _Exchange:
 class Wire:
     """The pipeline of one connection. Owned by the event loop; `close` it before the connection."""
 
-    def __init__(self, connection: AsyncConnection[Any]) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._pgconn = connection.pgconn
         self._socket = self._pgconn.socket
         self._loop = asyncio.get_running_loop()

@@ -29,7 +29,7 @@ import os
 import socket
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import psycopg
@@ -40,7 +40,7 @@ from ledger.errors import LedgerError, NoSuchLogError, UnsafeServerError
 from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import Opener
 from ledger.format.sequence import Outcome
-from ledger.store.session import LOCK_WAIT_MS, connect, in_brief, is_lasting, is_refusal
+from ledger.store.session import LOCK_WAIT_MS, Connection, connect, in_brief, is_lasting, is_refusal
 
 AHEAD_MAX: Final = 4
 """Batches in a row that lock their heads right behind the COMMIT before: then another process has a chance."""
@@ -86,7 +86,7 @@ class Writer:
         self._contention = Contention()
         self._arrived = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._connection: Connection | None = None
         self._transaction: Transaction | None = None
         self._writing: list[Submission] = []
         """What the transaction holds that is written now."""
@@ -362,7 +362,7 @@ class Writer:
         return asyncio.get_running_loop().time()
 
 
-def _cut(connection: psycopg.AsyncConnection[Any]) -> None:
+def _cut(connection: Connection) -> None:
     """Shut the connection's socket down: whatever waits for it goes on with an error."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as wire:
         wire.shutdown(socket.SHUT_RDWR)

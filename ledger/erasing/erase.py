@@ -52,7 +52,8 @@ from ledger.format.sealing import SubjectKeys
 from ledger.format.sequence import Group, Stale
 from ledger.store.log_store import Appends
 from ledger.store.queries import load_queries
-from ledger.store.read import Connection, Log, find_log, read_entries, read_head
+from ledger.store.read import Log, find_log, read_entries, read_head
+from ledger.store.session import Connection
 
 ATTEMPTS: Final = 5
 _QUERIES: Final = load_queries("ledger.store", "erasure.sql")

@@ -20,7 +20,8 @@ from ledger.format.entry import parse_entry
 from ledger.format.events import PayloadErased, PayloadErasedElsewhere, check_erased, from_data
 from ledger.format.sealing import SubjectKeys
 from ledger.store.queries import load_queries
-from ledger.store.read import Connection, Log, find_log
+from ledger.store.read import Log, find_log
+from ledger.store.session import Connection
 
 PAGE_PARTS: Final = 10_000
 """Parts deleted in one transaction: well under a second, and nobody waits for the rest."""

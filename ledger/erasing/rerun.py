@@ -33,7 +33,7 @@ from ledger.format.entry import parse_entry
 from ledger.format.events import PayloadErased
 from ledger.format.sealing import SubjectKeys, SubjectKeysError
 from ledger.store.queries import load_queries
-from ledger.store.read import Connection
+from ledger.store.session import Connection
 
 _QUERIES: Final = load_queries("ledger.store", "erasure.sql")
 

@@ -66,7 +66,8 @@ from ledger.format.tiles import (
 )
 from ledger.format.verification import Progress, read_checkpoint
 from ledger.format.witness_policy import Policy
-from ledger.store.read import QUERIES, Connection, Log, read_entries, read_parts, read_tile
+from ledger.store.read import QUERIES, Log, read_entries, read_parts, read_tile
+from ledger.store.session import Connection
 from ledger.store.stored_tree import NoCheckpointError
 
 _PARTS_READ: Final = 256

@@ -20,7 +20,8 @@ from ledger.format.key_history import Trusted
 from ledger.format.merkle import check_consistency, check_inclusion, leaf_hash, prove_consistency, prove_inclusion
 from ledger.format.proof import Proof, format_proof
 from ledger.format.witness_policy import Policy
-from ledger.store.read import Connection, Log, ask_entries, read_head, take_entry
+from ledger.store.read import Log, ask_entries, read_head, take_entry
+from ledger.store.session import Connection
 from ledger.store.stored_tree import AskedSubtrees, NoCheckpointError, ask_subtrees, on_subtrees
 
 

@@ -36,8 +36,8 @@ from ledger.format.verification import read_checkpoint
 from ledger.proving.prove import prove
 from ledger.store.notifications import ASKED, SIGNED
 from ledger.store.queries import load_queries
-from ledger.store.read import Connection, Log, read_leaves
-from ledger.store.session import Outage, connect_service
+from ledger.store.read import Log, read_leaves
+from ledger.store.session import Connection, Outage, connect_service
 from ledger.store.stored_tree import read_frontier
 
 WAITING_MAX: Final = 20_000

@@ -22,7 +22,8 @@ from ledger.format.entry import parse_entry
 from ledger.format.verification import Progress
 from ledger.store.notifications import CHANNEL
 from ledger.store.queries import load_queries
-from ledger.store.read import Connection, Log, read_entries, read_entry, read_head
+from ledger.store.read import Log, read_entries, read_entry, read_head
+from ledger.store.session import Connection
 
 QUERIES: Final = load_queries("ledger.store", "look.sql")
 STRETCH_MAX: Final = 50_000

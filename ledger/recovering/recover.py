@@ -29,9 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-from psycopg import AsyncConnection
+from typing import Final
 
 from ledger.erasing.rerun import ErasedParts, exported_erasures
 from ledger.errors import LedgerError
@@ -43,7 +41,8 @@ from ledger.format.tiles import TILE_WIDTH, frontier_of, tile_width
 from ledger.format.verification import Progress, read_checkpoint
 from ledger.recovering.replay import RecoveryError, Replay, Replayer, batches, read_groups
 from ledger.signing.key_directory import KeyDirectory, SignedNote
-from ledger.store.read import QUERIES, Connection, Log, read_head, read_leaves
+from ledger.store.read import QUERIES, Log, read_head, read_leaves
+from ledger.store.session import Connection
 from ledger.store.stored_tree import read_frontier
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory
@@ -64,7 +63,7 @@ class Recovered:
 
 async def recover_log(
     auditor: Connection,
-    appender: AsyncConnection[Any],
+    appender: Connection,
     log: Log,
     path: Path,
     *,

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import psycopg
-from psycopg import AsyncConnection
 
 from ledger.anchoring.anchor_log import ANCHORS_KEY
 from ledger.erasing.rerun import ErasedParts
@@ -32,6 +31,7 @@ from ledger.format.sequence import Group, Head, Row
 from ledger.format.tiles import TILE_WIDTH, Pending, Tile, complete_tiles
 from ledger.store.queries import load_queries
 from ledger.store.read import Log, parse_head
+from ledger.store.session import Connection
 
 _QUERIES: Final = load_queries("ledger.store", "recover.sql")
 
@@ -153,9 +153,7 @@ class Replayer:
     Rows are made of all parts that the export has, but those that are `erased` are not written.
     """
 
-    def __init__(
-        self, connection: AsyncConnection[Any], log: Log, replay: Replay, *, edge: Pending, erased: ErasedParts
-    ) -> None:
+    def __init__(self, connection: Connection, log: Log, replay: Replay, *, edge: Pending, erased: ErasedParts) -> None:
         self.parts = 0
         self._erased = erased
         self._connection = connection

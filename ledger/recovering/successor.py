@@ -26,7 +26,8 @@ from ledger.format.sequence import Appended, Group, Head, Stale
 from ledger.recovering.replay import RecoveryError, Replay
 from ledger.signing.key_directory import KeyDirectory, SignedNote
 from ledger.signing.signer import Signer
-from ledger.store.read import Connection, Log, read_entries, read_head
+from ledger.store.read import Log, read_entries, read_head
+from ledger.store.session import Connection
 from ledger.store.stored_tree import read_frontier
 
 MakeLog: TypeAlias = Callable[[str, UUID], Awaitable[Log]]

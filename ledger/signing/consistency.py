@@ -30,7 +30,8 @@ from ledger.format.checkpoint import Checkpoint
 from ledger.format.merkle import Frontier
 from ledger.signing.key_directory import KeyDirectory, SignedNote
 from ledger.store.queries import load_queries
-from ledger.store.read import Connection, read_leaves
+from ledger.store.read import read_leaves
+from ledger.store.session import Connection
 from ledger.store.stored_tree import read_frontier
 
 _QUERIES: Final = load_queries("ledger.store", "signing.sql")

@@ -54,8 +54,7 @@ from ledger.signing.consistency import (
 from ledger.signing.key_directory import KeyDirectory, SignedNote
 from ledger.store.notifications import ASKED, SIGNED
 from ledger.store.queries import load_queries
-from ledger.store.read import Connection
-from ledger.store.session import Outage, connect_service
+from ledger.store.session import Connection, Outage, connect_service
 
 _QUERIES: Final = load_queries("ledger.store", "signing.sql")
 _LOCK: Final = 0x6C70_0002

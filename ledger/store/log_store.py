@@ -19,8 +19,8 @@ import psycopg
 from ledger.errors import FormatError, LedgerError, LogUnavailableError, OutcomeUnknownError
 from ledger.format.aggregates import RecordedKind
 from ledger.format.sequence import Appended, Group, Stale
-from ledger.store.read import QUERIES, Connection, read_head
-from ledger.store.session import in_brief
+from ledger.store.read import QUERIES, read_head
+from ledger.store.session import Connection, in_brief
 
 STORE_TIMEOUT_S: Final = 10.0
 LOOP_GRACE_S: Final = 2.0

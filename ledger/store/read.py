@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from psycopg import AsyncConnection, AsyncCursor
+from psycopg import AsyncCursor
 from psycopg.types.numeric import Int4, Int8
 
 from ledger.errors import BrokenError, Fault, NoSuchLogError
@@ -22,14 +22,13 @@ from ledger.format.sealing import PLAIN, Opener, StoredPart
 from ledger.format.sequence import Head
 from ledger.format.tiles import TILE_WIDTH, Tile
 from ledger.store.queries import load_queries
+from ledger.store.session import Connection
 
 QUERIES: Final = load_queries("ledger.store")
 TILE_QUERIES: Final = load_queries("ledger.store", "tiles.sql")
 
 READ_ENTRIES_MAX: Final = 1_000
 """Entries fetched at a time: at most 64 MiB in memory, usually about 1 MiB."""
-
-Connection = AsyncConnection[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,15 @@ process.
 from __future__ import annotations
 
 import logging
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg import AsyncConnection
 
 from ledger.errors import UnsafeServerError
+
+Connection: TypeAlias = AsyncConnection[Any]
+"""A connection to PostgreSQL, in every package. It belongs to one event loop, and one task uses it at a time."""
 
 LOCK_WAIT_MS: Final = 100
 
@@ -86,7 +89,7 @@ _OUTAGES: Final = (
 """States (SQLSTATE, PostgreSQL's appendix A), or the classes with which they begin, that the database may get over."""
 
 
-async def connect(dsn: str) -> AsyncConnection[Any]:
+async def connect(dsn: str) -> Connection:
     """
     Open a session: autocommit, durable commits, bounded waits.
 
@@ -165,7 +168,7 @@ def is_misuse(error: Exception) -> bool:
     return not (error.sqlstate or "").startswith(_OUTAGES)
 
 
-async def connect_service(dsn: str, *, name: str) -> AsyncConnection[Any]:
+async def connect_service(dsn: str, *, name: str) -> Connection:
     """
     Open the connection of a service, in autocommit mode, on which no wait for a server that has vanished is for ever.
 

@@ -26,7 +26,8 @@ from ledger.format.tiles import (
     subtree_place,
     tile_hash_reader,
 )
-from ledger.store.read import TILE_QUERIES, Connection, parse_tile_root
+from ledger.store.read import TILE_QUERIES, parse_tile_root
+from ledger.store.session import Connection
 
 R = TypeVar("R")
 

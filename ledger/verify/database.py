@@ -28,7 +28,8 @@ from ledger.format.key_history import Trusted
 from ledger.format.sequence import NO_CONTROL, Head
 from ledger.format.tiles import TileReader, frontier_of, tile_path, tile_width
 from ledger.format.verification import Progress, Report, held_checkpoints, read_checkpoint
-from ledger.store.read import Connection, Log, read_entries, read_entry
+from ledger.store.read import Log, read_entries, read_entry
+from ledger.store.session import Connection
 from ledger.store.stored_tree import on_tiles
 from ledger.verify.database_pages import (
     ENTRIES,

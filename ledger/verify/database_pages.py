@@ -30,7 +30,8 @@ from ledger.format.sequence import NO_CONTROL, Head
 from ledger.format.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, leads_to_root, tile_path, tile_width
 from ledger.format.verification import ChainState, EntryRules, state_behind
 from ledger.store.queries import load_queries
-from ledger.store.read import Connection, Log, read_entries
+from ledger.store.read import Log, read_entries
+from ledger.store.session import Connection
 from ledger.store.stored_tree import on_tiles
 from ledger.verify.effort import Checked, Effort, Segment, load_fast_path
 from ledger.verify.tree import Page, first_difference, tile_fault

@@ -22,7 +22,8 @@ from psycopg.sql import SQL, Identifier
 from ledger.errors import BrokenError, Fault
 from ledger.format.tiles import TILE_HEIGHT
 from ledger.store.queries import load_queries
-from ledger.store.read import Connection, Log
+from ledger.store.read import Log
+from ledger.store.session import Connection
 
 _QUERIES: Final = load_queries("ledger.store", "indexes.sql")
 _LEVELS: Final = 8

@@ -15,7 +15,8 @@ from ledger.format.event import commitment
 from ledger.format.sealing import PLAIN, Opener, StoredPart
 from ledger.format.verification import Progress
 from ledger.store.queries import load_queries
-from ledger.store.read import Connection, Log
+from ledger.store.read import Log
+from ledger.store.session import Connection
 from ledger.verify.database_pages import read_sound_head
 
 _QUERIES: Final = load_queries("ledger.store", "verify.sql")

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, cast
 
-from psycopg import AsyncConnection, sql
+from psycopg import sql
 
 from ledger.errors import FormatError
 from ledger.format.canonical import Json
 from ledger.store.queries import load_queries
+from ledger.store.session import Connection
 from projections.errors import NotProjectedError, ProjectionError, UnknownTableError
 from projections.graph.answers import COLUMNS, EACH_MAX, WRITES, TableAnswers, answers_of
 from projections.graph.evidence import SCANS_MAX, Evidence, evidence_of
@@ -44,8 +45,6 @@ _QUOTE: Final = "$lakeproof$"
 _COLUMN: Final = re.compile(r"[a-z][a-z_]{0,62}")
 _STRING_OR_SUFFIX: Final = re.compile(r'"(?:[^"\\]|\\.)*"|::[a-z]+')
 _LABEL_OF_KEY: Final = {kind.key: label for label, kind in VERTICES.items()}
-
-Connection = AsyncConnection[Any]
 
 
 class Direction(StrEnum):

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from psycopg import AsyncConnection, AsyncCursor, sql
+from psycopg import AsyncCursor, sql
 
 from ledger.errors import NotCanonicalError
 from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.store.queries import load_queries
+from ledger.store.session import Connection
 from projections.digest import GenerationDigest
 from projections.entries import PrincipalsErased
 from projections.graph.changes import OF_TABLE, Changes, Edge, Vertex, governing_edges, is_in_force
@@ -28,8 +29,6 @@ from projections.projection import iterate_rows
 QUERIES: Final = load_queries("projections", "graph.sql")
 ALL_VERTICES: Final = "_ag_label_vertex"
 """AGE's parent of all vertex tables."""
-
-Connection = AsyncConnection[Any]
 
 
 def graph_name(tenant: UUID, generation: int) -> str:

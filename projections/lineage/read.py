@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from psycopg import AsyncConnection
-
+from ledger.store.session import Connection
 from projections.graph.labels import bounded_key
 from projections.lineage.drawing import QUERIES
 from projections.lineage.runs import Omitted
@@ -20,8 +19,6 @@ from projections.lineage.runs import Omitted
 HOPS: Final = 3
 HOPS_MAX: Final = 5
 ROWS_MAX: Final = 1_000
-
-Connection = AsyncConnection[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import psycopg
-from psycopg import AsyncConnection
 
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
@@ -24,7 +23,7 @@ from ledger.format.events import LineageCycleFound, to_data
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.notifications import Bell, first_of
 from ledger.store.read import Log
-from ledger.store.session import back_off_s
+from ledger.store.session import Connection, back_off_s
 from projections.lineage.drawing import QUERIES
 from projections.runner import connect
 
@@ -38,7 +37,7 @@ Clock = Callable[[], datetime]
 _log = logging.getLogger(__name__)
 
 
-async def tell_cycles(connection: AsyncConnection[Any], append: Append, log: Log | None = None, *, clock: Clock) -> int:
+async def tell_cycles(connection: Connection, append: Append, log: Log | None = None, *, clock: Clock) -> int:
     """
     Append what is not told yet of `log`, or of every log that the connection's role may see; return the number.
 

@@ -20,7 +20,8 @@ from ledger.erasing.erase import Asked, Eraser, ErasingDesk, Revocations
 from ledger.format.event import SYSTEM_ACTOR, Event, Part, prepare
 from ledger.format.events import ErasureReason, KeyRevoked, PayloadErased, ProjectionAttested
 from ledger.format.sequence import Group
-from ledger.store.read import Connection, Log, find_log, read_head
+from ledger.store.read import Log, find_log, read_head
+from ledger.store.session import Connection
 from projections.generations import Rebuilt, rebuild
 from projections.projection import Projection
 from projections.runner import Runner

@@ -17,7 +17,8 @@ from lakeproof.services import Services
 from lakeproof.signing import open_signer
 from ledger.errors import LedgerError
 from ledger.format.events import PayloadErased, PayloadErasedElsewhere
-from ledger.store.read import Connection, Log, find_log, read_head
+from ledger.store.read import Log, find_log, read_head
+from ledger.store.session import Connection
 from ledger.verify.database import verify_database
 from projections.generations import rebuild
 from projections.projection import read_log_entries

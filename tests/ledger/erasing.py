@@ -23,7 +23,8 @@ from ledger.format.events import ErasureReason
 from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import KeyOpener
 from ledger.format.sequence import Group
-from ledger.store.read import Connection, Log, read_logs, read_parts
+from ledger.store.read import Log, read_logs, read_parts
+from ledger.store.session import Connection
 from tests.ledger.appending import NOON, appended, new_id
 
 ADA, EVE = "ad" * 16, "e0" * 16

@@ -22,8 +22,9 @@ from ledger.format.entry import Entry, parse_entry
 from ledger.format.guards import GuardRegistry
 from ledger.format.note import VerifierKey
 from ledger.format.sealing import KeyOpener, SubjectKeys
-from ledger.store.read import Connection, Log, read_entries, read_head
+from ledger.store.read import Log, read_entries, read_head
 from ledger.store.roles import Roles
+from ledger.store.session import Connection
 from ledger.verify.database import verify_database
 from ledger.verify.parts import PartsReport, verify_parts
 from tests.ledger.cutting_proxy import CuttingProxy

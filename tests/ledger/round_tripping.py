@@ -30,7 +30,8 @@ from ledger.format.note import Ed25519Signer, sign_note
 from ledger.format.sequence import Head, Row, sequence
 from ledger.format.tiles import complete_tiles
 from ledger.proving.export import as_reader, export_log, export_parts
-from ledger.store.read import Connection, Log, find_log, read_head
+from ledger.store.read import Log, find_log, read_head
+from ledger.store.session import Connection
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory
 from ledger.verify.parts import verify_parts

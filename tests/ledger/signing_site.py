@@ -14,7 +14,7 @@ from ledger.format.note import open_checkpoint
 from ledger.format.sequence import Row
 from ledger.signing.key_directory import KeyDirectory, open_key_directory
 from ledger.signing.signer import Signed, Signer
-from ledger.store.read import Connection
+from ledger.store.session import Connection
 from tests.ledger.logs import groups, head_of, put, sequenced
 
 

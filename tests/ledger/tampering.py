@@ -26,7 +26,8 @@ from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.format.sequence import Row
 from ledger.format.verification import Report
 from ledger.signing.key_directory import KeyDirectory
-from ledger.store.read import Connection, Log
+from ledger.store.read import Log
+from ledger.store.session import Connection
 from ledger.verify.effort import Effort
 from tests.ledger.tampering_kernel import counted_pages
 

@@ -33,7 +33,8 @@ from ledger.format.sequence import Appended, Group, Row, Stale
 from ledger.format.tiles import Tile
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.signer import Signer
-from ledger.store.read import Connection, Log, read_logs
+from ledger.store.read import Log, read_logs
+from ledger.store.session import Connection
 from tests.ledger.erasing import ADA, EVE
 from tests.ledger.logs import START, TYPES, WORDS
 from tests.ledger.rooms import make_rooms

@@ -26,7 +26,8 @@ from ledger.format.witness_policy import Policy
 from ledger.proving.prove import prove
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
-from ledger.store.read import Connection, Log, read_entries, read_head, read_leaves, read_logs
+from ledger.store.read import Log, read_entries, read_head, read_leaves, read_logs
+from ledger.store.session import Connection
 from ledger.store.stored_tree import NoCheckpointError
 from ledger.verify.database import verify_database
 from tests.ledger.appending import appender

@@ -17,7 +17,8 @@ from ledger.format.entry import parse_entry
 from ledger.format.events import PayloadErased
 from ledger.signing.key_directory import create_key_directory, open_key_directory
 from ledger.signing.signer import Signer
-from ledger.store.read import Connection, read_entries, read_head
+from ledger.store.read import read_entries, read_head
+from ledger.store.session import Connection
 from tests.ledger.erasing import ADA, ASKED, EVE, Site, about, open_site
 
 WORDS = {"principal": b"who it was", "inputs": b"what was asked"}

@@ -48,7 +48,8 @@ from ledger.format.entry import Entry, parse_entry
 from ledger.format.guards import GuardRegistry
 from ledger.store.event_store import READ_MAX, LogAggregateRecorder, LogFactory, LogRecorder
 from ledger.store.log_store import LogStore
-from ledger.store.read import Connection, read_logs
+from ledger.store.read import read_logs
+from ledger.store.session import Connection
 from ledger.verify.database import verify_database
 from tests.ledger.library_cases import persistence as suite
 

@@ -26,7 +26,8 @@ from ledger.proving.export import ExportRefusedError, as_reader, export_log, exp
 from ledger.proving.prove import prove
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
-from ledger.store.read import Connection, Log, find_log
+from ledger.store.read import Log, find_log
+from ledger.store.session import Connection
 from ledger.store.stored_tree import NoCheckpointError
 from ledger.verify.directory import verify_directory
 from tests.ledger.appending import NOON

@@ -16,7 +16,7 @@ from ledger.format.sealing import KeyOpener
 from ledger.proving.export import as_reader, export_log, export_parts
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
-from ledger.store.read import Connection
+from ledger.store.session import Connection
 from ledger.verify.directory import verify_directory
 from tests.ledger.erasing import ADA, ASKED, EVE, Site, about, open_site
 from tests.ledger.logs import change

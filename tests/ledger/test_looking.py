@@ -20,7 +20,8 @@ from ledger.format.sequence import Row
 from ledger.proving import search
 from ledger.proving.search import Wanted, find_newest, first_index_at, follow, read_statistics, with_parts
 from ledger.store.notifications import CHANNEL
-from ledger.store.read import Connection, Log, find_log
+from ledger.store.read import Log, find_log
+from ledger.store.session import Connection
 from tests.ledger.logs import START, TENANT, change, put, rows_of
 
 SIZE = 700

@@ -26,7 +26,7 @@ from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer, Standing
 from ledger.store import session
 from ledger.store.read import Log, find_log
-from ledger.store.session import is_misuse
+from ledger.store.session import Connection, is_misuse
 from tests.ledger.appending import appended, appender, event, group, logged
 from tests.ledger.logs import TENANT
 
@@ -291,7 +291,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     attempts: list[str] = []
     connect = session.connect_service
 
-    async def counting(dsn: str, *, name: str) -> AsyncConnection[Any]:
+    async def counting(dsn: str, *, name: str) -> Connection:
         attempts.append(name)
         return await connect(dsn, name=name)
 

@@ -21,7 +21,8 @@ from ledger.format.merkle import Frontier, root_of
 from ledger.format.note import Ed25519Signer, sign_note
 from ledger.format.proof import check_proof
 from ledger.proving.prove import prove, prove_growth
-from ledger.store.read import Connection, Log, find_log
+from ledger.store.read import Log, find_log
+from ledger.store.session import Connection
 from ledger.store.stored_tree import NoCheckpointError, read_frontier
 from tests.ledger.logs import TENANT, away, change, plain_rows, put
 

@@ -37,7 +37,7 @@ from ledger.format.events import PolicyChanged, PolicyCreated
 from ledger.format.guards import GuardCall, GuardRegistry
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.log_store import LogStore
-from ledger.store.read import Connection, read_entries, read_head, read_parts
+from ledger.store.read import read_entries, read_head, read_parts
 from ledger.store.recorder import (
     ChangeRecorder,
     EventMapper,
@@ -47,6 +47,7 @@ from ledger.store.recorder import (
     UnknownEventError,
     VersionConflictError,
 )
+from ledger.store.session import Connection
 
 ACTOR = "0123456789abcdef" * 2
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

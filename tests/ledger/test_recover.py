@@ -23,7 +23,8 @@ from ledger.recovering import replay as replay_module
 from ledger.recovering.recover import NothingToAdoptError, Recovered, adopt, read_adoptable, recover_log
 from ledger.recovering.replay import RecoveryError, Replay
 from ledger.signing.key_directory import NOTES_FILE, create_key_directory
-from ledger.store.read import Connection, Log, find_log, read_parts
+from ledger.store.read import Log, find_log, read_parts
+from ledger.store.session import Connection
 from ledger.verify.database import verify_database
 from tests.ledger.appending import appender, group
 from tests.ledger.logs import TENANT, change, rows_of

@@ -20,7 +20,7 @@ from ledger.signing.consistency import SignerRefusedError
 from ledger.signing.key_directory import NOTES_FILE, KeyDirectory, SignedNote, create_key_directory, open_key_directory
 from ledger.signing.signer import Signer, Standing
 from ledger.signing.stored_keys import KEY_FILE
-from ledger.store.read import Connection
+from ledger.store.session import Connection
 from tests.ledger.logs import TENANT, change, head_of, put, rows_of
 
 SIZE_MAX = 700

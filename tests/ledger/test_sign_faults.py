@@ -16,12 +16,12 @@ from typing import IO, Any, NamedTuple
 
 import psycopg
 import pytest
-from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.format.sequence import Row
 from ledger.signing.key_directory import create_key_directory
 from ledger.store.queries import load_queries
+from ledger.store.session import Connection
 from tests.ledger.logs import TENANT, change, rows_of
 from tests.ledger.signing_site import Site, forked
 
@@ -117,7 +117,7 @@ def _open_full(descriptor: int, mode: str) -> IO[bytes]:
     return full
 
 
-def _arm_statement(fault: Fault, connection: AsyncConnection[Any], patch: pytest.MonkeyPatch) -> None:
+def _arm_statement(fault: Fault, connection: Connection, patch: pytest.MonkeyPatch) -> None:
     execute = connection.execute
     error: BaseException = Crash() if "crash" in fault.way else psycopg.OperationalError("the wire was cut")
 

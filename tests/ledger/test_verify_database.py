@@ -20,7 +20,8 @@ from ledger.format.sequence import Row
 from ledger.format.tiles import tile_path
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
-from ledger.store.read import Connection, Log, find_log, read_logs
+from ledger.store.read import Log, find_log, read_logs
+from ledger.store.session import Connection
 from ledger.verify.database import verify_database
 from ledger.verify.effort import Effort
 from ledger.verify.parts import verify_parts

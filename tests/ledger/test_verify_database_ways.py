@@ -19,7 +19,8 @@ from ledger.format.note import Ed25519Signer, sign_note
 from ledger.format.sequence import Row
 from ledger.format.tiles import TILE_WIDTH
 from ledger.format.verification import ChainState, Report
-from ledger.store.read import Connection, Log, find_log
+from ledger.store.read import Log, find_log
+from ledger.store.session import Connection
 from ledger.verify import database_pages, resuming
 from ledger.verify.database import verify_database
 from ledger.verify.database_pages import EntryRow, Job, _check_on, read_rows, read_sound_head

@@ -57,7 +57,8 @@ from ledger.proving.evidence.scope import TableScope
 from ledger.proving.prove import prove, prove_growth
 from ledger.signing.key_directory import SignedNote, create_key_directory
 from ledger.signing.signer import Signer
-from ledger.store.read import Connection, find_log, read_entries, read_head
+from ledger.store.read import find_log, read_entries, read_head
+from ledger.store.session import Connection
 from ledger.store.stored_tree import read_tiles
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory

@@ -60,6 +60,7 @@ from ledger.format.events import (
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Group, Head, sequence
 from ledger.store.read import Log, find_log
+from ledger.store.session import Connection
 from projections.commits import CommitsProjection
 from projections.entries import LogEntry, read_log_entry
 from projections.findings import FindingsProjection
@@ -454,19 +455,19 @@ class World:
         self.attested.append((log, attested))
 
     @asynccontextmanager
-    async def as_projector(self) -> AsyncIterator[AsyncConnection[Any]]:
+    async def as_projector(self) -> AsyncIterator[Connection]:
         """Yield a connection of the projector role."""
         async with await AsyncConnection.connect(self.dsn, autocommit=True) as connection:
             yield connection
 
     @asynccontextmanager
-    async def as_admin(self) -> AsyncIterator[AsyncConnection[Any]]:
+    async def as_admin(self) -> AsyncIterator[Connection]:
         """Yield a connection of the superuser."""
         async with await AsyncConnection.connect(self.database, autocommit=True) as connection:
             yield connection
 
     @asynccontextmanager
-    async def as_role(self, role: str) -> AsyncIterator[AsyncConnection[Any]]:
+    async def as_role(self, role: str) -> AsyncIterator[Connection]:
         """Yield the login role's connection, working as `role` in one transaction."""
         async with (
             await AsyncConnection.connect(self.installation.dsn, autocommit=True) as connection,
@@ -476,7 +477,7 @@ class World:
             yield connection
 
     @asynccontextmanager
-    async def as_reader(self, log: Log) -> AsyncIterator[AsyncConnection[Any]]:
+    async def as_reader(self, log: Log) -> AsyncIterator[Connection]:
         """Yield a connection that works as the reader of that log's tenant."""
         assert log.reader is not None
         async with self.as_role(log.reader) as connection:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 import pytest
@@ -16,6 +16,7 @@ from psycopg.conninfo import make_conninfo
 
 from lakeproof.errors import ProvisionError
 from lakeproof.provision import provision
+from ledger.store.session import Connection
 from projections.graph.functions import PROJECTOR_FUNCTIONS, READER_FUNCTIONS
 from projections.graph.presets import impact_analysis, pii_propagation
 from projections.graph.projection import GraphProjection
@@ -60,12 +61,12 @@ FUNCTIONS: Final = """
 """
 
 
-async def everybodys(connection: AsyncConnection[Any]) -> list[str]:
+async def everybodys(connection: Connection) -> list[str]:
     rows = await connection.execute(EVERYBODYS)
     return [str(thing) for (thing,) in await rows.fetchall()]
 
 
-async def rights(connection: AsyncConnection[Any], role: str) -> set[str]:
+async def rights(connection: Connection, role: str) -> set[str]:
     async with connection.transaction():
         await connection.execute("SET LOCAL search_path = ag_catalog, pg_catalog")
         return {str(name) for (name,) in await (await connection.execute(ROLES_RIGHTS, (role,))).fetchall()}
@@ -156,7 +157,7 @@ async def test_an_owner_who_may_not_take_rights_away_is_told_what_to_do(world: W
 # What is needed
 
 
-async def read_everything(connection: AsyncConnection[Any]) -> None:
+async def read_everything(connection: Connection) -> None:
     """Ask every query that is asked of a graph, as the role that the connection works as."""
     graph = await open_graph(connection)
     assert await graph.writes()
@@ -210,7 +211,7 @@ async def project(transaction: Transaction, story: Story) -> None:
     await graph.drop(transaction)
 
 
-async def revoke(connection: AsyncConnection[Any], function: str, role: str) -> None:
+async def revoke(connection: Connection, function: str, role: str) -> None:
     await connection.execute("SET LOCAL search_path = ag_catalog, pg_catalog")
     statement = sql.SQL("REVOKE EXECUTE ON FUNCTION {} FROM {}")
     await connection.execute(statement.format(sql.SQL(function), sql.Identifier(role)))
@@ -321,7 +322,7 @@ async def graph_of(world: World, log: Log) -> Graph:
     return Graph(name=name, oid=row[0], vertex=row[1], edge=row[2])
 
 
-async def outcome(connection: AsyncConnection[Any], call: sql.Composed) -> list[str]:
+async def outcome(connection: Connection, call: sql.Composed) -> list[str]:
     """Return what a call says: its values, or the error; the connection must outlive it."""
     try:
         rows = await (await connection.execute(call)).fetchall()

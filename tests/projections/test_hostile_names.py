@@ -4,13 +4,14 @@ Names that users choose are values everywhere: stored and found again, whatever 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
-from psycopg import AsyncConnection, sql
+from psycopg import sql
 
 from ledger.format.event import format_key
 from ledger.format.events import CatalogCreated, Decided, Reason
+from ledger.store.session import Connection
 from projections.commits import read_commits
 from projections.exposition import format_metrics
 from projections.generations import rebuild
@@ -66,7 +67,7 @@ async def test_hostile_names_are_stored_and_found(world: World, story: Story) ->
         await rebuild(world.dsn, projection, log, append=world.attest)
 
 
-async def check_found(connection: AsyncConnection[Any], name: str) -> None:
+async def check_found(connection: Connection, name: str) -> None:
     """Check that the accepted and the rejected commit of a table of that name are found, in SQL and in openCypher."""
     key = format_key("table", ["lake", name, name])
     stored = name.replace("\x00", "\ufffd")

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from ledger.format.events import DetectionKind
+from ledger.store.session import Connection
 from projections.commits import read_commits
 from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.read import Graph, open_graph
@@ -222,7 +223,7 @@ async def test_streams_and_detection_read_the_findings_of_all_and_write_none(
                     await connection.execute(f"DELETE FROM projections.{table}")  # noqa: S608 - ours
 
 
-async def every_source(connection: psycopg.AsyncConnection[Any]) -> list[tuple[Any, ...]]:
+async def every_source(connection: Connection) -> list[tuple[Any, ...]]:
     """The counts of triggers that a role may see."""
     return await (
         await connection.execute("SELECT log_id, source, triggers FROM projections.trigger_counts")

@@ -12,8 +12,8 @@ from ledger.format.canonical import Json
 from ledger.format.event import Event, PreparedEvent, derived_group_id, prepare
 from ledger.format.events import to_data
 from ledger.format.sequence import Group
+from ledger.store.session import Connection
 from projections.entries import LogEntry
-from streams.connections import Connection
 from streams.errors import PoisonError, UnansweredError
 from streams.handler import Effects, Message, OutboxMessage
 

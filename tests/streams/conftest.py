@@ -24,6 +24,7 @@ from ledger.format.events import DetectionFound, DetectionKind
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log, find_log, iterate_entries, read_head
+from ledger.store.session import Connection
 from projections.runner import Runner as Projector
 from streams.handler import Append, Handler
 from streams.runner import Runner
@@ -102,7 +103,7 @@ class World:
         return (await self.rows(f"SELECT EXISTS ({query})")) == [(True,)]
 
     @asynccontextmanager
-    async def as_role(self, role: str) -> AsyncIterator[AsyncConnection[Any]]:
+    async def as_role(self, role: str) -> AsyncIterator[Connection]:
         """Yield the login role's connection, working as `role`."""
         async with (
             await AsyncConnection.connect(self.installation.dsn, autocommit=True) as connection,

@@ -18,7 +18,7 @@ from typing import Any
 from ledger.append.appender import Appender
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Appended, Group, Stale
-from streams.connections import Connection
+from ledger.store.session import Connection
 from streams.handler import Effects, Message
 from streams.runner import Runner
 from tests.streams.answering import Answering

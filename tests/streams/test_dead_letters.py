@@ -12,8 +12,9 @@ import pytest
 
 from ledger.errors import LogUnavailableError
 from ledger.store.read import Log
+from ledger.store.session import Connection
 from streams import dead_letters
-from streams.connections import Connection, connect_storing
+from streams.connections import connect_storing
 from streams.dead_letters import READ_MAX, count_letters, read_letters
 from streams.errors import PoisonError, TransientError
 from streams.handler import DeadLetter, Effects, Handler, Message

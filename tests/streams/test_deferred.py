@@ -13,9 +13,10 @@ import pytest
 from ledger.errors import LogUnavailableError
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log
+from ledger.store.session import Connection
 from streams import deferred
 from streams.asking import OF_LOG_MAX, SLOW_MAX
-from streams.connections import Connection, connect_storing
+from streams.connections import connect_storing
 from streams.deferred import ATTEMPTS_MAX, HostLease, count_deferred, read_hosts
 from streams.handler import DeadLetter, Deferring, Effects, Message
 from streams.handling import Turn

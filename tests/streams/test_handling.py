@@ -22,7 +22,7 @@ from ledger.errors import (
 from ledger.format.sealing import SubjectKeysError
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log
-from streams.connections import Connection
+from ledger.store.session import Connection
 from streams.errors import TransientError
 from streams.handler import Append, Effects, Message
 from streams.handling import Outcome, carry_out

@@ -13,7 +13,7 @@ import pytest
 from psycopg import AsyncConnection
 
 from ledger.errors import BrokenError, Fault, FormatError
-from streams.connections import Connection
+from ledger.store.session import Connection
 from streams.cursors import LOOK_ENTRIES
 from streams.errors import StreamError, TransientError
 from streams.handler import EVERY_TYPE, Effects, Message

@@ -35,7 +35,7 @@ from ledger.errors import (
 )
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log
-from streams.connections import Connection
+from ledger.store.session import Connection
 from streams.errors import PoisonError, TransientError
 from streams.handler import Effects, Message
 from streams.runner import Runner

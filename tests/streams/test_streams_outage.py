@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import psycopg
 import pytest
 
+from ledger.store.session import Connection
 from projections.commits import CommitsProjection
 from projections.runner import Runner as Projector
-from streams.connections import Connection
 from streams.handler import Effects, Message
 from streams.sender import Sender
 from tests.ledger.appending import logged

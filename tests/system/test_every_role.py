@@ -19,6 +19,7 @@ import pytest_asyncio
 from psycopg import AsyncConnection, sql
 
 from lakeproof.services import Services
+from ledger.store.session import Connection
 from tests.gateway.conftest import module_database, module_services
 from tests.servers.gateways import Gateway, open_gateway
 from tests.system.two_tenants import Tenant, new_tenant, nobody_projects
@@ -27,7 +28,6 @@ __all__ = ["module_database", "module_services", "nobody_projects"]
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-Connection = AsyncConnection[Any]
 
 SYSTEM: Final = ("pg_catalog", "information_schema")
 NOT_OURS: Final = (*SYSTEM, "ag_catalog")

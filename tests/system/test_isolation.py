@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 import psycopg
@@ -20,6 +19,7 @@ from lakeproof.projecting import PROJECTIONS
 from lakeproof.services import Services
 from lakeproof.tenants import Founded, found_tenant
 from ledger.store.read import read_head
+from ledger.store.session import Connection
 from projections.graph.read import open_graph
 from projections.runner import Runner
 from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
@@ -195,7 +195,7 @@ async def test_what_a_tenant_does_stands_in_its_own_log_alone(world: World) -> N
 # SQL
 
 
-async def relations(connection: AsyncConnection[Any]) -> list[sql.Identifier]:
+async def relations(connection: Connection) -> list[sql.Identifier]:
     """Every table and view of ours, whoever may read it."""
     found = await connection.execute(
         "SELECT n.nspname, c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
@@ -205,7 +205,7 @@ async def relations(connection: AsyncConnection[Any]) -> list[sql.Identifier]:
     return [sql.Identifier(schema, name) for schema, name in await found.fetchall()]
 
 
-async def readable(connection: AsyncConnection[Any], relation: sql.Identifier) -> list[str] | None:
+async def readable(connection: Connection, relation: sql.Identifier) -> list[str] | None:
     """All rows of a table as text, or None if this role may not read it."""
     try:
         async with connection.transaction():

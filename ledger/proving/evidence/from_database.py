@@ -25,7 +25,8 @@ from ledger.proving.evidence.gather import Signed
 from ledger.proving.export import as_reader
 from ledger.store.queries import load_queries
 from ledger.store.read import QUERIES as LOG_QUERIES
-from ledger.store.read import Connection, Log, read_entries, read_parts
+from ledger.store.read import Log, read_entries, read_parts
+from ledger.store.session import Connection
 from ledger.store.stored_tree import NoCheckpointError, on_subtrees
 
 _QUERIES: Final = load_queries("ledger.store", "evidence.sql")

@@ -46,7 +46,7 @@ from ledger.format.events import (
     to_data,
 )
 from ledger.format.sequence import NO_CONTROL, Group
-from ledger.store.read import Connection
+from ledger.store.session import Connection
 
 ACTOR = "0123456789abcdef" * 2
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

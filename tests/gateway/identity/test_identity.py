@@ -33,7 +33,7 @@ from ledger.errors import FormatError, KeyDirectoryError
 from ledger.format.entry import Branch, parse_entry
 from ledger.format.event import Event, prepare
 from ledger.format.sequence import Appended, Group
-from ledger.store.read import Connection
+from ledger.store.session import Connection
 
 KEY = ApiKeyText(prefix="abcdefghij27", secret=bytes(range(32)))
 # The base64url of 00 01 … 1f without padding.
