@@ -66,7 +66,7 @@ def standalone(what: bytes | Path, keys: Sequence[VerifierKey], witnesses: Seque
             error = ended.__context__
             code = ended.code
             assert isinstance(code, int)
-            if isinstance(error, MODULE.Broken):
-                return Ran(code=code, output=output.getvalue(), fault=error.args[1], index=error.args[2])
+            if isinstance(error, MODULE.BrokenError):
+                return Ran(code=code, output=output.getvalue(), fault=error.fault, index=error.index)
             return Ran(code=code, output=output.getvalue())
     return Ran(code=0, output=output.getvalue())

@@ -262,7 +262,7 @@ def test_three_readers_of_an_entry_accept_the_same(data: st.DataObject) -> None:
         try:
             read(row.entry)
             accepted.add(True)
-        except (FormatError, MODULE.Broken):
+        except (FormatError, MODULE.BrokenError):
             accepted.add(False)
     assert len(accepted) == 1, row.entry
 

@@ -317,15 +317,15 @@ def test_the_edge_of_an_export_is_read_by_both_verifiers(size: int, tmp_path: Pa
     checkpoint = open_checkpoint(directory.read_checkpoint(), [KEY])
     assert (checkpoint.size, checkpoint.root) == (size, log.root())
     assert frontier_of(exported_edge(directory, size=size, of=size)).root() == log.root()
-    theirs = MODULE.Directory(str(tmp_path), MODULE.Trust([KEY.format()], []))
-    assert (theirs.origin, theirs.size, theirs.signed) == (ORIGIN, size, log.root())
+    theirs = MODULE.Directory(tmp_path, MODULE.Trust([KEY.format()], []))
+    assert (theirs.origin, theirs.size, theirs.root_hash) == (ORIGIN, size, log.root())
     edge: list[bytes] = []
     for level, index, width in edge_places(size):
         hashes = theirs.tile(level, index)
         assert len(hashes) == width
         edge = [MODULE.root_of(hashes + edge)]
     assert MODULE.root_of(edge) == log.root()
-    assert theirs.files == set()
+    assert theirs.unread == set()
     level, index, width = edge_places(size)[0]
     file = tmp_path / tile_path(level, index, width)
     file.write_bytes(bytes(32) + file.read_bytes()[32:])
