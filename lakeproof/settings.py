@@ -1,110 +1,417 @@
 """
-Everything that can be configured: one table, `SETTINGS`, and one frozen value, `Settings`, read once at the start.
+Everything that can be configured: the frozen class `Settings`, read once at the start.
 
-A value comes from the environment (LAKEPROOF_<NAME>), else from lakeproof.toml (LAKEPROOF_CONFIG, or
-./lakeproof.toml), else from the table. A name that is not in the table is an error, because a setting that is silently
-not applied is worse than none; so is every value out of its range. An empty variable counts as not set. Paths in the
-environment are relative to the current directory, paths in the file to the file's.
+Each setting is declared once, as a field with its kind, default, meaning, unit and bounds; `docs/configuration.md` has
+the table that is made of them. A value comes from the environment (LAKEPROOF_<NAME>), else from lakeproof.toml
+(LAKEPROOF_CONFIG, or ./lakeproof.toml), else it is the default. A name that is not declared is an error, because a
+setting that is silently not applied is worse than none. So is every value out of its range. An empty variable counts as
+not set. Paths in the environment are relative to the current directory, paths in the file to the file's.
 """
 
 from __future__ import annotations
 
 import difflib
-import re
 import tomllib
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from dataclasses import dataclass, fields
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lakeproof.errors import SettingsError
-from lakeproof.setting_kinds import PREFIX, Kind, LogLevel, Setting
-from lakeproof.setting_table import SETTINGS
+from lakeproof.setting_kinds import (
+    PREFIX,
+    Given,
+    Kind,
+    LogLevel,
+    Setting,
+    declared_setting,
+    number_in,
+    read_value,
+    setting,
+)
 
 if TYPE_CHECKING:
     from projections.egress.rules import EgressRules
 
-CONFIG_VARIABLE = "LAKEPROOF_CONFIG"
-CONFIG_FILE = "lakeproof.toml"
+CONFIG_VARIABLE: Final = "LAKEPROOF_CONFIG"
+CONFIG_FILE: Final = "lakeproof.toml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The configuration of one process. Its printed form shows no secret."""
+    """The configuration of one process, in the order of the documentation. Its printed form shows no secret."""
 
-    home: Path
-    server_account: str
-    server_folder: Path
-    dsn: str | None = field(repr=False)
-    origin: str | None
-    schema_accepted: str | None
-    host: str
-    port: int
-    warehouse: str
-    cache: Path
-    checkpoint_interval_s: float
-    signer_agent: Path | None
-    signer_agent_key: str | None
-    seal_parts: int
-    key_encryption_key: Path | None
-    anchor_interval_s: float
-    witness_policy: Path | None
-    time_stamp_url: str | None = field(repr=False)
-    time_stamp_roots: Path | None
-    time_stamp_policy: str | None
-    time_stamp_interval_s: float
-    publish_to: str | None
-    publish_interval_s: float
-    append_queue_max: int
-    append_queue_mib: int
-    append_batch_max: int
-    append_deadline_s: float
-    policy_timeout_s: float
-    policy_waiting_s: float
-    policy_memory_mib: int
-    policy_workers: int
-    body_max_bytes: int
-    trusted_proxies: tuple[IPv4Network | IPv6Network, ...]
-    connections_max: int
-    connections_per_address_max: int
-    head_timeout_s: float
-    idle_timeout_s: float
-    stall_timeout_s: float
-    rate_min_bytes_per_s: int
-    drain_timeout_s: float
-    metrics_token: str | None = field(repr=False)
-    upstreams_allowed: EgressRules
-    upstream_timeout_s: float
-    reconcile_after_s: float
-    s3_endpoint: str | None
-    s3_region: str | None
-    s3_access_key_id: str | None
-    s3_secret_access_key: str | None = field(repr=False)
-    s3_events_queue: str | None
-    polaris_webhook: int
-    alert_webhook: str | None = field(repr=False)
-    streams: int
-    streams_workers: int
-    kafka_brokers: str | None
-    kafka_lineage_topic: str
-    kafka_outbox_topic: str
-    detect: int
-    detect_batch_max_bytes: int
-    spark_master: str
-    java_home: Path | None
-    log_level: LogLevel
+    home: Path = setting(
+        Kind.PATH,
+        ".lakeproof",
+        "keys (each file 0600), the embedded server's data and logs (root's are in LAKEPROOF_SERVER_FOLDER), and "
+        "the default warehouse; nobody else may enter it",
+    )
+    server_account: str = setting(
+        Kind.TEXT,
+        "lakeproof",
+        "system account that root's embedded server runs as, and nothing else may; the default one is made if it "
+        "is missing",
+    )
+    server_folder: Path = setting(
+        Kind.PATH,
+        "/var/lib/lakeproof",
+        "where root's embedded servers keep their databases, each in a folder of its own; that account must be "
+        "able to enter it",
+    )
+    dsn: str | None = setting(
+        Kind.SECRET,
+        None,
+        "connection string of the owner of your own PostgreSQL 17 or newer with Apache AGE; without it an "
+        "embedded server runs in the home directory",
+    )
+    origin: str | None = setting(
+        Kind.ORIGIN,
+        None,
+        "authority with which the name of every log begins, as in logs.example.org; fixed by the first start; "
+        "without it lakeproof.invalid/<installation id>",
+    )
+    schema_accepted: str | None = setting(
+        Kind.TEXT,
+        None,
+        "fingerprint of the database's schema, roles, grants and settings, as a refused start prints it: they are "
+        "meant, and the system log records them; any other difference is still refused",
+    )
+    host: str = setting(Kind.TEXT, "127.0.0.1", "address the gateway listens on")
+    port: int = setting(Kind.INTEGER, 8181, "port the gateway listens on; 0 is any free one", most=65_535)
+    warehouse: str = setting(
+        Kind.LOCATION,
+        "<home>/warehouse",
+        "where the built-in catalog keeps the files of its tables; nobody else may enter a local one",
+    )
+    cache: Path = setting(Kind.PATH, "~/.cache/lakeproof", "what was fetched, and can be again")
+    checkpoint_interval_s: float = setting(
+        Kind.NUMBER,
+        1.0,
+        "least time between two signed checkpoints of a log",
+        unit="seconds",
+        least=0.01,
+        most=3600,
+    )
+    signer_agent: Path | None = setting(
+        Kind.PATH,
+        None,
+        "socket of the SSH agent that holds the signer's key; without it the key is a file in the home",
+    )
+    signer_agent_key: str | None = setting(
+        Kind.TEXT,
+        None,
+        "the agent's Ed25519 key to begin with, as ssh-add -l prints it (SHA256:…); if set, it must be one of "
+        "those that sign at every later start",
+    )
+    seal_parts: int = setting(
+        Kind.INTEGER,
+        1,
+        "1: payload parts that are about a person are encrypted under a key of that person's; 0: they are not",
+        most=1,
+    )
+    key_encryption_key: Path | None = setting(
+        Kind.PATH,
+        None,
+        "file with the key that encrypts the keys of persons; without it one in the home directory",
+    )
+    anchor_interval_s: float = setting(
+        Kind.NUMBER,
+        60.0,
+        "time between two rounds in which the system log takes size and root of every log that has moved",
+        unit="seconds",
+        least=0.01,
+        most=86_400,
+    )
+    witness_policy: Path | None = setting(
+        Kind.PATH,
+        None,
+        "file with the witnesses of the system log and their quorum (C2SP tlog-policy); with it, no checkpoint of "
+        "the system log is published before the quorum has cosigned it",
+    )
+    time_stamp_url: str | None = setting(
+        Kind.SECRET,
+        None,
+        "URL of a time-stamping authority (RFC 3161) for the system log; without it there are no stamps",
+    )
+    time_stamp_roots: Path | None = setting(Kind.PATH, None, "PEM file with the roots of that authority")
+    time_stamp_policy: str | None = setting(Kind.TEXT, None, "object identifier of the policy to stamp under")
+    time_stamp_interval_s: float = setting(
+        Kind.NUMBER,
+        3600.0,
+        "least time between two stamps",
+        unit="seconds",
+        least=1,
+        most=604_800,
+    )
+    publish_to: str | None = setting(
+        Kind.TEXT,
+        None,
+        "places outside where checkpoints of the system log are published, separated by commas: "
+        "s3://bucket/prefix (with object lock and a default retention), git:<absolute path or URL>#<branch>, "
+        "file:/path (for others to collect)",
+    )
+    publish_interval_s: float = setting(
+        Kind.NUMBER,
+        3600.0,
+        "time between two checkpoints that are published to a place",
+        unit="seconds",
+        least=0.01,
+        most=604_800,
+    )
+    append_queue_max: int = setting(
+        Kind.INTEGER,
+        10_000,
+        "groups that may wait to be appended; beyond it the gateway answers 503",
+        unit="groups",
+        least=1,
+        most=1_000_000,
+    )
+    append_queue_mib: int = setting(
+        Kind.INTEGER,
+        128,
+        "events and payload parts that may wait to be appended (sealed parts take twice as much memory); beyond "
+        "it the gateway answers 503",
+        unit="MiB",
+        least=4,
+        most=65_536,
+    )
+    append_batch_max: int = setting(
+        Kind.INTEGER,
+        256,
+        "groups that are appended in one transaction",
+        unit="groups",
+        least=1,
+        most=10_000,
+    )
+    append_deadline_s: float = setting(
+        Kind.NUMBER,
+        10.0,
+        "how long a caller waits for an append before its outcome is called unknown",
+        unit="seconds",
+        least=0.1,
+        most=600,
+    )
+    policy_timeout_s: float = setting(
+        Kind.NUMBER,
+        1.0,
+        "how long all policies of one commit may take, from when they begin; then it is refused as undecidable",
+        unit="seconds",
+        least=0.01,
+        most=60,
+    )
+    policy_waiting_s: float = setting(
+        Kind.NUMBER,
+        5.0,
+        "how long a commit may wait for its policies to begin; then it is refused as undecidable",
+        unit="seconds",
+        least=0.1,
+        most=60,
+    )
+    policy_memory_mib: int = setting(
+        Kind.INTEGER,
+        512,
+        "address space of a policy worker",
+        unit="MiB",
+        least=64,
+        most=65_536,
+    )
+    policy_workers: int = setting(
+        Kind.INTEGER,
+        1,
+        "processes that evaluate policies; one more is for those that take long, one compiles, one is spare",
+        unit="processes",
+        least=1,
+        most=256,
+    )
+    body_max_bytes: int = setting(
+        Kind.INTEGER,
+        16 * 1024**2,
+        "largest body of a request; beyond it 413, without reading it all",
+        unit="bytes",
+        least=1024,
+        most=1024**3,
+    )
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = setting(
+        Kind.NETWORKS,
+        "",
+        "addresses and networks of the proxies in front of the gateway, separated by commas: for whom they ask is "
+        "what their X-Forwarded-For or Forwarded says; from anyone else these headers mean nothing",
+    )
+    connections_max: int = setting(
+        Kind.INTEGER,
+        768,
+        "connections that may be open; beyond it one that waits for its client gives way, or the new one is "
+        "answered 503 (each takes a file descriptor of the process)",
+        unit="connections",
+        least=8,
+        most=60_000,
+    )
+    connections_per_address_max: int = setting(
+        Kind.INTEGER,
+        384,
+        "connections that one client may have open: an IPv4 address, a /64 of IPv6, or whom a trusted proxy names",
+        unit="connections",
+        least=4,
+        most=60_000,
+    )
+    head_timeout_s: float = setting(
+        Kind.NUMBER,
+        15.0,
+        "how long the head of a request may take to arrive; then 408",
+        unit="seconds",
+        least=0.1,
+        most=600,
+    )
+    idle_timeout_s: float = setting(
+        Kind.NUMBER,
+        30.0,
+        "how long a connection may stay open without a request",
+        unit="seconds",
+        least=0.1,
+        most=3600,
+    )
+    stall_timeout_s: float = setting(
+        Kind.NUMBER,
+        30.0,
+        "how long a body may take to arrive, or an answer to be read, beside what its size takes at "
+        "LAKEPROOF_RATE_MIN_BYTES_PER_S; then 408, or the connection is cut off",
+        unit="seconds",
+        least=0.1,
+        most=600,
+    )
+    rate_min_bytes_per_s: int = setting(
+        Kind.INTEGER,
+        8192,
+        "slowest rate at which bodies and answers may move",
+        unit="bytes per second",
+        least=1,
+        most=1024**3,
+    )
+    drain_timeout_s: float = setting(
+        Kind.NUMBER,
+        30.0,
+        "how long the rest of a refused request is read and thrown away, so that its client sees the answer",
+        unit="seconds",
+        least=0.1,
+        most=600,
+    )
+    metrics_token: str | None = setting(
+        Kind.SECRET,
+        None,
+        "bearer token that /metrics asks for; without it only loopback may read it",
+    )
+    upstreams_allowed: EgressRules = setting(
+        Kind.HOSTS,
+        "public",
+        "where connections may go that tenants' catalogs (uri, s3.endpoint) and the alert webhook ask for, "
+        "separated by commas: public (every address of the internet), a host, an address, a network "
+        "(10.1.0.0/16), each with a port if wanted (minio.internal:9000); private and loopback addresses are "
+        "refused unless they are here, link-local and metadata addresses unless each is here by itself",
+    )
+    upstream_timeout_s: float = setting(
+        Kind.NUMBER,
+        30.0,
+        "how long another catalog may take to answer; then the outcome of a commit is unknown",
+        unit="seconds",
+        least=0.1,
+        most=600,
+    )
+    reconcile_after_s: float = setting(
+        Kind.NUMBER,
+        60.0,
+        "age of an open decision on another catalog from which its outcome is looked for there; more than "
+        "LAKEPROOF_UPSTREAM_TIMEOUT_S",
+        unit="seconds",
+        least=0.1,
+        most=3600,
+    )
+    s3_endpoint: str | None = setting(
+        Kind.TEXT,
+        None,
+        "URL of S3 and SQS, if they are not Amazon's; for the warehouse and the events' queue",
+    )
+    s3_region: str | None = setting(Kind.TEXT, None, "region of S3 and SQS")
+    s3_access_key_id: str | None = setting(
+        Kind.TEXT,
+        None,
+        "access key for S3 and SQS; without it Amazon's own chain of credentials is used",
+    )
+    s3_secret_access_key: str | None = setting(Kind.SECRET, None, "secret of that access key")
+    s3_events_queue: str | None = setting(
+        Kind.TEXT,
+        None,
+        "URL of the SQS queue with ObjectCreated events of S3; without it none are read",
+    )
+    polaris_webhook: int = setting(
+        Kind.INTEGER,
+        1,
+        "1: /v1/webhooks/polaris takes signed callbacks; 0: it answers 410",
+        most=1,
+    )
+    alert_webhook: str | None = setting(
+        Kind.SECRET,
+        None,
+        "URL that takes alerts as Slack's JSON; without it they are in the log alone",
+    )
+    streams: int = setting(
+        Kind.INTEGER,
+        1,
+        "1: `lakeproof up` runs the streams; 0: run `lakeproof streams run` elsewhere",
+        most=1,
+    )
+    streams_workers: int = setting(
+        Kind.INTEGER,
+        2,
+        "batches of different logs that a process's streams handle at a time",
+        unit="tasks",
+        least=1,
+        most=64,
+    )
+    kafka_brokers: str | None = setting(
+        Kind.TEXT,
+        None,
+        "Kafka's bootstrap servers, separated by commas; without it no Kafka is used",
+    )
+    kafka_lineage_topic: str = setting(
+        Kind.TEXT,
+        "lakeproof.lineage",
+        "beginning of the topics from which OpenLineage events are taken; a dot and the tenant's id follow",
+    )
+    kafka_outbox_topic: str = setting(
+        Kind.TEXT,
+        "lakeproof.events",
+        "topic to which entries are published as CloudEvents",
+    )
+    detect: int = setting(
+        Kind.INTEGER,
+        1,
+        "1: `lakeproof up` runs detection on Spark, if there is a Java 17; 0: run `lakeproof detect run` elsewhere",
+        most=1,
+    )
+    detect_batch_max_bytes: int = setting(
+        Kind.INTEGER,
+        1024**3,
+        "data that one batch of detection plans to scan",
+        unit="bytes",
+        least=1024**2,
+    )
+    spark_master: str = setting(
+        Kind.TEXT,
+        "local[2,4]",
+        "Spark's master; the second number of local[N,F] is the attempts of a task",
+    )
+    java_home: Path | None = setting(
+        Kind.PATH,
+        None,
+        "a Java 17 for Spark; without it JAVA_HOME, then what is on the path, then the usual folders",
+    )
+    log_level: LogLevel = setting(Kind.LEVEL, "info", "how much is logged: debug, info, warning, error")
 
 
-"""The one table; the order is the documentation's."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Given:
-    value: object
-    where: str
-    relative_to: Path
+SETTINGS: Final = tuple(declared_setting(each.name, each.metadata) for each in fields(Settings))
+"""What `Settings` declares, in its order."""
 
 
 def load_settings(environment: Mapping[str, str], *, directory: Path) -> Settings:
@@ -117,23 +424,22 @@ def load_settings(environment: Mapping[str, str], *, directory: Path) -> Setting
         SettingsError: if a name is unknown, a value is not what its setting takes, or the file cannot be read.
     """
     directory = directory.absolute()
-    given: dict[str, _Given] = {}
+    given: dict[str, Given] = {}
     file = _config_file(environment, directory)
     if file is not None:
         for key, value in _read_toml(file).items():
-            setting = _known(key, {s.name: s for s in SETTINGS}, what=f"the key {key} in {file}")
-            given[setting.name] = _Given(value=value, where=f"{key} in {file}", relative_to=file.parent)
+            known = _known(key, {each.name: each for each in SETTINGS}, what=f"the key {key} in {file}")
+            given[known.name] = Given(value=value, where=f"{key} in {file}", relative_to=file.parent)
     for variable, text in environment.items():
         if variable.startswith(PREFIX) and variable != CONFIG_VARIABLE:
-            setting = _known(variable, {s.variable: s for s in SETTINGS}, what=f"the variable {variable}")
+            known = _known(variable, {each.variable: each for each in SETTINGS}, what=f"the variable {variable}")
             if text:
-                value = _number_in(text) if setting.kind in {Kind.INTEGER, Kind.NUMBER} else text
-                given[setting.name] = _Given(value=value, where=variable, relative_to=directory)
-    # Any: each value has the type of its field, because `_convert` goes by the kind; a test holds the two together
-    values: dict[str, Any] = {}
-    for setting in SETTINGS:
-        default = _Given(value=setting.default, where=setting.variable, relative_to=directory)
-        values[setting.name] = _convert(setting, given.get(setting.name, default))
+                value = number_in(text) if known.kind in {Kind.INTEGER, Kind.NUMBER} else text
+                given[known.name] = Given(value=value, where=variable, relative_to=directory)
+    values: dict[str, Any] = {}  # Any: each of the type of its field, see `setting`
+    for each in SETTINGS:
+        default = Given(value=each.default, where=each.variable, relative_to=directory)
+        values[each.name] = read_value(each, given.get(each.name, default))
     values["warehouse"] = values["warehouse"].replace("file://<home>", f"file://{values['home']}")
     return Settings(**values)
 
@@ -143,9 +449,9 @@ def format_settings_table() -> str:
     Return the table as Markdown: variable, type, default, unit and meaning of every setting.
     """
     lines = ["| variable | type | default | unit | meaning |", "|---|---|---|---|---|"]
-    for setting in SETTINGS:
-        default = "" if setting.default in {None, ""} else f"`{setting.default}`"
-        lines.append(f"| `{setting.variable}` | {setting.kind} | {default} | {setting.unit} | {setting.meaning} |")
+    for each in SETTINGS:
+        default = "" if each.default in {None, ""} else f"`{each.default}`"
+        lines.append(f"| `{each.variable}` | {each.kind} | {default} | {each.unit} | {each.meaning} |")
     return "\n".join(lines) + "\n"
 
 
@@ -172,90 +478,3 @@ def _known(name: str, known: Mapping[str, Setting], *, what: str) -> Setting:
         return known[name]
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
     raise SettingsError(f"{what} is no setting: the nearest is {nearest}")
-
-
-def _number_in(text: str) -> int | float | str:
-    """Return the number that `text` is in plain decimal, or else the text, which no number setting takes."""
-    if re.fullmatch(r"-?[0-9]{1,18}", text):
-        return int(text)
-    return float(text) if re.fullmatch(r"-?[0-9]{1,18}\.[0-9]{1,18}", text) else text
-
-
-def _convert(setting: Setting, given: _Given) -> object:
-    value = given.value
-    match setting.kind:
-        case _ if value is None:  # only as a default: TOML has no null, and an empty variable is not set
-            return None
-        case Kind.INTEGER | Kind.NUMBER:
-            if (number := _within(setting, value)) is not None:
-                return number
-        case Kind.LEVEL if isinstance(value, str):
-            if value.lower() in set(LogLevel):
-                return LogLevel(value.lower())
-        case Kind.ORIGIN if isinstance(value, str):
-            if re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._~:-]|/(?![/]|$)){0,199}", value):
-                return value
-        case Kind.HOSTS if isinstance(value, str):
-            return _rules(value, given.where)
-        case Kind.NETWORKS if isinstance(value, str):
-            with suppress(ValueError):
-                return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
-        case Kind.TEXT | Kind.SECRET | Kind.PATH | Kind.LOCATION if isinstance(value, str):
-            if value and value.isprintable():
-                return _located(setting.kind, value, given.relative_to)
-    found = "one that is not" if setting.kind is Kind.SECRET else repr(value)[:100]
-    raise SettingsError(f"{given.where}: expected {_expected(setting)}, found {found}")
-
-
-def _rules(value: str, where: str) -> EgressRules:
-    # Here: to show help, or to check a proof, must not load the read models.
-    from projections.egress.rules import EgressRules
-    from projections.errors import EgressRulesError
-
-    try:
-        return EgressRules.parse(value)
-    except EgressRulesError as error:
-        raise SettingsError(f"{where}: {error}") from error
-
-
-def _within(setting: Setting, value: object) -> int | float | None:
-    """Return the number that `value` is, None if it is none or out of the setting's range."""
-    kinds = int if setting.kind is Kind.INTEGER else (int, float)
-    if not isinstance(value, kinds) or isinstance(value, bool) or not setting.least <= value <= setting.most:
-        return None
-    return value if setting.kind is Kind.INTEGER else float(value)
-
-
-def _located(kind: Kind, value: str, relative_to: Path) -> str | Path:
-    match kind:
-        case Kind.PATH:
-            return _path(value, relative_to)
-        case Kind.LOCATION if "://" not in value:
-            return f"file://{value if value.startswith('<home>') else _path(value, relative_to)}"
-    return value
-
-
-def _path(value: str, relative_to: Path) -> Path:
-    try:
-        return relative_to / Path(value).expanduser()
-    except RuntimeError as error:
-        raise SettingsError(f"the path {value} names a home directory that is not known: write it out") from error
-
-
-def _expected(setting: Setting) -> str:
-    match setting.kind:
-        case Kind.INTEGER | Kind.NUMBER:
-            whole = "a whole number" if setting.kind is Kind.INTEGER else "a number"
-            return f"{whole} from {setting.least:g} to {setting.most:g}" + (
-                f" ({setting.unit})" if setting.unit else ""
-            )
-        case Kind.LEVEL:
-            return "one of " + ", ".join(LogLevel)
-        case Kind.HOSTS:
-            return "hosts, addresses and networks, separated by commas"
-        case Kind.ORIGIN:
-            return "an authority such as logs.example.org (no scheme, space or plus, no slash at the end)"
-        case Kind.NETWORKS:
-            return "addresses or networks such as 10.0.0.0/8 or ::1, separated by commas"
-        case Kind.TEXT | Kind.SECRET | Kind.PATH | Kind.LOCATION:
-            return f"a {setting.kind} of printable characters"

@@ -30,8 +30,7 @@ from lakeproof import cli
 from lakeproof.crash import SIZE_BYTES_MAX, CrashFile
 from lakeproof.errors import ServerError
 from lakeproof.postgres.server import EmbeddedServer
-from lakeproof.setting_table import SETTINGS
-from lakeproof.settings import load_settings
+from lakeproof.settings import SETTINGS, load_settings
 from lakeproof.vouching import UNSEEN
 from ledger.errors import BrokenError, Fault
 from ledger.format.checkpoint import Checkpoint, format_checkpoint

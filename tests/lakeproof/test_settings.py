@@ -9,8 +9,7 @@ from lakeproof.demo.cloud import Cloud
 from lakeproof.demo.scene import scene_settings
 from lakeproof.errors import SettingsError
 from lakeproof.setting_kinds import Kind, LogLevel
-from lakeproof.setting_table import SETTINGS
-from lakeproof.settings import Settings, format_settings_table, load_settings
+from lakeproof.settings import SETTINGS, Settings, format_settings_table, load_settings
 from ledger.append.appender import APPEND_QUEUE_BYTES_MAX
 from projections.egress.rules import EgressRules
 from projections.errors import AddressRefusedError
@@ -22,8 +21,16 @@ def refusal(environment: dict[str, str], directory: Path) -> str:
     return str(caught.value)
 
 
-def test_the_table_and_the_settings_name_the_same_things_in_the_same_order() -> None:
-    assert [setting.name for setting in SETTINGS] == [field.name for field in fields(Settings)]
+def test_every_field_is_annotated_with_the_type_of_its_kind() -> None:
+    types: dict[Kind, str] = {
+        Kind.TEXT: "str", Kind.SECRET: "str", Kind.ORIGIN: "str", Kind.LOCATION: "str", Kind.PATH: "Path",
+        Kind.INTEGER: "int", Kind.NUMBER: "float", Kind.LEVEL: "LogLevel", Kind.HOSTS: "EgressRules",
+        Kind.NETWORKS: "tuple[IPv4Network | IPv6Network, ...]",
+    }  # fmt: skip
+    annotated = {field.name: field.type for field in fields(Settings)}
+    assert annotated == {
+        setting.name: types[setting.kind] + (" | None" if setting.default is None else "") for setting in SETTINGS
+    }
 
 
 def test_every_default_is_a_value_its_setting_takes(tmp_path: Path) -> None:
