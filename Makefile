@@ -53,7 +53,7 @@ bench: $(VENV)/dev.stamp java
 	$(BIN)/python bench/detect_kills.py
 	$(BIN)/python -m bench.rebuild --entries 1000000
 	$(BIN)/python -m bench.noisy_neighbour
-	$(BIN)/python -m bench.page
+	$(BIN)/python -m testkit.measured_page
 
 # Long searches for faults, about a working day; the tests run small ones of the same.
 campaigns: $(VENV)/campaigns.stamp
@@ -65,7 +65,7 @@ campaigns: $(VENV)/campaigns.stamp
 	$(BIN)/python -m bench.round_trips --events 10000000
 	$(BIN)/python bench/fuzz.py --seconds 600
 	$(BIN)/python -m bench.mutation
-	$(BIN)/python -m bench.page
+	$(BIN)/python -m testkit.measured_page
 
 # Fails if a locked package is known to be vulnerable; says so and succeeds where no database can be reached.
 vulnerabilities: $(VENV)/tools.stamp

@@ -30,7 +30,7 @@ import psycopg
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
-from bench.measuring import PROJECT, circumstances, options, publish
+from bench.measuring import circumstances, options, publish
 from bench.servers import directory_on_disk
 from bench.waiting import NotSeenError, wait_for
 from lakeproof.demo.people import PEOPLE, PERSONAL, people
@@ -43,6 +43,7 @@ from lakeproof.tenants import Founded, found_tenant
 from ledger.format.entry import Entry, parse_entry
 from ledger.store.session import Connection
 from spark_detect.supervise import supervise
+from testkit.environment import PROJECT
 
 VICTIMS = {"driver": "-m spark_detect.process", "virtual machine": "bin/java", "workers": "-m spark_detect.daemon"}
 ROWS = 20

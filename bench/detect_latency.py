@@ -28,7 +28,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
 from bench.latencies import latencies
-from bench.measuring import PROJECT, circumstances, options, publish
+from bench.measuring import circumstances, options, publish
 from bench.servers import directory_on_disk
 from bench.waiting import wait_for
 from lakeproof.demo.people import PEOPLE, people
@@ -47,6 +47,7 @@ from spark_detect.room import Lake
 from spark_detect.scan import run_task
 from spark_detect.supervise import supervise
 from spark_detect.tasks import FileSlice, Range, Scan, ScannedColumn, Task
+from testkit.environment import PROJECT
 
 ROWS = 10_000
 WARM_UP = 5

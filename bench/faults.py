@@ -30,10 +30,10 @@ from bench.servers import directory_in_memory, new_database, server_in_memory, s
 from lakeproof.postgres.files import SOCKET_NAME
 from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Installation, provision
-from tests.ledger.appending import confirm
-from tests.ledger.fault_files import file_faults
-from tests.ledger.fault_site import Site, open_site
-from tests.ledger.fault_table import (
+from testkit.ledger.appending import confirm
+from testkit.ledger.faults.files import file_faults
+from testkit.ledger.faults.site import Site, open_site
+from testkit.ledger.faults.table import (
     FAILURES,
     OPERATIONS,
     Course,
@@ -43,7 +43,7 @@ from tests.ledger.fault_table import (
     parse_point,
     points_of,
 )
-from tests.ledger.fault_worker import killed
+from testkit.ledger.faults.worker import killed
 
 SAMPLE = 25
 """Points of one seed and operation; another seed draws another batch."""

@@ -3,7 +3,7 @@ How many forks of a log are found at the next checkpoint, and how many honest lo
 
 Claim: of 1,000 random forks below what was signed (a restored backup that others have appended to, a rewritten suffix
 with its chain and tiles recomputed, two databases with one key) all 1,000 are found; of 1,000 logs that only grew,
-through restarts of signer and server and lost checkpoints, none is accused. The trials are `tests/ledger/forking.py`,
+through restarts of signer and server and lost checkpoints, none is accused. The trials are `testkit/ledger/forking.py`,
 on real PostgreSQL, each with a random generator of its own: a missed one can be run again by its number.
 
 Run: `python -m bench.forks --trials 1000`. The last line is JSON with all figures.
@@ -28,8 +28,8 @@ from bench.measuring import circumstances_on, options, publish
 from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
-from tests.ledger.forking import FORKS, Arena, Trial, honest, seeded
-from tests.ledger.signing_site import Site
+from testkit.ledger.forking import FORKS, Arena, Trial, honest, seeded
+from testkit.ledger.signing_site import Site
 
 TENANT = UUID("00112233-4455-6677-8899-aabbccddeeff")
 

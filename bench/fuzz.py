@@ -1,8 +1,8 @@
 """
 Fuzzing: every parser of the log, given what nobody would write, raises no error but our own.
 
-Claim: after `--seconds` on each target of `fuzz_targets.py`, guided by the coverage of our code, none has let another
-error out, hung, or accepted bytes that are not the one spelling of what was read.
+Claim: after `--seconds` on each target of `testkit.fuzzing.targets`, guided by the coverage of our code, none has let
+another error out, hung, or accepted bytes that are not the one spelling of what was read.
 
 Each target runs in a process of its own, `--parallel` of them at a time, from a corpus of valid examples. What it found
 goes to `results/fuzz.json`: runs, edges covered, and for each crash the input in base64 and the end of what was said.
@@ -25,7 +25,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from bench.measuring import PROJECT, circumstances, options, publish
+from bench.measuring import circumstances, options, publish
+from testkit.environment import PROJECT
 
 INPUT_SIZE_BYTES_MAX: Final = 16_384
 HANG_S: Final = 10
@@ -42,7 +43,7 @@ def fuzz(name: str, arguments: list[str]) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["ledger"]):
-        from bench.fuzz_targets import targets
+        from testkit.fuzzing.targets import targets
 
     atheris.Setup([name, *arguments], targets()[name].run)
     atheris.Fuzz()
@@ -94,7 +95,7 @@ def run_target(name: str, seeds: tuple[bytes, ...], *, seconds: int) -> dict[str
 
 def main() -> None:
     """Fuzz all targets, or those that are named, and write the results."""
-    from bench.fuzz_targets import targets
+    from testkit.fuzzing.targets import targets
 
     parser = options("fuzz", __doc__)
     parser.add_argument("--seconds", type=int, default=20, help="on each target")

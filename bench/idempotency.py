@@ -33,7 +33,7 @@ from uuid import UUID, uuid4
 
 from psycopg import AsyncConnection
 
-from bench.measuring import PROJECT, circumstances_on, options, publish
+from bench.measuring import circumstances_on, options, publish
 from bench.servers import directory_in_memory, server_in_memory, stop_at_once
 from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Installation, create_tenant_log, provision
@@ -46,6 +46,7 @@ from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
 from ledger.store.read import read_logs
 from ledger.verify.database import verify_database
+from testkit.environment import PROJECT
 
 TIMES: Final = 3
 PROCESSES: Final = 3

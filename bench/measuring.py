@@ -14,12 +14,11 @@ import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import psycopg
 
-PROJECT: Final = Path(__file__).resolve().parents[1]
-RESULTS: Final = PROJECT / "bench" / "results"
+from testkit.measured_page import RESULTS
 
 
 def options(bench: str, about: str | None) -> argparse.ArgumentParser:

@@ -36,15 +36,16 @@ from random import Random
 from typing import Any, Final
 from warnings import catch_warnings
 
-from bench.measuring import PROJECT, circumstances, options, publish
+from bench.measuring import circumstances, options, publish
 from bench.mutation_modules import MODULES, Stages
 from bench.mutation_survivors import Explanation, explain
 from bench.mutation_worker import KILLED, SURVIVED, TIMEOUT
+from testkit.environment import PROJECT
 
 LARGE: Final = 40
 """One in so many is taken of a module where that is more than the sample, so that a large one is not seen less."""
 COPIED: Final = (
-    "bench", "docs", "gateway", "lakeproof", "ledger", "projections", "spark_detect", "streams", "tests",
+    "bench", "docs", "gateway", "lakeproof", "ledger", "projections", "spark_detect", "streams", "testkit", "tests",
     "pyproject.toml", "verify_lakeproof.py", "README.md", "Makefile",
 )  # fmt: skip
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from testkit.environment import PROJECT
+
 Stages = tuple[tuple[str, ...], ...]
+
+_FOLDER: Final = PROJECT / "tests" / "ledger"
 
 
 def _tests(*names: str) -> tuple[str, ...]:
-    return tuple(f"tests/ledger/test_{name}.py" for name in names)
+    return tuple(str(file.relative_to(PROJECT)) for name in names for file in _FOLDER.glob(f"**/test_{name}.py"))
 
 
 _SLOW: Final = (

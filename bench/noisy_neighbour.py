@@ -38,8 +38,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from bench.latencies import latencies
-from bench.measuring import PROJECT, circumstances, options, publish
+from bench.measuring import circumstances, options, publish
 from bench.servers import directory_on_disk
+from testkit.environment import PROJECT
 
 RATIO_MAX: Final = 3.0
 PAUSE_S: Final = 0.02

@@ -33,12 +33,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from bench.measuring import PROJECT, circumstances_on, options, publish
+from bench.measuring import circumstances_on, options, publish
 from bench.servers import directory_on_disk, embedded_server, new_database
 from lakeproof.provision import provision
 from ledger.errors import BrokenError
-from tests.ledger.round_tripping import Traveller, Trip, begin_travelling, round_trip
-from tests.system.test_scene import TITLES, check_all_steps, kill_at_step, play, verify_deeply
+from testkit.environment import PROJECT
+from testkit.ledger.round_tripping import Traveller, Trip, begin_travelling, round_trip
+from testkit.system.scene import TITLES, check_all_steps, kill_at_step, play, verify_deeply
 
 APPENDED = 1_000
 """Entries of a round that the Appender itself writes, beside the others."""

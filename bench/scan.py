@@ -43,7 +43,7 @@ import pyarrow.parquet as pq
 from bench.measuring import circumstances, options, publish
 from spark_detect.classify import RULESET, ColumnCounts, classify, fallback
 from spark_detect.classify.columns import scan_array, warm_up
-from tests.spark_detect.families import LOOK_ALIKE, TRUE, Family, column
+from testkit.spark_detect.families import LOOK_ALIKE, TRUE, Family, column
 
 ROUNDS = 5
 """Times that each side has its turn: what else the machine does then falls on all."""

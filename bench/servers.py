@@ -20,11 +20,11 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from bench.measuring import PROJECT
 from lakeproof.postgres.age import fetch_age
 from lakeproof.postgres.process import postmaster_pid
 from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.settings import load_settings
+from testkit.environment import PROJECT
 
 
 @contextmanager

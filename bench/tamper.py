@@ -13,9 +13,9 @@ kernel that silently stayed away would leave the fast path untried. (Proofs and 
 What stands beside the logs, and the schema, roles, grants and settings, are changed in a home that a gateway was used
 in, and found by `verify --deep`: with the place that is named, instead of an index.
 
-The classes are `tests/ledger/tampering_*.py` and `tests/lakeproof/deep_home.py`, on real PostgreSQL. Every instance has
-a random generator of its own, named after class and number: one that fails can be run again. `--processes` worlds work
-at once.
+The classes are `testkit/ledger/tampering/*.py` and `testkit/lakeproof/deep_home.py`, on real PostgreSQL. Every
+instance has a random generator of its own, named after class and number: one that fails can be run again.
+`--processes` worlds work at once.
 
 Run: `python -m bench.tamper --instances 10000`. Results are kept by class, so that classes can be run one by one.
 """
@@ -44,15 +44,15 @@ from bench.measuring import circumstances, options, publish
 from bench.servers import embedded_server
 from lakeproof.provision import provision
 from ledger.errors import Fault
-from tests.lakeproof.deep_home import CHANGES, Home, used
-from tests.ledger.tampering import EFFORTS, EXACT, FAST, Instance, Told, World, faulty, run_instance, seeded
-from tests.ledger.tampering_classes import CLASSES
-from tests.ledger.tampering_files import FILES, Export, run_file_instance
-from tests.ledger.tampering_kernel import counted_pages, pages_of
-from tests.ledger.tampering_proofs import KINDS, make_bundle, make_proof, run_proof_instance
-from tests.ledger.tampering_world import open_world
-from tests.servers.gateways import open_gateway, start_services
-from tests.servers.judging import close_shared_engine
+from testkit.lakeproof.deep_home import CHANGES, Home, used
+from testkit.ledger.tampering.classes import CLASSES
+from testkit.ledger.tampering.files import FILES, Export, run_file_instance
+from testkit.ledger.tampering.instances import EFFORTS, EXACT, FAST, Instance, Told, World, faulty, run_instance, seeded
+from testkit.ledger.tampering.kernel import counted_pages, pages_of
+from testkit.ledger.tampering.proofs import KINDS, make_bundle, make_proof, run_proof_instance
+from testkit.ledger.tampering.world import open_world
+from testkit.servers.gateways import open_gateway, start_services
+from testkit.servers.judging import close_shared_engine
 
 PROOFS = tuple(f"{kind} bit" for kind in KINDS)
 DEEP = {f"deep {number}: {change.where.strip()}": change for number, change in enumerate(CHANGES, start=1)}

@@ -34,11 +34,11 @@ from ledger.signing.key_directory import create_key_directory
 from ledger.signing.signer import Signer
 from ledger.store.read import read_logs
 from ledger.verify.database import verify_database
-from tests.ledger.appending import read_log
-from tests.ledger.cutting_proxy import CuttingProxy
-from tests.ledger.guard_replay import AGGREGATES
-from tests.ledger.stress import Workers, check_answers, make_trouble, until_nothing_is_under_way
-from tests.ledger.tailing import Tail
+from testkit.ledger.appending import read_log
+from testkit.ledger.cutting_proxy import CuttingProxy
+from testkit.ledger.guard_replay import AGGREGATES
+from testkit.ledger.stress import Workers, check_answers, make_trouble, until_nothing_is_under_way
+from testkit.ledger.tailing import Tail
 
 LOGS = 4
 CALLERS = 2

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import psycopg
 import pytest
@@ -32,49 +32,24 @@ from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Installation, provision
 from lakeproof.services import Services
 from lakeproof.settings import load_settings
-from ledger.store.queries import load_queries
-from tests.servers.gateways import Gateway, open_gateway, start_services
-from tests.servers.judging import close_shared_engine
+from testkit.databases import CLONE, LOGIN_PASSWORD, TEMPLATE, confirm_logs, provision_template
+from testkit.environment import PROJECT, SHARED_DATA, missing
+from testkit.servers.gateways import Gateway, open_gateway, start_services
+from testkit.servers.judging import close_shared_engine
 
-PROJECT = Path(__file__).resolve().parents[1]
-SHARED_DATA = PROJECT.parent / "shared" / "data"
 MEMORY, DISK = Path("/dev/shm"), Path("/tmp")  # noqa: S108 - private directories are made in them
 MEMORY_BYTES_MIN = 4 * 1024**3
-TEMPLATE = "lakeproof_template"
 LONGEST: Final = (
     "tests/system/test_scene.py",
     "tests/spark_detect/test_spark.py",
     "tests/system/test_hostile_names.py",
     "tests/system/test_readme.py",
     "tests/system/test_crash.py",
-    "tests/ledger/test_append_stress.py",
+    "tests/ledger/append/test_append_stress.py",
 )
 """Files of few tests that take long: begun first, they do not end last while other processes have nothing to do."""
-LOGIN_PASSWORD = "a throw-away server's"
-CLONE: Final = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
-"""In memory, copying files takes two thirds of the processor time that copying through the write-ahead log does."""
-CONFIRM: Final = load_queries("ledger.store", "signing.sql")["confirm"]
 
 _numbers = count()
-
-
-def provision_template(dsn: str) -> Installation:
-    """Bring the template database, in which AGE is already created, to where every test begins."""
-    return provision(dsn, login_password=LOGIN_PASSWORD)
-
-
-def confirm_logs(database: str) -> None:
-    """Do what the signer does in a database that is cloned: what its template says of itself does not hold in it."""
-    with psycopg.connect(database) as owner:
-        sizes: dict[int, int] = dict(owner.execute("SELECT log_id, size FROM ledger.heads").fetchall())
-        owner.execute(CONFIRM, {"log_ids": list(sizes), "sizes": list(sizes.values())})
-
-
-def missing(reason: str) -> NoReturn:
-    """Fail in CI, skip elsewhere: what a test needs is not here."""
-    if os.environ.get("CI", "").lower() not in {"", "0", "false"}:
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
@@ -225,6 +200,27 @@ async def gateway(services: Services) -> AsyncIterator[Gateway]:
     """A gateway with one tenant."""
     async with open_gateway(services) as gateway:
         yield gateway
+
+
+@pytest.fixture(scope="module")
+def module_database(
+    request: pytest.FixtureRequest, _admin: psycopg.Connection, admin_dsn: str, template_database: str
+) -> Iterator[str]:
+    """The owner's connection string to a database that the tests of one module share."""
+    name = f"module_{request.module.__name__.rpartition('.')[2]}"
+    _admin.execute(CLONE.format(*map(sql.Identifier, (name, template_database))))
+    dsn = make_conninfo(admin_dsn, dbname=name)
+    confirm_logs(dsn)
+    yield dsn
+    _admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_services(module_database: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Services]:
+    """The services of one process that the tests of one module share."""
+    installation = provision(module_database, login_password=LOGIN_PASSWORD)
+    async with start_services(module_database, installation, tmp_path_factory.mktemp("shared")) as services:
+        yield services
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

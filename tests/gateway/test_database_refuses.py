@@ -19,9 +19,9 @@ from gateway.catalogs import builtin
 from gateway.errors import UnavailableError
 from gateway.identity.api_keys import mint_key
 from gateway.reconcile.reconciler import Reconciler
-from tests.gateway.sales import NAMESPACES, ORDERS, error_of
-from tests.ledger.logs import away
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import NAMESPACES, ORDERS, error_of
+from testkit.ledger.logs import away
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -25,10 +25,10 @@ from ledger.store.session import Connection
 from projections.generations import Rebuilt, rebuild
 from projections.projection import Projection
 from projections.runner import Runner
-from tests.gateway.copies import found, make_copies
-from tests.gateway.sales import ORDERS, TABLES, create_orders, properties
-from tests.gateway.story import tell
-from tests.servers.gateways import Gateway
+from testkit.gateway.copies import found, make_copies
+from testkit.gateway.sales import ORDERS, TABLES, create_orders, properties
+from testkit.gateway.story import tell
+from testkit.servers.gateways import Gateway
 
 IDENTITY = "ada@acme.example"
 SECRET = "a-word-that-ada-wrote"

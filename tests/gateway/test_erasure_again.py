@@ -23,9 +23,9 @@ from ledger.verify.database import verify_database
 from projections.generations import rebuild
 from projections.projection import read_log_entries
 from projections.runner import Runner
-from tests.gateway.recovery_site import run, save, set_back
-from tests.gateway.sales import ORDERS, create_orders, properties
-from tests.servers.gateways import Gateway
+from testkit.gateway.recovery_site import run, save, set_back
+from testkit.gateway.sales import ORDERS, create_orders, properties
+from testkit.servers.gateways import Gateway
 
 IDENTITY = "ada@acme.example"
 

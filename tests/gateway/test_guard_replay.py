@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.admin.application import OPERATOR
-from tests.gateway.sales import CREATE, properties
-from tests.gateway.story import Rows, Told, check_agreement, check_deeply, live_rows, replay, tell
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import CREATE, properties
+from testkit.gateway.story import Rows, Told, check_agreement, check_deeply, live_rows, replay, tell
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -16,10 +16,10 @@ from lakeproof.signing import open_signer
 from ledger.erasing.sealer import Sealer
 from ledger.recovering.recover import Recovered, recover_log
 from ledger.store.read import find_log
-from tests.gateway.recovery_site import export, run, save, set_back
-from tests.gateway.sales import ORDERS, create_orders, properties
-from tests.gateway.story import tell
-from tests.servers.gateways import Gateway
+from testkit.gateway.recovery_site import export, run, save, set_back
+from testkit.gateway.sales import ORDERS, create_orders, properties
+from testkit.gateway.story import tell
+from testkit.servers.gateways import Gateway
 
 
 async def parts(gateway: Gateway) -> set[tuple[int, str]]:

@@ -40,9 +40,9 @@ from ledger.format.note import Ed25519Signer, sign_note
 from ledger.format.proof import Proof, format_proof
 from ledger.format.sequence import Group, Head, sequence
 from projections.errors import NotProjectedError
-from tests.lakeproof.made_rooms import make_data_folder
+from testkit.environment import PROJECT
+from testkit.lakeproof.made_rooms import make_data_folder
 
-PROJECT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60
 PROGRAM = ("-m", "lakeproof")
 HEAVY = frozenset({"psycopg", "psycopg_pool", "fastapi", "pyiceberg", "pyarrow", "celpy", "uvicorn", "eventsourcing"})

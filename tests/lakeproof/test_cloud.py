@@ -12,7 +12,7 @@ import pytest
 
 from lakeproof.demo.cloud import open_cloud
 from streams.s3_events import parse_s3_event
-from tests.servers.cloud import drain, fresh_cloud, put, start_cloud
+from testkit.servers.cloud import drain, fresh_cloud, put, start_cloud
 
 STARTS_ONE = """
 import sys, time

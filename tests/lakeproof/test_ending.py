@@ -17,7 +17,7 @@ from lakeproof.tenants import found_tenant
 from ledger.proving import receipts
 from ledger.proving.receipts import NoReceiptError
 from ledger.signing import signer
-from tests.servers.gateways import start_services
+from testkit.servers.gateways import start_services
 
 WRONG = "SELEC 1"
 

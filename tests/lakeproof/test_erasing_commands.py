@@ -15,9 +15,9 @@ from lakeproof.commands.ledger import ledger_app
 from lakeproof.log_room import InstalledLogs
 from lakeproof.signing import open_signer
 from ledger.format.event import SYSTEM_ACTOR
-from tests.gateway.sales import create_orders
-from tests.gateway.story import tell
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import create_orders
+from testkit.gateway.story import tell
+from testkit.servers.gateways import Gateway
 
 IDENTITY = "ada@acme.example"
 

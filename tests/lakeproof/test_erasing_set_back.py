@@ -15,10 +15,10 @@ from lakeproof.signing import open_signer
 from ledger.format.event import SYSTEM_ACTOR
 from ledger.format.events import PayloadErased
 from ledger.recovering.recover import count_shared
-from tests.gateway.recovery_site import run, save, set_back
-from tests.gateway.sales import ORDERS, TABLES, create_orders, properties
-from tests.gateway.story import tell
-from tests.servers.gateways import Gateway
+from testkit.gateway.recovery_site import run, save, set_back
+from testkit.gateway.sales import ORDERS, TABLES, create_orders, properties
+from testkit.gateway.story import tell
+from testkit.servers.gateways import Gateway
 
 IDENTITY = "ada@acme.example"
 

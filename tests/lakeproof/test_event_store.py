@@ -37,9 +37,10 @@ from lakeproof.signing import open_signer
 from lakeproof.tenants import found_tenant
 from ledger.errors import LogUnavailableError, NoSuchLogError
 from ledger.store.event_store import LogAggregateRecorder, LogRecorder
-from tests.conftest import LOGIN_PASSWORD, PROJECT
-from tests.gateway.recovery_site import export, run
-from tests.ledger.library_cases import persistence as suite
+from testkit.databases import LOGIN_PASSWORD
+from testkit.environment import PROJECT
+from testkit.gateway.recovery_site import export, run
+from testkit.ledger.library_cases import persistence as suite
 
 
 class Account(Aggregate):

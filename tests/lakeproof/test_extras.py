@@ -20,8 +20,8 @@ import pytest
 
 from lakeproof import cli, extras
 from lakeproof.crash import CrashFile
+from testkit.environment import PROJECT
 
-PROJECT: Final = Path(__file__).resolve().parents[2]
 LOCKS: Final = PROJECT / "requirements"
 EXAMPLE: Final = PROJECT / "docs" / "example-log"
 OURS: Final = ("ledger", "projections", "gateway", "streams", "spark_detect", "lakeproof", "verify_lakeproof")

@@ -8,9 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.gateway.recovery_site import export, guarded_rows, run, save, set_back
-from tests.gateway.sales import ORDERS, create_orders, properties
-from tests.servers.gateways import Gateway
+from testkit.gateway.recovery_site import export, guarded_rows, run, save, set_back
+from testkit.gateway.sales import ORDERS, create_orders, properties
+from testkit.servers.gateways import Gateway
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from lakeproof.errors import ProvisionError
 from lakeproof.provision import Installation, provision
-from tests.conftest import LOGIN_PASSWORD
+from testkit.databases import LOGIN_PASSWORD
 
 
 def authorities(database: str) -> list[str]:

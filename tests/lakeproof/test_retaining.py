@@ -14,8 +14,8 @@ from ledger.store.read import Log
 from streams import dead_letters
 from streams.connections import connect_reading, connect_storing
 from streams.handler import DeadLetter, Message
-from tests.gateway.recovery_site import run
-from tests.servers.gateways import Gateway
+from testkit.gateway.recovery_site import run
+from testkit.servers.gateways import Gateway
 
 RAW = b'{"who": "ada@acme.example", "wrote": "no lineage at all"}'
 

@@ -10,7 +10,7 @@ import pytest
 
 from lakeproof.postgres.files import SOCKET_NAME
 from lakeproof.postgres.server import EmbeddedServer
-from tests.ledger.cutting_proxy import CuttingProxy
+from testkit.ledger.cutting_proxy import CuttingProxy
 
 
 @pytest.fixture

@@ -34,12 +34,12 @@ from ledger.proving.evidence.gather import ALL_PARTS, DecisionAt, PartNames, Rul
 from ledger.signing.key_directory import create_key_directory
 from ledger.signing.signer import Signer
 from ledger.store.read import read_head
-from tests.gateway.sales import ORDERS, create_orders, properties
-from tests.ledger.evidence_logs import TABLE, evidence, story_directory
-from tests.ledger.logs import KEY, noise
-from tests.ledger.rooms import Rooms
-from tests.ledger.standalone import standalone
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import ORDERS, create_orders, properties
+from testkit.ledger.evidence_logs import TABLE, evidence, story_directory
+from testkit.ledger.logs import KEY, noise
+from testkit.ledger.rooms import Rooms
+from testkit.ledger.standalone import standalone
+from testkit.servers.gateways import Gateway
 
 VKEY = KEY.format()
 DECISION_SIZE_BYTES_MAX = 4_096

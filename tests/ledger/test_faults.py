@@ -26,15 +26,15 @@ from ledger.errors import BrokenError, LogUnavailableError, QueueFullError
 from ledger.format.entry import Branch
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Appended
-from tests.conftest import CLONE, LOGIN_PASSWORD
-from tests.ledger.appending import NOON, appender_dsn, group, read_log
-from tests.ledger.cutting_proxy import Cut, Plan
-from tests.ledger.fault_batches import draw_batch
-from tests.ledger.fault_files import file_faults
-from tests.ledger.fault_site import Site, open_site
-from tests.ledger.fault_table import Table, points_of
-from tests.ledger.fault_trials import AppendTrial, check_told
-from tests.ledger.fault_worker import killed
+from testkit.databases import CLONE, LOGIN_PASSWORD
+from testkit.ledger.appending import NOON, appender_dsn, group, read_log
+from testkit.ledger.cutting_proxy import Cut, Plan
+from testkit.ledger.faults.batches import draw_batch
+from testkit.ledger.faults.files import file_faults
+from testkit.ledger.faults.site import Site, open_site
+from testkit.ledger.faults.table import Table, points_of
+from testkit.ledger.faults.trials import AppendTrial, check_told
+from testkit.ledger.faults.worker import killed
 
 SEEDS = {"append": range(100, 105), "seal": range(200, 203), "sign": range(300, 303), "erase": range(400, 404)}
 SAMPLE = 6

@@ -27,10 +27,10 @@ from ledger.signing.key_ring import KeyLife
 from ledger.signing.keys import read_key_file
 from ledger.signing.rotation import KeyKeeper, new_file_key
 from ledger.signing.stored_keys import KEY_FILE
-from tests.ledger.logs import TENANT
-from tests.ledger.rooms import Rooms
-from tests.ledger.signing_agents import SshAgent, ssh_agent
-from tests.servers.gateways import start_services
+from testkit.ledger.logs import TENANT
+from testkit.ledger.rooms import Rooms
+from testkit.ledger.signing_agents import SshAgent, ssh_agent
+from testkit.servers.gateways import start_services
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

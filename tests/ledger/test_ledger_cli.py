@@ -25,8 +25,8 @@ from ledger.format.proof import Proof, format_proof
 from ledger.format.sequence import Row
 from ledger.signing.signer import Signer
 from ledger.store.read import Log, find_log
-from tests.ledger.logs import KEY, ORIGIN, TENANT, change, put, rows_of, signed, write_directory
-from tests.ledger.rooms import Rooms, make_rooms
+from testkit.ledger.logs import KEY, ORIGIN, TENANT, change, put, rows_of, signed, write_directory
+from testkit.ledger.rooms import Rooms, make_rooms
 
 SIZE = 300
 VKEY = KEY.format()

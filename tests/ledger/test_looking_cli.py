@@ -10,8 +10,8 @@ import pytest
 
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.format.sequence import Row
-from tests.ledger.logs import TENANT, change, put, rows_of
-from tests.ledger.rooms import Rooms, make_rooms
+from testkit.ledger.logs import TENANT, change, put, rows_of
+from testkit.ledger.rooms import Rooms, make_rooms
 
 SIZE = 300
 NAME = TENANT.hex

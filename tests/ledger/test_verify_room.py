@@ -26,10 +26,10 @@ from ledger.format.verification import Report
 from ledger.signing.key_directory import SignedNote
 from ledger.verify import resuming
 from ledger.verify.resuming import ProgressFile
-from tests.ledger.logs import sequenced
-from tests.ledger.tampering import World
-from tests.ledger.tampering_tables import hold, set_back
-from tests.ledger.tampering_world import TENANTS, open_world, random_groups
+from testkit.ledger.logs import sequenced
+from testkit.ledger.tampering.instances import World
+from testkit.ledger.tampering.tables import hold, set_back
+from testkit.ledger.tampering.world import TENANTS, open_world, random_groups
 
 SHADOW_LOG = "INSERT INTO ledger.logs (log_id, origin) OVERRIDING SYSTEM VALUE VALUES (0, %s)"
 SHADOW_HEAD = "INSERT INTO ledger.heads (log_id) VALUES (0)"

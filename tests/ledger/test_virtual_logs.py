@@ -65,10 +65,10 @@ from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
 from ledger.verify.fast import FastPath
 from ledger.witness.rules import AddCheckpoint, Refusal, RefusedError, check_growth, format_request, open_submission
-from tests.ledger.appending import confirm
-from tests.ledger.logs import KEY, ORIGIN, SIGNER, START, TENANT, append, change, event, groups, noise, sequenced
-from tests.ledger.standalone import MODULE, standalone
-from tests.ledger.virtual_log import LEAF, VirtualLog
+from testkit.ledger.appending import confirm
+from testkit.ledger.logs import KEY, ORIGIN, SIGNER, START, TENANT, append, change, event, groups, noise, sequenced
+from testkit.ledger.standalone import MODULE, standalone
+from testkit.ledger.virtual_log import LEAF, VirtualLog
 
 SIZES = (
     2**24 - 1,

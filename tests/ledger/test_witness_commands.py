@@ -15,9 +15,9 @@ from typer.testing import CliRunner, Result
 from lakeproof.commands.ledger import ledger_app
 from ledger.format.note import VerifierKey
 from ledger.format.witness_policy import Policy
-from tests.conftest import PROJECT
-from tests.ledger.witnesses import GENUINE, LOG, NAME, ORIGIN, key_files
-from tests.servers.java import free_ports
+from testkit.environment import PROJECT
+from testkit.ledger.witnesses import GENUINE, LOG, NAME, ORIGIN, key_files
+from testkit.servers.java import free_ports
 
 VKEY = LOG.verifier_key.format()
 COMMAND = "import sys; from lakeproof.cli import main; main()"

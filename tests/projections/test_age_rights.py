@@ -23,13 +23,13 @@ from projections.graph.projection import GraphProjection
 from projections.graph.read import open_graph
 from projections.graph.write import graph_name
 from projections.projection import Transaction
-from tests.conftest import LOGIN_PASSWORD
-from tests.projections.conftest import ORDERS
+from testkit.databases import LOGIN_PASSWORD
+from testkit.projections.story import ORDERS
 from tests.projections.test_graph_answers import happened
 
 if TYPE_CHECKING:
     from ledger.store.read import Log
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 MARK: Final = "of-another-tenant"
 STATEMENT_TIMEOUT_MS: Final = 20_000

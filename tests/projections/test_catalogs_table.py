@@ -17,10 +17,10 @@ from projections.errors import ProjectionError
 from projections.generations import rebuild
 from projections.lake.secrets import SecretDirectory
 from projections.runner import Runner
-from tests.servers.loopback import LOOPBACK
+from testkit.servers.loopback import LOOPBACK
 
 if TYPE_CHECKING:
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 ELSEWHERE = {"uri": "http://127.0.0.1:9", "location": "s3://theirs/lake"}
 

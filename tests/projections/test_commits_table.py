@@ -12,7 +12,7 @@ from projections.commits import read_commits, read_commits_of_group
 from projections.generations import rebuild
 
 if TYPE_CHECKING:
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 ITEMS = "table:lake/sales/items"
 ORDERS = "table:lake/sales/orders"

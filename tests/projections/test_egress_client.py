@@ -28,8 +28,8 @@ from projections.egress.client import open_client
 from projections.egress.connecting import connect_checked, resolve_host
 from projections.egress.rules import EgressRules
 from projections.errors import AddressRefusedError, NameUnresolvedError
-from tests.servers.loopback import LOOPBACK, serve
-from tests.servers.traps import INSIDE, LOOPBACK_SPELLINGS, Trap, set_trap
+from testkit.servers.loopback import LOOPBACK, serve
+from testkit.servers.traps import INSIDE, LOOPBACK_SPELLINGS, Trap, set_trap
 
 PUBLIC: Final = EgressRules.parse("public")
 

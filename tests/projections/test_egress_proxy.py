@@ -19,9 +19,9 @@ from projections.egress.proxy import HEAD_SIZE_BYTES_MAX, Destination, EgressPro
 from projections.egress.rules import EgressRules
 from projections.errors import FileMissingError, FileUnreadableError, ProjectionError, StorageUnavailableError
 from projections.lake.storage import S3_PROPERTIES, Storage
-from tests.servers.cloud import fresh_cloud, start_cloud
-from tests.servers.loopback import LOOPBACK
-from tests.servers.traps import LOOPBACK_SPELLINGS, Trap, set_trap
+from testkit.servers.cloud import fresh_cloud, start_cloud
+from testkit.servers.loopback import LOOPBACK
+from testkit.servers.traps import LOOPBACK_SPELLINGS, Trap, set_trap
 
 ACME: Final = UUID(int=1)
 PUBLIC: Final = EgressRules.parse("public")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from projections.egress.addresses import Reach, parse_address, parse_literal, reach_of
 from projections.egress.rules import PLACES_MAX, EgressRules
 from projections.errors import AddressRefusedError, EgressRulesError
-from tests.servers.traps import INSIDE, LOOPBACK_SPELLINGS
+from testkit.servers.traps import INSIDE, LOOPBACK_SPELLINGS
 
 PUBLIC = EgressRules.parse("public")
 OUTSIDE = (

@@ -18,7 +18,7 @@ from projections.entries import read_log_entry, read_principal, storable, storab
 from projections.errors import UnknownControlError
 
 if TYPE_CHECKING:
-    from tests.projections.conftest import Story
+    from testkit.projections.story import Story
 
 
 def test_a_known_event_is_typed_and_an_unknown_one_is_none(story: Story) -> None:

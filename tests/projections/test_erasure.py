@@ -18,8 +18,8 @@ from projections.errors import DigestMismatchError, RebuildRunningError
 from projections.generations import drop_superseded, rebuild
 from projections.graph.labels import VertexLabel
 from projections.personal import personal_tables
-from tests.ledger.erasing import key_folder
-from tests.projections.conftest import ADA, Story, World
+from testkit.ledger.erasing import key_folder
+from testkit.projections.story import ADA, Story, World
 
 EVE = "e0" * 16
 SELECTIONS: list[dict[str, Any]] = [

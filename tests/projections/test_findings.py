@@ -23,11 +23,11 @@ from projections.findings import (
 )
 from projections.generations import rebuild
 from projections.projection import Transaction
-from tests.projections.conftest import ORDERS, ORDERS_UUID, RULESET
+from testkit.projections.story import ORDERS, ORDERS_UUID, RULESET
 
 if TYPE_CHECKING:
     from ledger.store.read import Log
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 EMAIL, PHONE = ("email", DetectionKind.EMAIL, 92), ("note", DetectionKind.PHONE, 55)
 ITEMS = "table:lake/sales/items"

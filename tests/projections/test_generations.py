@@ -25,7 +25,7 @@ from projections.graph.read import open_graph
 from projections.runner import Runner
 
 if TYPE_CHECKING:
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 ITEMS = "table:lake/sales/items"
 

@@ -19,11 +19,11 @@ from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.picture import draw_answers
 from projections.graph.presets import impact_analysis, pii_propagation
 from projections.graph.read import Direction, Graph, open_graph
-from tests.projections.conftest import BOB, ORDERS, dataset
+from testkit.projections.story import BOB, ORDERS, dataset
 
 if TYPE_CHECKING:
     from ledger.store.read import Log
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 MART = "table:lake/mart/revenue"
 

@@ -18,11 +18,11 @@ from projections.graph.read import open_graph
 from projections.graph.telling import tell_impact, tell_propagation
 from projections.lineage.projection import LINEAGE_VERSION
 from projections.lineage.runs import Omitted
-from tests.projections.conftest import dataset
+from testkit.projections.story import dataset
 
 if TYPE_CHECKING:
     from ledger.store.read import Log
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 NAMES = [f"s.t{number}" for number in range(5)]
 

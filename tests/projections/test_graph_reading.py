@@ -15,7 +15,7 @@ from projections.graph.read import Direction, Write, open_graph, parse_agtype
 from projections.graph.versions import PolicyVersion
 
 if TYPE_CHECKING:
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 ADA, BOB = "a" * 32, "b" * 32
 

@@ -20,7 +20,7 @@ from projections.graph.read import open_graph
 from projections.metrics import EVENTS, read_metrics
 
 if TYPE_CHECKING:
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 NAMES = (
     "$$",

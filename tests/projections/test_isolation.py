@@ -20,7 +20,7 @@ from projections.metrics import read_metrics
 
 if TYPE_CHECKING:
     from ledger.store.read import Log
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 TABLES = (
     *("cursors", "live", "commits", "commit_counts", "commit_totals", "open_commits", "access_refusals"),

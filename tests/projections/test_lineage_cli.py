@@ -19,10 +19,10 @@ from lakeproof.commands.lineage import Workshop, lineage_app, parse_table
 from ledger.store.read import Log
 from projections.errors import ProjectionError, UnknownTableError
 from projections.lineage.projection import LineageProjection
-from tests.projections.lineage_stories import FACET, key, run_event, tell, topic, topics_event
+from testkit.projections.lineage_stories import FACET, key, run_event, tell, topic, topics_event
 
 if TYPE_CHECKING:
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 Command = Callable[..., Result]
 

@@ -27,7 +27,7 @@ from projections.lineage.projection import LineageProjection
 from projections.lineage.read import read_lineage, read_outcomes
 from projections.lineage.runs import Omitted
 from projections.lineage.tell import keep_telling, tell_cycles
-from tests.projections.lineage_stories import (
+from testkit.projections.lineage_stories import (
     NOON,
     NOON_TEXT,
     Oracle,
@@ -41,7 +41,7 @@ from tests.projections.lineage_stories import (
 )
 
 if TYPE_CHECKING:
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 
 @pytest.fixture

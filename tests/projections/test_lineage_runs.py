@@ -16,10 +16,10 @@ from projections.lineage.changes import changes_of
 from projections.lineage.resolving import Known
 from projections.lineage.runs import EDGES_MAX, Run, Telling
 from projections.lineage.runs import tell as tell_run
-from tests.projections.lineage_stories import FACET, key, run_event, set_cycles, tell, topic, topics_event
+from testkit.projections.lineage_stories import FACET, key, run_event, set_cycles, tell, topic, topics_event
 
 if TYPE_CHECKING:
-    from tests.projections.conftest import Story
+    from testkit.projections.story import Story
 
 
 def tellings(story: Story) -> list[Telling]:

@@ -22,7 +22,7 @@ from projections.generations import rebuild
 from projections.lineage.projection import LineageProjection
 from projections.lineage.read import read_lineage
 from projections.lineage.resolving import Known, KnownCatalog, location_of, normalise_location, resolve, table_location
-from tests.projections.lineage_stories import (
+from testkit.projections.lineage_stories import (
     create_catalog,
     dataset,
     find_cycle,
@@ -36,7 +36,7 @@ from tests.projections.lineage_stories import (
 )
 
 if TYPE_CHECKING:
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 ORDERS = "table:lake/sales/orders"
 ORDERS_FILE = "s3://bucket/sales/orders/metadata/00001-x.metadata.json"

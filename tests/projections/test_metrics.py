@@ -27,10 +27,10 @@ from projections.counting import groups_settled, tally
 from projections.exposition import CONTENT_TYPE, Metric, MetricKind, Sample, format_metrics
 from projections.generations import rebuild
 from projections.metrics import read_history, read_metrics
-from tests.projections.conftest import dataset
+from testkit.projections.story import dataset
 
 if TYPE_CHECKING:
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 NAMES = ("graph", "commits", "metrics")
 

@@ -33,10 +33,10 @@ from projections.graph.governing import governs
 from projections.graph.labels import KEY_BYTES_MAX, EdgeLabel, VertexLabel, bounded_key, vertex_key
 from projections.graph.model import changes_of
 from projections.graph.runs import Resolved
-from tests.projections.conftest import ORDERS, dataset
+from testkit.projections.story import ORDERS, dataset
 
 if TYPE_CHECKING:
-    from tests.projections.conftest import Story
+    from testkit.projections.story import Story
 
 ADA = "a" * 32
 SEGMENTS = st.lists(st.text(min_size=1), min_size=1, max_size=4)

@@ -16,13 +16,13 @@ from projections.graph.presets import impact_analysis, pii_propagation
 from projections.graph.read import open_graph
 from projections.graph.telling import tell_answers, tell_propagation
 from projections.naming import Names
-from tests.projections.conftest import ORDERS, ORDERS_UUID, dataset
+from testkit.projections.story import ORDERS, ORDERS_UUID, dataset
 
 if TYPE_CHECKING:
     from ledger.store.read import Log
     from projections.graph.presets import Propagation
     from projections.naming import Bound
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 CLIENTS = "table:lake/sales/clients"
 OTHER_UUID = "5f0c9d1e-0000-4000-8000-0000000000ff"

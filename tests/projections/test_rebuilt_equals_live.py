@@ -24,11 +24,11 @@ from projections.lineage.resolving import Known
 from projections.lineage.runs import Run
 from projections.lineage.runs import tell as tell_run
 from projections.projection import read_log_entries
-from tests.projections.conftest import ADA, ORDERS, ORDERS_UUID, dataset
+from testkit.projections.story import ADA, ORDERS, ORDERS_UUID, dataset
 
 if TYPE_CHECKING:
     from projections.entries import LogEntry
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 ITEMS_UUID = "5f0c9d1e-0000-4000-8000-000000000002"
 TABLES = ("table:lake/sales/orders", "table:lake/sales/items", "view:lake/sales/v", "namespace:lake/sales")

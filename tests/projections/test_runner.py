@@ -21,7 +21,7 @@ from projections.projection import Transaction
 from projections.runner import Runner, ensure
 
 if TYPE_CHECKING:
-    from tests.projections.conftest import Story, World
+    from testkit.projections.story import Story, World
 
 TIMEOUT_S = 20
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest_asyncio
 
 from lakeproof.provision import Installation
-from tests.servers.gateways import start_services
-from tests.spark_detect.lakehouse import Lakehouse, open_lakehouse
+from testkit.servers.gateways import start_services
+from testkit.spark_detect.lakehouse import Lakehouse, open_lakehouse
 
 
 @pytest_asyncio.fixture

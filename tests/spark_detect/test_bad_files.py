@@ -15,7 +15,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.manifest import FileFormat
 
 from ledger.format.events import ScanFault
-from tests.spark_detect.lakehouse import Lakehouse, append_file, make_people, some_people
+from testkit.spark_detect.lakehouse import Lakehouse, append_file, make_people, some_people
 
 
 def cut(file: Path) -> None:

@@ -23,8 +23,8 @@ from spark_detect.batches import Batches
 from spark_detect.classify import RULESET
 from spark_detect.planner import Planner
 from spark_detect.scan import run_task
-from tests.ledger.guard_replay import GuardedTable
-from tests.spark_detect.lakehouse import Lakehouse, make_people, now, open_lakehouse, some_people
+from testkit.ledger.guard_replay import GuardedTable
+from testkit.spark_detect.lakehouse import Lakehouse, make_people, now, open_lakehouse, some_people
 
 
 def _apply_mark(rows: dict[str, int], entry: Entry) -> None:

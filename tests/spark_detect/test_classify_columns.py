@@ -10,7 +10,7 @@ import pytest
 
 from spark_detect.classify import ColumnCounts, Pattern, classify
 from spark_detect.classify.columns import as_texts, leaves, scan_array
-from tests.spark_detect.families import card, column
+from testkit.spark_detect.families import card, column
 
 CARDS = column(card, 50)
 NUMBERS = [int(number) for number in CARDS]

@@ -27,7 +27,7 @@ from spark_detect.process import LATE, reason_of
 from spark_detect.room import Room
 from spark_detect.status import read_status, status_metrics
 from spark_detect.supervise import Condition, supervise
-from tests.spark_detect.lakehouse import Lakehouse, append_file, make_people
+from testkit.spark_detect.lakehouse import Lakehouse, append_file, make_people
 
 
 async def status(lakehouse: Lakehouse) -> list[dict[str, object]]:

@@ -21,7 +21,7 @@ from spark_detect.classify.columns import scan_array
 from spark_detect.classify.compiled import count_matches as compiled
 from spark_detect.classify.fallback import count_matches as fallback
 from spark_detect.classify.rows import CANDIDATES, CELLS, VALID, CountMatches
-from tests.spark_detect.families import LOOK_ALIKE, TRUE, column
+from testkit.spark_detect.families import LOOK_ALIKE, TRUE, column
 
 KERNELS = pytest.mark.parametrize("count", [compiled, fallback], ids=["numba", "pyarrow"])
 PROJECT = Path(spark_detect.__file__).resolve().parents[1]

@@ -16,7 +16,7 @@ from ledger.format.events import DetectionKind
 from spark_detect.classify import RULESET, ColumnCounts, classify
 from spark_detect.classify.columns import scan_array
 from spark_detect.classify.confidence import EVIDENCE, surprise
-from tests.spark_detect.families import LOOK_ALIKE, TRUE, card, column, dashed_american, dashed_ssn, iban, luhn, mail
+from testkit.spark_detect.families import LOOK_ALIKE, TRUE, card, column, dashed_american, dashed_ssn, iban, luhn, mail
 
 TELLING = {
     DetectionKind.CREDIT_CARD: "credit_card_number",

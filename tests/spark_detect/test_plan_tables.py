@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
 
 from ledger.format.events import ScanCompleted
-from tests.spark_detect.lakehouse import Lakehouse, make_people, some_people
+from testkit.spark_detect.lakehouse import Lakehouse, make_people, some_people
 
 PEOPLE = ("crm", "people")
 

@@ -22,9 +22,9 @@ from projections.lake.secrets import SecretDirectory
 from spark_detect.room import Lake
 from spark_detect.scan import run_task
 from spark_detect.tasks import FileSlice, Range, Scan, ScannedColumn, Task
-from tests.servers.cloud import fresh_cloud, put, start_cloud
-from tests.servers.loopback import LOOPBACK
-from tests.servers.traps import set_trap
+from testkit.servers.cloud import fresh_cloud, put, start_cloud
+from testkit.servers.loopback import LOOPBACK
+from testkit.servers.traps import set_trap
 
 TENANT = UUID(int=7)
 

@@ -11,8 +11,8 @@ import psycopg
 from pyiceberg.catalog.rest import RestCatalog
 
 from lakeproof.demo.people import PERSONAL
-from tests.spark_detect.lakehouse import Lakehouse, append_file, make_people, open_lakehouse, some_people
-from tests.spark_detect.sparks import detecting, until
+from testkit.spark_detect.lakehouse import Lakehouse, append_file, make_people, open_lakehouse, some_people
+from testkit.spark_detect.sparks import detecting, until
 
 PEOPLE = ("crm", "people")
 

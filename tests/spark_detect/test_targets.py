@@ -12,7 +12,7 @@ from ledger.format.events import CatalogCreated, CommitObserved, Identifier, Set
 from ledger.store.read import Log
 from spark_detect.classify import RULESET
 from spark_detect.targets import Target, catalog_of, read_target
-from tests.projections.conftest import ORDERS, Story
+from testkit.projections.story import ORDERS, Story
 
 ORDERS_OF_LAKE = Identifier(alias="lake", namespace=("sales",), name="orders")
 METADATA = "s3://lake/orders/metadata/00001-a.metadata.json"

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pyiceberg.catalog.rest import RestCatalog
 
 from lakeproof.demo.people import PEOPLE, PERSONAL, people
-from tests.spark_detect.lakehouse import Lakehouse, make_people
+from testkit.spark_detect.lakehouse import Lakehouse, make_people
 
 
 async def test_what_is_personal_is_found_at_92_and_no_look_alike_is(lakehouse: Lakehouse) -> None:

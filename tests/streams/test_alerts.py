@@ -27,10 +27,10 @@ from streams.handler import OutboxMessage
 from streams.outbox import Outgoing, Postponed, Refused, Taken
 from streams.sender import Sender
 from streams.webhook_sink import ID_HEADER, NOT_ALLOWED, WEBHOOK, WebhookSink
-from tests.servers.loopback import LOOPBACK, serve
-from tests.servers.traps import set_trap
-from tests.streams.answering import NOON, happened, noon
-from tests.streams.conftest import World, running, until
+from testkit.servers.loopback import LOOPBACK, serve
+from testkit.servers.traps import set_trap
+from testkit.streams.answering import NOON, happened, noon
+from testkit.streams.world import World, running, until
 
 CUSTOMERS = "table:lake/crm/customers"
 LOG = Log(log_id=1, origin="logs.example/0", tenant=None, reader=None)

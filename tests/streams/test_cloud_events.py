@@ -20,8 +20,8 @@ from ledger.format.sequence import Group, Head, sequence
 from streams.cloud_events import Publish, format_cloud_event
 from streams.errors import PoisonError
 from streams.handler import Message
-from tests.streams.answering import NOON, happened, told
-from tests.streams.conftest import World
+from testkit.streams.answering import NOON, happened, told
+from testkit.streams.world import World
 
 ORIGIN: Final = "logs.example.org/00112233445566778899aabbccddeeff"
 

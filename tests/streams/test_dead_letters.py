@@ -23,8 +23,8 @@ from streams.outbox import Refused, Taken
 from streams.replay import Replay, Replayed, replay
 from streams.sender import Sender
 from streams.webhook_sink import WEBHOOK
-from tests.streams.answering import ASKED, POISON, Answering, told
-from tests.streams.conftest import World, check_answers
+from testkit.streams.answering import ASKED, POISON, Answering, told
+from testkit.streams.world import World, check_answers
 from tests.streams.test_outbox import Box, put
 
 

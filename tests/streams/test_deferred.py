@@ -23,9 +23,9 @@ from streams.handling import Turn
 from streams.leases import LeaseLostError
 from streams.replay import Replayed
 from streams.runner import Runner
-from tests.ledger.cutting_proxy import Cut, Plan
-from tests.streams.answering import ANSWERED, AnsweringHosts, told
-from tests.streams.conftest import World, check_answers_in_any_order, running, until
+from testkit.ledger.cutting_proxy import Cut, Plan
+from testkit.streams.answering import ANSWERED, AnsweringHosts, told
+from testkit.streams.world import World, check_answers_in_any_order, running, until
 from tests.streams.test_dead_letters import replayed
 from tests.streams.test_runner_faults import LEASE_S, Wire, wire
 

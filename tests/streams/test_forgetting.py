@@ -5,7 +5,7 @@ from __future__ import annotations
 from ledger.erasing.redaction import Mention
 from streams.connections import connect_storing
 from streams.forgetting import PAGE, forget_login
-from tests.streams.conftest import World
+from testkit.streams.world import World
 
 ADA = "ada@acme.example"
 OF_EACH = "FROM (SELECT %s AS ada) AS p, generate_series(1, %s) AS n, unnest(ARRAY[%s, %s]::integer[]) AS log_id"

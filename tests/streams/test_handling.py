@@ -26,7 +26,7 @@ from ledger.store.session import Connection
 from streams.errors import TransientError
 from streams.handler import Append, Effects, Message
 from streams.handling import Outcome, carry_out
-from tests.ledger.appending import group
+from testkit.ledger.appending import group
 
 LOG = Log(log_id=7, origin="lakeproof.invalid/log", tenant=UUID(int=1), reader=None)
 MESSAGES = [Message(id=f"topic/0/{number}", log=LOG, value=b"{}") for number in range(3)]

@@ -31,9 +31,9 @@ from streams.handler import OutboxMessage
 from streams.kafka_sink import open_kafka_sink
 from streams.outbox import Outgoing, Refused, Taken
 from streams.watchdog import StalledError, Watchdog
-from tests.conftest import LOGIN_PASSWORD
-from tests.servers.gateways import start_services
-from tests.servers.kafka import Kafka, start_kafka
+from testkit.databases import LOGIN_PASSWORD
+from testkit.servers.gateways import start_services
+from testkit.servers.kafka import Kafka, start_kafka
 
 TENANT = UUID(int=7)
 RUNS = uuid5(TENANT, "runs")
@@ -99,7 +99,7 @@ class Consumers:
     def start(self, member: str) -> subprocess.Popen[str]:
         """Start a process and wait until it takes part."""
         process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "tests.streams.lineage_consumer",
+            [sys.executable, "-W", "ignore", "-m", "testkit.streams.lineage_consumer",
              json.dumps({**self._arguments, "member": member})],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

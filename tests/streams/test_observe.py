@@ -44,13 +44,13 @@ from streams.observe import Observe
 from streams.reading import MetadataReads
 from streams.replay import Replayed
 from streams.table_metadata import METADATA_SIZE_BYTES_MAX, SNAPSHOTS_MAX, TableSnapshots, parse_table_snapshots
-from tests.servers.cloud import fresh_cloud, put, start_cloud
-from tests.servers.faulty_store import drip_body, faulty_store, never
-from tests.servers.loopback import LOOPBACK
-from tests.servers.traps import set_trap
-from tests.streams.answering import happened, noon
-from tests.streams.conftest import World, running, until
-from tests.streams.lakes import ALIAS, TABLE, new_lake, project, told
+from testkit.servers.cloud import fresh_cloud, put, start_cloud
+from testkit.servers.faulty_store import drip_body, faulty_store, never
+from testkit.servers.loopback import LOOPBACK
+from testkit.servers.traps import set_trap
+from testkit.streams.answering import happened, noon
+from testkit.streams.lakes import ALIAS, TABLE, new_lake, project, told
+from testkit.streams.world import World, running, until
 from tests.streams.test_dead_letters import replayed
 from tests.streams.test_deferred import wait_no_longer
 

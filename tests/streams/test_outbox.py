@@ -22,8 +22,8 @@ from streams.errors import StreamError, TransientError
 from streams.handler import OutboxMessage
 from streams.outbox import Answer, Outgoing, Postponed, Refused, Sink, Taken
 from streams.sender import Sender, Sent
-from tests.streams.answering import told
-from tests.streams.conftest import World, running, until
+from testkit.streams.answering import told
+from testkit.streams.world import World, running, until
 
 LEASE_S = 0.3
 

@@ -28,12 +28,12 @@ from projections.projection import Projection
 from projections.runner import Runner
 from streams.catalog_walk import CatalogWalk, CatalogWalkError
 from streams.poller import SECRET, TENANTS_MAX, Poller
-from tests.gateway.sales import SCHEMA
-from tests.servers.faulty_store import faulty_store, never
-from tests.servers.gateways import Gateway, open_gateway, start_services
-from tests.servers.upstream import Upstream, serve_upstream
-from tests.streams.answering import noon
-from tests.streams.conftest import until
+from testkit.gateway.sales import SCHEMA
+from testkit.servers.faulty_store import faulty_store, never
+from testkit.servers.gateways import Gateway, open_gateway, start_services
+from testkit.servers.upstream import Upstream, serve_upstream
+from testkit.streams.answering import noon
+from testkit.streams.world import until
 
 ALIAS = "partner"
 SALES = ("sales",)

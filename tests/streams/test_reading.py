@@ -20,8 +20,8 @@ from projections.lake.storage import Storage
 from streams.errors import PoisonError, UnansweredError
 from streams.reading import MetadataReads
 from streams.table_metadata import METADATA_SIZE_BYTES_MAX, Snapshot
-from tests.servers.cloud import fresh_cloud, put, start_cloud
-from tests.servers.faulty_store import FAILING, NEVER_ENDING, REFUSING, Answer, faulty_store, never
+from testkit.servers.cloud import fresh_cloud, put, start_cloud
+from testkit.servers.faulty_store import FAILING, NEVER_ENDING, REFUSING, Answer, faulty_store, never
 from tests.streams.test_observe import TABLE_UUID, metadata
 
 LOCATION = "s3://lake/wh/orders/metadata/1.metadata.json"

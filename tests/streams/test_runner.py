@@ -18,8 +18,8 @@ from streams.cursors import LOOK_ENTRIES
 from streams.errors import StreamError, TransientError
 from streams.handler import EVERY_TYPE, Effects, Message
 from streams.handling import Turn
-from tests.streams.answering import ANSWERED, ASKED, OTHER, Answering, data_of, happened, told
-from tests.streams.conftest import World, check_answers, running, until
+from testkit.streams.answering import ANSWERED, ASKED, OTHER, Answering, data_of, happened, told
+from testkit.streams.world import World, check_answers, running, until
 
 
 async def test_every_entry_of_its_types_is_handled_once_in_order(world: World) -> None:

@@ -39,9 +39,10 @@ from ledger.store.session import Connection
 from streams.errors import PoisonError, TransientError
 from streams.handler import Effects, Message
 from streams.runner import Runner
-from tests.ledger.cutting_proxy import Cut, CuttingProxy, Plan
-from tests.streams.answering import POISON, Answering, told
-from tests.streams.conftest import TIMEOUT_S, World, check_answers, running, until
+from testkit.environment import PROJECT
+from testkit.ledger.cutting_proxy import Cut, CuttingProxy, Plan
+from testkit.streams.answering import POISON, Answering, told
+from testkit.streams.world import TIMEOUT_S, World, check_answers, running, until
 
 STEPS = {
     "claim": b"SET lease = gen_random_uuid()",
@@ -336,8 +337,8 @@ async def worker(world: World, **settings: object) -> AsyncIterator[asyncio.subp
         "poll_s": 0.02,
         **settings,
     }
-    program = (sys.executable, "-m", "tests.streams.doomed_worker", json.dumps(chosen))
-    pipe, folder = asyncio.subprocess.PIPE, Path(__file__).parents[2]
+    program = (sys.executable, "-m", "testkit.streams.doomed_worker", json.dumps(chosen))
+    pipe, folder = asyncio.subprocess.PIPE, PROJECT
     process = await asyncio.create_subprocess_exec(*program, cwd=folder, stdin=pipe, stdout=pipe)
     try:
         assert process.stdout is not None

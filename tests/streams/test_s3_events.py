@@ -19,7 +19,7 @@ from streams.handler import Message
 from streams.places import Places
 from streams.s3_events import BODY_SIZE_BYTES_MAX, Created, FileKind, parse_s3_event, table_file
 from streams.triggers import FILES_MAX, FILES_SIZE_BYTES_MAX, data_trigger, gather
-from tests.streams.answering import NOON
+from testkit.streams.answering import NOON
 
 ACME = Log(log_id=2, origin="lp/acme", tenant=UUID(int=1 << 64), reader="acme")
 BETA = Log(log_id=3, origin="lp/beta", tenant=UUID(int=2 << 64), reader="beta")

@@ -27,11 +27,11 @@ from streams.reading import MetadataReads
 from streams.replay import Replayed, replay
 from streams.s3_handler import ReceiveS3Events
 from streams.sqs import QueueUnavailableError, Received, SqsQueue, SqsSource
-from tests.servers.cloud import fresh_cloud, left, put, send, start_cloud
-from tests.servers.loopback import LOOPBACK
-from tests.streams.answering import noon
-from tests.streams.conftest import World, until
-from tests.streams.lakes import ALIAS, TABLE, new_lake, project, told
+from testkit.servers.cloud import fresh_cloud, left, put, send, start_cloud
+from testkit.servers.loopback import LOOPBACK
+from testkit.streams.answering import noon
+from testkit.streams.lakes import ALIAS, TABLE, new_lake, project, told
+from testkit.streams.world import World, until
 
 BACK_OFF_S = (0.01,)
 TRIGGER = "trigger.received"

@@ -26,9 +26,9 @@ from ledger.format.events import AlertDelivered, DetectionFound
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Group
 from streams.errors import StreamError
-from tests.servers.gateways import start_services
-from tests.streams.answering import happened
-from tests.streams.conftest import TIMEOUT_S
+from testkit.servers.gateways import start_services
+from testkit.streams.answering import happened
+from testkit.streams.world import TIMEOUT_S
 
 Command = Callable[..., Result]
 REFUSED_PATH = "/refused"

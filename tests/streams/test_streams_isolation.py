@@ -9,8 +9,8 @@ import pytest
 
 from projections.exposition import format_metrics
 from streams.measures import read_measures
-from tests.streams.answering import POISON, AnsweringHosts, told
-from tests.streams.conftest import World
+from testkit.streams.answering import POISON, AnsweringHosts, told
+from testkit.streams.world import World
 
 TABLES = ("leases", "cursors", "outbox", "dead_letters", "hosts", "deferred")
 

@@ -16,9 +16,9 @@ from projections.commits import CommitsProjection
 from projections.runner import Runner as Projector
 from streams.handler import Effects, Message
 from streams.sender import Sender
-from tests.ledger.appending import logged
-from tests.streams.answering import Answering
-from tests.streams.conftest import TIMEOUT_S, World, check_answers, running, until
+from testkit.ledger.appending import logged
+from testkit.streams.answering import Answering
+from testkit.streams.world import TIMEOUT_S, World, check_answers, running, until
 from tests.streams.test_outbox import Box, put
 
 QUICK_S = 0.02

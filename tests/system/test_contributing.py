@@ -18,7 +18,8 @@ from zipfile import ZipFile
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-PROJECT: Final = Path(__file__).resolve().parents[2]
+from testkit.environment import PROJECT
+
 PAGES: Final = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/contributing.md")
 TIMEOUT_S: Final = 300
 NAMED: Final = {
@@ -109,4 +110,4 @@ def test_each_package_that_is_shipped_says_that_it_has_types(tmp_path: Path) -> 
     assert {f"{package}/py.typed" for package in packages} <= names
     assert "ledger/store/sql/migrations/0001_log.sql" in names
     assert told["Name"] == "lakeproof"
-    assert not any(name.startswith("tests/") for name in names)
+    assert not any(name.startswith(("tests/", "testkit/", "bench/")) for name in names)

@@ -21,9 +21,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from lakeproof.provision import Installation
-from tests.gateway.story import check_agreement, check_log, path_of, tell
-from tests.servers.gateways import Gateway
-from tests.system.crashing_gateway import APPEND, POINTS, serve_until_death
+from testkit.gateway.story import check_agreement, check_log, path_of, tell
+from testkit.servers.gateways import Gateway
+from testkit.system.crashing_gateway import APPEND, POINTS, serve_until_death
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=True))
 ARROW = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -60,7 +60,7 @@ def crashing_gateway(
 ) -> Iterator[tuple[str, BaseProcess]]:
     """Start a gateway that dies at `point`; yields its URL and its process."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.system.crashing_gateway"])
+    context.set_forkserver_preload(["testkit.system.crashing_gateway"])
     reader, writer = context.Pipe(duplex=False)
     arguments = (database, installation, directory, point, writer)
     process = context.Process(target=serve_until_death, args=arguments, daemon=True)

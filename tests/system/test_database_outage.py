@@ -24,8 +24,8 @@ from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import Installation, provision
 from lakeproof.signing import open_signer
 from ledger.format.sequence import Appended, Group, Stale
-from tests.conftest import LOGIN_PASSWORD
-from tests.gateway.sales import (
+from testkit.databases import LOGIN_PASSWORD
+from testkit.gateway.sales import (
     CREATE,
     NAMESPACES,
     ORDERS,
@@ -38,10 +38,10 @@ from tests.gateway.sales import (
     location_of_orders,
     properties,
 )
-from tests.gateway.story import check_agreement, check_log, tell, words
-from tests.ledger.appending import appender
-from tests.ledger.cutting_proxy import SOCKET_NAME, Cut, CuttingProxy, Plan
-from tests.servers.gateways import Gateway, open_gateway, start_services
+from testkit.gateway.story import check_agreement, check_log, tell, words
+from testkit.ledger.appending import appender
+from testkit.ledger.cutting_proxy import SOCKET_NAME, Cut, CuttingProxy, Plan
+from testkit.servers.gateways import Gateway, open_gateway, start_services
 
 ATTEMPTS_MAX = 20
 """Requests until a database that is back must have been noticed; each waits up to three seconds for a connection."""

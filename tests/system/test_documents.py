@@ -13,8 +13,8 @@ from gateway.policy.access import NO_CONTENT
 from gateway.policy.engine import ACCESS_RULE
 from gateway.policy.vocabulary import variables_of
 from lakeproof.settings import format_settings_table
+from testkit.environment import PROJECT
 
-PROJECT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*sorted(PROJECT.glob("*.md")), *sorted((PROJECT / "docs").glob("*.md"))]
 
 

@@ -20,11 +20,10 @@ from psycopg import AsyncConnection, sql
 
 from lakeproof.services import Services
 from ledger.store.session import Connection
-from tests.gateway.conftest import module_database, module_services
-from tests.servers.gateways import Gateway, open_gateway
-from tests.system.two_tenants import Tenant, new_tenant, nobody_projects
+from testkit.servers.gateways import Gateway, open_gateway
+from testkit.system.two_tenants import Tenant, new_tenant, nobody_projects
 
-__all__ = ["module_database", "module_services", "nobody_projects"]
+__all__ = ["nobody_projects"]
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

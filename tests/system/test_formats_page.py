@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.system.formats_page import CHECKS, PAGE, rows
+from testkit.system.formats_page import CHECKS, PAGE, rows
 
 TEXT = PAGE.read_text(encoding="utf-8")
 

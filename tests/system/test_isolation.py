@@ -22,9 +22,9 @@ from ledger.store.read import read_head
 from ledger.store.session import Connection
 from projections.graph.read import open_graph
 from projections.runner import Runner
-from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
-from tests.gateway.story import check_agreement, tell
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
+from testkit.gateway.story import check_agreement, tell
+from testkit.servers.gateways import Gateway
 
 EDITED = ("/v1/policies", "/v1/access-rules", "/v1/catalogs", "/v1/keys")
 SCHEMAS = ("ledger", "gateway", "projections", "lakeproof")

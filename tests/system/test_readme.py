@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[2]
+from testkit.environment import PROJECT
+
 PORT = "8181"
 TIMEOUT_S = 120
 

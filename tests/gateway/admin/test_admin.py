@@ -39,7 +39,7 @@ from ledger.store.log_store import LogStore
 from ledger.store.read import read_entries, read_head
 from ledger.store.recorder import LogApplication
 from projections.egress.rules import EgressRules
-from tests.servers.loopback import LOOPBACK
+from testkit.servers.loopback import LOOPBACK
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 EDITOR = "0123456789abcdef" * 2

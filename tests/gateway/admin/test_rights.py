@@ -16,9 +16,9 @@ from ledger.format.event import Event, prepare
 from ledger.format.events import AccessRuleCreatedV1, Effect, to_data
 from ledger.format.guards import GuardCall
 from ledger.format.sequence import Group
-from tests.gateway.sales import NAMESPACES, ORDERS, another_key, create_orders, error_of, properties
-from tests.gateway.story import tell
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import NAMESPACES, ORDERS, another_key, create_orders, error_of, properties
+from testkit.gateway.story import tell
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

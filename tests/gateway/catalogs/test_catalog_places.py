@@ -22,8 +22,8 @@ from lakeproof.services import Services
 from lakeproof.tenants import Founded, found_tenant
 from ledger.format.entry import parse_entry
 from ledger.format.events import CatalogCreated
-from tests.gateway.sales import error_of
-from tests.servers.gateways import Gateway, app_of
+from testkit.gateway.sales import error_of
+from testkit.servers.gateways import Gateway, app_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

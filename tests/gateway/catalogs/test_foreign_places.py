@@ -14,10 +14,10 @@ from gateway.admin.application import OPERATOR
 from gateway.metadata.paths import PATH_PROPERTIES
 from lakeproof.services import Services
 from ledger.format.events import CatalogCreated
+from testkit.gateway.sales import CREATE, error_of, properties
+from testkit.gateway.story import words
+from testkit.servers.chained import Chained, open_chain, secrets_of
 from tests.gateway.catalogs.test_table_places import PATHS, created, moved, snapshot
-from tests.gateway.sales import CREATE, error_of, properties
-from tests.gateway.story import words
-from tests.servers.chained import Chained, open_chain, secrets_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

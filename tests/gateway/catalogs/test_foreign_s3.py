@@ -20,12 +20,12 @@ from lakeproof.demo.cloud import Cloud
 from lakeproof.provision import Installation
 from lakeproof.services import Services, engine_properties, storage_properties
 from lakeproof.settings import load_settings
+from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
+from testkit.gateway.story import live_rows, replay, tell
+from testkit.servers.cloud import fresh_cloud, start_cloud
+from testkit.servers.gateways import Gateway, open_gateway, start_services
+from testkit.servers.loopback import serve_gateway
 from tests.gateway.http.test_foreign_pyiceberg import SCHEMA, rows
-from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
-from tests.gateway.story import live_rows, replay, tell
-from tests.servers.cloud import fresh_cloud, start_cloud
-from tests.servers.gateways import Gateway, open_gateway, start_services
-from tests.servers.loopback import serve_gateway
 
 METADATA: dict[str, Any] = {"table-uuid": "u"}
 

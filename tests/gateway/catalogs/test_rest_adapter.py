@@ -41,9 +41,9 @@ from gateway.errors import (
 from gateway.identifiers import Target
 from gateway.mutations import Mutation, Operation, parse_mutation
 from projections.errors import SecretMissingError
-from tests.gateway.sales import CREATE, properties
-from tests.servers.loopback import LOOPBACK, serve
-from tests.servers.script import Script, error
+from testkit.gateway.sales import CREATE, properties
+from testkit.servers.loopback import LOOPBACK, serve
+from testkit.servers.script import Script, error
 
 TENANT = UUID(int=7)
 ORDERS = Target(alias="beyond", namespace=("sales", "eu"), name="o/r")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.sales import ORDERS, SCHEMA, TABLES, error_of, properties
-from tests.gateway.story import check_agreement, live_rows, path_of
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import ORDERS, SCHEMA, TABLES, error_of, properties
+from testkit.gateway.story import check_agreement, live_rows, path_of
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -14,9 +14,9 @@ import pytest
 from gateway.catalogs.builtin import BuiltinCatalog
 from gateway.catalogs.derived import fill_derived_rows
 from gateway.metadata.paths import PATH_PROPERTIES
-from tests.gateway.sales import CREATE, ORDERS, TABLES, before_each_append, error_of, properties
-from tests.gateway.story import check_agreement, live_rows, tell
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import CREATE, ORDERS, TABLES, before_each_append, error_of, properties
+from testkit.gateway.story import check_agreement, live_rows, tell
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

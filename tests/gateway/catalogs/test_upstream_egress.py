@@ -31,13 +31,13 @@ from gateway.identifiers import Target
 from gateway.mutations import Mutation, Operation
 from ledger.format.events import Settled
 from projections.egress.rules import EgressRules
-from tests.gateway.sales import CREATE, error_of, properties
-from tests.gateway.story import words
-from tests.servers.chained import register, secrets_of
-from tests.servers.gateways import Gateway, open_gateway
-from tests.servers.loopback import LOOPBACK, serve
-from tests.servers.script import Script
-from tests.servers.traps import LOOPBACK_SPELLINGS, Trap, set_trap
+from testkit.gateway.sales import CREATE, error_of, properties
+from testkit.gateway.story import words
+from testkit.servers.chained import register, secrets_of
+from testkit.servers.gateways import Gateway, open_gateway
+from testkit.servers.loopback import LOOPBACK, serve
+from testkit.servers.script import Script
+from testkit.servers.traps import LOOPBACK_SPELLINGS, Trap, set_trap
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -17,7 +17,7 @@ from gateway.policy.pool import WorkerEngine
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.format.canonical import Json
 from ledger.format.sequence import Appended, Group, Stale
-from tests.gateway.sales import (
+from testkit.gateway.sales import (
     CREATE,
     NAMESPACES,
     ORDERS,
@@ -29,8 +29,8 @@ from tests.gateway.sales import (
     location_of_orders,
     properties,
 )
-from tests.gateway.story import check_agreement, path_of, tell, words
-from tests.servers.gateways import Gateway
+from testkit.gateway.story import check_agreement, path_of, tell, words
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

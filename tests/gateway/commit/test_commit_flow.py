@@ -14,7 +14,7 @@ import pytest
 
 from gateway.commit.events import INPUTS_SIZE_BYTES_MAX
 from ledger.format.entry import Branch
-from tests.gateway.sales import (
+from testkit.gateway.sales import (
     CREATE,
     NAMESPACES,
     ORDERS,
@@ -26,8 +26,8 @@ from tests.gateway.sales import (
     location_of_orders,
     properties,
 )
-from tests.gateway.story import check_agreement, live_rows, path_of, tell, words
-from tests.servers.gateways import Gateway
+from testkit.gateway.story import check_agreement, live_rows, path_of, tell, words
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -9,7 +9,7 @@ import pytest
 from gateway.admin.application import OPERATOR
 from gateway.commit.commit_flow import ATTEMPTS_MAX, STALE_MAX
 from ledger.format.entry import Branch
-from tests.gateway.sales import (
+from testkit.gateway.sales import (
     CREATE,
     NAMESPACES,
     ORDERS,
@@ -22,8 +22,8 @@ from tests.gateway.sales import (
     location_of_orders,
     properties,
 )
-from tests.gateway.story import check_agreement, path_of, tell, words
-from tests.servers.gateways import Gateway
+from testkit.gateway.story import check_agreement, path_of, tell, words
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

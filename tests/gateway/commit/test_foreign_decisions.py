@@ -8,8 +8,8 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -19,33 +19,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.catalogs.catalog import Change
-from gateway.commit.events import settled_event
 from gateway.commit.open_decisions import (
     FORWARD,
     REQUIREMENTS_SIZE_BYTES_MAX,
     Forwarding,
     OpenDecision,
-    close_guard,
-    doubt_guard,
-    open_guard,
     state_digest,
 )
 from gateway.errors import BadRequestError
-from gateway.identifiers import Target
-from lakeproof.services import Services, new_group_id
+from lakeproof.services import Services
 from lakeproof.tenants import Founded, found_tenant
 from ledger.format.entry import Branch, Entry
-from ledger.format.event import SYSTEM_ACTOR, Event, Part, prepare
-from ledger.format.events import CommitDecided, CommitSettled, Decided, Evidence, Settled, from_data, to_data
-from ledger.format.sequence import Appended, Group
-from tests.gateway.open_rows import open_rows
-from tests.gateway.story import Told, tell
-from tests.ledger.guard_replay import GuardedTable
+from ledger.format.events import CommitDecided, CommitSettled, Settled, from_data
+from testkit.gateway.decisions import NOON, OWNER, TARGET, decide, settle
+from testkit.gateway.open_rows import open_rows
+from testkit.gateway.story import Told, tell
+from testkit.ledger.guard_replay import GuardedTable
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-NOON: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
-OWNER: Final = "0123456789abcdef" * 2
 
 Row = list[Any]
 
@@ -99,82 +91,6 @@ async def check_agreement(services: Services, log_id: int) -> dict[str, Row]:
     rows = await asyncio.to_thread(open_table({}).live, services.foundation.admin_dsn, log_id)
     assert replayed(await tell(services, log_id)) == rows
     return rows
-
-
-TARGET = Target(alias="beyond", namespace=("sales",), name="orders")
-
-
-async def decide(
-    services: Services,
-    log_id: int,
-    *,
-    target: Target = TARGET,
-    deadline: datetime = NOON,
-    snapshots: tuple[str, ...] = (),
-) -> UUID:
-    """Open a decision as the commit flow does."""
-    decision, target = new_group_id(), TARGET
-    forwarding = Forwarding(
-        owner=OWNER,
-        deadline=deadline,
-        requirements=({"type": "assert-ref-snapshot-id", "ref": "ma\x00in", "snapshot-id": 2**62},),
-        result=state_digest(Change(properties={"a": "b"})),
-    )
-    data = CommitDecided(
-        actions=(),
-        as_of=0,
-        base="s3://b/0.json",
-        decision=Decided.APPROVED,
-        identifier=target.identifier(),
-        operation="table.commit",
-        policy_set="0" * 64,
-        principal_source="api_key",
-        reason=None,
-        request="0" * 64,
-        snapshots=snapshots,
-        table_uuid=None,
-    )
-    event = prepare(
-        Event(
-            type=CommitDecided.TYPE,
-            version=1,
-            key=target.key,
-            actor=SYSTEM_ACTOR,
-            occurred_at=NOON,
-            data=to_data(data),
-            parts=(Part(name=FORWARD, payload=forwarding.payload(), salt=services.house.random(32)),),
-        )
-    )
-    guard = open_guard(
-        decision,
-        forwarding,
-        target=target,
-        operation="table.commit",
-        base="s3://b/0.json",
-        table_uuid=None,
-        snapshots=snapshots,
-    )
-    outcome = await services.house.append(log_id, Group(id=decision, then=(event,), guard=(guard,)))
-    assert isinstance(outcome, Appended)
-    return decision
-
-
-async def settle(services: Services, log_id: int, decision: UUID, outcome: Settled, key: str = TARGET.key) -> bool:
-    """Settle a decision as whoever finds out does; tells whether it was still open."""
-    data = CommitSettled(
-        decision=str(decision),
-        evidence=Evidence.RECONCILED,
-        metadata_location=None,
-        metadata_sha256=None,
-        outcome=outcome,
-        snapshots=(),
-        table_uuid=None,
-    )
-    guard = (doubt_guard if outcome is Settled.UNKNOWN else close_guard)(decision, key)
-    event = settled_event(data, key=key, actor=SYSTEM_ACTOR, at=NOON)
-    appended = await services.house.append(log_id, Group(id=new_group_id(), then=(event,), guard=(guard,)))
-    assert isinstance(appended, Appended)
-    return appended.branch is Branch.THEN
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from lakeproof.services import Services
-from tests.gateway.far import Far, open_far
-from tests.gateway.foreign_faults import (
+from testkit.gateway.far import Far, open_far
+from testkit.gateway.foreign_faults import (
     KILLS,
     LOSSES,
     SAYINGS,
@@ -26,8 +26,8 @@ from tests.gateway.foreign_faults import (
     check_other_changes,
     check_saying,
 )
-from tests.servers.faulty_wire import Loss
-from tests.servers.upstream import Upstream, serve_upstream
+from testkit.servers.faulty_wire import Loss
+from testkit.servers.upstream import Upstream, serve_upstream
 
 on_module_loop = pytest.mark.asyncio(loop_scope="module")
 

@@ -17,8 +17,8 @@ from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.table import Table
 
 from lakeproof.services import Services
-from tests.gateway.far import ALIAS, Far, open_far
-from tests.gateway.foreign_faults import (
+from testkit.gateway.far import ALIAS, Far, open_far
+from testkit.gateway.foreign_faults import (
     KILLS,
     LOSSES,
     SAYINGS,
@@ -31,9 +31,9 @@ from tests.gateway.foreign_faults import (
     check_other_changes,
     check_saying,
 )
-from tests.servers.faulty_wire import Fault, Loss
-from tests.servers.iceberg_rest import IcebergRest, start_iceberg_rest
-from tests.servers.loopback import serve_gateway
+from testkit.servers.faulty_wire import Fault, Loss
+from testkit.servers.iceberg_rest import IcebergRest, start_iceberg_rest
+from testkit.servers.loopback import serve_gateway
 
 
 @pytest.fixture(scope="module")

@@ -22,12 +22,12 @@ from lakeproof.services import Services, now
 from lakeproof.tenants import found_tenant
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.format.sequence import Appended, Group, Stale
-from tests.gateway.open_rows import open_rows
-from tests.gateway.sales import CREATE, Append, another_key, error_of, properties
-from tests.gateway.story import tell, words
-from tests.servers.chained import BEYOND, Chained, open_chain, register
-from tests.servers.gateways import Gateway, open_gateway
-from tests.servers.loopback import serve_gateway
+from testkit.gateway.open_rows import open_rows
+from testkit.gateway.sales import CREATE, Append, another_key, error_of, properties
+from testkit.gateway.story import tell, words
+from testkit.servers.chained import BEYOND, Chained, open_chain, register
+from testkit.servers.gateways import Gateway, open_gateway
+from testkit.servers.loopback import serve_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.commit.large_requests import REST, SMALL_BYTES_MAX, LargeRequests
 from gateway.errors import BadRequestError
-from tests.servers.gateways import Gateway
+from testkit.servers.gateways import Gateway
 
 CALM, NOISY = 1, 2
 SMALL, LARGE = b"x" * SMALL_BYTES_MAX, b"x" * (SMALL_BYTES_MAX + 1)

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, TABLES, before_each_append, error_of
-from tests.gateway.story import check_agreement, live_rows, words
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, TABLES, before_each_append, error_of
+from testkit.gateway.story import check_agreement, live_rows, words
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

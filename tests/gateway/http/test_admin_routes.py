@@ -9,9 +9,9 @@ import pytest
 
 from gateway.admin.application import OPERATOR
 from gateway.commit.commit_flow import STALE_MAX
-from tests.gateway.sales import NAMESPACES, another_key, error_of
-from tests.gateway.story import tell
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import NAMESPACES, another_key, error_of
+from testkit.gateway.story import tell
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

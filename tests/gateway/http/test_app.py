@@ -14,8 +14,8 @@ from gateway.http.app import create_app
 from ledger.errors import BrokenError, Fault, LedgerError, LogUnavailableError, QueueFullError, UnsafeServerError
 from ledger.format.sealing import SubjectKeysError
 from ledger.format.sequence import Appended, Group, Stale
-from tests.gateway.sales import NAMESPACES, ORDERS, error_of, properties
-from tests.servers.gateways import Gateway, app_of
+from testkit.gateway.sales import NAMESPACES, ORDERS, error_of, properties
+from testkit.servers.gateways import Gateway, app_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

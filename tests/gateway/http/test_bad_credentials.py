@@ -14,9 +14,9 @@ from gateway.identity.api_keys import ApiKeyText, KeyHasher, mint_key, parse_key
 from gateway.identity.principal import NotInForceError
 from gateway.identity.refusal_pace import BURST, DELAY_MAX_S, HELD_MAX, PER_S, RefusalPace
 from gateway.identity.slow_checks import FAILURES_MAX, INTERVAL_S, WAITING_MAX, SlowChecks
-from tests.gateway.sales import NAMESPACES, error_of
-from tests.gateway.story import tell
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import NAMESPACES, error_of
+from testkit.gateway.story import tell
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

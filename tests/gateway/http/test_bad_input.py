@@ -16,10 +16,10 @@ import pytest
 from gateway.commit.requests import COMMIT_BODY_SIZE_BYTES_MAX, NAMESPACE_BODY_SIZE_BYTES_MAX
 from gateway.http.server.connections import Bounds, Connections
 from gateway.identity.api_keys import mint_key
-from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
-from tests.gateway.story import check_agreement, tell
-from tests.servers.gateways import Gateway
-from tests.servers.loopback import serve_gateway
+from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
+from testkit.gateway.story import check_agreement, tell
+from testkit.servers.gateways import Gateway
+from testkit.servers.loopback import serve_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

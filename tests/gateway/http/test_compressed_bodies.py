@@ -13,9 +13,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway.errors import BadRequestError, TooLargeError
 from gateway.http.decoding import PIECE_SIZE_BYTES, DecodesBodies
-from tests.gateway.sales import NAMESPACES, ORDERS, error_of, properties
-from tests.gateway.story import words
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import NAMESPACES, ORDERS, error_of, properties
+from testkit.gateway.story import words
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

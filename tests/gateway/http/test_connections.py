@@ -20,8 +20,8 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from gateway.http.server.connections import Bounds, Connections
-from tests.gateway.raw_http import Answer, parse_answers
-from tests.servers.loopback import serve_gateway
+from testkit.gateway.raw_http import Answer, parse_answers
+from testkit.servers.loopback import serve_gateway
 
 SOON_S = 0.2
 NEVER_S = 600.0

@@ -14,11 +14,11 @@ import pytest
 
 from gateway.admin.application import OPERATOR
 from ledger.format.events import AccessRefused
-from tests.gateway.raw_http import Answer, exchange
-from tests.gateway.sales import NAMESPACES, ORDERS
-from tests.gateway.story import tell, words
-from tests.servers.gateways import Gateway
-from tests.servers.loopback import serve_gateway
+from testkit.gateway.raw_http import Answer, exchange
+from testkit.gateway.sales import NAMESPACES, ORDERS
+from testkit.gateway.story import tell, words
+from testkit.servers.gateways import Gateway
+from testkit.servers.loopback import serve_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -9,20 +9,19 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from itertools import product
-from pathlib import Path
 
 import pytest
 
-from tests.conftest import missing
-from tests.gateway.sales import NAMESPACES, ORDERS, another_key
-from tests.servers.gateways import Gateway
-from tests.servers.java import find_java
-from tests.servers.loopback import serve_gateway
-from tests.servers.maven import jars
+from testkit.environment import PROJECT, missing
+from testkit.gateway.sales import NAMESPACES, ORDERS, another_key
+from testkit.servers.gateways import Gateway
+from testkit.servers.java import find_java
+from testkit.servers.loopback import serve_gateway
+from testkit.servers.maven import jars
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-CLIENT = Path(__file__).parents[1] / "servers" / "java_clients" / "HttpClient5.java"
+CLIENT = PROJECT / "testkit" / "servers" / "java_clients" / "HttpClient5.java"
 SIZES = (20_000, 65_536, 300_000, 1 << 20, 5_000_000, (16 << 20) - 1, 17 << 20)
 FRAMINGS = ("length", "chunks", "continue")
 TIMES = {size: 3 if size <= 1 << 20 else 1 for size in SIZES}

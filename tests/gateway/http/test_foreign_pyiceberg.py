@@ -28,9 +28,9 @@ from pyiceberg.types import LongType, NestedField, StringType
 from gateway.admin.application import OPERATOR
 from lakeproof.services import Services
 from ledger.format.events import Settled
-from tests.gateway.sales import another_guest, before_each_append, properties
-from tests.gateway.story import Told, check_agreement, check_log, tell, words
-from tests.servers.chained import BEYOND, Chained, open_chain
+from testkit.gateway.sales import another_guest, before_each_append, properties
+from testkit.gateway.story import Told, check_agreement, check_log, tell, words
+from testkit.servers.chained import BEYOND, Chained, open_chain
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,9 +11,9 @@ import pytest
 
 from gateway.http.iceberg_routes import router
 from gateway.identifiers import Target
-from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
-from tests.gateway.story import check_agreement, tell
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
+from testkit.gateway.story import check_agreement, tell
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

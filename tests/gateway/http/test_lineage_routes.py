@@ -25,9 +25,9 @@ from projections.lineage.json_text import BODY_SIZE_BYTES_MAX
 from projections.lineage.projection import LineageProjection
 from projections.lineage.tell import tell_cycles
 from projections.runner import Runner
-from tests.gateway.sales import another_key, before_each_append, error_of
-from tests.gateway.story import Told, tell
-from tests.servers.gateways import Gateway, open_gateway
+from testkit.gateway.sales import another_key, before_each_append, error_of
+from testkit.gateway.story import Told, tell
+from testkit.servers.gateways import Gateway, open_gateway
 
 LINEAGE = "/v1/lineage"
 

@@ -25,8 +25,8 @@ from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.signer import Signer
 from ledger.store.read import QUERIES
 from ledger.verify.directory import verify_directory
-from tests.gateway.sales import another_key
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import another_key
+from testkit.servers.gateways import Gateway
 
 ENTRIES = 600
 

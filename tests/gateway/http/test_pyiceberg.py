@@ -32,10 +32,10 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
 from gateway.admin.application import OPERATOR
-from tests.gateway.sales import another_guest, another_key
-from tests.gateway.story import check_agreement, path_of, tell, words
-from tests.servers.gateways import Gateway
-from tests.servers.loopback import serve_gateway
+from testkit.gateway.sales import another_guest, another_key
+from testkit.gateway.story import check_agreement, path_of, tell, words
+from testkit.servers.gateways import Gateway
+from testkit.servers.loopback import serve_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -14,12 +14,12 @@ import httpx
 import pytest
 
 from gateway.http.server.connections import Bounds, Connections
-from tests.gateway.probes import SMUGGLED, TABLES, Maker, Probe
-from tests.gateway.raw_http import exchange
-from tests.gateway.sales import NAMESPACES
-from tests.gateway.story import words
-from tests.servers.gateways import Gateway
-from tests.servers.loopback import serve_gateway
+from testkit.gateway.probes import SMUGGLED, TABLES, Maker, Probe
+from testkit.gateway.raw_http import exchange
+from testkit.gateway.sales import NAMESPACES
+from testkit.gateway.story import words
+from testkit.servers.gateways import Gateway
+from testkit.servers.loopback import serve_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

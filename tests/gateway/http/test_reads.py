@@ -14,9 +14,9 @@ from gateway.admin.application import OPERATOR
 from gateway.commit.judgement import ReadJudgements
 from gateway.policy.engine import EngineUnavailableError, PolicyEngine, Program, Verdict
 from ledger.format.canonical import Json
-from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, TABLES, another_key, error_of
-from tests.gateway.story import tell, words
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, TABLES, another_key, error_of
+from testkit.gateway.story import tell, words
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

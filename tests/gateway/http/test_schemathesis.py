@@ -24,9 +24,9 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 from gateway.http.app import OWN
 from gateway.http.iceberg_routes import endpoints
 from gateway.http.openapi import BODIES, STATUSES, openapi
-from tests.conftest import PROJECT, missing
-from tests.servers.gateways import Gateway
-from tests.servers.loopback import serve_gateway
+from testkit.environment import PROJECT, missing
+from testkit.servers.gateways import Gateway
+from testkit.servers.loopback import serve_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

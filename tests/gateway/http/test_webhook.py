@@ -22,8 +22,8 @@ from ledger.format.entry import Entry, parse_entry
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import read_entries
 from projections.errors import SecretMissingError
-from tests.gateway.sales import error_of
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import error_of
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -30,9 +30,9 @@ from ledger.format.guards import GuardCall
 from ledger.format.sequence import Group
 from ledger.recovering.replay import Told as Replayed
 from ledger.store.read import find_log
-from tests.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, error_of
-from tests.gateway.story import Told, tell
-from tests.servers.gateways import Gateway
+from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, error_of
+from testkit.gateway.story import Told, tell
+from testkit.servers.gateways import Gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,15 +7,14 @@ import select
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
 from gateway.policy.frames import FRAME_BYTES_MAX, LENGTH, FrameError, format_frame, parse_length, parse_payload
+from testkit.environment import PROJECT
 
-PROJECT = Path(__file__).parents[3]
 WORKER = [sys.executable, "-m", "gateway.policy.worker", str(64 * 2**20)]
 ENDLESS = "".join(f"[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].all(x{n}, " for n in range(12)) + "true" + ")" * 12
 TIMEOUT_S = 30.0
@@ -226,7 +225,7 @@ def test_a_frame_is_its_length_and_its_json() -> None:
 
 def test_a_worker_whose_parent_is_gone_before_it_is_ready_ends_without_a_word() -> None:
     command = [sys.executable, "-P", "-m", "gateway.policy.worker", str(256 * 2**20)]
-    environment = {"PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+    environment = {"PYTHONPATH": str(PROJECT)}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment) as worker:
         assert worker.stdout is not None

@@ -21,11 +21,11 @@ from ledger.format.event import SYSTEM_ACTOR, Event, prepare, random_group_id
 from ledger.format.events import CommitObserved, CommitSettled, Settled, to_data
 from ledger.format.sequence import Appended, Group, Stale
 from projections.exposition import format_metrics
-from tests.gateway.far import ALIAS, PAST_DEADLINES, TABLES, Far, open_far
-from tests.gateway.sales import CREATE, properties
-from tests.gateway.story import check_log, tell
-from tests.servers.faulty_wire import Fault, Loss
-from tests.servers.upstream import Upstream, serve_upstream
+from testkit.gateway.far import ALIAS, PAST_DEADLINES, TABLES, Far, open_far
+from testkit.gateway.sales import CREATE, properties
+from testkit.gateway.story import check_log, tell
+from testkit.servers.faulty_wire import Fault, Loss
+from testkit.servers.upstream import Upstream, serve_upstream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -18,12 +18,12 @@ from lakeproof.services import open_services
 from lakeproof.serving.system_log import tell_system_log
 from ledger.signing.signer import ARRIVALS_FILE
 from projections.runner import Runner
-from tests.conftest import LOGIN_PASSWORD
-from tests.gateway.recovery_site import run
-from tests.gateway.sales import ORDERS, properties
-from tests.gateway.story import path_of
-from tests.lakeproof.deep_home import CHANGES, Change, Home, used
-from tests.servers.gateways import Gateway
+from testkit.databases import LOGIN_PASSWORD
+from testkit.gateway.recovery_site import run
+from testkit.gateway.sales import ORDERS, properties
+from testkit.gateway.story import path_of
+from testkit.lakeproof.deep_home import CHANGES, Change, Home, used
+from testkit.servers.gateways import Gateway
 
 TRIGGER = next(change for change in CHANGES if change.where == "trigger ledger.entries.evil")
 

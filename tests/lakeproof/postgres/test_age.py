@@ -14,8 +14,8 @@ from lakeproof.errors import AgeError
 from lakeproof.postgres.age import PACKAGE, check_age, fetch_age
 from lakeproof.postgres.apt_sources import read_sources
 from lakeproof.postgres.elf import relax_glibc
-from tests.conftest import missing
-from tests.lakeproof.apt_machine import AptMachine, Signer, new_signer
+from testkit.environment import missing
+from testkit.lakeproof.apt_machine import AptMachine, Signer, new_signer
 
 ShortDirectory = Callable[[], AbstractContextManager[Path]]
 

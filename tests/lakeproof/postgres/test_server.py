@@ -20,9 +20,9 @@ from lakeproof.postgres.account import DEFAULT_ACCOUNT
 from lakeproof.postgres.folders import SOCKET_PATH_BYTES_MAX, home_of
 from lakeproof.postgres.process import explain, postmaster_pid
 from lakeproof.postgres.server import EmbeddedServer, ServerFacts, check_dsn, check_facts, check_server
-from tests.lakeproof.made_rooms import make_data_folder
+from testkit.environment import PROJECT
+from testkit.lakeproof.made_rooms import make_data_folder
 
-PROJECT = Path(__file__).resolve().parents[3]
 ShortDirectory = Callable[[], AbstractContextManager[Path]]
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as another user")

@@ -40,13 +40,13 @@ from ledger.witness.server import witness_app
 from ledger.witness.store import RealDisk, WitnessStore, create_witness
 from ledger.witness.witness import open_witness
 from projections.exposition import format_metrics
-from tests.ledger.logs import change
-from tests.ledger.rooms import Rooms
-from tests.ledger.witnesses import cosigners
-from tests.servers.gateways import start_services
-from tests.servers.loopback import serve
-from tests.servers.time_stamps import POLICY as STAMP_POLICY
-from tests.servers.time_stamps import make_authority, serve_authority
+from testkit.ledger.logs import change
+from testkit.ledger.rooms import Rooms
+from testkit.ledger.witnesses import cosigners
+from testkit.servers.gateways import start_services
+from testkit.servers.loopback import serve
+from testkit.servers.time_stamps import POLICY as STAMP_POLICY
+from testkit.servers.time_stamps import make_authority, serve_authority
 
 NOWHERE = "http://127.0.0.1:1"
 """A port on which nobody listens."""

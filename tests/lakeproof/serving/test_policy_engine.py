@@ -19,7 +19,7 @@ from lakeproof.serving import up
 from lakeproof.serving.policy_engine import start_judging
 from lakeproof.serving.up import serving
 from lakeproof.tenants import found_tenant
-from tests.servers.gateways import start_services
+from testkit.servers.gateways import start_services
 
 CLOSED_SOON = {"port": "0", "streams": "0", "detect": "0", "policy_waiting_s": "0.1"}
 

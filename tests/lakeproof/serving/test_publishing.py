@@ -19,9 +19,9 @@ from lakeproof.vouching import is_seen_by_others, load_places
 from ledger.anchoring.places import FilePlace
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.note import parse_note, sign_note
-from tests.ledger.logs import rows_of, signed
-from tests.ledger.rooms import Rooms
-from tests.servers.gateways import start_services
+from testkit.ledger.logs import rows_of, signed
+from testkit.ledger.rooms import Rooms
+from testkit.servers.gateways import start_services
 
 
 def settings(directory: Path, **given: str) -> Settings:

@@ -13,7 +13,7 @@ from lakeproof.appending import ends_with_the_appender
 from lakeproof.provision import Installation
 from lakeproof.serving.up import listen, serving
 from ledger.errors import KeyDirectoryError, LogUnavailableError
-from tests.servers.gateways import start_services
+from testkit.servers.gateways import start_services
 
 NOTHING_ELSE = {"port": "0", "streams": "0", "detect": "0"}
 

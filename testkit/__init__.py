@@ -1,0 +1,1 @@
+"""What tests and benches share: servers, logs, faults and simulators. Nothing that is installed imports it."""

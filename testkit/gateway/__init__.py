@@ -1,0 +1,1 @@
+"""Tables, requests and upstreams for the tests of the gateway."""

@@ -1,0 +1,484 @@
+"""
+The fault table of a commit to a catalog elsewhere: what happens at each step if it is lost, its answer is lost, it
+arrives late, or the process is killed there; and what the client is told, the log says and the upstream holds.
+
+The same table for every upstream. Each case ends with an engine that simply goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from multiprocessing.process import BaseProcess
+from random import Random
+from typing import Any, Final
+
+import httpx
+
+from ledger.errors import LogUnavailableError, OutcomeUnknownError
+from ledger.format.events import Settled
+from ledger.format.sequence import Appended, Group, Stale
+from testkit.gateway.far import ALIAS, ROOT, TABLES, UNKNOWN_STATUSES, Far
+from testkit.gateway.sales import SCHEMA
+from testkit.gateway.story import tell
+from testkit.servers.faulty_wire import Fault, FaultyWire, Loss, Replaced, answer
+from testkit.servers.gateways import app_of
+from testkit.servers.loopback import serve_gateway
+from testkit.system.crashing_gateway import APPEND, serve_until_death
+
+DEATH_TIMEOUT_S: Final = 60
+SLOW_S: Final = 1.0
+"""How long an upstream may take where a test lets it take longer."""
+MIXED: Final = 14
+"""Things that happen in one mixture."""
+
+
+class Step(StrEnum):
+    """The four steps of a commit to a catalog elsewhere (`commit_flow`, 11 to 14)."""
+
+    DECIDE = "append decided"
+    FORWARD = "forward"
+    SETTLE = "append settled"
+    ANSWER = "answer"
+
+
+class Told(StrEnum):
+    """What the client knows afterwards."""
+
+    YES = "it is committed"
+    NO = "it is not committed"
+    UNKNOWN = "it may be committed: the files stay"
+    NOTHING = "the connection was lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One cell: what the client is told, what the log says then and once it was reconciled, and whether it landed."""
+
+    step: Step
+    loss: Loss
+    told: Told
+    then: tuple[str, ...] = ()
+    reconciled: tuple[str, ...] = ()
+    lands: bool
+
+    def __str__(self) -> str:
+        return f"{self.step}: {self.loss}"
+
+
+APPROVED, UNKNOWN, ACCEPTED = "approved", "unknown", "accepted"
+
+LOSSES: Final = (
+    # The decision is not in the log, so nothing is forwarded.
+    Case(step=Step.DECIDE, loss=Loss.REQUEST, told=Told.NO, lands=False),
+    # It is, but nobody here knows: nothing is forwarded either, and that nothing came of it cannot be proven.
+    Case(
+        step=Step.DECIDE,
+        loss=Loss.ANSWER,
+        told=Told.NO,
+        then=(APPROVED,),
+        reconciled=(APPROVED, UNKNOWN),
+        lands=False,
+    ),
+    Case(step=Step.DECIDE, loss=Loss.LATE, told=Told.NO, reconciled=(APPROVED, UNKNOWN), lands=False),
+    Case(
+        step=Step.FORWARD,
+        loss=Loss.REQUEST,
+        told=Told.UNKNOWN,
+        then=(APPROVED, UNKNOWN),
+        reconciled=(APPROVED, UNKNOWN),
+        lands=False,
+    ),
+    Case(
+        step=Step.FORWARD,
+        loss=Loss.ANSWER,
+        told=Told.UNKNOWN,
+        then=(APPROVED, UNKNOWN),
+        reconciled=(APPROVED, UNKNOWN, ACCEPTED),
+        lands=True,
+    ),
+    Case(
+        step=Step.FORWARD,
+        loss=Loss.LATE,
+        told=Told.UNKNOWN,
+        then=(APPROVED, UNKNOWN),
+        reconciled=(APPROVED, UNKNOWN, ACCEPTED),
+        lands=True,
+    ),
+    Case(
+        step=Step.SETTLE,
+        loss=Loss.REQUEST,
+        told=Told.YES,
+        then=(APPROVED,),
+        reconciled=(APPROVED, ACCEPTED),
+        lands=True,
+    ),
+    Case(
+        step=Step.SETTLE,
+        loss=Loss.ANSWER,
+        told=Told.YES,
+        then=(APPROVED, ACCEPTED),
+        reconciled=(APPROVED, ACCEPTED),
+        lands=True,
+    ),
+    # The reconciler was first: what arrives late finds the decision closed and adds nothing.
+    Case(
+        step=Step.SETTLE,
+        loss=Loss.LATE,
+        told=Told.YES,
+        then=(APPROVED,),
+        reconciled=(APPROVED, ACCEPTED),
+        lands=True,
+    ),
+    Case(step=Step.ANSWER, loss=Loss.REQUEST, told=Told.NOTHING, lands=False),
+    Case(
+        step=Step.ANSWER,
+        loss=Loss.ANSWER,
+        told=Told.NOTHING,
+        then=(APPROVED, ACCEPTED),
+        reconciled=(APPROVED, ACCEPTED),
+        lands=True,
+    ),
+    Case(
+        step=Step.ANSWER,
+        loss=Loss.LATE,
+        told=Told.NOTHING,
+        then=(APPROVED, ACCEPTED),
+        reconciled=(APPROVED, ACCEPTED),
+        lands=True,
+    ),
+)
+
+Deliver = Callable[[], Awaitable[None]]
+
+
+async def _nothing() -> None:
+    """Deliver nothing: nothing is late."""
+
+
+async def check_loss(far: Far, case: Case) -> None:
+    """Let one commit go through what `case` says."""
+    body = await far.next_append()
+    match case.step:
+        case Step.DECIDE:
+            told, deliver = await _lose_append(far, body, case.loss, number=0)
+        case Step.FORWARD:
+            told, deliver = await _lose_forward(far, body, case.loss)
+        case Step.SETTLE:
+            told, deliver = await _lose_append(far, body, case.loss, number=1)
+        case Step.ANSWER:
+            told, deliver = await _lose_answer(far, body, case.loss)
+    assert told is case.told
+    assert tuple(await far.words()) == case.then
+    await far.reconcile()
+    await far.check()
+    await deliver()
+    await check_end(far, body, case.reconciled, lands=case.lands)
+
+
+async def check_end(far: Far, body: dict[str, Any], words: tuple[str, ...], *, lands: bool) -> None:
+    """Check what there is once the reconciler has looked, and that an engine can go on from there."""
+    await far.reconcile()
+    assert tuple(await far.words()) == words
+    assert (snapshot_of(body) in await far.snapshots()) == lands
+    await far.check()
+    goes_on = await far.next_append()
+    assert (await far.gateway.http.post(far.orders, json=goes_on)).status_code == httpx.codes.OK
+    await far.reconcile()
+    await far.check()
+
+
+def snapshot_of(body: dict[str, Any]) -> str:
+    return str(body["updates"][0]["snapshot"]["snapshot-id"])
+
+
+def what_is_told(response: httpx.Response) -> Told:
+    """Return what an answer means to a client, as the REST specification has it."""
+    if response.is_success:
+        return Told.YES
+    if response.status_code in UNKNOWN_STATUSES:
+        assert response.json()["error"]["type"] == "CommitStateUnknownException"
+        return Told.UNKNOWN
+    assert response.status_code != httpx.codes.SERVICE_UNAVAILABLE or "retry-after" in response.headers
+    return Told.NO
+
+
+async def _lose_append(far: Far, body: dict[str, Any], loss: Loss, *, number: int) -> tuple[Told, Deliver]:
+    """Let the append of that number, of those that the commit makes, be lost."""
+    count, late = 0, []
+
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        nonlocal count
+        is_lost, count = count == number, count + 1
+        if is_lost and loss is Loss.REQUEST:
+            raise LogUnavailableError("the append did not arrive")
+        if is_lost and loss is Loss.LATE:
+            late.append((log_id, group))
+            raise OutcomeUnknownError("the append has not arrived")
+        appended = await far.services.house.append(log_id, group)
+        if is_lost:
+            raise OutcomeUnknownError("the answer to the append was lost")
+        return appended
+
+    async def deliver() -> None:
+        for log_id, group in late:
+            await far.services.house.append(log_id, group)
+
+    async with far.gateway.through(append=append) as client:
+        return what_is_told(await client.post(far.orders, json=body)), deliver
+
+
+async def _lose_forward(far: Far, body: dict[str, Any], loss: Loss) -> tuple[Told, Deliver]:
+    fault = far.wire.fault = Fault(happens=loss, path=far.path)
+    if loss is not Loss.LATE:
+        return what_is_told(await far.gateway.http.post(far.orders, json=body)), _nothing
+
+    async def deliver() -> None:
+        fault.deliver.set()
+        await fault.delivered.wait()
+
+    hasty = replace(far.services.house.upstreams, timeout_s=SLOW_S)
+    async with far.gateway.through(upstreams=hasty, catalogs={}) as client:
+        return what_is_told(await client.post(far.orders, json=body)), deliver
+
+
+async def _lose_answer(far: Far, body: dict[str, Any], loss: Loss) -> tuple[Told, Deliver]:
+    """Put a wire between client and gateway, too."""
+    headers = dict(far.gateway.http.headers)
+    async with serve_gateway(app_of(far.services.house)) as url, FaultyWire(url) as wire:
+        fault = wire.fault = Fault(happens=loss, path=far.path)
+        async with httpx.AsyncClient(base_url=wire.url, headers=headers, trust_env=False) as client:
+            asking = asyncio.create_task(client.post(far.orders, json=body))
+            if loss is Loss.LATE:
+                await fault.hit.wait()
+                assert await far.words() == []
+                asking.cancel()
+                await asyncio.wait([asking])
+                fault.deliver.set()
+                await fault.delivered.wait()
+                return Told.NOTHING, _nothing
+            try:
+                return what_is_told(await asking), _nothing
+            except httpx.TransportError:
+                return Told.NOTHING, _nothing
+
+
+# Other changes
+
+
+async def check_other_changes(far: Far) -> None:
+    """Lose the answer to a change of every kind: each is found by what it made."""
+    lines, stock = f"{far.name}-lines", f"{far.name}-stock"
+    created = {"name": lines, "schema": SCHEMA, "properties": {"color": "red"}}
+    painted = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"color": "blue"}}]}
+    made = {"namespace": [stock], "properties": {"owner": "ada"}}
+    changes: tuple[tuple[str, str, dict[str, Any] | None], ...] = (
+        ("POST", TABLES, created),
+        ("POST", f"{TABLES}/{lines}", painted),
+        ("DELETE", f"{TABLES}/{lines}", None),
+        ("POST", ROOT, made),
+        ("POST", f"{ROOT}/{stock}/properties", {"updates": {"owner": "eve"}}),
+        ("DELETE", f"{ROOT}/{stock}", None),
+    )
+    for method, path, body in changes:
+        far.wire.fault = Fault(happens=Loss.ANSWER, path=path.removeprefix(ROOT) or "/namespaces")
+        lost = await far.gateway.http.request(method, path, json=body)
+        assert what_is_told(lost) is Told.UNKNOWN
+        assert [each.outcome for each in await far.reconcile()] == [Settled.ACCEPTED], path
+    told = await tell(far.services, far.log_id, key=f"table:{ALIAS}/sales/{lines}")
+    uuids = {one.settled.table_uuid for one in told if one.words == ACCEPTED}
+    assert len(uuids) == 1
+    assert uuids != {None}
+
+
+# Answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saying:
+    """An answer that the upstream gives, or what is between, after it carried the commit out or instead of that."""
+
+    status: int
+    body: bytes = b""
+    carried_out: bool
+    told: Told
+    then: tuple[str, ...]
+    reconciled: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.status} {'after' if self.carried_out else 'instead of'} the commit {self.body[:12]!r}"
+
+
+SAYINGS: Final = (
+    *(
+        Saying(status=status, carried_out=carried_out, told=Told.UNKNOWN, then=(APPROVED, UNKNOWN))
+        for status in (500, 502, 503, 504, 408, 302)
+        for carried_out in (True, False)
+    ),
+    *(
+        Saying(status=200, body=body, carried_out=carried_out, told=Told.UNKNOWN, then=(APPROVED, UNKNOWN))
+        for body, carried_out in ((b"", True), (b"{}", False), (b'{"metadata-location":"s3://', True))
+    ),
+    Saying(status=409, carried_out=False, told=Told.NO, then=(APPROVED, "conflicted")),
+    *(
+        Saying(status=status, carried_out=False, told=Told.NO, then=(APPROVED, "refused"))
+        for status in (400, 403, 404, 422)
+    ),
+)
+
+
+async def check_saying(far: Far, saying: Saying) -> None:
+    """Let one commit be answered so."""
+    body = await far.next_append()
+    happens = Replaced(answer=answer(saying.status, saying.body), carried_out=saying.carried_out)
+    far.wire.fault = Fault(happens=happens, path=far.path)
+    assert what_is_told(await far.gateway.http.post(far.orders, json=body)) is saying.told
+    assert tuple(await far.words()) == saying.then
+    end = (*saying.then, ACCEPTED) if saying.carried_out else saying.then
+    await check_end(far, body, end, lands=saying.carried_out)
+
+
+# Mixtures
+
+
+async def check_mixture(far: Far, random: Random) -> None:
+    """
+    Commit, lose, deliver late, commit behind the gateway's back, expire and reconcile in any order.
+
+    Whatever the order: what was ever there is never called failed, and what is called accepted was there.
+    """
+    ever: set[str] = set()
+    late: list[tuple[Fault, asyncio.Task[httpx.Response]]] = []
+    for _ in range(MIXED):
+        match random.choice(("commit", "lose", "lose", "lose", "deliver", "behind", "expire", "reconcile")):
+            case "commit":
+                await far.gateway.http.post(far.orders, json=await far.next_append())
+            case "lose":
+                fault = far.wire.fault = Fault(happens=random.choice(list(Loss)), path=far.path)
+                asking = asyncio.create_task(far.gateway.http.post(far.orders, json=await far.next_append()))
+                await fault.hit.wait()
+                if fault.happens is Loss.LATE:
+                    late.append((fault, asking))
+                else:
+                    assert what_is_told(await asking) is Told.UNKNOWN
+            case "deliver" if late:
+                await _deliver(*late.pop(random.randrange(len(late))))
+            case "behind":
+                await far.commit_behind(await far.next_append())
+            case "expire" if len(there := await far.snapshots()) > 1:
+                await far.commit_behind(await _expiry(far, random.choice(sorted(there))))
+            case "reconcile":
+                await far.reconcile()
+        ever |= await far.snapshots()
+        await _check_history(far, ever)
+    for each in late:
+        await _deliver(*each)
+    await far.reconcile()
+    await _check_history(far, ever | await far.snapshots())
+    outcomes = await far.outcomes()
+    there = await far.snapshots()
+    assert all(outcome is Settled.ACCEPTED for outcome, added in outcomes if set(added) & there)
+
+
+async def _deliver(fault: Fault, asking: asyncio.Task[httpx.Response]) -> None:
+    fault.deliver.set()
+    await fault.delivered.wait()
+    assert what_is_told(await asking) is Told.UNKNOWN
+
+
+async def _expiry(far: Far, snapshot: str) -> dict[str, Any]:
+    """Return the body of a commit that removes a snapshot, unless a branch is at it."""
+    refs = (await far.table())["metadata"].get("refs") or {}
+    removed = [int(snapshot)] if all(str(ref["snapshot-id"]) != snapshot for ref in refs.values()) else []
+    return {"requirements": [], "updates": [{"action": "remove-snapshots", "snapshot-ids": removed}]}
+
+
+async def _check_history(far: Far, ever: set[str]) -> None:
+    assert not far.unrecorded
+    for outcome, added in await far.outcomes():
+        assert outcome is not Settled.ACCEPTED or set(added) <= ever
+        assert outcome in {None, Settled.UNKNOWN, Settled.ACCEPTED} or not set(added) & ever
+
+
+# Kills
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """Where a process is killed: a point of `crashing_gateway`, or, if None, while its request is under way."""
+
+    step: Step
+    point: str | None
+    then: tuple[str, ...] = ()
+    reconciled: tuple[str, ...] = ()
+    lands: bool
+
+    def __str__(self) -> str:
+        return f"{self.step}: killed {'in flight' if self.point is None else f'at {self.point}'}"
+
+
+KILLS: Final = (
+    Kill(step=Step.DECIDE, point=APPEND, lands=False),
+    Kill(step=Step.FORWARD, point="11", then=(APPROVED,), reconciled=(APPROVED, UNKNOWN), lands=False),
+    Kill(step=Step.FORWARD, point=None, then=(APPROVED,), reconciled=(APPROVED, UNKNOWN, ACCEPTED), lands=True),
+    Kill(step=Step.SETTLE, point="12", then=(APPROVED,), reconciled=(APPROVED, ACCEPTED), lands=True),
+    Kill(
+        step=Step.ANSWER,
+        point="13",
+        then=(APPROVED, ACCEPTED),
+        reconciled=(APPROVED, ACCEPTED),
+        lands=True,
+    ),
+)
+
+
+async def check_kill(far: Far, kill: Kill) -> None:
+    """Kill a real process in the middle of a commit."""
+    headers = dict(far.gateway.http.headers)
+    with _dying_gateway(far, kill.point) as (url, process):
+        async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=DEATH_TIMEOUT_S) as client:
+            lit = await client.post(f"{ROOT}/sales/properties", json={"updates": {"next": str(kill.point)}})
+            assert lit.status_code == httpx.codes.OK
+            body = await far.next_append()
+            asking = asyncio.create_task(client.post(far.orders, json=body))
+            fault = None
+            if kill.point is None:
+                fault = far.wire.fault = Fault(happens=Loss.LATE, path=far.path)
+                await fault.hit.wait()
+                process.kill()
+            await asyncio.wait([asking])
+            assert isinstance(asking.exception(), httpx.TransportError), "nothing is told"
+            await asyncio.to_thread(process.join, DEATH_TIMEOUT_S)
+            assert process.exitcode == -signal.SIGKILL
+    assert tuple(await far.words()) == kill.then
+    await far.reconcile()
+    await far.check()
+    if fault is not None:
+        fault.deliver.set()
+        await fault.delivered.wait()
+    await check_end(far, body, kill.reconciled, lands=kill.lands)
+
+
+@contextmanager
+def _dying_gateway(far: Far, point: str | None) -> Iterator[tuple[str, BaseProcess]]:
+    """Start a gateway on the same database that dies at `point` (None: not by itself)."""
+    foundation = far.services.foundation
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["testkit.system.crashing_gateway"])
+    reader, writer = context.Pipe(duplex=False)
+    home = foundation.settings.home.parent  # the same home: sealed parts need its keys
+    arguments = (foundation.admin_dsn, foundation.installation, home, point or "0", writer)
+    process = context.Process(target=serve_until_death, args=arguments, daemon=True)
+    process.start()
+    writer.close()
+    try:
+        yield str(reader.recv()), process
+    finally:
+        process.kill()
+        process.join(DEATH_TIMEOUT_S)
+        reader.close()

@@ -1,0 +1,1 @@
+"""Installations and machines for the tests of the commands and of the embedded server."""

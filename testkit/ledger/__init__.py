@@ -1,0 +1,1 @@
+"""Logs, signers, witnesses and broken connections for the tests of the log."""

@@ -1,0 +1,151 @@
+"""
+Random forks of a log, and random honest continuations: what the signer must find, and what it must not.
+
+A fork is below what was signed: entries behind the newest checkpoint bind nobody, so they are not what is tried here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from psycopg import AsyncConnection
+
+from ledger.signing.key_directory import NOTES_FILE
+from ledger.signing.signer import Signer
+from testkit.ledger.logs import rows_of
+from testkit.ledger.signing_site import Site, forked
+
+SIZE_MAX: Final = 900
+STEP_MAX: Final = 280
+"""Entries that a log grows by at a time: enough to complete a tile now and then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What one trial was, and whether it came out as it must; `told` is what the signer said of the log."""
+
+    kind: str
+    detail: str
+    ok: bool
+    told: str
+
+
+class Arena:
+    """Two databases that were one, and one key directory: every trial begins with empty logs and no notes."""
+
+    def __init__(self, one: Site, other: Site) -> None:
+        self.one = one
+        self.other = other
+        self.rows = rows_of(SIZE_MAX, log=one.origin)
+
+    async def clear(self) -> None:
+        """Make both databases and the key directory what they were on the first day."""
+        (self.one.keys.path / NOTES_FILE).unlink(missing_ok=True)
+        for site in (self.one, self.other):
+            site.left.clear()
+            await site.hold([])
+            await execute(site, "DELETE FROM ledger.checkpoints")
+
+    async def signed_history(self, random: Random, *, steps_min: int = 1) -> tuple[Signer, list[int]]:
+        """Let the log of the first database grow and be signed a few times; return the signer and the sizes."""
+        signer, sizes = self.one.signer(), [0]
+        for _ in range(random.randint(steps_min, 3)):
+            sizes.append(sizes[-1] + random.randint(1, STEP_MAX))
+            await self.one.hold(self.rows[: sizes[-1]])
+            (left,) = await self.one.sign(signer)
+            assert left.checkpoint.size == sizes[-1]
+        return signer, sizes[1:]
+
+
+def seeded(name: str) -> Random:
+    """Return the random generator of one trial: the same in every run."""
+    return Random(name)  # noqa: S311  (nothing is kept secret with it)
+
+
+async def execute(site: Site, statement: str, *parameters: object) -> None:
+    """Do what only the database's owner can."""
+    async with await AsyncConnection.connect(site.database, autocommit=True) as connection:
+        await connection.execute(statement.encode(), parameters)
+
+
+async def restored_backup(arena: Arena, random: Random) -> Trial:
+    """A backup is restored, behind what was signed, and perhaps others append to it."""
+    site = arena.one
+    signer, sizes = await arena.signed_history(random)
+    at = random.randrange(sizes[-1])
+    more = random.choice((0, random.randint(1, STEP_MAX), sizes[-1] - at, sizes[-1] - at + random.randint(0, 50)))
+    await execute(site, "DELETE FROM ledger.checkpoints WHERE size > %s", at)
+    await site.hold(forked(arena.rows, at, more, origin=site.origin, salt=f"{random.random()}"))
+    return await _found(site, "restored backup", f"signed {sizes}, set back to {at}, {more} appended", signer, random)
+
+
+async def rewritten_suffix(arena: Arena, random: Random) -> Trial:
+    """Somebody who may change the database rewrites the log from some index on: entries, chain, tiles and head."""
+    site = arena.one
+    signer, sizes = await arena.signed_history(random)
+    at = random.randrange(sizes[-1])
+    size = sizes[-1] + random.choice((0, 0, random.randint(1, STEP_MAX)))
+    await site.hold(forked(arena.rows, at, size - at, origin=site.origin, salt=f"{random.random()}"))
+    forgotten_above = random.choice((0, at, SIZE_MAX))
+    await execute(site, "DELETE FROM ledger.checkpoints WHERE size > %s", forgotten_above)
+    detail = f"signed {sizes}, rewritten from {at} to {size}, checkpoints above {forgotten_above} forgotten"
+    return await _found(site, "rewritten suffix", detail, signer, random)
+
+
+async def two_heads(arena: Arena, random: Random) -> Trial:
+    """Two databases that were one both append, and one key signs for both: the first goes on, the second is found."""
+    one, other = (arena.one, arena.other) if random.random() < 0.5 else (arena.other, arena.one)
+    together = random.randint(0, STEP_MAX)
+    signers = {one.database: one.signer(), other.database: other.signer()}
+    for site in (one, other):
+        await site.hold(arena.rows[:together])
+    if together and random.random() < 0.7:
+        await one.sign(signers[one.database])
+        await other.sign(signers[other.database])
+    await one.hold(arena.rows[: together + random.randint(1, STEP_MAX)])
+    assert await one.sign(signers[one.database])
+    size = random.randint(1, STEP_MAX)
+    await other.hold(forked(arena.rows, together, size, origin=other.origin, salt=f"{random.random()}"))
+    detail = f"one until {together}, then one signed {max(one.left)}, the other grew to {together + size}"
+    return await _found(other, "two heads", detail, signers[other.database], random)
+
+
+async def honest(arena: Arena, random: Random) -> Trial:
+    """A log that only grows, through restarts of signer and server and lost checkpoints: never a word against it."""
+    site, signer, size, told = arena.one, arena.one.signer(), 0, ""
+    happened: list[str] = []
+    for _ in range(random.randint(2, 4)):
+        size = min(size + random.choice((0, 1, random.randint(1, STEP_MAX), 256 - size % 256)), SIZE_MAX)
+        await site.hold(arena.rows[:size])
+        event = random.choice(("none", "signer restarted", "server restarted", "checkpoint lost", "stood still"))
+        if event == "signer restarted":
+            signer = site.signer()
+        elif event == "server restarted":
+            await site.unconfirm()
+        elif event == "checkpoint lost":
+            await execute(site, "DELETE FROM ledger.checkpoints WHERE size = %s", max(site.left, default=0))
+        elif event == "stood still":
+            await site.sign(signer)
+        await site.sign(signer)
+        happened.append(f"{size} {event}")
+        told = told or str(signer.refused.get(site.origin, ""))
+        is_signed = max(site.left, default=0) == size == site.kept() and await site.confirmed()
+        if told or not is_signed:
+            return Trial(kind="honest", detail=", ".join(happened), ok=False, told=told)
+    site.check_left(arena.rows)
+    return Trial(kind="honest", detail=", ".join(happened), ok=True, told="")
+
+
+FORKS: Final[Sequence[Callable[[Arena, Random], Awaitable[Trial]]]] = (restored_backup, rewritten_suffix, two_heads)
+
+
+async def _found(site: Site, kind: str, detail: str, signer: Signer, random: Random) -> Trial:
+    """Do the next round, with the signer or with one that has just started, and tell whether it found the fork."""
+    signer = random.choice((signer, site.signer()))
+    left = await site.sign(signer)
+    refusal = signer.refused.get(site.origin)
+    is_found = not left and refusal is not None and not await site.confirmed()
+    return Trial(kind=kind, detail=detail, ok=is_found, told=str(refusal or ""))

@@ -1,0 +1,1 @@
+"""Classes of tampering with a log, and what verification must find."""

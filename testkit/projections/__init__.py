@@ -1,0 +1,1 @@
+"""Histories for the tests of the projections."""

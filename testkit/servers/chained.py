@@ -1,0 +1,84 @@
+"""
+Two gateways in a row, over real sockets: the catalog `beyond` of the first is the catalog `lake` of the second.
+
+Both are served from the same services, each to a tenant of its own: neither knows anything of the other but its URL and
+a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
+
+from gateway.admin.application import OPERATOR
+from gateway.commit.metrics import Measures
+from lakeproof.services import Services
+from lakeproof.tenants import found_tenant
+from projections.lake.secrets import SecretDirectory
+from testkit.servers.gateways import Gateway, app_of, open_gateway
+from testkit.servers.loopback import serve_gateway
+
+BEYOND = "beyond"
+TOKEN = "upstream"  # the name of a secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chained:
+    """`near` is the gateway engines use, whose catalog `beyond` is the catalog `lake` of `far`."""
+
+    near: Gateway
+    far: Gateway
+    near_url: str
+    far_url: str
+    measures: Measures
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        """A client of the near gateway."""
+        return self.near.http
+
+    def connect(self, key: str | None = None, *, alias: str = BEYOND) -> Catalog:
+        """Return a PyIceberg client of the near gateway, blocking as it is."""
+        return RestCatalog("test", uri=self.near_url, warehouse=alias, token=key or self.near.acme.key.secret)
+
+    def connect_directly(self) -> Catalog:
+        """Return a PyIceberg client of the far gateway."""
+        return RestCatalog("test", uri=self.far_url, warehouse="lake", token=self.far.acme.key.secret)
+
+
+def secrets_of(services: Services) -> SecretDirectory:
+    """Return where the services look for the secrets of catalogs."""
+    return SecretDirectory(services.foundation.settings.home / "secrets" / "tenants")
+
+
+async def register(gateway: Gateway, alias: str, uri: str, *, token: str | None = None, **options: str) -> None:
+    """Make the catalog at `uri` reachable under `alias`, as whoever holds `token`."""
+    if token is not None:
+        secret = f"{TOKEN}-{alias}"
+        secrets_of(gateway.services).write(gateway.acme.tenant, secret, token)
+        options["token"] = f"secret:{secret}"
+    await gateway.services.house.admin.create_catalog(
+        gateway.acme.log_id, OPERATOR, alias=alias, kind="rest", options={"uri": uri, **options}
+    )
+
+
+@asynccontextmanager
+async def open_chain(services: Services) -> AsyncIterator[Chained]:
+    """Yield two gateways in a row."""
+    founded = await found_tenant(
+        services, name="far", identity="gateway@acme.example", roles=["data-eng"], alias="lake"
+    )
+    async with (
+        open_gateway(services, founded) as far,
+        serve_gateway(far.app) as far_url,
+        open_gateway(services) as near,
+    ):
+        await register(near, BEYOND, far_url, token=far.acme.key.secret, warehouse="lake")
+        measures = Measures()
+        async with serve_gateway(app_of(services.house, measures)) as near_url:
+            yield Chained(near=near, far=far, near_url=near_url, far_url=far_url, measures=measures)

@@ -1,0 +1,93 @@
+"""
+A whole gateway for a test: the real services on a database of the test's own, reached through the application itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from gateway.commit.house import House
+from gateway.commit.metrics import Measures
+from gateway.http.app import create_app
+from gateway.identity.api_keys import KeyHasher
+from lakeproof.foundation import Foundation
+from lakeproof.provision import Installation
+from lakeproof.services import Services, open_services
+from lakeproof.settings import load_settings
+from lakeproof.tenants import Founded, found_tenant
+from testkit.servers.judging import shared_engine
+from testkit.servers.loopback import LOOPBACK
+
+QUICK_HASHES = KeyHasher(time_cost=1, memory_cost_kib=8)
+"""For keys of tests: half of them would spend most of their time on hashes of random secrets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """A running gateway without a port: `http` has the key of tenant `acme`, whose catalog is `lake`."""
+
+    services: Services
+    acme: Founded
+    app: FastAPI
+    http: httpx.AsyncClient
+
+    def client(self, key: str | None) -> httpx.AsyncClient:
+        """Return a client with another key."""
+        return _client(self.app, key)
+
+    def through(self, *, key: str | None = None, **parts: Any) -> httpx.AsyncClient:
+        """Return a client of the same gateway with some of the parts of its house exchanged."""
+        return _client(app_of(replace(self.services.house, **parts)), key or self.acme.key.secret)
+
+
+@asynccontextmanager
+async def start_services(
+    database: str, installation: Installation, directory: Path, **settings: str
+) -> AsyncIterator[Services]:
+    """
+    Yield the services of one process; `settings` are variables without their prefix, in lower case.
+
+    Where one of them is about the policy engine, it is the services' own; else all tests share one.
+    """
+    # Judging is not timed here, and starting the engine's process may take long on a busy machine.
+    own = {"home": str(directory / "home"), "policy_timeout_s": "30", "upstreams_allowed": LOOPBACK.text}
+    chosen = {**own, **settings}
+    environment = {f"LAKEPROOF_{name.upper()}": value for name, value in chosen.items()}
+    foundation = Foundation(
+        settings=load_settings(environment, directory=directory), installation=installation, admin_dsn=database
+    )
+    has_own = any(name.startswith("policy_") for name in settings)
+    async with open_services(foundation, engine=None if has_own else shared_engine(), hasher=QUICK_HASHES) as services:
+        yield services
+
+
+@asynccontextmanager
+async def open_gateway(services: Services, acme: Founded | None = None) -> AsyncIterator[Gateway]:
+    """Yield a gateway over `services`, with a new tenant unless there is one."""
+    if acme is None:
+        acme = await found_tenant(services, name="acme", identity="ada@acme.example", roles=["data-eng"], alias="lake")
+    app = app_of(services.house)
+    async with _client(app, acme.key.secret) as http:
+        yield Gateway(services=services, acme=acme, app=app, http=http)
+
+
+def app_of(house: House, measures: Measures | None = None) -> FastAPI:
+    """Return the gateway's application over `house`, without history for its metrics."""
+
+    async def no_history() -> str:
+        return ""
+
+    return create_app(house, measures=measures or Measures(), metrics=no_history, metrics_token=None)
+
+
+def _client(app: FastAPI, key: str | None) -> httpx.AsyncClient:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=headers)

@@ -1,0 +1,59 @@
+"""
+Apache Iceberg's own REST catalog server, with which its clients are tested: a real upstream, on files and SQLite.
+
+It listens on all interfaces and cannot be told otherwise, so it lives no longer than the tests that use it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from testkit.servers.java import free_ports, java_server
+from testkit.servers.maven import jars
+
+MAIN: Final = "org.apache.iceberg.rest.RESTCatalogServer"
+HEAP: Final = "-Xmx192m"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergRest:
+    """A running server: its base URL, before /v1, and the file:// URI of its warehouse."""
+
+    url: str
+    warehouse: str
+    pid: int
+
+
+@contextmanager
+def start_iceberg_rest() -> Iterator[IcebergRest]:
+    """Yield an empty catalog server; its warehouse goes with it."""
+    libraries = jars("iceberg-rest")
+    with tempfile.TemporaryDirectory(prefix="lp-iceberg-") as name:
+        directory = Path(name)
+        (directory / "warehouse").mkdir()
+        (port,) = free_ports(1)
+        url, warehouse = f"http://127.0.0.1:{port}", f"file://{directory}/warehouse"
+        environment = {
+            "CATALOG_URI": f"jdbc:sqlite:{directory}/catalog.db",
+            "CATALOG_WAREHOUSE": warehouse,
+            "CATALOG_REST_PORT": str(port),
+        }
+        arguments = [HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{libraries}/*", MAIN]
+        with java_server(
+            arguments, directory=directory, port=port, is_ready=lambda: _answers(url), environment=environment
+        ) as pid:
+            yield IcebergRest(url=url, warehouse=warehouse, pid=pid)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/v1/config", trust_env=False).is_success
+    except httpx.TransportError:
+        return False

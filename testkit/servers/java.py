@@ -1,0 +1,124 @@
+"""
+Java 17 for tests, and servers that run on it: started on ports that were free, proven to be ours, ended with the test.
+
+Kafka 4 and the Iceberg fixture run on 17 and on nothing much older. A server is believed to be ready only when its own
+process listens on its port: another's answer on a port that was taken meanwhile would prove nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from spark_detect.errors import JavaError
+from spark_detect.java import find_java as find_java_home
+from testkit.environment import missing
+
+READY_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 20.0
+POLL_S: Final = 0.02
+LISTEN: Final = "0A"
+"""The state of a listening socket in /proc/net/tcp."""
+
+
+class ServerNotReadyError(Exception):
+    """A server ended before it was ready, or was not ready in time; holds the end of what it said."""
+
+
+def find_java() -> Path:
+    """Return the program `java` of a Java 17: LAKEPROOF_JAVA_HOME's, JAVA_HOME's, the path's, or an installed one's."""
+    chosen = os.environ.get("LAKEPROOF_JAVA_HOME")
+    try:
+        return find_java_home(Path(chosen) if chosen else None, os.environ) / "bin" / "java"
+    except JavaError as error:
+        missing(str(error))
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of loopback that nobody listens on at this moment."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+@contextmanager
+def java_server(
+    arguments: Sequence[str | Path],
+    *,
+    directory: Path,
+    port: int,
+    is_ready: Callable[[], bool],
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[int]:
+    """
+    Run `java` with `arguments` in `directory` while the context is open; yields its process id once it is ready.
+
+    Ready means that this very process listens on `port`, and `is_ready`. It ends with SIGTERM, or, if whoever started
+    it is killed, with the reaper's SIGKILL; then `directory`, which is a temporary one, goes too.
+
+    Raises:
+        ServerNotReadyError: if it ended, or was not ready in time.
+    """
+    said = directory / "server.log"
+    with said.open("wb") as log:
+        process = subprocess.Popen(
+            # Else what it unpacks, and what it tells of itself, stays in /tmp.
+            [find_java(), f"-Djava.io.tmpdir={directory}", "-XX:-UsePerfData", *arguments],
+            cwd=directory,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    reaper = _reaper(process.pid, directory)
+    try:
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not (_listens(process.pid, port) and is_ready()):
+            if process.poll() is not None or time.monotonic() > deadline:
+                end = said.read_text(errors="replace")[-2_000:]
+                raise ServerNotReadyError(f"expected a server on port {port}, found exit {process.returncode}: {end}")
+            time.sleep(POLL_S)
+        yield process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        reaper.kill()
+        reaper.communicate()
+
+
+def _reaper(pid: int, directory: Path) -> subprocess.Popen[bytes]:
+    """Start a process that kills `pid` and removes what it wrote, if this one is gone: it waits for a pipe's end."""
+    arguments = ["sh", "-c", 'cat; kill -KILL "$1"; rm -rf "$2"', "reaper", str(pid), str(directory)]
+    return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Tell whether `pid` itself has the socket that listens on `port`, as /proc has it (proc(5), net/tcp)."""
+    tables = [table.read_text() for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")) if table.exists()]
+    rows = [line.split() for table in tables for line in table.splitlines()[1:]]
+    inodes = {row[9] for row in rows if row[3] == LISTEN and int(row[1].rpartition(":")[2], 16) == port}
+    return not _open_files(pid).isdisjoint(f"socket:[{inode}]" for inode in inodes)
+
+
+def _open_files(pid: int) -> set[str]:
+    """What a process has open; nothing if it has ended."""
+    found = set()
+    with suppress(OSError):
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # it was closed since the folder was read
+                found.add(str(link.readlink()))
+    return found

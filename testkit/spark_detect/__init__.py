@@ -1,0 +1,1 @@
+"""Lakehouses, columns of personal data, and Spark for the tests of detection."""

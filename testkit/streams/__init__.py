@@ -1,0 +1,1 @@
+"""Handlers, tenants and processes for the tests of the streams."""

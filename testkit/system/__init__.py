@@ -1,0 +1,1 @@
+"""Whole installations for the tests across packages."""

@@ -1,0 +1,91 @@
+"""
+A gateway process that kills itself: the real services, composed so that a commit to a table dies at one point.
+
+A point is the number of a step of the commit flow, or `append`: right before the log is asked. Until a namespace's
+properties have been changed, which lights the fuse, the process serves as any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Final
+
+from gateway.commit.house import House
+from gateway.commit.metrics import Measures
+from gateway.mutations import Operation
+from lakeproof.provision import Installation
+from ledger.format.sequence import Appended, Group, Stale
+from testkit.servers.gateways import app_of, start_services
+from testkit.servers.loopback import serve_gateway
+
+APPEND: Final = "append"
+POINTS: Final = (*map(str, range(1, 15)), APPEND)
+
+
+class Fuse:
+    """Whether the next commit to a table is the last thing this process does."""
+
+    def __init__(self) -> None:
+        self.is_lit = False
+
+    def burn(self) -> None:
+        """End the process without any notice, as the kernel ends one that takes too much memory; if it is lit."""
+        if self.is_lit:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DyingMeasures(Measures):
+    """Measures whose hook burns the fuse when a commit to a table has done step `last` (None: at no step)."""
+
+    def __init__(self, fuse: Fuse, last: int | None) -> None:
+        super().__init__()
+        self._fuse = fuse
+        self._last = last
+
+    @contextmanager
+    def commit(self, operation: Operation) -> Iterator[Callable[[int], None]]:
+        with super().commit(operation) as step:
+
+            def step_and_burn(number: int) -> None:
+                step(number)
+                if operation is Operation.TABLE_COMMIT and number == self._last:
+                    self._fuse.burn()
+
+            yield step_and_burn
+        self._fuse.is_lit = self._fuse.is_lit or operation is Operation.NAMESPACE_UPDATE
+
+
+def dying_at_append(house: House, fuse: Fuse) -> House:
+    """Return `house` with a log that burns the fuse when it is asked for anything."""
+
+    async def append(log_id: int, group: Group) -> Appended | Stale:
+        fuse.burn()
+        return await house.append(log_id, group)
+
+    return replace(house, append=append)
+
+
+def serve_until_death(
+    database: str, installation: Installation, directory: Path, point: str, ready: Connection
+) -> None:
+    """Serve; `ready` is told the URL. The target of a process."""
+    asyncio.run(_serve(database, installation, directory, point, ready))
+
+
+async def _serve(database: str, installation: Installation, directory: Path, point: str, ready: Connection) -> None:
+    fuse = Fuse()
+    async with start_services(database, installation, directory) as services:
+        if point == APPEND:
+            app = app_of(dying_at_append(services.house, fuse), DyingMeasures(fuse, None))
+        else:
+            app = app_of(services.house, DyingMeasures(fuse, int(point)))
+        async with serve_gateway(app) as url:
+            ready.send(url)
+            await asyncio.Event().wait()

@@ -1,0 +1,126 @@
+"""
+Plays the scene of `make run` with the command itself, kills it at a step, and checks what it printed and left.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from lakeproof.postgres.folders import recorded_room
+from lakeproof.postgres.process import postmaster_pid
+
+TITLES = (
+    "1. Start",
+    "2. An engine commits",
+    "3. A policy refuses",
+    "4. Two clients race",
+    "5. A foreign catalog",
+    "6. Lineage arrives",
+    "7. Triggers arrive",
+    "8. Detection finds",
+    "9. Projections show it",
+    "10. The graph answers",
+    "11. A projection is rebuilt",
+    "12. An auditor verifies offline",
+)
+TIMEOUT_S = 300
+
+
+def postmaster_of(home: Path) -> int | None:
+    return postmaster_pid((recorded_room(home) or home / "postgres") / "data")
+
+
+def start_scene(home: Path) -> subprocess.Popen[str]:
+    return start(home, "demo", "--once")
+
+
+def verify_deeply(home: Path, log: str) -> str:
+    """Verify a log with all that stands beside it; return what is printed."""
+    verifying = start(home, "ledger", "verify", "--log", log, "--deep")
+    printed, _ = verifying.communicate(timeout=TIMEOUT_S)
+    assert verifying.returncode == 0, printed
+    return printed
+
+
+def start(home: Path, *command: str) -> subprocess.Popen[str]:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("LAKEPROOF_") or name.endswith("_CACHE")
+    }
+    temporary = home.parent / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "lakeproof", *command],
+        env={
+            **environment,
+            "LAKEPROOF_HOME": str(home),
+            "LAKEPROOF_SERVER_FOLDER": str(home.parent / "servers"),
+            "LAKEPROOF_PORT": "0",
+            "TMPDIR": str(temporary),  # what is killed leaves its temporary files behind
+        },
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def play(home: Path) -> str:
+    scene = start_scene(home)
+    printed, _ = scene.communicate(timeout=TIMEOUT_S)
+    assert scene.returncode == 0, printed
+    return printed
+
+
+def processes_of(directory: Path) -> list[str]:
+    """The command lines of what still runs for a home in `directory`: all of it names that, or was told of it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            line, told = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
+            if str(directory).encode() in line + told and int(process.name) != os.getpid():
+                found.append(line.replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
+def open_to_others(home: Path) -> list[str]:
+    """What in a home another user of the machine may use: every folder there is 0700, and every file 0600."""
+    found = []
+    for path in (home, *home.rglob("*")):
+        mode, usual = stat.S_IMODE(path.lstat().st_mode), 0o700 if path.is_dir() else 0o600
+        if not path.is_symlink() and mode != usual:
+            found.append(f"{path.relative_to(home)} {mode:04o}")
+    return found
+
+
+def check_all_steps(printed: str) -> None:
+    places = [printed.find(title) for title in TITLES]
+    assert -1 not in places, printed
+    assert places == sorted(places), printed
+    assert "FAILED" not in printed
+    assert "Traceback" not in printed
+    assert "All steps passed." in printed
+
+
+def kill_at_step(home: Path, step: int) -> None:
+    """Begin the scene, and kill all of it when that step begins."""
+    scene = start_scene(home)
+    assert scene.stdout is not None
+    for line in scene.stdout:
+        if line.startswith(f"{step}. "):
+            break
+    # The scene, its policy worker and whatever it runs are one session; the server is a daemon of its own.
+    os.killpg(scene.pid, signal.SIGKILL)
+    postmaster = postmaster_of(home)
+    assert postmaster is not None
+    os.kill(postmaster, signal.SIGKILL)
+    scene.stdout.close()
+    assert scene.wait() == -signal.SIGKILL

@@ -1,0 +1,74 @@
+"""
+Four processes append to a few logs while they are killed, stopped, rolled back and cut off, for fifteen seconds.
+
+Afterwards every answer that anyone was given is true, the logs verify, the guarded rows are those that they tell, and a
+reader that has followed each log has missed nothing and seen nothing twice. `bench/writers.py` does it at length.
+This test is the one that goes by the clock: what matters is that much happens, not what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from uuid import uuid4
+
+from lakeproof.postgres.files import SOCKET_NAME
+from lakeproof.postgres.server import EmbeddedServer
+from lakeproof.provision import Installation, create_tenant_log
+from ledger.format.entry import parse_entry
+from testkit.ledger.appending import appender_dsn, read_log, verify
+from testkit.ledger.cutting_proxy import CuttingProxy
+from testkit.ledger.guard_replay import AGGREGATES
+from testkit.ledger.stress import Workers, check_answers, make_trouble, until_nothing_is_under_way
+from testkit.ledger.tailing import Tail
+
+_log = logging.getLogger(__name__)
+
+SECONDS = 15
+PROCESSES = 4
+LOGS = 3
+
+
+async def test_every_answer_is_true_whatever_was_killed_or_cut(
+    database: str,
+    installation: Installation,
+    postgres_server: EmbeddedServer,
+    short_directory: Callable[[], AbstractContextManager[Path]],
+    tmp_path: Path,
+) -> None:
+    logs = [create_tenant_log(database, installation, uuid4()) for _ in range(LOGS)]
+    seed = int.from_bytes(os.urandom(4), "big")
+    _log.warning("seed %d", seed)
+    with short_directory() as directory:
+        async with CuttingProxy(directory, postgres_server.files.run / SOCKET_NAME) as proxy:
+            dsn = appender_dsn(installation, host=str(directory))
+            workers = Workers(dsn, logs, tmp_path, random.Random(seed))  # noqa: S311 - to be repeatable
+            tails = [Tail(appender_dsn(installation), log_id) for log_id in logs]
+            ended = asyncio.Event()
+            reading = [asyncio.create_task(tail.follow(ended)) for tail in tails]
+            try:
+                for _ in range(PROCESSES):
+                    await workers.start()
+                done = await make_trouble(workers, proxy, database, SECONDS)
+                await workers.stop()
+                await until_nothing_is_under_way(database)
+            finally:
+                await workers.kill_all()
+                ended.set()
+            entries = [await read_log(database, log_id) for log_id in logs]
+            await asyncio.gather(*reading)
+    told = check_answers(entries, logs, tmp_path)
+    for tail, held in zip(tails, entries, strict=True):
+        assert [parse_entry(entry) for entry in tail.seen] == held
+    _log.warning("trouble %s, answers %s", dict(done), dict(told))
+    for log_id in logs:
+        await verify(installation, log_id)
+        assert AGGREGATES.live(database, log_id) == AGGREGATES.replayed(await read_log(database, log_id))
+    assert min(done.values()) > 0
+    assert told["in"] > 50
+    assert told["not in"] > 0

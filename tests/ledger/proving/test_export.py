@@ -1,0 +1,353 @@
+"""Exports and proofs: what leaves the database can be verified with the key alone, and nothing else is overwritten."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import AsyncConnection
+
+from lakeproof.provision import Installation, create_tenant_log
+from ledger.anchoring.published import store_stamp
+from ledger.anchoring.timestamp import Stamp
+from ledger.errors import BrokenError, Fault, LedgerError
+from ledger.files.directory import TEMPORARY_SUFFIX, LogDirectory, log_files, parts_path
+from ledger.format.checkpoint import Checkpoint
+from ledger.format.note import VerifierKey
+from ledger.format.proof import check_proof, format_proof, parse_proof
+from ledger.format.sequence import Row
+from ledger.format.verification import read_proven
+from ledger.proving.export import ExportRefusedError, as_reader, export_log, export_parts, export_stamped_log
+from ledger.proving.prove import prove
+from ledger.signing.key_directory import KeyDirectory, create_key_directory
+from ledger.signing.signer import Signer
+from ledger.store.read import Log, find_log
+from ledger.store.session import Connection
+from ledger.store.stored_tree import NoCheckpointError
+from ledger.verify.directory import verify_directory
+from testkit.ledger.appending import NOON
+from testkit.ledger.cut_off import cut_off
+from testkit.ledger.logs import TENANT, append, change, groups, plain_rows, put, rows_of, write_directory
+
+SIZE = 700
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What exports are made with: a log in a database, its signer, and an auditor's connection."""
+
+    installation: Installation
+    database: str
+    connection: Connection
+    keys: KeyDirectory
+    log: Log
+    rows: list[Row]
+
+    @property
+    def key(self) -> VerifierKey:
+        return self.keys.verifier_key(self.log.origin)
+
+    async def grow(self, size: int) -> None:
+        await put(self.database, self.log.log_id, self.rows[:size])
+
+    async def sign(self) -> None:
+        dsn = self.installation.as_role(self.installation.roles.signer)
+        async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+            assert await Signer(dsn, self.keys).sign_due(connection)
+
+    async def stamp(self, log: Log, size: int) -> None:
+        """Store a stamp over the checkpoint of a log at that size, which says so."""
+        stamp = Stamp(gen_time=NOON, not_later_than=NOON, policy="1.2", serial=1, authority="CN=tsa", nonce=1)
+        dsn = self.installation.as_role(self.installation.roles.signer)
+        async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+            await store_stamp(connection, log.log_id, size=size, token=b"over %d" % size, stamp=stamp)
+
+    async def export(self, path: Path) -> Checkpoint:
+        return (await export_log(self.connection, self.log, path, keys=[self.key], policy=None)).checkpoint
+
+    async def prove(self, index: int) -> bytes:
+        return await prove(self.connection, self.log, index, keys=[self.key], policy=None)
+
+
+@pytest.fixture
+async def desk(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Desk]:
+    create_tenant_log(database, installation, TENANT)
+    dsn = installation.as_role(installation.roles.auditor)
+    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+        log = await find_log(connection, installation.origin(TENANT))
+        yield Desk(
+            installation=installation,
+            database=database,
+            connection=connection,
+            keys=create_key_directory(tmp_path / "keys"),
+            log=log,
+            rows=rows_of(SIZE, log=log.origin),
+        )
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {name: (path / name).read_bytes() for name in LogDirectory(path).files()} if path.exists() else {}
+
+
+async def test_a_log_that_the_appender_has_written_is_exported_and_verified(desk: Desk, out: Path) -> None:
+    await append(desk.installation, desk.log.log_id, list(groups(3_000)))
+    await desk.sign()
+    told: list[tuple[int, int]] = []
+    exported = await export_log(
+        desk.connection, desk.log, out, keys=[desk.key], policy=None, progress=lambda done, of: told.append((done, of))
+    )
+    assert [done for done, of in told if of == 3_000] == [*range(256, 3_000, 256), 3_000]
+    assert verify_directory(out, [exported.key]).root == exported.checkpoint.root
+    assert LogDirectory(out).files() == {*log_files(3_000), "checkpoint", "vkey"}
+    assert VerifierKey.parse(LogDirectory(out).read_key()) == desk.key
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 512, SIZE])
+async def test_an_export_holds_what_anyone_would_make_of_the_entries(
+    desk: Desk, out: Path, tmp_path: Path, size: int
+) -> None:
+    await desk.grow(size)
+    await desk.sign()
+    await desk.export(out)
+    exported = contents(out)
+    exported.pop("vkey")
+    expected = contents(write_directory(tmp_path / "expected", desk.rows[:size], desk.keys.signer(desk.log.origin)))
+    assert exported == expected
+
+
+async def test_a_log_over_two_levels_of_tiles_is_exported(desk: Desk, out: Path) -> None:
+    await put(desk.database, desk.log.log_id, plain_rows(65_536 + 300, log=desk.log.origin))
+    await desk.sign()
+    await desk.export(out)
+    assert verify_directory(out, [desk.key]).size == 65_836
+    for index in (0, 65_535, 65_536, 65_835):
+        proven = check_proof(await desk.prove(index), [desk.key])
+        assert read_proven(proven).index == index
+
+
+async def test_only_what_is_signed_is_exported(desk: Desk, out: Path) -> None:
+    with pytest.raises(NoCheckpointError, match="no signed checkpoint yet"):
+        await desk.export(out)
+    await desk.grow(600)
+    await desk.sign()
+    await desk.grow(SIZE)
+    assert (await desk.export(out)).size == 600
+
+
+async def test_a_grown_log_is_exported_over_the_earlier_export(desk: Desk, out: Path) -> None:
+    for size in (100, 300, SIZE):
+        await desk.grow(size)
+        await desk.sign()
+        await desk.export(out)
+        await desk.export(out)
+        assert verify_directory(out, [desk.key]).size == size
+        assert LogDirectory(out).files() == {*log_files(size), "checkpoint", "vkey"}
+
+
+async def test_an_export_that_was_cut_off_is_gone_on_with(
+    desk: Desk, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await desk.grow(SIZE)
+    await desk.sign()
+    real, written = os.replace, 0
+    for cut in range(1, 40):
+
+        def cutting(source: Any, target: Any, cut: int = cut) -> None:
+            nonlocal written
+            written += 1
+            if written == cut:
+                raise KeyboardInterrupt
+            real(source, target)
+
+        written = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", cutting)
+            try:
+                await desk.export(out)
+            except KeyboardInterrupt:
+                assert "checkpoint" not in contents(out)
+                continue
+        break
+    assert cut < 20  # each time more was kept
+    assert verify_directory(out, [desk.key]).unchecked == ()
+    assert not [name for name in contents(out) if name.endswith(TEMPORARY_SUFFIX)]
+    before = {name: (out / name).stat().st_ino for name in log_files(512) if ".p/" not in name}
+    await desk.export(out)
+    assert {name: (out / name).stat().st_ino for name in before} == before
+
+
+async def test_a_stamp_never_lies_beside_a_checkpoint_that_it_is_not_over(
+    desk: Desk, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = await find_log(desk.connection, desk.installation.system_origin)
+    keys = desk.keys.verifier_keys(system.origin)
+    rows = rows_of(SIZE, log=system.origin)
+
+    def pair() -> tuple[int, int] | None:
+        """Return the sizes of the checkpoint that lies there and of the one that the stamp is over, if both are."""
+        there = contents(out)
+        if not {"checkpoint", "stamp"} <= there.keys():
+            return None
+        return int(there["checkpoint"].split()[1]), int(there["stamp"].split()[-1])
+
+    async def export() -> None:
+        await export_stamped_log(desk.connection, system, out, keys=keys, policy=None)
+
+    for size in (3, 300):
+        await put(desk.database, system.log_id, rows[:size])
+        await desk.sign()
+        await desk.stamp(system, size)
+        for cut in range(40):
+            with monkeypatch.context() as patch:
+                cut_off(patch, at=cut)
+                try:
+                    await export()
+                    break
+                except KeyboardInterrupt:
+                    assert (found := pair()) is None or found[0] == found[1], cut
+        assert pair() == (size, size)
+    await export_log(desk.connection, system, out, keys=keys, policy=None)
+    assert pair() is None
+
+
+async def test_nothing_but_an_earlier_export_of_the_same_log_is_written_over(desk: Desk, tmp_path: Path) -> None:
+    await desk.grow(5)
+    await put(desk.database, 1, rows_of(5, log=desk.installation.system_origin))
+    await desk.sign()
+    occupied = tmp_path / "occupied"
+    occupied.mkdir()
+    (occupied / "thesis").write_text("the only copy")
+    with pytest.raises(ExportRefusedError, match="is not empty"):
+        await desk.export(occupied)
+    with pytest.raises(ExportRefusedError, match="make room"):
+        await desk.export(occupied / "thesis")
+    system = await find_log(desk.connection, desk.installation.system_origin)
+    await export_log(
+        desk.connection, system, tmp_path / "system", keys=[desk.keys.verifier_key(system.origin)], policy=None
+    )
+    with pytest.raises(ExportRefusedError, match=f"holds no export of {desk.log.origin}"):
+        await desk.export(tmp_path / "system")
+
+
+async def test_a_smaller_database_does_not_replace_a_larger_export(desk: Desk, out: Path) -> None:
+    for size in (10, 20):
+        await desk.grow(size)
+        await desk.sign()
+    await desk.export(out)
+    change(desk.database, "DELETE FROM ledger.checkpoints WHERE size = 20")
+    with pytest.raises(ExportRefusedError, match="restoring a backup"):
+        await desk.export(out)
+
+
+async def test_a_broken_log_is_exported_as_it_is_and_the_verifier_says_where(desk: Desk, tmp_path: Path) -> None:
+    await desk.grow(SIZE)
+    await desk.sign()
+    change(
+        desk.database,
+        "UPDATE ledger.entries SET entry = set_byte(entry, 60, 65) WHERE log_id = %s AND index = 300",
+        desk.log.log_id,
+    )
+    await desk.export(tmp_path / "changed")
+    with pytest.raises(BrokenError) as caught:
+        verify_directory(tmp_path / "changed", [desk.key])
+    assert (caught.value.fault, caught.value.index) == (Fault.ENTRY, 300)
+    with pytest.raises(BrokenError) as caught:
+        await desk.prove(300)
+    assert (caught.value.fault, caught.value.index) == (Fault.PROOF, 300)
+    change(desk.database, "DELETE FROM ledger.parts")
+    change(desk.database, "DELETE FROM ledger.entries WHERE index = 300")
+    for export in (
+        desk.export(tmp_path / "missing"),
+        desk.prove(300),
+    ):
+        with pytest.raises(BrokenError) as caught:
+            await export
+        assert (caught.value.fault, caught.value.index) == (Fault.INDEX, 300)
+
+
+async def test_a_checkpoint_of_another_key_is_not_exported(desk: Desk, out: Path, tmp_path: Path) -> None:
+    await desk.grow(5)
+    await desk.sign()
+    stranger = create_key_directory(tmp_path / "stranger").verifier_key(desk.log.origin)
+    for refused in (
+        export_log(desk.connection, desk.log, out, keys=[stranger], policy=None),
+        prove(desk.connection, desk.log, 1, keys=[stranger], policy=None),
+    ):
+        with pytest.raises(BrokenError) as caught:
+            await refused
+        assert caught.value.fault is Fault.SIGNATURE
+    assert contents(out) == {}
+
+
+# Payload parts
+
+
+async def test_parts_are_disclosed_on_request_only_and_checked(desk: Desk, out: Path) -> None:
+    await desk.grow(SIZE)
+    await desk.sign()
+    with pytest.raises(ExportRefusedError, match="export the log first"):
+        await export_parts(desk.connection, desk.log, out)
+    await desk.export(out)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        await export_parts(desk.connection, desk.log, out)  # an auditor sees no parts
+    async with as_reader(desk.connection, desk.log):
+        disclosed = await export_parts(desk.connection, desk.log, out)
+    assert disclosed == sum(bool(row.parts) for row in desk.rows)
+    report = verify_directory(out, [desk.key])
+    assert (report.parts, report.unchecked) == (disclosed, ())
+    # What was erased since does not stay in the copy.
+    index = next(row.index for row in desk.rows if row.parts)
+    change(desk.database, "DELETE FROM ledger.parts WHERE index = %s", index)
+    async with as_reader(desk.connection, desk.log):
+        assert await export_parts(desk.connection, desk.log, out) == disclosed - 1
+    assert not (out / parts_path(index)).exists()
+    assert verify_directory(out, [desk.key]).parts == disclosed - 1
+
+
+async def test_parts_of_a_log_without_a_tenant_are_not_given_out(desk: Desk) -> None:
+    system = await find_log(desk.connection, desk.installation.system_origin)
+    with pytest.raises(LedgerError, match="belongs to no tenant"):
+        async with as_reader(desk.connection, system):
+            pass
+
+
+# Proofs
+
+
+async def test_every_entry_can_be_proven_and_any_changed_bit_of_a_proof_is_found(desk: Desk) -> None:
+    await desk.grow(300)
+    await desk.sign()
+    await desk.grow(SIZE)
+    for index in (0, 1, 254, 255, 256, 298, 299):
+        proof = await desk.prove(index)
+        proven = check_proof(proof, [desk.key])
+        assert (proven.entry, proven.index, proven.checkpoint.size) == (desk.rows[index].entry, index, 300)
+        assert read_proven(proven).log == desk.log.origin
+    for at in range(len(proof)):
+        with pytest.raises(LedgerError):
+            check_proof(proof[:at] + bytes([proof[at] ^ 1]) + proof[at + 1 :], [desk.key])
+    with pytest.raises(BrokenError):
+        check_proof(format_proof(replace(parse_proof(proof), index=298)), [desk.key])
+
+
+async def test_what_is_not_there_or_not_signed_is_not_proven(desk: Desk) -> None:
+    await desk.grow(3)
+    with pytest.raises(NoCheckpointError, match="no signed checkpoint yet"):
+        await desk.prove(0)
+    await desk.sign()
+    await desk.grow(5)
+    with pytest.raises(NoCheckpointError, match="not signed yet"):
+        await desk.prove(3)
+    for index in (-1, 5):
+        with pytest.raises(LedgerError, match="below its size 5"):
+            await desk.prove(index)

@@ -1,0 +1,127 @@
+"""Forks below what was signed are found at the next checkpoint, whatever they are; honest logs are never accused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import AsyncConnection, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from lakeproof.provision import Installation, create_tenant_log, provision
+from ledger.signing.key_directory import create_key_directory
+from ledger.signing.signer import Standing
+from testkit.databases import CLONE, LOGIN_PASSWORD
+from testkit.ledger.forking import FORKS, Arena, honest, seeded
+from testkit.ledger.logs import TENANT, rows_of
+from testkit.ledger.signing_site import Site, forked
+
+TRIALS_EACH = 8
+
+
+@pytest.fixture
+def site(database: str, installation: Installation, tmp_path: Path) -> Site:
+    keys = create_key_directory(tmp_path / "keys")
+    log_id = create_tenant_log(database, installation, TENANT)
+    return Site(
+        database=database, installation=installation, keys=keys, log_id=log_id, origin=installation.origin(TENANT)
+    )
+
+
+@pytest.fixture
+def arena(site: Site, admin_dsn: str) -> Iterator[Arena]:
+    """The site, and a clone of its database: both are the same installation, and have the same log."""
+    name = conninfo_to_dict(site.database)["dbname"]
+    clone = f"{name}_clone"
+    names = (sql.Identifier(clone), sql.Identifier(str(name)))
+    with psycopg.connect(admin_dsn, autocommit=True) as admin:
+        admin.execute(CLONE.format(*names))
+        dsn = make_conninfo(admin_dsn, dbname=clone)
+        yield Arena(
+            site, replace(site, database=dsn, installation=provision(dsn, login_password=LOGIN_PASSWORD), left={})
+        )
+        admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(names[0]))
+
+
+@pytest.mark.parametrize("kind", FORKS, ids=lambda kind: kind.__name__)
+async def test_a_fork_is_found_at_the_next_checkpoint(arena: Arena, kind: object) -> None:
+    (trial,) = [fork for fork in FORKS if fork is kind]
+    for number in range(TRIALS_EACH):
+        await arena.clear()
+        outcome = await trial(arena, seeded(f"{trial.__name__} {number}"))
+        assert outcome.ok, outcome
+        assert arena.one.origin in outcome.told
+
+
+async def test_an_honest_log_is_never_accused(arena: Arena) -> None:
+    for number in range(TRIALS_EACH):
+        await arena.clear()
+        outcome = await honest(arena, seeded(f"honest {number}"))
+        assert outcome.ok, outcome
+
+
+async def test_a_log_that_vanished_is_told_and_the_others_are_signed(site: Site) -> None:
+    await site.hold(rows_of(5, log=site.origin))
+    await site.sign()
+    async with await AsyncConnection.connect(site.database, autocommit=True) as owner:
+        for table in ("checkpoints", "confirmations", "heads", "logs"):
+            await owner.execute(
+                sql.SQL("DELETE FROM ledger.{} WHERE log_id = %s").format(sql.Identifier(table)), (site.log_id,)
+            )
+    signer = site.signer()
+    assert await site.sign(signer) == []
+    assert "no log of this origin" in str(signer.refused[site.origin])
+    assert signer.standing is Standing.SIGNING
+
+
+# Confirmations
+
+
+async def test_a_restored_database_is_not_confirmed_until_its_history_goes_on(site: Site) -> None:
+    rows = rows_of(40, log=site.origin)
+    await site.hold(rows[:30])
+    await site.sign()
+    assert await site.confirmed()
+    await site.hold(rows[:20])
+    await site.unconfirm()
+    assert await site.sign() == []
+    assert not await site.confirmed()
+    await site.hold(forked(rows, 20, 20, origin=site.origin, salt="another"))
+    assert await site.sign() == []
+    assert not await site.confirmed()
+    await site.hold(rows[:30])
+    assert [one.put_back for one in await site.sign()] == []
+    assert await site.confirmed()
+
+
+async def test_a_quiet_round_writes_nothing(site: Site) -> None:
+    await site.hold(rows_of(3, log=site.origin))
+    await site.sign()
+    versions = "SELECT xmin, ctid, * FROM ledger.confirmations ORDER BY log_id"
+    async with await AsyncConnection.connect(site.database, autocommit=True) as connection:
+        rows = await (await connection.execute(versions)).fetchall()
+        await site.sign()
+        assert await (await connection.execute(versions)).fetchall() == rows
+
+
+async def test_a_running_signer_confirms_as_soon_as_the_server_is_back(site: Site) -> None:
+    signer, stop = site.signer(), asyncio.Event()
+    await site.hold(rows_of(3, log=site.origin))
+    running = asyncio.create_task(signer.run(stop, interval_s=600))
+    async with asyncio.timeout(20):
+        while not await site.stored():
+            pass
+        await site.unconfirm()
+        async with await AsyncConnection.connect(site.database, autocommit=True) as owner:
+            await owner.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name LIKE '%signer' AND datname = current_database()"
+            )
+        while not await site.confirmed():
+            pass
+        stop.set()
+        await running

@@ -1,0 +1,259 @@
+"""What is given out of logs whose signer's keys have changed: sound data is never called broken, and is verified."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from psycopg import AsyncConnection
+
+from lakeproof.provision import Installation
+from ledger.anchoring.anchor_log import anchor_logs
+from ledger.anchoring.published import store_cosignatures, store_stamp
+from ledger.anchoring.timestamp import Stamp
+from ledger.errors import BrokenError, Fault
+from ledger.files.directory import LogDirectory, log_files
+from ledger.format.checkpoint import Checkpoint, format_checkpoint
+from ledger.format.cosignature import Cosigner
+from ledger.format.note import VerifierKey, format_note, open_checkpoint, parse_note, sign_note
+from ledger.format.proof import check_proof
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.format.signature import ED25519_COSIGNATURE
+from ledger.format.witness_policy import Policy
+from ledger.proving.receipts import Receipts
+from ledger.signing.keys import NoteSigner
+from ledger.signing.rotation import new_file_key
+from ledger.signing.signer import Signed
+from ledger.store.read import read_head
+from testkit.ledger.appending import NOON, group
+from testkit.ledger.cut_off import cut_off
+from testkit.ledger.logs import change
+from testkit.ledger.rooms import Rooms
+from testkit.ledger.signer_works import WorksSite, open_site
+
+WITNESS = Cosigner.from_seed(ED25519_COSIGNATURE, name="w.example", seed=b"1" * 32)
+STAGES = ("before", "overlapping", "retired")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site(WorksSite):
+    """A signer at work, the rooms of those who export and prove, and a policy that asks for one witness."""
+
+    @property
+    def policy(self) -> Path:
+        return self.directory / "policy"
+
+    def witnessed(self) -> Rooms:
+        """Return the rooms as they are where the policy is configured."""
+        foundation = self.rooms.foundation
+        settings = replace(foundation.settings, witness_policy=self.policy)
+        return replace(self.rooms, foundation=replace(foundation, settings=settings))
+
+    async def run(self, rooms: Rooms, *arguments: object) -> str:
+        """Run `lakeproof ledger` with these arguments, which must do it, and return what it says."""
+        done = await asyncio.to_thread(rooms.run, *arguments)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    async def checked(self, told: str) -> None:
+        """Do what a command has told to do with what it has written: it must verify."""
+        command = told.splitlines()[-1].removeprefix("lakeproof ledger ").split(" --stamp ")[0]
+        assert "OK" in await self.run(self.rooms, *command.split())
+
+    async def sign_system(self) -> Signed:
+        """Let the system log grow, and return what is signed of it then."""
+        await self.works.tell(group())
+        (signed,) = [one for one in await self.works.signer.sign_once() if one.checkpoint.origin == self.works.system]
+        return signed
+
+    async def vouch(self, signed: Signed) -> None:
+        """Have a checkpoint of the system log cosigned by the witness, and stamped."""
+        stamp = Stamp(gen_time=NOON, not_later_than=NOON, policy="1.2", serial=1, authority="CN=tsa", nonce=1)
+        size, (text, lines) = signed.checkpoint.size, parse_note(signed.note)
+        note = format_note(text, [*lines, WITNESS.cosign(text, time_s=5)])
+        installation = self.works.installation
+        dsn = installation.as_role(installation.roles.signer)
+        async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
+            await store_cosignatures(
+                connection, signed.log_id, size=size, note=note, policy=Policy.parse(self.policy.read_bytes())
+            )
+            await store_stamp(connection, signed.log_id, size=size, token=b"stamp %d" % size, stamp=stamp)
+
+    async def stages(self) -> AsyncIterator[str]:
+        """Let the keys change, one step at a time, while nobody vouches for what is signed since."""
+        await self.works.signer.sign_once()
+        await self.vouch(await self.sign_system())
+        yield STAGES[0]
+        await self.works.keeper().rotate(new_file_key)
+        await self.sign_system()
+        yield STAGES[1]
+        await self.works.keeper().retire()
+        await self.sign_system()
+        yield STAGES[2]
+
+
+@pytest_asyncio.fixture
+async def site(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Site]:
+    async with open_site(Site, database, installation, tmp_path) as site:
+        site.policy.write_text(f"witness w {WITNESS.verifier_key.format()}\nquorum w\n")
+        yield site
+
+
+def receipts_of(site: Site) -> Receipts:
+    installation = site.works.installation
+    return Receipts(installation.as_role(installation.roles.auditor), lambda _: site.works.open().keys.history)
+
+
+# Receipts
+
+
+async def test_every_entry_has_a_receipt_after_a_rotation_in_a_log_that_has_not_grown(site: Site) -> None:
+    works = site.works
+    for _ in range(3):
+        await works.grow()
+    await works.keeper().rotate(new_file_key)
+    await works.signer.sign_once()
+    async with site.rooms.open() as room, receipts_of(site) as receipts:
+        log = await room.find_log(works.origin)
+        for index in (2, 0, 1):  # what lies before the newest part of the tree that is kept is proven from the tiles
+            proof = await receipts.receipt(log, index, timeout_s=20)
+            assert check_proof(proof, [works.open().first_verifier_key(works.origin)]).index == index
+
+
+# Exports and proofs
+
+
+async def test_a_stamped_export_is_made_with_the_key_of_whatever_was_stamped(site: Site) -> None:
+    first = site.works.open().first_verifier_key(site.works.system)
+    async for stage in site.stages():
+        out = site.directory / stage
+        told = await site.run(site.rooms, "export", "system", out, "--stamped")
+        assert told.splitlines()[-1].startswith(f"lakeproof ledger verify {out} --key {first.format()} --stamp ")
+        assert VerifierKey.parse((out / "vkey").read_bytes().decode().strip()) == first
+        await site.checked(told)
+
+
+async def test_what_the_witnesses_saw_before_a_rotation_is_published_while_they_are_away(site: Site) -> None:
+    async for stage in site.stages():
+        told = await site.run(site.witnessed(), "export", "system", site.directory / stage)
+        await site.checked(told)
+        told = await site.run(site.witnessed(), "prove", "system", 0, "--out", site.directory / f"{stage}.tlog-proof")
+        await site.checked(told)
+
+
+async def test_an_export_is_told_to_be_verified_with_the_newest_key_that_has_signed_it(site: Site) -> None:
+    newest = ""
+    async for stage in site.stages():
+        told = await site.run(site.rooms, "export", "system", site.directory / "one")
+        newest = site.works.open().signer(site.works.system).verifier_key.format()
+        assert told.endswith(f"--key {newest}\n"), stage
+        assert (site.directory / "one" / "vkey").read_text() == newest + "\n"
+        await site.checked(told)
+
+
+async def test_a_key_never_lies_beside_a_checkpoint_that_it_has_not_signed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works, out = site.works, site.directory / "out"
+    await works.grow()
+    await site.run(site.rooms, "export", works.origin, out)
+    await works.keeper().rotate(new_file_key)
+    await works.grow()
+    await works.keeper().retire()
+    await works.grow()
+    for cut in range(20):
+        with monkeypatch.context() as patch:
+            cut_off(patch, at=cut)
+            done = await asyncio.to_thread(site.rooms.run, "export", works.origin, out)
+        if (out / "vkey").exists():
+            key = VerifierKey.parse((out / "vkey").read_text().strip())
+            assert open_checkpoint((out / "checkpoint").read_bytes(), [key]).origin == works.origin, cut
+        if done.exit_code == 0:
+            break
+    await site.checked(done.stdout)
+    assert LogDirectory(out).files() == {*log_files(3), "checkpoint", "vkey"}
+
+
+# What the keys have not signed
+
+
+async def test_what_a_retired_key_has_signed_since_is_not_given_out(site: Site) -> None:
+    works, stolen = site.works, site.first_key()
+    await works.grow()
+    await works.keeper().rotate(new_file_key)
+    await works.grow()
+    await works.keeper().retire()
+    await works.appender.append(works.log_id, group())
+    async with site.rooms.open() as room:
+        log = await room.find_log(works.origin)
+        head = await read_head(room.connection, log.log_id)
+    forged = Checkpoint(origin=works.origin, size=head.size, root=head.frontier.root())
+    note = sign_note(format_checkpoint(forged), [NoteSigner(name=works.origin, key=stolen)])
+    insert = "INSERT INTO ledger.checkpoints (log_id, size, note) VALUES (%s, %s, %s)"
+    change(site.database, insert, works.log_id, head.size, note)
+    for command in (("export", works.origin, site.directory / "out"), ("prove", works.origin, 0, "--out", "proof")):
+        done = await asyncio.to_thread(site.rooms.run, *command)
+        assert (done.exit_code, "signature fault" in done.stderr) == (1, True), done.output
+    async with receipts_of(site) as receipts:
+        with pytest.raises(BrokenError) as caught:
+            await receipts.receipt(log, 0, timeout_s=20)
+    assert caught.value.fault is Fault.SIGNATURE
+
+
+async def test_who_names_keys_is_given_what_one_of_them_has_signed(site: Site) -> None:
+    works = site.works
+    await works.grow()
+    old = works.open().verifier_key(works.origin).format()
+    await works.keeper().rotate(new_file_key)
+    await works.grow()
+    await works.keeper().retire()
+    await works.grow()
+    new = works.open().verifier_key(works.origin).format()
+    for number, keys in enumerate(([new], [old, new], [new, old])):
+        named = [word for key in keys for word in ("--key", key)]
+        told = await site.run(site.rooms, "export", works.origin, site.directory / str(number), *named)
+        assert told.endswith(f"--key {new}\n")
+        await site.checked(told)
+    done = await asyncio.to_thread(site.rooms.run, "export", works.origin, site.directory / "refused", "--key", old)
+    assert (done.exit_code, "signature fault" in done.stderr) == (1, True)
+
+
+async def test_evidence_from_before_a_rotation_is_given_out_with_the_keys_that_have_signed_it(site: Site) -> None:
+    works = site.works
+    await works.grow()
+    async with site.rooms.open() as room:
+        system = await room.find_log("system")
+
+        async def append(log_id: int, added: Group, /) -> Appended | Stale:
+            return await works.appender.append(log_id, added)
+
+        await anchor_logs(room.connection, system, append, open_note=works.open().open, clock=lambda: NOON)
+    await works.signer.sign_once()
+    await works.keeper().rotate(new_file_key)
+    await works.grow()
+    await works.keeper().retire()
+    await works.grow()
+    told = await site.run(site.rooms, "bundle", works.origin, "--out", site.directory / "evidence", "--decision", 0)
+    old, new = works.open().first_verifier_key(works.origin), works.open().verifier_key(works.system)
+    assert told.endswith(f"--key {old.format()} --key {new.format()}\n")
+    command = told.splitlines()[-1].removeprefix("lakeproof ledger ").split()
+    assert "OK" in await site.run(site.rooms, *command)
+
+
+async def test_an_export_from_before_a_rotation_still_tells_what_was_erased(site: Site) -> None:
+    works, out = site.works, site.directory / "out"
+    await works.grow()
+    await site.run(site.rooms, "export", works.origin, out)
+    await works.keeper().rotate(new_file_key)
+    await works.grow()
+    await works.keeper().retire()
+    await works.grow()
+    assert "nothing was erased" in await site.run(site.rooms, "erase", works.origin, "--replay", out)
+    path = out / "checkpoint"
+    path.write_bytes(path.read_bytes().replace(b"\n1\n", b"\n2\n"))
+    done = await asyncio.to_thread(site.rooms.run, "erase", works.origin, "--replay", out)
+    assert (done.exit_code, "signature fault" in done.stderr) == (1, True)

@@ -1,0 +1,159 @@
+"""Who may do what to the log's tables: nobody changes what is written, and a tenant sees its own log alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from psycopg.errors import InsufficientPrivilege
+from psycopg.sql import SQL, Identifier
+
+from lakeproof.provision import Installation, create_tenant_log
+from testkit.ledger.appending import aggregate, appender, event, group
+
+TABLES = ("logs", "heads", "entries", "parts", "tiles", "checkpoints", "subjects", "aggregates", "recorded_events")
+WRITTEN = ("entries", "parts", "tiles", "checkpoints", "logs", "recorded_events")
+"""What nobody but the owner changes."""
+
+
+@dataclass
+class Tenants:
+    """Two tenants with a log each, with something in every table."""
+
+    installation: Installation
+    logs: dict[UUID, int]
+
+    def connect(self, role: str | None = None) -> psycopg.Connection:
+        """Connect as the services do: as the login role, working as `role`."""
+        dsn = self.installation.dsn if role is None else self.installation.as_role(role)
+        return psycopg.connect(dsn, autocommit=True)
+
+
+@pytest.fixture
+async def tenants(database: str, installation: Installation) -> Tenants:
+    logs = {tenant: create_tenant_log(database, installation, tenant) for tenant in (uuid4(), uuid4())}
+    async with appender(installation) as running:
+        for log_id in logs.values():
+            await running.append(log_id, aggregate("policy:p", 1))
+            await running.append(log_id, group(*[event({"n": n}, payloads={"inputs": b"a"}) for n in range(256)]))
+    with psycopg.connect(database, autocommit=True) as owner:
+        for log_id in logs.values():
+            owner.execute("INSERT INTO ledger.checkpoints VALUES (%s, 256, 'note')", (log_id,))
+            owner.execute("INSERT INTO ledger.subjects VALUES (%s, %s, 'alice')", (log_id, "0" * 32))
+            recorded = "INSERT INTO ledger.recorded_events VALUES (%s, 'event', 'aggregate:a', 1, gen_random_uuid(), 0)"
+            owner.execute(recorded, (log_id,))
+    return Tenants(installation, logs)
+
+
+def logs_seen(connection: psycopg.Connection, table: str) -> set[int]:
+    query = SQL("SELECT DISTINCT log_id FROM ledger.{}").format(Identifier(table))
+    return {log_id for (log_id,) in connection.execute(query)}
+
+
+def check_that_nothing_can_be_changed(connection: psycopg.Connection, table: str) -> None:
+    name, column = Identifier("ledger", table), Identifier("origin" if table == "logs" else "log_id")
+    for statement in (SQL("UPDATE {} SET {} = DEFAULT").format(name, column), SQL("DELETE FROM {}").format(name)):
+        with pytest.raises(InsufficientPrivilege):
+            connection.execute(statement)
+    with pytest.raises(InsufficientPrivilege):
+        connection.execute(SQL("TRUNCATE {}").format(name))
+
+
+@pytest.fixture
+def service_roles(installation: Installation) -> list[str]:
+    roles = installation.roles
+    return [roles.appender, roles.signer, roles.projector, roles.auditor, roles.gateway, roles.reader]
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_a_tenant_s_reader_sees_its_own_log_alone(tenants: Tenants, table: str) -> None:
+    for tenant, log_id in tenants.logs.items():
+        with tenants.connect(tenants.installation.roles.tenant(tenant)) as reader:
+            assert logs_seen(reader, table) == {log_id}
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_the_login_role_by_itself_sees_nothing(tenants: Tenants, table: str) -> None:
+    with tenants.connect() as login, pytest.raises(InsufficientPrivilege):
+        logs_seen(login, table)
+
+
+@pytest.mark.parametrize("table", TABLES)
+async def test_the_group_of_readers_is_no_tenant_and_sees_no_row(tenants: Tenants, table: str) -> None:
+    with tenants.connect(tenants.installation.roles.reader) as reader:
+        assert logs_seen(reader, table) == set()
+
+
+async def test_a_tenant_s_reader_writes_nothing(tenants: Tenants) -> None:
+    (tenant, log_id), *_ = tenants.logs.items()
+    with tenants.connect(tenants.installation.roles.tenant(tenant)) as reader:
+        for table in TABLES:
+            check_that_nothing_can_be_changed(reader, table)
+        with pytest.raises(InsufficientPrivilege):
+            reader.execute("INSERT INTO ledger.aggregates VALUES (%s, 'policy:mine', 1)", (log_id,))
+
+
+@pytest.mark.parametrize("table", WRITTEN)
+async def test_no_service_changes_what_is_written(tenants: Tenants, service_roles: list[str], table: str) -> None:
+    for role in service_roles:
+        with tenants.connect(role) as connection:
+            check_that_nothing_can_be_changed(connection, table)
+
+
+async def test_only_the_appender_moves_heads_and_inserts_entries(tenants: Tenants, service_roles: list[str]) -> None:
+    for role in service_roles[1:]:
+        with tenants.connect(role) as connection:
+            with pytest.raises(InsufficientPrivilege):
+                connection.execute("UPDATE ledger.heads SET size = size")
+            with pytest.raises(InsufficientPrivilege):
+                connection.execute("INSERT INTO ledger.entries SELECT * FROM ledger.entries LIMIT 0")
+            with pytest.raises(InsufficientPrivilege):
+                connection.execute("SELECT FROM ledger.heads FOR UPDATE")
+    with tenants.connect(service_roles[0]) as connection:
+        assert connection.execute("UPDATE ledger.heads SET size = size").rowcount == 3
+
+
+async def test_the_auditor_reads_every_log_and_no_payload(tenants: Tenants) -> None:
+    with tenants.connect(tenants.installation.roles.auditor) as auditor:
+        for table in ("heads", "entries", "tiles", "checkpoints", "aggregates"):
+            assert logs_seen(auditor, table) >= set(tenants.logs.values())
+        for table in ("parts", "subjects"):
+            with pytest.raises(InsufficientPrivilege):
+                logs_seen(auditor, table)
+
+
+async def test_a_role_that_was_taken_for_one_transaction_is_gone_after_it(tenants: Tenants) -> None:
+    (tenant, log_id), *_ = tenants.logs.items()
+    role = SQL("SET LOCAL ROLE {}").format(Identifier(tenants.installation.roles.tenant(tenant)))
+    with tenants.connect() as login:
+        with login.transaction():
+            login.execute(role)
+            assert logs_seen(login, "entries") == {log_id}
+        with pytest.raises(InsufficientPrivilege):
+            logs_seen(login, "entries")
+
+
+async def test_a_tenant_cannot_be_taken_for_another_by_a_setting(tenants: Tenants) -> None:
+    (one, log_id), (other, _) = tenants.logs.items()
+    with tenants.connect(tenants.installation.roles.tenant(one)) as reader:
+        reader.execute("SET search_path = pg_temp, ledger")
+        reader.execute(
+            SQL("CREATE FUNCTION pg_temp.log_of(name) RETURNS integer LANGUAGE sql AS {}").format(
+                f"SELECT {tenants.logs[other]}"
+            )
+        )
+        reader.execute("SET row_security = on")
+        assert logs_seen(reader, "entries") == {log_id}
+
+
+async def test_every_table_has_row_security_and_no_role_is_exempt(tenants: Tenants, database: str) -> None:
+    with psycopg.connect(database) as owner:
+        off = owner.execute(
+            "SELECT relname FROM pg_class "
+            "WHERE relnamespace = 'ledger'::regnamespace AND relkind = 'r' AND NOT relrowsecurity"
+        )
+        assert off.fetchall() == []
+        exempt = "SELECT rolname FROM pg_roles WHERE starts_with(rolname, %s) AND (rolbypassrls OR rolsuper)"
+        assert owner.execute(exempt, (f"lp_{tenants.installation.id}_",)).fetchall() == []
