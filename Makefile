@@ -82,7 +82,7 @@ locks: $(VENV)/tools.stamp
 	$(COMPILE) --group tools -o requirements/tools.lock
 
 java: $(VENV)/run.stamp
-	@$(BIN)/python -m spark_detect.java || { \
+	@$(BIN)/python -m spark_detect.driver.java || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "installing openjdk-17-jre-headless with apt-get"; \
 	    apt-get install --yes --quiet=2 --no-install-recommends openjdk-17-jre-headless \

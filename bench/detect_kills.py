@@ -42,10 +42,14 @@ from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, found_tenant
 from ledger.format.entry import Entry, parse_entry
 from ledger.store.session import Connection
-from spark_detect.supervise import supervise
+from spark_detect.driver.supervise import supervise
 from testkit.environment import PROJECT
 
-VICTIMS = {"driver": "-m spark_detect.process", "virtual machine": "bin/java", "workers": "-m spark_detect.daemon"}
+VICTIMS = {
+    "driver": "-m spark_detect.driver.process",
+    "virtual machine": "bin/java",
+    "workers": "-m spark_detect.driver.daemon",
+}
 ROWS = 20
 END_TIMEOUT_S = 300.0
 PAUSE_S_MAX = 1.0

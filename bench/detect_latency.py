@@ -41,11 +41,11 @@ from lakeproof.tenants import found_tenant
 from ledger.format.entry import Entry, parse_entry
 from ledger.store.read import Log
 from ledger.store.session import Connection
-from projections.catalogs import BUILTIN, CatalogRow
+from projections.relational.catalogs import BUILTIN, CatalogRow
 from spark_detect.classify.columns import warm_up
+from spark_detect.driver.supervise import supervise
+from spark_detect.files.parquet_scan import run_task
 from spark_detect.room import Lake
-from spark_detect.scan import run_task
-from spark_detect.supervise import supervise
 from spark_detect.tasks import FileSlice, Range, Scan, ScannedColumn, Task
 from testkit.environment import PROJECT
 

@@ -27,10 +27,10 @@ from bench.measuring import circumstances_on, options, publish
 from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
 from ledger.store.read import Log, find_log
-from projections.generations import replace
 from projections.graph.projection import GraphProjection
-from projections.projection import BATCH_ENTRIES_MAX, Transaction, read_log_entries
-from projections.runner import connect, ensure
+from projections.processing.generations import replace
+from projections.processing.projection import BATCH_ENTRIES_MAX, Transaction, read_log_entries
+from projections.processing.runner import connect, ensure
 
 PROFILED_ENTRIES_MAX = 20_000
 PROFILE_LINES = 25

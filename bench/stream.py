@@ -42,7 +42,7 @@ from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Group
 from ledger.store.session import Connection
 from streams.handler import Effects, Message
-from streams.runner import Runner
+from streams.processing.runner import Runner
 
 PEER_WORKERS: Final = 8
 APPEND_BATCH_MAX: Final = 1_000

@@ -13,9 +13,9 @@ from typing import Final
 
 from lakeproof.errors import SettingsError
 from lakeproof.services import Services, now
-from streams.kafka_worker import KafkaWorker, Route
-from streams.lineage import ReceiveLineage, told_once
-from streams.tally import Tally
+from streams.handlers.lineage import ReceiveLineage, told_once
+from streams.processing.counters import Tally
+from streams.sources.kafka_worker import KafkaWorker, Route
 
 GROUP: Final = "lakeproof-lineage"
 FOLDER: Final = "faust"

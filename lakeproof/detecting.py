@@ -29,13 +29,13 @@ from lakeproof.tenants import find_tenant
 from ledger.format.event import SYSTEM_ACTOR, Event, prepare
 from ledger.format.events import Decided, ScanRequested, to_data
 from ledger.format.sequence import Appended, Group, Stale
-from projections.commits import read_commits
-from projections.naming import read_live_names
+from projections.relational.commits import read_commits
+from projections.relational.table_names import read_live_names
 from spark_detect.classify import RULESET
+from spark_detect.driver.java import find_java
+from spark_detect.driver.supervise import Condition, supervise
 from spark_detect.errors import DetectionError, JavaError, SparkMissingError
-from spark_detect.java import find_java
 from spark_detect.room import Driver, Lake, Room
-from spark_detect.supervise import Condition, supervise
 
 FOLDER: Final = "detect"
 LOG: Final = Path("log") / "detect.log"

@@ -27,12 +27,12 @@ from ledger.errors import LedgerError
 from ledger.format.events import PayloadErased
 from ledger.store.read import Log
 from ledger.store.session import Connection
-from projections.closed import forget
 from projections.errors import ProjectionError
-from projections.generations import drop_superseded
-from projections.personal import personal_tables
+from projections.graph.personal_tables import personal_tables
+from projections.processing.closed_logs import forget
+from projections.processing.generations import drop_superseded
 from streams.connections import connect_storing
-from streams.forgetting import TABLES, forget_login
+from streams.state.erasure import TABLES, forget_login
 
 OVERWRITTEN: Final = b"x"
 READ_BYTES: Final = 2**20

@@ -39,7 +39,7 @@ from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import KeyOpener, SubjectKeys
 from ledger.store.read import Log, read_head
 from ledger.store.session import Connection
-from projections.runner import Runner
+from projections.processing.runner import Runner
 
 AGAIN_S: Final = 20.0
 """How soon an erasure is gone on with whose process has died. Where nothing is to be done a look costs milliseconds."""

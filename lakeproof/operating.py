@@ -29,7 +29,7 @@ from lakeproof.tenants import Founded, find_tenant, found_tenant
 from ledger.format.events import ProjectionAttested
 from ledger.format.sealing import Opener
 from ledger.store.read import Log
-from projections.projection import Projection
+from projections.processing.projection import Projection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,14 +12,14 @@ from ledger.format.event import SYSTEM_ACTOR, Event, format_key, prepare
 from ledger.format.events import ProjectionAttested, to_data
 from ledger.format.sequence import Group
 from ledger.store.read import Log
-from projections.catalogs import CatalogsProjection
-from projections.commits import CommitsProjection
 from projections.exposition import format_metrics
-from projections.findings import FindingsProjection
 from projections.graph.projection import GraphProjection
 from projections.lineage.projection import LineageProjection
-from projections.metrics import MetricsProjection, read_metrics
-from projections.projection import Projection
+from projections.processing.projection import Projection
+from projections.relational.catalogs import CatalogsProjection
+from projections.relational.commits import CommitsProjection
+from projections.relational.findings import FindingsProjection
+from projections.relational.metrics import MetricsProjection, read_metrics
 
 GRAPH: Final = GraphProjection()
 PROJECTIONS: Final[tuple[Projection, ...]] = (

@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from lakeproof.foundation import Foundation
 from ledger.store.read import Log
 from streams.connections import connect_storing
-from streams.dead_letters import TABLE, delete_older
+from streams.state.dead_letters import TABLE, delete_older
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

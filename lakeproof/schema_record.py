@@ -75,7 +75,7 @@ SOURCES: Final = (
     ("lakeproof", "sql/age_rights.sql"),
     ("lakeproof", "sql/schema.sql"),
     ("ledger", "store/roles.py"),
-    ("projections", "graph/functions.py"),
+    ("projections", "graph/age_functions.py"),
 )
 """What decides, beside migrations, what provisioning makes and how it is read: a version with others records anew."""
 

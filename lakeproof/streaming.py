@@ -28,25 +28,25 @@ from lakeproof.stopping import stop_on_signals
 from lakeproof.tenants import find_tenant
 from projections.egress.client import open_client
 from projections.exposition import format_metrics
-from streams.alerts import AlertReceipt, Alerts
-from streams.cloud_events import KAFKA, Publish
 from streams.handler import Handler
-from streams.lineage import ReceiveLineage
-from streams.measures import read_measures
-from streams.observe import Observe
-from streams.outbox import Answer, Outgoing, Sink
-from streams.poller import Poller
-from streams.reading import MetadataReads
-from streams.replay import Replay, replay
-from streams.runner import Runner
-from streams.s3_handler import ReceiveS3Events
-from streams.sender import Sender
-from streams.tally import Tally
-from streams.webhook_sink import WEBHOOK, WebhookSink
+from streams.handlers.alerts import AlertReceipt, Alerts
+from streams.handlers.cloud_events import KAFKA, Publish
+from streams.handlers.lineage import ReceiveLineage
+from streams.handlers.observe import Observe
+from streams.handlers.s3_events import ReceiveS3Events
+from streams.metadata.reader import MetadataReads
+from streams.processing.counters import Tally
+from streams.processing.replay import Replay, replay
+from streams.processing.runner import Runner
+from streams.processing.sender import Sender
+from streams.sinks.webhook import WEBHOOK, WebhookSink
+from streams.sources.poller import Poller
+from streams.state.metrics import read_measures
+from streams.state.outbox import Answer, Outgoing, Sink
 
 if TYPE_CHECKING:  # at run time Kafka's client and S3's are imported only where they are used: an extra brings them
-    from streams.kafka_sink import KafkaSink
-    from streams.sqs import SqsSource
+    from streams.sinks.kafka import KafkaSink
+    from streams.sources.sqs import SqsSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +240,7 @@ class OperatorStation:
         source: str | None,
         id: str | None,  # noqa: A002 - the letter's own member
     ) -> AsyncIterator[Replay]:
-        """Replay dead letters; see `streams.replay.replay`."""
+        """Replay dead letters; see `streams.processing.replay.replay`."""
         handlers, append = self.streams.replayed_by, self.streams.services.house.append
         return replay(self.dsn, handlers, append, log_id=log_id, source=source, id=id)
 
@@ -273,7 +273,7 @@ def _queue(services: Services, handler: ReceiveS3Events) -> SqsSource | None:
     settings = services.foundation.settings
     if settings.s3_events_queue is None:
         return None
-    from streams.sqs import SqsQueue, SqsSource
+    from streams.sources.sqs import SqsQueue, SqsSource
 
     queue = SqsQueue(
         settings.s3_events_queue,
@@ -291,7 +291,7 @@ class _LateKafka:
     name: str = KAFKA
 
     def __init__(self, brokers: str, topic: str, stack: AsyncExitStack) -> None:
-        from streams.kafka_sink import KafkaSink
+        from streams.sinks.kafka import KafkaSink
 
         self.batch_max: int = KafkaSink.batch_max
         self._brokers = brokers
@@ -307,7 +307,7 @@ class _LateKafka:
             TransientError: if the brokers cannot be reached.
         """
         if self._sink is None:
-            from streams.kafka_sink import open_kafka_sink
+            from streams.sinks.kafka import open_kafka_sink
 
             self._sink = await self._stack.enter_async_context(open_kafka_sink(self._brokers, self._topic))
         return await self._sink.send(messages)

@@ -19,10 +19,10 @@ import orjson
 
 from ledger.errors import FormatError
 from ledger.format.events import from_data, to_data
-from projections.catalogs import CatalogRow, storage_of
 from projections.egress.rules import EgressRules
 from projections.lake.secrets import SecretDirectory
 from projections.lake.storage import Storage
+from projections.relational.catalogs import CatalogRow, storage_of
 from spark_detect.errors import DetectionError
 
 DRIVER_FILE: Final = "driver.json"

@@ -14,7 +14,7 @@ import orjson
 
 from ledger.errors import FormatError
 from ledger.format.events import Identifier, ScanFault, UnreadReason, from_data, to_data
-from projections.catalogs import CatalogRow
+from projections.relational.catalogs import CatalogRow
 from spark_detect.errors import DetectionError
 
 

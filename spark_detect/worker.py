@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from spark_detect.appending import AppenderThread
-from spark_detect.batches import Batches
-from spark_detect.planner import Planner
-from spark_detect.recorder import Recorded, Recorder
+from spark_detect.files.parquet_scan import run_task
+from spark_detect.planning.batches import Batches
+from spark_detect.planning.planner import Planner
+from spark_detect.recording.appender_thread import AppenderThread
+from spark_detect.recording.recorder import Recorded, Recorder
 from spark_detect.room import Driver, Lake
-from spark_detect.scan import run_task
 
 
 def scan_once(driver: Driver, lake: Lake, *, clock: Callable[[], datetime]) -> Recorded:

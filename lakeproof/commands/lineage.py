@@ -20,7 +20,7 @@ from projections.errors import ProjectionError, UnknownTableError
 from projections.lineage.openlineage import WHOLE_DATASET
 from projections.lineage.read import HOPS, HOPS_MAX, Cycle, Edge, Lineage, is_known, read_lineage
 from projections.lineage.runs import Omitted
-from projections.runner import connect
+from projections.processing.runner import connect
 
 
 class Workshop(Protocol):

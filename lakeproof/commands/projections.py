@@ -23,18 +23,18 @@ from psycopg import sql
 from ledger.format.events import ProjectionAttested
 from ledger.format.sealing import Opener
 from ledger.store.read import Log
-from projections.cursors import Progress
 from projections.errors import ProjectionError
-from projections.generations import AppendAttestation, Rebuilt, Report, prune, rebuild, replace
 from projections.graph.answers import TableAnswers
-from projections.graph.picture import draw_answers
-from projections.graph.presets import Impact, Preset, Propagation, impact_analysis, pii_propagation
+from projections.graph.answers_svg import draw_answers
+from projections.graph.answers_text import tell_answers, tell_impact, tell_propagation
+from projections.graph.display_names import key_of_table
 from projections.graph.projection import GRAPH
 from projections.graph.read import HOPS, Graph, open_graph
-from projections.graph.spoken import key_of_table
-from projections.graph.telling import tell_answers, tell_impact, tell_propagation
-from projections.projection import Projection
-from projections.runner import Runner, connect
+from projections.graph.traversals import Impact, Preset, Propagation, impact_analysis, pii_propagation
+from projections.processing.cursors import Progress
+from projections.processing.generations import AppendAttestation, Rebuilt, Report, prune, rebuild, replace
+from projections.processing.projection import Projection
+from projections.processing.runner import Runner, connect
 
 A = TypeVar("A", TableAnswers, Impact, Propagation)
 

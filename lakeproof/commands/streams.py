@@ -16,14 +16,14 @@ from typing import Annotated, Final, Protocol, TypeAlias
 import typer
 
 from streams.connections import connect_reading
-from streams.cursors import Progress, read_progress
-from streams.dead_letters import StoredLetter, count_letters, read_letters
-from streams.deferred import HostProgress, read_hosts
 from streams.errors import StreamError
-from streams.leases import handler_duty, sink_duty
-from streams.outbox import read_waiting
-from streams.replay import Replay, Replayed
-from streams.tally import Tally
+from streams.processing.counters import Tally
+from streams.processing.replay import Replay, Replayed
+from streams.state.cursors import Progress, read_progress
+from streams.state.dead_letters import StoredLetter, count_letters, read_letters
+from streams.state.deferred import HostProgress, read_hosts
+from streams.state.leases import handler_duty, sink_duty
+from streams.state.outbox import read_waiting
 
 
 class Station(Protocol):

@@ -68,9 +68,9 @@ from ledger.recovering.successor import tenant_of
 from ledger.store.queries import load_queries
 from ledger.store.read import Log, read_head
 from ledger.store.session import Connection
-from streams.alerts import Alerts
-from streams.cloud_events import Publish
-from streams.observe import Observe
+from streams.handlers.alerts import Alerts
+from streams.handlers.cloud_events import Publish
+from streams.handlers.observe import Observe
 
 _QUERIES: Final = load_queries("lakeproof", "deep.sql")
 _TYPES: Final = [

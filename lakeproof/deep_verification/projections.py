@@ -23,8 +23,8 @@ from ledger.format.sealing import Opener
 from ledger.store.queries import load_queries
 from ledger.store.read import Log
 from ledger.store.session import Connection
-from projections import cursors
-from projections.projection import Projection, Transaction, apply_batch
+from projections.processing import cursors
+from projections.processing.projection import Projection, Transaction, apply_batch
 
 SCRATCH: Final = 2**31 - 1
 """The number of a generation that no rebuild gives out: it would have to be the last of two thousand million."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 STANDSTILL_S: Final = 180.0
-"""Longer than a queue hides a message whose receipt was lost on the way (`streams.sqs.VISIBILITY_S`)."""
+"""Longer than a queue hides a message whose receipt was lost on the way (`streams.sources.sqs.VISIBILITY_S`)."""
 POLL_S: Final = 0.05
 LOOK_S: Final = 1.0
 """How often is looked whether something moves."""

@@ -22,7 +22,7 @@ from ledger.format.entry import Entry, parse_entry
 from ledger.store.read import Log, find_log, iterate_entries, read_head
 from ledger.store.session import Connection
 from projections.graph.read import Write, open_graph
-from streams.cursors import read_progress
+from streams.state.cursors import read_progress
 
 PATIENCE_S: Final = 60.0
 """What the scene's gateways give a commit: nothing here shows how fast they must be, and the machine may be busy."""

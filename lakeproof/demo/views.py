@@ -10,8 +10,8 @@ from functools import partial
 from lakeproof.demo.onlooker import Onlooker
 from lakeproof.demo.stage import Stage
 from lakeproof.projecting import GRAPH, attest
-from projections.generations import rebuild
 from projections.graph.write import graph_name
+from projections.processing.generations import rebuild
 
 
 async def projections_show(stage: Stage) -> None:

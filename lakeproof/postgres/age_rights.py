@@ -2,8 +2,8 @@
 Who may use what of Apache AGE: nobody anything, but our roles the functions that their queries call.
 
 Guarantee: once `make_age` has returned, nothing in `ag_catalog` is open to PUBLIC in this database, and our roles hold
-there what `projections/graph/functions.py` lists, and no more. It runs at every start: so it covers a database that was
-restored without its grants, one whose extension was updated, and one in which somebody has granted again.
+there what `projections/graph/age_functions.py` lists, and no more. It runs at every start: so it covers a database that
+was restored without its grants, one whose extension was updated, and one in which somebody has granted again.
 
 Only a superuser and the owner of the extension can take rights from PUBLIC. A REVOKE by anybody else changes nothing
 and is no error in PostgreSQL, so the rights are read back, and what is still open is refused.
@@ -21,7 +21,7 @@ from psycopg import sql
 from lakeproof.errors import ProvisionError
 from ledger.store.queries import load_queries
 from ledger.store.roles import Roles
-from projections.graph.functions import PROJECTOR_FUNCTIONS, PROJECTOR_TYPES, READER_FUNCTIONS
+from projections.graph.age_functions import PROJECTOR_FUNCTIONS, PROJECTOR_TYPES, READER_FUNCTIONS
 
 _QUERIES: Final = load_queries("lakeproof", "age_rights.sql")
 _PUBLIC: Final = "PUBLIC"

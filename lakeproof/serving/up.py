@@ -45,10 +45,10 @@ from lakeproof.signing import open_signer
 from lakeproof.stopping import stop_on_signals
 from lakeproof.streaming import open_streams
 from lakeproof.vouching import UNSEEN, is_seen_by_others
+from projections.lineage.cycle_events import keep_telling
 from projections.lineage.projection import LINEAGE
-from projections.lineage.tell import keep_telling
-from projections.runner import Runner
-from spark_detect.supervise import Condition
+from projections.processing.runner import Runner
+from spark_detect.driver.supervise import Condition
 
 BACKLOG = 1024
 """Connections that the system accepts before we do."""

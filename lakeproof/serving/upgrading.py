@@ -19,9 +19,9 @@ from lakeproof.projecting import attest
 from lakeproof.services import Services
 from ledger.errors import LedgerError
 from projections.errors import NotProjectedError, RebuildRunningError
-from projections.generations import replace
-from projections.projection import Projection
-from projections.runner import Runner
+from projections.processing.generations import replace
+from projections.processing.projection import Projection
+from projections.processing.runner import Runner
 
 RETRY_S: Final = 5.0
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from projections.graph.evidence import Evidence
-from projections.graph.governing import Governs
 from projections.graph.labels import VertexLabel
+from projections.graph.policy_scope import Governs
+from projections.graph.scan_coverage import Evidence
 from projections.graph.versions import PolicyVersion, versions_of
 from projections.lineage.runs import Omitted
 

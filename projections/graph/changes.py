@@ -14,10 +14,10 @@ from typing import Final
 from ledger.format.canonical import Json
 from projections.entries import PrincipalsErased, storable_json
 from projections.errors import UnknownLabelError
-from projections.graph.governing import Governs
 from projections.graph.labels import EDGES, EdgeLabel, VertexLabel, vertex_key
-from projections.identifiers import bounded_name
-from projections.naming import Names
+from projections.graph.policy_scope import Governs
+from projections.keys import bounded_name
+from projections.relational.table_names import Names
 
 GOVERNING: Final[Mapping[Governs, EdgeLabel]] = {
     Governs.SCHEMA: EdgeLabel.SCHEMA_GOVERNS,

@@ -42,12 +42,14 @@ from ledger.format.events import (
     ScanFailed,
 )
 from projections.entries import LogEntry
-from projections.graph import runs, scans, things, writes
+from projections.graph import commits as writes
+from projections.graph import runs, scans
+from projections.graph import vertices as things
 from projections.graph.changes import Changes, Vertex
-from projections.graph.governing import governs
 from projections.graph.labels import EdgeLabel, VertexLabel
+from projections.graph.policy_scope import governs
 from projections.graph.runs import Resolved
-from projections.naming import Names
+from projections.relational.table_names import Names
 
 FIRST_VERSION: Final = 1
 _NOTHING: Final[Mapping[int, Resolved]] = MappingProxyType({})

@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from projections.digest import GenerationDigest
 from projections.entries import LogEntry
 from projections.errors import NotProjectedError
-from projections.graph.drawing import draw_lineage, drop_lineage, prepare_lineage
+from projections.graph.lineage import draw_lineage, drop_lineage, prepare_lineage
 from projections.graph.model import changes_of
 from projections.graph.write import (
     create_graph,
@@ -21,8 +20,9 @@ from projections.graph.write import (
     read_things,
     write_changes,
 )
-from projections.naming import Names, asked_of, drop_names, read_names, write_names
-from projections.projection import Transaction
+from projections.processing.digest import GenerationDigest
+from projections.processing.projection import Transaction
+from projections.relational.table_names import Names, asked_of, drop_names, read_names, write_names
 
 GRAPH: Final = "graph"
 GRAPH_VERSION: Final = 3

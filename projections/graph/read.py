@@ -23,15 +23,15 @@ from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.errors import NotProjectedError, ProjectionError, UnknownTableError
 from projections.graph.answers import COLUMNS, EACH_MAX, WRITES, TableAnswers, answers_of
-from projections.graph.evidence import SCANS_MAX, Evidence, evidence_of
 from projections.graph.labels import VERTICES, EdgeLabel, VertexLabel, bounded_key
 from projections.graph.projection import GRAPH
+from projections.graph.scan_coverage import SCANS_MAX, Evidence, evidence_of
 from projections.graph.versions import PolicyVersion, versions_of
 from projections.graph.write import ALL_VERTICES, QUERIES, agtype, compose, graph_name
-from projections.identifiers import bounded_name
+from projections.keys import bounded_name
 from projections.lineage.read import read_omitted
 from projections.lineage.runs import Omitted
-from projections.naming import QUERIES as NAMES
+from projections.relational.table_names import QUERIES as NAMES
 
 CYPHER: Final = load_queries("projections", "graph.cypher")
 

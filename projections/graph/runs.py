@@ -17,7 +17,7 @@ from ledger.format.canonical import Json
 from ledger.format.entry import Entry
 from ledger.format.event import SYSTEM_ACTOR, parse_key
 from ledger.format.events import LineageReceived
-from projections.graph import things
+from projections.graph import vertices as things
 from projections.graph.changes import Changes, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel
 

@@ -15,10 +15,10 @@ from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.entry import Entry
 from ledger.format.events import DetectionFound, ScanCompleted, ScanCompletedV1, ScanFailed
-from projections.graph import things
+from projections.graph import vertices as things
 from projections.graph.changes import Changes, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel
-from projections.naming import Bound
+from projections.relational.table_names import Bound
 
 PII: Final = "pii"
 """The tag of all personal data, of whatever kind."""

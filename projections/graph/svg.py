@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from projections.graph.spoken import legible
+from projections.graph.display_names import legible
 
 CARD_WIDTH: Final = 232
 CARD_HEIGHT: Final = 52

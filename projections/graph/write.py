@@ -20,11 +20,11 @@ from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
-from projections.digest import GenerationDigest
 from projections.entries import PrincipalsErased
 from projections.graph.changes import OF_TABLE, Changes, Edge, Vertex, governing_edges, is_in_force
 from projections.graph.labels import EdgeLabel, VertexLabel, bounded_key, vertex_key
-from projections.projection import iterate_rows
+from projections.processing.digest import GenerationDigest
+from projections.processing.projection import iterate_rows
 
 QUERIES: Final = load_queries("projections", "graph.sql")
 ALL_VERTICES: Final = "_ag_label_vertex"

@@ -31,7 +31,7 @@ from ledger.format.events import (
 )
 from projections.entries import LogEntry, storable
 from projections.graph.labels import VertexLabel, bounded_key, vertex_key
-from projections.lineage.resolving import (
+from projections.lineage.datasets import (
     Known,
     KnownCatalog,
     dotted,

@@ -15,15 +15,15 @@ from psycopg import sql
 
 from ledger.format import canonical
 from ledger.format.canonical import Json
-from projections.digest import GenerationDigest
 from projections.entries import LogEntry, storable_json
 from projections.lineage import rows
 from projections.lineage.changes import Asked, Changes, Resolved, asked_of, changes_of
-from projections.lineage.drawing import QUERIES, Drawing, generation_of
-from projections.lineage.resolving import Known, KnownCatalog
+from projections.lineage.datasets import Known, KnownCatalog
+from projections.lineage.edges import QUERIES, Drawing, generation_of
 from projections.lineage.rows import Judged
 from projections.lineage.runs import tell
-from projections.projection import Transaction, iterate_rows
+from projections.processing.digest import GenerationDigest
+from projections.processing.projection import Transaction, iterate_rows
 
 LINEAGE: Final = "lineage"
 LINEAGE_VERSION: Final = 2

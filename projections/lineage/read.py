@@ -13,7 +13,7 @@ from uuid import UUID
 
 from ledger.store.session import Connection
 from projections.graph.labels import bounded_key
-from projections.lineage.drawing import QUERIES
+from projections.lineage.edges import QUERIES
 from projections.lineage.runs import Omitted
 
 HOPS: Final = 3

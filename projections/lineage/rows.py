@@ -15,7 +15,7 @@ from typing import Any
 from ledger.format import canonical
 from ledger.format.canonical import Json
 from projections.lineage.changes import Catalog, Column, Pair, Table
-from projections.lineage.drawing import Drawn
+from projections.lineage.edges import Drawn
 from projections.lineage.runs import Omitted, Run, Telling, Versions
 
 Row = dict[str, Json]

@@ -9,7 +9,7 @@ from gateway.admin.application import OPERATOR
 from ledger.format.events import Settled
 from ledger.format.sequence import Group
 from spark_detect.marks import scan_guard
-from spark_detect.record import record_scan
+from spark_detect.recording.groups import record_scan
 from spark_detect.tasks import Scan
 from testkit.gateway.decisions import decide, settle
 from testkit.gateway.notes import save_note

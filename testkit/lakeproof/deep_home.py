@@ -23,10 +23,10 @@ from lakeproof.tenants import found_tenant
 from ledger.anchoring.anchor_log import anchor_logs
 from ledger.errors import BrokenError, Fault
 from ledger.store.read import Log, find_log, read_head
-from projections.generations import rebuild
 from projections.graph.write import graph_name
-from projections.runner import Runner
-from streams.alerts import Alerts
+from projections.processing.generations import rebuild
+from projections.processing.runner import Runner
+from streams.handlers.alerts import Alerts
 from testkit.gateway.backup_history import live_before, live_on
 from testkit.gateway.decisions import decide
 from testkit.gateway.sales import ORDERS, properties

@@ -21,8 +21,8 @@ from ledger.format.events import (
     SettingChanged,
     Settled,
 )
-from projections.lineage.receiving import Received, receive
-from projections.lineage.tell import cycle_group
+from projections.lineage.cycle_events import cycle_group
+from projections.lineage.ingest import Received, receive
 
 if TYPE_CHECKING:
     from testkit.projections.story import Story

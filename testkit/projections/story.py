@@ -60,14 +60,14 @@ from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Group, Head, sequence
 from ledger.store.read import Log, find_log
 from ledger.store.session import Connection
-from projections.commits import CommitsProjection
 from projections.entries import LogEntry, read_log_entry
-from projections.findings import FindingsProjection
 from projections.graph.projection import GraphProjection
 from projections.lineage.projection import LineageProjection
-from projections.metrics import MetricsProjection
-from projections.projection import Projection
-from projections.runner import Runner
+from projections.processing.projection import Projection
+from projections.processing.runner import Runner
+from projections.relational.commits import CommitsProjection
+from projections.relational.findings import FindingsProjection
+from projections.relational.metrics import MetricsProjection
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ADA = "a" * 32

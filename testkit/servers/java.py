@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from spark_detect.driver.java import find_java as find_java_home
 from spark_detect.errors import JavaError
-from spark_detect.java import find_java as find_java_home
 from testkit.environment import missing
 
 READY_TIMEOUT_S: Final = 60.0

@@ -28,7 +28,7 @@ from lakeproof.tenants import found_tenant
 from ledger.format.events import EVENTS, DetectionFound, EventData, ScanCompleted, ScanFailed, from_data
 from ledger.store.read import read_entries, read_head
 from projections.entries import read_log_entry
-from spark_detect.recorder import Recorded
+from spark_detect.recording.recorder import Recorded
 from spark_detect.room import Driver, Lake
 from spark_detect.worker import scan_once
 from testkit.servers.gateways import open_gateway

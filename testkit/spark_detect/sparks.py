@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spark_detect.driver.supervise import supervise
 from spark_detect.room import Room
-from spark_detect.supervise import supervise
 from testkit.servers.java import find_java
 from testkit.spark_detect.lakehouse import Lakehouse
 

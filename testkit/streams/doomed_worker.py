@@ -20,7 +20,7 @@ from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.session import Connection
 from streams.handler import Effects, Message
-from streams.runner import Runner
+from streams.processing.runner import Runner
 from testkit.streams.answering import Answering
 
 

@@ -11,11 +11,11 @@ from typing import Any
 from lakeproof.demo.cloud import Cloud
 from ledger.format.events import CatalogCreated
 from ledger.store.read import Log
-from projections.catalogs import CatalogsProjection
-from projections.commits import CommitsProjection
 from projections.lake.secrets import SecretDirectory
-from projections.projection import Projection
-from projections.runner import Runner
+from projections.processing.projection import Projection
+from projections.processing.runner import Runner
+from projections.relational.catalogs import CatalogsProjection
+from projections.relational.commits import CommitsProjection
 from testkit.streams.answering import happened
 from testkit.streams.world import World
 

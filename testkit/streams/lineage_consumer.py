@@ -18,8 +18,8 @@ from ledger.append.appender import Appender
 from ledger.format.guards import GuardRegistry
 from ledger.store.read import find_log
 from ledger.store.roles import Roles
-from streams.kafka_worker import KafkaWorker, Route
-from streams.lineage import ReceiveLineage, told_once
+from streams.handlers.lineage import ReceiveLineage, told_once
+from streams.sources.kafka_worker import KafkaWorker, Route
 
 
 def now() -> datetime:

@@ -20,10 +20,10 @@ from ledger.format.event import PreparedEvent
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log, find_log, iterate_entries, read_head
 from ledger.store.session import Connection
-from projections.runner import Runner as Projector
+from projections.processing.runner import Runner as Projector
 from streams.handler import Append, Handler
-from streams.runner import Runner
-from streams.sender import Sender
+from streams.processing.runner import Runner
+from streams.processing.sender import Sender
 from testkit.streams.answering import ANSWERED, ASKED, OTHER, POISON, told
 
 TIMEOUT_S = 30

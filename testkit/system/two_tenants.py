@@ -23,13 +23,13 @@ from lakeproof.tenants import Founded, found_tenant
 from ledger.format.event import format_key
 from ledger.format.events import DetectionKind, Identifier, TriggerReceived, TriggerSource
 from ledger.store.read import read_head
-from projections.runner import Runner as Projector
-from streams.alerts import Alerts
+from projections.processing.runner import Runner as Projector
 from streams.handler import Deferring
-from streams.observe import Observe
-from streams.reading import MetadataReads
-from streams.runner import Runner
-from streams.webhook_sink import WEBHOOK
+from streams.handlers.alerts import Alerts
+from streams.handlers.observe import Observe
+from streams.metadata.reader import MetadataReads
+from streams.processing.runner import Runner
+from streams.sinks.webhook import WEBHOOK
 from testkit.gateway.notes import save_note
 from testkit.gateway.sales import properties
 from testkit.projections.story import Story

@@ -22,9 +22,9 @@ from ledger.format.events import ErasureReason, KeyRevoked, PayloadErased, Proje
 from ledger.format.sequence import Group
 from ledger.store.read import Log, find_log, read_head
 from ledger.store.session import Connection
-from projections.generations import Rebuilt, rebuild
-from projections.projection import Projection
-from projections.runner import Runner
+from projections.processing.generations import Rebuilt, rebuild
+from projections.processing.projection import Projection
+from projections.processing.runner import Runner
 from testkit.gateway.copies import found, make_copies
 from testkit.gateway.sales import ORDERS, TABLES, create_orders, properties
 from testkit.gateway.story import tell

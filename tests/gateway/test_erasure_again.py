@@ -20,9 +20,9 @@ from ledger.format.events import PayloadErased, PayloadErasedElsewhere
 from ledger.store.read import Log, find_log, read_head
 from ledger.store.session import Connection
 from ledger.verify.database import verify_database
-from projections.generations import rebuild
-from projections.projection import read_log_entries
-from projections.runner import Runner
+from projections.processing.generations import rebuild
+from projections.processing.projection import read_log_entries
+from projections.processing.runner import Runner
 from testkit.gateway.recovery_site import run, save, set_back
 from testkit.gateway.sales import ORDERS, create_orders, properties
 from testkit.servers.gateways import Gateway

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from lakeproof.demo.cloud import open_cloud
-from streams.s3_events import parse_s3_event
+from streams.handlers.s3_messages import parse_s3_event
 from testkit.servers.cloud import drain, fresh_cloud, put, start_cloud
 
 STARTS_ONE = """

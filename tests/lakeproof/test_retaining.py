@@ -11,9 +11,9 @@ import pytest
 from lakeproof.retaining import KeptDeadLetters
 from lakeproof.services import now
 from ledger.store.read import Log
-from streams import dead_letters
 from streams.connections import connect_reading, connect_storing
 from streams.handler import DeadLetter, Message
+from streams.state import dead_letters
 from testkit.gateway.recovery_site import run
 from testkit.servers.gateways import Gateway
 

@@ -17,12 +17,12 @@ from psycopg.conninfo import make_conninfo
 from lakeproof.errors import ProvisionError
 from lakeproof.provision import provision
 from ledger.store.session import Connection
-from projections.graph.functions import PROJECTOR_FUNCTIONS, READER_FUNCTIONS
-from projections.graph.presets import impact_analysis, pii_propagation
+from projections.graph.age_functions import PROJECTOR_FUNCTIONS, READER_FUNCTIONS
 from projections.graph.projection import GraphProjection
 from projections.graph.read import open_graph
+from projections.graph.traversals import impact_analysis, pii_propagation
 from projections.graph.write import graph_name
-from projections.projection import Transaction
+from projections.processing.projection import Transaction
 from testkit.databases import LOGIN_PASSWORD
 from testkit.projections.story import ORDERS
 from tests.projections.test_graph_answers import happened

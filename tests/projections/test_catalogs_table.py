@@ -12,11 +12,11 @@ import pytest
 
 from ledger.format.events import CatalogCreated, CatalogRetired
 from ledger.store.read import Log
-from projections.catalogs import CatalogRow, CatalogsProjection, read_catalogs, storage_of
 from projections.errors import ProjectionError
-from projections.generations import rebuild
 from projections.lake.secrets import SecretDirectory
-from projections.runner import Runner
+from projections.processing.generations import rebuild
+from projections.processing.runner import Runner
+from projections.relational.catalogs import CatalogRow, CatalogsProjection, read_catalogs, storage_of
 from testkit.servers.loopback import LOOPBACK
 
 if TYPE_CHECKING:

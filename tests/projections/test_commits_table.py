@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ledger.format.events import Decided, Reason, Settled
-from projections.commits import read_commits, read_commits_of_group
-from projections.generations import rebuild
+from projections.processing.generations import rebuild
+from projections.relational.commits import read_commits, read_commits_of_group
 
 if TYPE_CHECKING:
     from testkit.projections.story import Story, World

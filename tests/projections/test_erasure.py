@@ -11,13 +11,13 @@ from psycopg import AsyncConnection
 from ledger.erasing.rerun import rerun_erasures
 from ledger.format.events import ErasureReason, PayloadErased
 from ledger.store.read import Log
-from projections import cursors, generations
-from projections.closed import forget
 from projections.entries import PrincipalsErased, principals_erased
 from projections.errors import DigestMismatchError, RebuildRunningError
-from projections.generations import drop_superseded, rebuild
 from projections.graph.labels import VertexLabel
-from projections.personal import personal_tables
+from projections.graph.personal_tables import personal_tables
+from projections.processing import cursors, generations
+from projections.processing.closed_logs import forget
+from projections.processing.generations import drop_superseded, rebuild
 from testkit.ledger.erasing import key_folder
 from testkit.projections.story import ADA, Story, World
 

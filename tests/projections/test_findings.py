@@ -10,9 +10,11 @@ import pytest
 
 from ledger.format.events import DetectionKind, ScanFault, TriggerSource
 from ledger.format.sequence import Group
-from projections.cursors import read_live
-from projections.finding_rows import told_by
-from projections.findings import (
+from projections.processing.cursors import read_live
+from projections.processing.generations import rebuild
+from projections.processing.projection import Transaction
+from projections.relational.finding_rows import told_by
+from projections.relational.findings import (
     FindingsProjection,
     read_alerts,
     read_findings,
@@ -21,8 +23,6 @@ from projections.findings import (
     read_sources,
     read_ungoverned,
 )
-from projections.generations import rebuild
-from projections.projection import Transaction
 from testkit.projections.story import ORDERS, ORDERS_UUID, RULESET
 
 if TYPE_CHECKING:

@@ -12,17 +12,17 @@ import pytest
 from ledger.errors import LedgerError
 from ledger.format.events import Decided, ProjectionAttested, Reason, Settled
 from ledger.store.read import Log
-from projections import cursors
-from projections.commits import CommitsProjection, read_commits
 from projections.errors import (
     DigestMismatchError,
     NotProjectedError,
     RebuildRunningError,
     StaleGenerationError,
 )
-from projections.generations import prune, rebuild, replace
 from projections.graph.read import open_graph
-from projections.runner import Runner
+from projections.processing import cursors
+from projections.processing.generations import prune, rebuild, replace
+from projections.processing.runner import Runner
+from projections.relational.commits import CommitsProjection, read_commits
 
 if TYPE_CHECKING:
     from testkit.projections.story import Story, World

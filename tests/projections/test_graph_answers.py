@@ -14,11 +14,11 @@ from ledger.format.event import format_key
 from ledger.format.events import Decided, DetectionKind, Reason
 from projections.errors import NotProjectedError, ProjectionError
 from projections.graph.answers import EACH_MAX, WRITES, ColumnFound, Data, Governing, Work
-from projections.graph.governing import Governs
+from projections.graph.answers_svg import draw_answers
 from projections.graph.labels import EdgeLabel, VertexLabel
-from projections.graph.picture import draw_answers
-from projections.graph.presets import impact_analysis, pii_propagation
+from projections.graph.policy_scope import Governs
 from projections.graph.read import Direction, Graph, open_graph
+from projections.graph.traversals import impact_analysis, pii_propagation
 from testkit.projections.story import BOB, ORDERS, dataset
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from projections.generations import prune, rebuild
-from projections.graph.presets import impact_analysis, pii_propagation
+from projections.graph.answers_text import tell_impact, tell_propagation
 from projections.graph.projection import GRAPH_VERSION
 from projections.graph.read import open_graph
-from projections.graph.telling import tell_impact, tell_propagation
+from projections.graph.traversals import impact_analysis, pii_propagation
 from projections.lineage.projection import LINEAGE_VERSION
 from projections.lineage.runs import Omitted
+from projections.processing.generations import prune, rebuild
 from testkit.projections.story import dataset
 
 if TYPE_CHECKING:

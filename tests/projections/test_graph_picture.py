@@ -22,13 +22,13 @@ from projections.graph.answers import (
     TableWrite,
     Work,
 )
-from projections.graph.evidence import evidence_of
-from projections.graph.governing import Governs
+from projections.graph.answers_svg import CARDS_MAX, draw_answers
+from projections.graph.answers_text import tell_answers
+from projections.graph.display_names import key_of_table, legible, spoken
 from projections.graph.labels import VertexLabel
-from projections.graph.picture import CARDS_MAX, draw_answers
-from projections.graph.spoken import key_of_table, legible, spoken
+from projections.graph.policy_scope import Governs
+from projections.graph.scan_coverage import evidence_of
 from projections.graph.svg import CARD_WIDTH, fitted, width_px
-from projections.graph.telling import tell_answers
 from projections.lineage.runs import Omitted
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -12,12 +12,12 @@ from psycopg import sql
 from ledger.format.event import format_key
 from ledger.format.events import CatalogCreated, Decided, Reason
 from ledger.store.session import Connection
-from projections.commits import read_commits
 from projections.exposition import format_metrics
-from projections.generations import rebuild
 from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.read import open_graph
-from projections.metrics import EVENTS, read_metrics
+from projections.processing.generations import rebuild
+from projections.relational.commits import read_commits
+from projections.relational.metrics import EVENTS, read_metrics
 
 if TYPE_CHECKING:
     from testkit.projections.story import Story, World

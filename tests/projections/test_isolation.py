@@ -12,11 +12,11 @@ import pytest
 
 from ledger.format.events import DetectionKind
 from ledger.store.session import Connection
-from projections.commits import read_commits
 from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.read import Graph, open_graph
 from projections.graph.write import graph_name
-from projections.metrics import read_metrics
+from projections.relational.commits import read_commits
+from projections.relational.metrics import read_metrics
 
 if TYPE_CHECKING:
     from ledger.store.read import Log

@@ -21,12 +21,12 @@ from ledger.format.events import LineageCycleFound, OnCycle, from_data
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log, read_entries, read_head
-from projections.generations import rebuild
-from projections.lineage.drawing import LEFT_OUT, PATH_SIZE_BYTES_MAX, shortened
+from projections.lineage.cycle_events import keep_telling, tell_cycles
+from projections.lineage.edges import LEFT_OUT, PATH_SIZE_BYTES_MAX, shortened
 from projections.lineage.projection import LineageProjection
 from projections.lineage.read import read_lineage, read_outcomes
 from projections.lineage.runs import Omitted
-from projections.lineage.tell import keep_telling, tell_cycles
+from projections.processing.generations import rebuild
 from testkit.projections.lineage_stories import (
     NOON,
     NOON_TEXT,

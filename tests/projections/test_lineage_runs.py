@@ -13,7 +13,7 @@ import pytest
 
 from ledger.format.events import OnCycle
 from projections.lineage.changes import changes_of
-from projections.lineage.resolving import Known
+from projections.lineage.datasets import Known
 from projections.lineage.runs import EDGES_MAX, Run, Telling
 from projections.lineage.runs import tell as tell_run
 from testkit.projections.lineage_stories import FACET, key, run_event, set_cycles, tell, topic, topics_event

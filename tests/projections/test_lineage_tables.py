@@ -18,10 +18,10 @@ from psycopg.errors import InsufficientPrivilege
 
 from ledger.format.events import DatasetName, LineageDataset, OnCycle
 from projections.errors import DigestMismatchError
-from projections.generations import rebuild
+from projections.lineage.datasets import Known, KnownCatalog, location_of, normalise_location, resolve, table_location
 from projections.lineage.projection import LineageProjection
 from projections.lineage.read import read_lineage
-from projections.lineage.resolving import Known, KnownCatalog, location_of, normalise_location, resolve, table_location
+from projections.processing.generations import rebuild
 from testkit.projections.lineage_stories import (
     create_catalog,
     dataset,

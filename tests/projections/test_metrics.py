@@ -23,10 +23,10 @@ from ledger.format.events import (
     Settled,
     TriggerSource,
 )
-from projections.counting import groups_settled, tally
 from projections.exposition import CONTENT_TYPE, Metric, MetricKind, Sample, format_metrics
-from projections.generations import rebuild
-from projections.metrics import read_history, read_metrics
+from projections.processing.generations import rebuild
+from projections.relational.counting import groups_settled, tally
+from projections.relational.metrics import read_history, read_metrics
 from testkit.projections.story import dataset
 
 if TYPE_CHECKING:

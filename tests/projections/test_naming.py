@@ -10,18 +10,18 @@ import pytest
 
 from ledger.format.events import DetectionKind, ScanFault, UnreadColumn, UnreadReason
 from projections.errors import UnknownTableError
-from projections.findings import read_findings, read_scans, read_ungoverned
-from projections.graph.evidence import Evidence
-from projections.graph.presets import impact_analysis, pii_propagation
+from projections.graph.answers_text import tell_answers, tell_propagation
 from projections.graph.read import open_graph
-from projections.graph.telling import tell_answers, tell_propagation
-from projections.naming import Names
+from projections.graph.scan_coverage import Evidence
+from projections.graph.traversals import impact_analysis, pii_propagation
+from projections.relational.findings import read_findings, read_scans, read_ungoverned
+from projections.relational.table_names import Names
 from testkit.projections.story import ORDERS, ORDERS_UUID, dataset
 
 if TYPE_CHECKING:
     from ledger.store.read import Log
-    from projections.graph.presets import Propagation
-    from projections.naming import Bound
+    from projections.graph.traversals import Propagation
+    from projections.relational.table_names import Bound
     from testkit.projections.story import Story, World
 
 CLIENTS = "table:lake/sales/clients"

@@ -14,16 +14,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger.format.events import Decided, DetectionKind, Reason, Settled, TriggerSource
-from projections.digest import GenerationDigest
-from projections.generations import rebuild
 from projections.graph.model import changes_of
 from projections.graph.runs import Resolved
 from projections.graph.write import digest_changes
 from projections.lineage.changes import changes_of as lineage_changes_of
-from projections.lineage.resolving import Known
+from projections.lineage.datasets import Known
 from projections.lineage.runs import Run
 from projections.lineage.runs import tell as tell_run
-from projections.projection import read_log_entries
+from projections.processing.digest import GenerationDigest
+from projections.processing.generations import rebuild
+from projections.processing.projection import read_log_entries
 from testkit.projections.story import ADA, ORDERS, ORDERS_UUID, dataset
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ import pytest
 from psycopg import sql
 
 from ledger.format.events import Decided, ProjectionAttested
-from projections import cursors
-from projections.commits import CommitsProjection, read_commits
 from projections.entries import LogEntry
 from projections.errors import ProjectionError, StaleGenerationError, UnknownControlError
-from projections.projection import Transaction
-from projections.runner import Runner, ensure
+from projections.processing import cursors
+from projections.processing.projection import Transaction
+from projections.processing.runner import Runner, ensure
+from projections.relational.commits import CommitsProjection, read_commits
 
 if TYPE_CHECKING:
     from testkit.projections.story import Story, World

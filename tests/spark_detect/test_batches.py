@@ -17,12 +17,12 @@ from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
 from ledger.format.events import CommitObserved, Identifier, ScanRequested, to_data
 from ledger.format.sequence import Group
 from ledger.store.read import read_entries, read_head
-from projections.findings import FindingsProjection
-from projections.runner import Runner
-from spark_detect.batches import Batches
+from projections.processing.runner import Runner
+from projections.relational.findings import FindingsProjection
 from spark_detect.classify import RULESET
-from spark_detect.planner import Planner
-from spark_detect.scan import run_task
+from spark_detect.files.parquet_scan import run_task
+from spark_detect.planning.batches import Batches
+from spark_detect.planning.planner import Planner
 from testkit.ledger.guard_replay import GuardedTable
 from testkit.spark_detect.lakehouse import Lakehouse, make_people, now, open_lakehouse, some_people
 

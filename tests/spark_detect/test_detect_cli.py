@@ -20,13 +20,13 @@ from lakeproof.commands.detect import detect_app
 from lakeproof.detecting import OperatorObservatory
 from ledger.format.entry import parse_entry
 from ledger.store.read import read_entries, read_head
-from projections.commits import CommitsProjection
-from projections.runner import Runner
+from projections.processing.runner import Runner
+from projections.relational.commits import CommitsProjection
+from spark_detect.driver.process import LATE, reason_of
+from spark_detect.driver.supervise import Condition, supervise
 from spark_detect.errors import DetectionError
-from spark_detect.process import LATE, reason_of
 from spark_detect.room import Room
 from spark_detect.status import read_status, status_metrics
-from spark_detect.supervise import Condition, supervise
 from testkit.spark_detect.lakehouse import Lakehouse, append_file, make_people
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from spark_detect.driver.java import find_java, java_version
 from spark_detect.errors import JavaError
-from spark_detect.java import find_java, java_version
 
 
 def install(home: Path, version: str) -> Path:

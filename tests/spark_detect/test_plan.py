@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_detect.metadata import LiveFile, SnapshotState, TableState
-from spark_detect.plan import TASK_SIZE_BYTES, WALK_MAX, Due, adds_nothing, due_snapshots, lost_adders, split
+from spark_detect.files.iceberg_metadata import LiveFile, SnapshotState, TableState
+from spark_detect.planning.snapshots import (
+    TASK_SIZE_BYTES,
+    WALK_MAX,
+    Due,
+    adds_nothing,
+    due_snapshots,
+    lost_adders,
+    split,
+)
 from spark_detect.tasks import ScannedColumn
 
 COLUMNS = tuple(ScannedColumn(field_id=number, path=f"c{number}") for number in range(1, 6))

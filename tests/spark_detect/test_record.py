@@ -23,7 +23,7 @@ from ledger.format.events import (
 from ledger.format.sequence import Group
 from spark_detect.classify import ColumnCounts
 from spark_detect.errors import DetectionError
-from spark_detect.record import Postponed, record_scan
+from spark_detect.recording.groups import Postponed, record_scan
 from spark_detect.tasks import Range, Scan, ScannedColumn
 from testkit.spark_detect.scans import EMAILS, result, scan
 

@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 
 from ledger.store.read import Log
-from projections.catalogs import CatalogRow
+from projections.relational.catalogs import CatalogRow
+from spark_detect.driver.source import ScanReader, TaskPartition
 from spark_detect.errors import DetectionError
 from spark_detect.room import DRIVER_FILE, LAKE_FILE, Driver, Lake, Room
-from spark_detect.source import ScanReader, TaskPartition
 from spark_detect.tasks import Range, Scan, Task
 
 DRIVER = Driver(

@@ -17,10 +17,10 @@ from lakeproof.demo.cloud import Cloud
 from lakeproof.demo.people import PEOPLE, people
 from ledger.format.events import ScanFault
 from ledger.store.read import Log
-from projections.catalogs import CatalogRow
 from projections.lake.secrets import SecretDirectory
+from projections.relational.catalogs import CatalogRow
+from spark_detect.files.parquet_scan import run_task
 from spark_detect.room import Lake
-from spark_detect.scan import run_task
 from spark_detect.tasks import FileSlice, Range, Scan, ScannedColumn, Task
 from testkit.servers.cloud import fresh_cloud, put, start_cloud
 from testkit.servers.loopback import LOOPBACK

@@ -39,12 +39,12 @@ async def test_commits_of_all_tenants_become_findings_and_kills_lose_and_repeat_
             append_file(table, f"{table.location()}/data/lost.parquet")
 
         # A worker dies, and with it the tasks that it had: Spark tries them again.
-        assert sparks.kill("-m spark_detect.daemon") >= 1
+        assert sparks.kill("-m spark_detect.driver.daemon") >= 1
         await lakehouse.play(act)
         await other.play(lambda catalog: make_people(catalog, count=30))
         await until(lambda: (scans(lakehouse), scans(other)) == (2, 1), sparks)
         # The driver dies with everything it has started; its checkpoint is what the next one finds.
-        assert sparks.kill("-m spark_detect.process") >= 1
+        assert sparks.kill("-m spark_detect.driver.process") >= 1
         assert sparks.room.checkpoint.is_dir()
         await lakehouse.play(lambda catalog: catalog.load_table(PEOPLE).append(some_people(300, 40)))
         await until(lambda: scans(lakehouse) == 3, sparks)

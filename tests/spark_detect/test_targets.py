@@ -11,7 +11,7 @@ import pytest
 from ledger.format.events import CatalogCreated, CommitObserved, Identifier, Settled, TriggerReceived, TriggerSource
 from ledger.store.read import Log
 from spark_detect.classify import RULESET
-from spark_detect.targets import Target, catalog_of, read_target
+from spark_detect.planning.targets import Target, catalog_of, read_target
 from testkit.projections.story import ORDERS, Story
 
 ORDERS_OF_LAKE = Identifier(alias="lake", namespace=("sales",), name="orders")

@@ -21,12 +21,12 @@ from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log
 from projections.egress.client import open_client
 from projections.egress.rules import EgressRules
-from streams.alerts import AlertReceipt, Alerts, alert_id, slack_message
 from streams.errors import StreamError
 from streams.handler import OutboxMessage
-from streams.outbox import Outgoing, Postponed, Refused, Taken
-from streams.sender import Sender
-from streams.webhook_sink import ID_HEADER, NOT_ALLOWED, WEBHOOK, WebhookSink
+from streams.handlers.alerts import AlertReceipt, Alerts, alert_id, slack_message
+from streams.processing.sender import Sender
+from streams.sinks.webhook import ID_HEADER, NOT_ALLOWED, WEBHOOK, WebhookSink
+from streams.state.outbox import Outgoing, Postponed, Refused, Taken
 from testkit.servers.loopback import LOOPBACK, serve
 from testkit.servers.traps import set_trap
 from testkit.streams.answering import NOON, happened, noon

@@ -17,9 +17,9 @@ from ledger.format.entry import parse_entry
 from ledger.format.event import Event, Part, prepare
 from ledger.format.events import DetectionFound
 from ledger.format.sequence import Group, Head, sequence
-from streams.cloud_events import Publish, format_cloud_event
 from streams.errors import PoisonError
 from streams.handler import Message
+from streams.handlers.cloud_events import Publish, format_cloud_event
 from testkit.streams.answering import NOON, happened, told
 from testkit.streams.world import World
 

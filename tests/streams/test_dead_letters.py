@@ -13,16 +13,16 @@ import pytest
 from ledger.errors import LogUnavailableError
 from ledger.store.read import Log
 from ledger.store.session import Connection
-from streams import dead_letters
 from streams.connections import connect_storing
-from streams.dead_letters import READ_MAX, count_letters, read_letters
 from streams.errors import PoisonError, TransientError
 from streams.handler import DeadLetter, Effects, Handler, Message
-from streams.leases import handler_duty
-from streams.outbox import Refused, Taken
-from streams.replay import Replay, Replayed, replay
-from streams.sender import Sender
-from streams.webhook_sink import WEBHOOK
+from streams.processing.replay import Replay, Replayed, replay
+from streams.processing.sender import Sender
+from streams.sinks.webhook import WEBHOOK
+from streams.state import dead_letters
+from streams.state.dead_letters import READ_MAX, count_letters, read_letters
+from streams.state.leases import handler_duty
+from streams.state.outbox import Refused, Taken
 from testkit.streams.answering import ASKED, POISON, Answering, told
 from testkit.streams.world import World, check_answers
 from tests.streams.test_outbox import Box, put

@@ -14,15 +14,15 @@ from ledger.errors import LogUnavailableError
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log
 from ledger.store.session import Connection
-from streams import deferred
-from streams.asking import OF_LOG_MAX, SLOW_MAX
 from streams.connections import connect_storing
-from streams.deferred import ATTEMPTS_MAX, HostLease, count_deferred, read_hosts
+from streams.execution import Turn
 from streams.handler import DeadLetter, Deferring, Effects, Message
-from streams.handling import Turn
-from streams.leases import LeaseLostError
-from streams.replay import Replayed
-from streams.runner import Runner
+from streams.processing.deferred_runner import OF_LOG_MAX, SLOW_MAX
+from streams.processing.replay import Replayed
+from streams.processing.runner import Runner
+from streams.state import deferred
+from streams.state.deferred import ATTEMPTS_MAX, HostLease, count_deferred, read_hosts
+from streams.state.leases import LeaseLostError
 from testkit.ledger.cutting_proxy import Cut, Plan
 from testkit.streams.answering import ANSWERED, AnsweringHosts, told
 from testkit.streams.world import World, check_answers_in_any_order, running, until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ledger.erasing.redaction import Mention
 from streams.connections import connect_storing
-from streams.forgetting import PAGE, forget_login
+from streams.state.erasure import PAGE, forget_login
 from testkit.streams.world import World
 
 ADA = "ada@acme.example"

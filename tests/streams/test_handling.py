@@ -24,8 +24,8 @@ from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log
 from ledger.store.session import Connection
 from streams.errors import TransientError
+from streams.execution import Outcome, carry_out
 from streams.handler import Append, Effects, Message
-from streams.handling import Outcome, carry_out
 from testkit.ledger.appending import group
 
 LOG = Log(log_id=7, origin="lakeproof.invalid/log", tenant=UUID(int=1), reader=None)

@@ -28,9 +28,9 @@ from ledger.format.entry import parse_entry
 from ledger.store.read import Log
 from streams.errors import StreamError, TransientError
 from streams.handler import OutboxMessage
-from streams.kafka_sink import open_kafka_sink
-from streams.outbox import Outgoing, Refused, Taken
-from streams.watchdog import StalledError, Watchdog
+from streams.sinks.kafka import open_kafka_sink
+from streams.sources.watchdog import StalledError, Watchdog
+from streams.state.outbox import Outgoing, Refused, Taken
 from testkit.databases import LOGIN_PASSWORD
 from testkit.servers.gateways import start_services
 from testkit.servers.kafka import Kafka, start_kafka

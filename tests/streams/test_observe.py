@@ -28,22 +28,22 @@ from ledger.format.events import (
     TriggerSource,
 )
 from ledger.store.read import Log
-from projections.catalogs import CatalogsProjection
 from projections.egress.rules import EgressRules
-from projections.findings import FindingsProjection
 from projections.lake.secrets import SecretDirectory
 from projections.lake.storage import Storage
-from streams.asking import SLOW_MAX
+from projections.relational.catalogs import CatalogsProjection
+from projections.relational.findings import FindingsProjection
 from streams.connections import connect_reading
-from streams.cursors import read_message
-from streams.dead_letters import read_letters
-from streams.deferred import ATTEMPTS_MAX
 from streams.errors import PoisonError, TransientError, UnansweredError
 from streams.handler import Deferring, Effects, Message
-from streams.observe import Observe
-from streams.reading import MetadataReads
-from streams.replay import Replayed
-from streams.table_metadata import METADATA_SIZE_BYTES_MAX, SNAPSHOTS_MAX, TableSnapshots, parse_table_snapshots
+from streams.handlers.observe import Observe
+from streams.metadata.parse import METADATA_SIZE_BYTES_MAX, SNAPSHOTS_MAX, TableSnapshots, parse_table_snapshots
+from streams.metadata.reader import MetadataReads
+from streams.processing.deferred_runner import SLOW_MAX
+from streams.processing.replay import Replayed
+from streams.state.cursors import read_message
+from streams.state.dead_letters import read_letters
+from streams.state.deferred import ATTEMPTS_MAX
 from testkit.servers.cloud import fresh_cloud, put, start_cloud
 from testkit.servers.faulty_store import drip_body, faulty_store, never
 from testkit.servers.loopback import LOOPBACK
@@ -512,7 +512,7 @@ async def test_read_models_that_are_behind_are_waited_for(lake: Lake) -> None:
 
 async def test_a_read_model_far_behind_is_waited_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     message = await lake.pull(lake.put(metadata(SNAPSHOT)))
-    monkeypatch.setattr("streams.decisions.BEHIND_MAX", 1)
+    monkeypatch.setattr("streams.handlers.decisions.BEHIND_MAX", 1)
     await lake.tell(decision(1))
     assert len((await lake.handle(message)).groups) == 1
     await lake.tell(decision(2))

@@ -16,12 +16,12 @@ from ledger.errors import LogUnavailableError
 from ledger.format.event import derived_group_id
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log
-from streams import outbox
 from streams.connections import connect_storing
 from streams.errors import StreamError, TransientError
 from streams.handler import OutboxMessage
-from streams.outbox import Answer, Outgoing, Postponed, Refused, Sink, Taken
-from streams.sender import Sender, Sent
+from streams.processing.sender import Sender, Sent
+from streams.state import outbox
+from streams.state.outbox import Answer, Outgoing, Postponed, Refused, Sink, Taken
 from testkit.streams.answering import told
 from testkit.streams.world import World, running, until
 

@@ -20,14 +20,14 @@ from ledger.format.entry import parse_entry
 from ledger.format.events import Identifier
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log, find_log, read_entries
-from projections.catalogs import CatalogsProjection
-from projections.commits import CommitsProjection
-from projections.findings import FindingsProjection
 from projections.lake.secrets import SecretDirectory
-from projections.projection import Projection
-from projections.runner import Runner
-from streams.catalog_walk import CatalogWalk, CatalogWalkError
-from streams.poller import SECRET, TENANTS_MAX, Poller
+from projections.processing.projection import Projection
+from projections.processing.runner import Runner
+from projections.relational.catalogs import CatalogsProjection
+from projections.relational.commits import CommitsProjection
+from projections.relational.findings import FindingsProjection
+from streams.sources.catalog_walk import CatalogWalk, CatalogWalkError
+from streams.sources.poller import SECRET, TENANTS_MAX, Poller
 from testkit.gateway.sales import SCHEMA
 from testkit.servers.faulty_store import faulty_store, never
 from testkit.servers.gateways import Gateway, open_gateway, start_services

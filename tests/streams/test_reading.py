@@ -18,8 +18,8 @@ from lakeproof.demo.cloud import Cloud
 from projections.errors import FileMissingError, FileUnreadableError
 from projections.lake.storage import Storage
 from streams.errors import PoisonError, UnansweredError
-from streams.reading import MetadataReads
-from streams.table_metadata import METADATA_SIZE_BYTES_MAX, Snapshot
+from streams.metadata.parse import METADATA_SIZE_BYTES_MAX, Snapshot
+from streams.metadata.reader import MetadataReads
 from testkit.servers.cloud import fresh_cloud, put, start_cloud
 from testkit.servers.faulty_store import FAILING, NEVER_ENDING, REFUSING, Answer, faulty_store, never
 from tests.streams.test_observe import TABLE_UUID, metadata

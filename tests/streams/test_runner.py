@@ -14,10 +14,10 @@ from psycopg import AsyncConnection
 
 from ledger.errors import BrokenError, Fault, FormatError
 from ledger.store.session import Connection
-from streams.cursors import LOOK_ENTRIES
 from streams.errors import StreamError, TransientError
+from streams.execution import Turn
 from streams.handler import EVERY_TYPE, Effects, Message
-from streams.handling import Turn
+from streams.state.cursors import LOOK_ENTRIES
 from testkit.streams.answering import ANSWERED, ASKED, OTHER, Answering, data_of, happened, told
 from testkit.streams.world import World, check_answers, running, until
 

@@ -38,7 +38,7 @@ from ledger.store.read import Log
 from ledger.store.session import Connection
 from streams.errors import PoisonError, TransientError
 from streams.handler import Effects, Message
-from streams.runner import Runner
+from streams.processing.runner import Runner
 from testkit.environment import PROJECT
 from testkit.ledger.cutting_proxy import Cut, CuttingProxy, Plan
 from testkit.streams.answering import POISON, Answering, told

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.store.read import Log
-from projections.catalogs import CatalogRow
+from projections.relational.catalogs import CatalogRow
 from streams.errors import PoisonError
 from streams.handler import Message
-from streams.places import Places
-from streams.s3_events import BODY_SIZE_BYTES_MAX, Created, FileKind, parse_s3_event, table_file
-from streams.triggers import FILES_MAX, FILES_SIZE_BYTES_MAX, data_trigger, gather
+from streams.handlers.catalog_locations import Places
+from streams.handlers.s3_messages import BODY_SIZE_BYTES_MAX, Created, FileKind, parse_s3_event, table_file
+from streams.handlers.triggers import FILES_MAX, FILES_SIZE_BYTES_MAX, data_trigger, gather
 from testkit.streams.answering import NOON
 
 ACME = Log(log_id=2, origin="lp/acme", tenant=UUID(int=1 << 64), reader="acme")

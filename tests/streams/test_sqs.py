@@ -20,13 +20,13 @@ from lakeproof.demo.cloud import Cloud
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.format.sequence import Appended, Group, Stale
 from projections.lake.secrets import SecretDirectory
-from streams.dead_letters import read_letters
 from streams.handler import Append
-from streams.observe import Observe
-from streams.reading import MetadataReads
-from streams.replay import Replayed, replay
-from streams.s3_handler import ReceiveS3Events
-from streams.sqs import QueueUnavailableError, Received, SqsQueue, SqsSource
+from streams.handlers.observe import Observe
+from streams.handlers.s3_events import ReceiveS3Events
+from streams.metadata.reader import MetadataReads
+from streams.processing.replay import Replayed, replay
+from streams.sources.sqs import QueueUnavailableError, Received, SqsQueue, SqsSource
+from streams.state.dead_letters import read_letters
 from testkit.servers.cloud import fresh_cloud, left, put, send, start_cloud
 from testkit.servers.loopback import LOOPBACK
 from testkit.streams.answering import noon

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from projections.exposition import format_metrics
-from streams.measures import read_measures
+from streams.state.metrics import read_measures
 from testkit.streams.answering import POISON, AnsweringHosts, told
 from testkit.streams.world import World
 

@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from ledger.store.session import Connection
-from projections.commits import CommitsProjection
-from projections.runner import Runner as Projector
+from projections.processing.runner import Runner as Projector
+from projections.relational.commits import CommitsProjection
 from streams.handler import Effects, Message
-from streams.sender import Sender
+from streams.processing.sender import Sender
 from testkit.ledger.appending import logged
 from testkit.streams.answering import Answering
 from testkit.streams.world import TIMEOUT_S, World, check_answers, running, until
@@ -37,12 +37,12 @@ async def test_handlers_wait_for_a_right_that_is_missing(world: World, caplog: p
         await change(world, "REVOKE SELECT ON ledger.entries FROM {streams}")
         await world.ask(log, 3)
         missing = (logging.ERROR, "streams: waiting, and trying again: permission denied for table entries")
-        await until(lambda: missing in logged(caplog, "streams.runner"))
+        await until(lambda: missing in logged(caplog, "streams.processing.runner"))
         await change(world, "GRANT SELECT ON ledger.entries TO {streams}")
         await until(lambda: world.has_row("SELECT FROM streams.cursors WHERE handled = 3"))
     await check_answers(world, log)
-    assert [message for _, message in logged(caplog, "streams.runner")].count(missing[1]) == 1
-    assert (logging.INFO, "streams: works again") in logged(caplog, "streams.runner")
+    assert [message for _, message in logged(caplog, "streams.processing.runner")].count(missing[1]) == 1
+    assert (logging.INFO, "streams: works again") in logged(caplog, "streams.processing.runner")
 
 
 async def test_the_outbox_waits_for_a_table_that_is_missing(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -51,11 +51,13 @@ async def test_the_outbox_waits_for_a_table_that_is_missing(world: World, caplog
     async with running(Sender(world.dsn, [box], world.append, poll_s=QUICK_S)):
         await change(world, "ALTER TABLE streams.leases RENAME TO away")
         missing = 'outbox to test: waiting, and trying again: relation "streams.leases" does not exist'
-        await until(lambda: any(message.startswith(missing) for _, message in logged(caplog, "streams.sender")))
+        await until(
+            lambda: any(message.startswith(missing) for _, message in logged(caplog, "streams.processing.sender"))
+        )
         await change(world, "ALTER TABLE streams.away RENAME TO leases")
         await put(world, log, "a-1")
         await until(lambda: box.taken == ["a-1"])
-    assert (logging.INFO, "outbox to test: works again") in logged(caplog, "streams.sender")
+    assert (logging.INFO, "outbox to test: works again") in logged(caplog, "streams.processing.sender")
 
 
 async def test_projections_wait_for_a_right_that_is_missing(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -70,10 +72,10 @@ async def test_projections_wait_for_a_right_that_is_missing(world: World, caplog
     await world.ask(log, 1)
     async with running(projector):
         missing = (logging.ERROR, "projections: waiting, and trying again: permission denied for table entries")
-        await until(lambda: missing in logged(caplog, "projections.runner"))
+        await until(lambda: missing in logged(caplog, "projections.processing.runner"))
         await change(world, "GRANT SELECT ON ledger.entries TO {projector}")
         await until(has_caught_up)
-    assert (logging.INFO, "projections: works again") in logged(caplog, "projections.runner")
+    assert (logging.INFO, "projections: works again") in logged(caplog, "projections.processing.runner")
 
 
 async def test_a_statement_that_is_wrong_in_itself_ends_the_streams(world: World) -> None:

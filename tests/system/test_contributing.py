@@ -29,7 +29,7 @@ NAMED: Final = {
     "gateway.control.plane": ("fold",),
     "gateway.catalogs": ("KINDS",),
     "gateway.catalogs.catalog": ("Catalog", "SwapsPointer", "Forwards"),
-    "projections.projection": ("Projection",),
+    "projections.processing.projection": ("Projection",),
     "lakeproof.projecting": ("PROJECTIONS",),
     "lakeproof.provision": ("PACKAGES",),
     "lakeproof.cli": ("GROUPS", "FOR_PEOPLE"),

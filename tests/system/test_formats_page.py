@@ -48,7 +48,12 @@ CORRUPTED = [
     ("prefixes", "| commitment | `0x03`", "| commitment | `0x04`", "commitment begins with 0x03"),
     ("prefixes", "| node | `0x01`", "| node | `0x00`", "node begins with 0x01"),
     ("group_ids", "| `commit.reconciled` |", "| `commit.found` |", "of the kind 'commit.reconciled'"),
-    ("group_ids", "`streams/poller.py`", "`streams/asking.py`", "name streams/poller.py"),
+    (
+        "group_ids",
+        "`streams/sources/poller.py`",
+        "`streams/processing/deferred_runner.py`",
+        "name streams/sources/poller.py",
+    ),
     ("labels", '| `"lakeproof/part/v1"` |', '| `"lakeproof/part/v2"` |', "'lakeproof/part/v1' stands in"),
     ("tables", "`server_started_at`, ", "", "the row must be | `ledger.confirmations` |"),
     ("tables", "`gateway.key_macs`, ", "", "the row of gateway must say"),

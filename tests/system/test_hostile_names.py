@@ -12,8 +12,8 @@ from urllib.parse import quote
 import pytest_asyncio
 
 from ledger.store.read import find_log, iterate_entries, read_head
-from projections.commits import read_commits
 from projections.graph.read import open_graph
+from projections.relational.commits import read_commits
 from testkit.gateway.sales import SCHEMA, properties
 from testkit.servers.gateways import Gateway
 from testkit.system.two_tenants import Tenant, new_tenant, nobody_projects, project, run_event

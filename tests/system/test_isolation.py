@@ -21,7 +21,7 @@ from lakeproof.tenants import Founded, found_tenant
 from ledger.store.read import read_head
 from ledger.store.session import Connection
 from projections.graph.read import open_graph
-from projections.runner import Runner
+from projections.processing.runner import Runner
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, SCHEMA, TABLES, error_of, properties
 from testkit.gateway.story import check_agreement, tell
 from testkit.servers.gateways import Gateway

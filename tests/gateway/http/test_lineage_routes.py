@@ -20,11 +20,11 @@ from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullErr
 from ledger.format.events import LineageCycleFound, LineageReceived, from_data
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log
-from projections.generations import rebuild
+from projections.lineage.cycle_events import tell_cycles
 from projections.lineage.json_text import BODY_SIZE_BYTES_MAX
 from projections.lineage.projection import LineageProjection
-from projections.lineage.tell import tell_cycles
-from projections.runner import Runner
+from projections.processing.generations import rebuild
+from projections.processing.runner import Runner
 from testkit.gateway.sales import another_key, before_each_append, error_of
 from testkit.gateway.story import Told, tell
 from testkit.servers.gateways import Gateway, open_gateway

@@ -17,7 +17,7 @@ from lakeproof.schema_record import read_record
 from lakeproof.services import open_services
 from lakeproof.serving.system_log import tell_system_log
 from ledger.signing.signer import ARRIVALS_FILE
-from projections.runner import Runner
+from projections.processing.runner import Runner
 from testkit.databases import LOGIN_PASSWORD
 from testkit.gateway.recovery_site import run
 from testkit.gateway.sales import ORDERS, properties

@@ -9,8 +9,8 @@ from lakeproof.serving.upgrading import replace_older
 from lakeproof.tenants import Founded, found_tenant
 from ledger.format.entry import parse_entry
 from ledger.store.read import read_entries, read_head
-from projections.catalogs import CatalogsProjection, read_catalogs
-from projections.runner import Runner
+from projections.processing.runner import Runner
+from projections.relational.catalogs import CatalogsProjection, read_catalogs
 
 
 class NewerCatalogs(CatalogsProjection):

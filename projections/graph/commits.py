@@ -1,0 +1,118 @@
+"""
+What commits mean to the graph: decided, settled, or observed behind the gateway's back. Pure.
+
+Nothing personal stands here but `principal` of a WriteEvent, which comes from a payload part of the entry that made the
+vertex: without the part, without the property, and erased with it.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.entry import Entry
+from ledger.format.events import CommitDecided, CommitObserved, CommitSettled, Decided, PayloadErased, Settled
+from projections.entries import LogEntry, decision_of, principals_erased, read_principal
+from projections.graph import vertices as things
+from projections.graph.changes import Changes, Vertex
+from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
+
+
+def decided(changes: Changes, item: LogEntry, event: CommitDecided) -> None:
+    """
+    Add a decision: who wanted to write what, and what it was judged by.
+    """
+    entry, principal = item.entry, read_principal(item)
+    write = _write_event(
+        changes,
+        entry.group_id,
+        entry.key,
+        index=entry.index,
+        recorded_at=canonical.format_time(entry.recorded_at),
+        operation=event.operation,
+        actions=list(event.actions),
+        decision=event.decision.value,
+        as_of=event.as_of,
+        reason_id=None if event.reason is None else event.reason.id,
+        reason_version=None if event.reason is None else event.reason.version,
+        principal=principal,
+        principal_source=event.principal_source,
+    )
+    changes.edge(things.person(changes, entry.actor), EdgeLabel.WROTE, write)
+    intended = things.target(changes, entry.key)
+    changes.edge(write, EdgeLabel.INTENDED_WRITE, intended)
+    if intended.label is VertexLabel.TABLE and event.decision is not Decided.CONFLICTED:
+        # A commit that lost a race may not have come to the policies at all.
+        changes.governed_as_of(intended, as_of=event.as_of)
+    if event.reason is not None:
+        # The event does not say which of the two it was; an id may name one of each.
+        for label in (VertexLabel.POLICY, VertexLabel.ACCESS_RULE):
+            version = Vertex(label, vertex_key(label, event.reason.id, str(event.reason.version)))
+            changes.edge_if_in_force(write, EdgeLabel.DECIDED_BY, version, as_of=event.as_of)
+
+
+def settled(changes: Changes, entry: Entry, event: CommitSettled) -> None:
+    """
+    Add an outcome to the decision that it names; one that was accepted also to what was written.
+    """
+    write = _write_event(
+        changes,
+        decision_of(entry, event),
+        entry.key,
+        outcome=event.outcome.value,
+        settled_index=entry.index,
+        settled_at=canonical.format_time(entry.recorded_at),
+    )
+    if event.outcome is not Settled.ACCEPTED:
+        return
+    target = things.target(changes, entry.key, table_uuid=event.table_uuid, metadata_location=event.metadata_location)
+    changes.edge(write, EdgeLabel.ACTUAL_WRITE, target)
+    for snapshot_id in event.snapshots:
+        snapshot = things.snapshot(
+            changes,
+            event.table_uuid or entry.key,
+            snapshot_id,
+            table_uuid=event.table_uuid,
+            metadata_location=event.metadata_location,
+            governed=True,
+            index=entry.index,
+        )
+        changes.edge(write, EdgeLabel.ACTUAL_WRITE, snapshot)
+        if target.label is VertexLabel.TABLE:
+            changes.edge(target, EdgeLabel.HAS_SNAPSHOT, snapshot)
+
+
+def observed(changes: Changes, entry: Entry, event: CommitObserved) -> None:
+    """
+    Add a snapshot that no decision names. Where the table has gone since is not known from it.
+    """
+    snapshot = things.snapshot(
+        changes,
+        event.table_uuid,
+        event.snapshot,
+        table_uuid=event.table_uuid,
+        metadata_location=event.metadata_location,
+        operation=event.operation,
+        governed=False,
+        index=entry.index,
+        observed_at=canonical.format_time(entry.recorded_at),
+    )
+    if event.parent is not None:
+        parent = things.snapshot(changes, event.table_uuid, event.parent, table_uuid=event.table_uuid)
+        changes.edge(parent, EdgeLabel.PARENT_OF, snapshot)
+    table = things.table_of(changes, event.table_uuid)
+    if table is not None:
+        changes.edge(table, EdgeLabel.HAS_SNAPSHOT, snapshot)
+
+
+def erased(changes: Changes, entry: Entry, event: PayloadErased) -> None:
+    """
+    Take out what came from parts that were erased.
+    """
+    if (principals := principals_erased(entry, event)) is not None:
+        changes.erase_principals(principals)
+
+
+def _write_event(changes: Changes, group_id: UUID, key: str, **properties: Json) -> Vertex:
+    return changes.vertex(VertexLabel.WRITE_EVENT, str(group_id), key, group_id=str(group_id), **properties)

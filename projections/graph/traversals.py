@@ -1,0 +1,175 @@
+"""
+Two traversals that people ask for by name. Both are bounded: 3 hops unless asked, never more than 5.
+
+- `impact_analysis`: what is touched if a table changes: the tables made from it, the columns made from its columns, and
+  who works with any of those tables.
+- `pii_propagation`: where personal data that was found in a table may have gone: column by column where lineage tells
+  so, and otherwise to whole tables, of which any column may hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from ledger.format.canonical import Json
+from projections.graph.answers import ColumnFound
+from projections.graph.labels import EdgeLabel, VertexLabel, bounded_key
+from projections.graph.read import CYPHER, HOPS, ROWS_MAX, Direction, Graph, KnownTable, Reached, check_hops
+from projections.graph.scan_coverage import Evidence
+from projections.lineage.runs import Omitted
+
+_DATA: Final = (VertexLabel.TABLE, VertexLabel.VIEW, VertexLabel.DATASET)
+_READERS: Final = (VertexLabel.PIPELINE, VertexLabel.ENGINE, VertexLabel.PERSON)
+_NAMES: Final = ((EdgeLabel.RENAMED_TO, Direction.OUT), (EdgeLabel.RENAMED_TO, Direction.IN))
+"""From a table to itself, under the names that it had before: no hop."""
+_MADE_FROM: Final = ((EdgeLabel.LINEAGE_OF, Direction.OUT), *_NAMES)
+_COLUMNS_MADE_FROM: Final = ((EdgeLabel.COLUMN_LINEAGE_OF, Direction.OUT),)
+_READ: Final = (
+    (EdgeLabel.READ_FROM, Direction.IN),
+    (EdgeLabel.RUN_OF, Direction.OUT),
+    (EdgeLabel.RAN_ON, Direction.OUT),
+    (EdgeLabel.SUBMITTED, Direction.IN),
+)
+_READ_HOPS: Final = 2
+"""From a table to its run, and from that to whose it is; from there no step leads on."""
+
+
+class Preset(StrEnum):
+    """The traversals by name."""
+
+    IMPACT_ANALYSIS = "impact_analysis"
+    PII_PROPAGATION = "pii_propagation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impact:
+    """
+    What lies downstream of a table: `tables` made from it, `columns` made from its own, each by its `origin`, and
+    `readers` (jobs, engines, people) of the table and of those tables, each with the table it reads as `origin`.
+    """
+
+    table: str
+    state: KnownTable
+    tables: tuple[Reached, ...]
+    columns: tuple[Reached, ...]
+    readers: tuple[Reached, ...]
+    omitted: Mapping[str, Omitted]
+    """What was told of the table and of those tables and is not drawn, by key: what is there may be more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassifiedColumn:
+    """A column, by its key, and what was found in it."""
+
+    key: str
+    found: ColumnFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Propagation:
+    """
+    Where what was `found` in a table may be: in `columns` (each from the classified column `origin`), and in `tables`,
+    in whatever column. Without findings both are empty, which is worth as much as the `evidence`.
+    """
+
+    table: str
+    state: KnownTable
+    found: tuple[ClassifiedColumn, ...]
+    evidence: Evidence
+    columns: tuple[Reached, ...]
+    tables: tuple[Reached, ...]
+    omitted: Mapping[str, Omitted]
+    """As in `Impact`."""
+
+
+async def impact_analysis(graph: Graph, table_key: str, *, hops: int = HOPS) -> Impact:
+    """
+    Return what is downstream of a table within `hops`.
+
+    Raises:
+        UnknownTableError: if the graph has no such table.
+        ProjectionError: if `hops` is not 1 to 5.
+    """
+    check_hops(hops)
+    table = await graph.table(table_key)
+    names = await _names(graph, table_key)
+    tables = await graph.walk(VertexLabel.TABLE, [table_key], _MADE_FROM, ends=_DATA, hops=hops)
+    own = [
+        str(key)
+        for name in names
+        for (key,) in await graph.query(CYPHER["columns"], ["key"], {"key": bounded_key(name), "limit": ROWS_MAX})
+    ]
+    columns = await graph.walk(VertexLabel.COLUMN, own, _COLUMNS_MADE_FROM, ends=[VertexLabel.COLUMN], hops=hops)
+    read = list(dict.fromkeys([*names, *(reached.key for reached in tables)]))
+    readers = await graph.walk(None, read, _READ, ends=_READERS, hops=_READ_HOPS)
+    return Impact(
+        table=table_key,
+        state=table,
+        tables=_made(tables, names),
+        columns=tuple(columns),
+        readers=tuple(readers),
+        omitted=await graph.omitted(read),
+    )
+
+
+async def pii_propagation(graph: Graph, table_key: str, *, hops: int = HOPS) -> Propagation:
+    """
+    Return where personal data that was found in a table may have gone within `hops`.
+
+    Raises:
+        UnknownTableError: if the graph has no such table.
+        ProjectionError: if `hops` is not 1 to 5.
+    """
+    check_hops(hops)
+    table = await graph.table(table_key)
+    evidence = await graph.evidence(table_key, table)
+    found = await _classified(graph, table_key, table.table_uuid)
+    names = await _names(graph, table_key)
+    if not found:
+        omitted = await graph.omitted(names)
+        return Propagation(
+            table=table_key, state=table, found=(), evidence=evidence, columns=(), tables=(), omitted=omitted
+        )
+    # What was made from a column under an earlier name of its table was made from that column.
+    earlier = [each for name in names[1:] for each in await _classified(graph, name, table.table_uuid)]
+    sources = sorted({column.key for column in (*found, *earlier)})
+    columns = await graph.walk(VertexLabel.COLUMN, sources, _COLUMNS_MADE_FROM, ends=[VertexLabel.COLUMN], hops=hops)
+    tables = await graph.walk(VertexLabel.TABLE, [table_key], _MADE_FROM, ends=_DATA, hops=hops)
+    return Propagation(
+        table=table_key,
+        state=table,
+        found=tuple(found),
+        evidence=evidence,
+        columns=tuple(columns),
+        tables=_made(tables, names),
+        omitted=await graph.omitted([*names, *(reached.key for reached in tables)]),
+    )
+
+
+async def _names(graph: Graph, table_key: str) -> list[str]:
+    """Return the keys of a table: its own first, then those of the names it had before, or has got since."""
+    renamed = await graph.walk(VertexLabel.TABLE, [table_key], _NAMES, ends=[VertexLabel.TABLE], hops=1)
+    return [bounded_key(table_key), *(reached.key for reached in renamed)]
+
+
+async def _classified(graph: Graph, table_key: str, table_uuid: str | None) -> list[ClassifiedColumn]:
+    """Return the columns, under one name of a table, in which personal data was found."""
+    columns = ("key", "path", "kind", "percent", "times")
+    parameters: dict[str, Json] = {"key": bounded_key(table_key), "table_uuid": table_uuid, "limit": ROWS_MAX}
+    return [
+        ClassifiedColumn(
+            key=str(key),
+            found=ColumnFound(
+                column=str(path), kind=str(kind), confidence_percent=int(str(percent)), snapshots=int(str(times))
+            ),
+        )
+        for key, path, kind, percent, times in await graph.query(CYPHER["classified_columns"], columns, parameters)
+    ]
+
+
+def _made(tables: Sequence[Reached], names: Sequence[str]) -> tuple[Reached, ...]:
+    """Return what was made from a table: without the table itself, under whatever name."""
+    return tuple(reached for reached in tables if reached.key not in names)

@@ -1,0 +1,98 @@
+"""
+Tells the log of the edges that were not drawn: one `lineage.cycle_found` an event and edge.
+
+The projection decides and cannot append; whoever runs the projections calls `tell_cycles`. The group's id is derived
+from the lineage event and the edge, and its content is a function of the log, so several processes may tell the same,
+at any time and again after a crash: the log has it once. The projection marks a cycle as told when it sees the entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
+
+import psycopg
+
+from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
+from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
+from ledger.format.events import LineageCycleFound, to_data
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.store.notifications import Bell, first_of
+from ledger.store.read import Log
+from ledger.store.session import Connection, back_off_s
+from projections.lineage.edges import QUERIES
+from projections.processing.runner import connect
+
+BATCH_MAX: Final = 100
+"""Cycles told at a time."""
+POLL_S: Final = 1.0
+
+Append = Callable[[int, Group], Awaitable[Appended | Stale]]
+Clock = Callable[[], datetime]
+
+_log = logging.getLogger(__name__)
+
+
+async def tell_cycles(connection: Connection, append: Append, log: Log | None = None, *, clock: Clock) -> int:
+    """
+    Append what is not told yet of `log`, or of every log that the connection's role may see; return the number.
+
+    It is what the live generation holds that is told; the same is found again until the projection has seen the
+    entries.
+
+    Raises:
+        LedgerError: if the log does not take it.
+    """
+    parameters = {"log_id": None if log is None else log.log_id, "limit": BATCH_MAX}
+    rows = await (await connection.execute(QUERIES["untold"], parameters)).fetchall()
+    for log_id, lineage, source, target, path in rows:
+        found = LineageCycleFound(lineage=str(lineage), path=tuple(path), source=source, target=target)
+        with suppress(GroupMismatchError):  # another version of the projection has told it, with a path of its own
+            await append(log_id, cycle_group(found, at=clock()))
+    return len(rows)
+
+
+def cycle_group(found: LineageCycleFound, *, at: datetime) -> Group:
+    """
+    Return the group that tells of one cycle; the event is about the table that would have been made from itself.
+    """
+    event = Event(
+        type=LineageCycleFound.TYPE,
+        version=LineageCycleFound.VERSION,
+        key=found.target,
+        actor=SYSTEM_ACTOR,
+        occurred_at=at,
+        data=to_data(found),
+    )
+    content = {"lineage": found.lineage, "source": found.source, "target": found.target}
+    return Group(id=derived_group_id(LineageCycleFound.TYPE, content), then=(prepare(event),))
+
+
+async def keep_telling(
+    dsn: str, append: Append, stop: asyncio.Event, wake: Bell | None = None, *, clock: Clock
+) -> None:
+    """
+    Tell of cycles until `stop` is set; `dsn` works as the projector role.
+
+    What the log does not take now, and what a lost connection interrupts, is told later: nothing waits for it.
+    """
+    failures = 0
+    while not stop.is_set():
+        try:
+            async with connect(dsn) as connection:
+                while not stop.is_set():
+                    if wake is not None:
+                        wake.clear()  # before looking: what is found from here on rings again
+                    told = await tell_cycles(connection, append, clock=clock)
+                    failures = 0
+                    # A full round may have left some behind; what it told is found again until it is projected.
+                    await first_of(stop, wake, timeout_s=back_off_s(0) if told == BATCH_MAX else POLL_S)
+        except (psycopg.OperationalError, LogUnavailableError, OutcomeUnknownError, QueueFullError) as error:
+            if not failures:
+                _log.warning("cycles in lineage are told later: %s", error)
+            await first_of(stop, None, timeout_s=back_off_s(failures))
+            failures += 1

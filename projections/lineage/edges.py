@@ -1,0 +1,212 @@
+"""
+Which edges are drawn: those that close no cycle, exactly, in the order of the log, whatever the length of the cycle.
+
+An edge whose target already reaches its source is not drawn. Drawn edges are never removed, so once refused, an edge is
+refused whenever it is told of again: that is recorded once and counted. A tenant may have set that cycles are kept;
+then such an edge is drawn too, as one between versions of its data sets, and is marked. The caller holds the
+generation: nobody else draws meanwhile.
+
+Most edges need no search. One that is drawn already is known; and nothing can lead from a target that nothing was made
+from, or to a source that was made from nothing. Only what could close a cycle is searched for, by the database.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.store.queries import load_queries
+from projections.lineage.changes import Pair
+from projections.processing.projection import Transaction
+
+QUERIES: Final = load_queries("projections", "lineage.sql")
+LOOK_UP_MAX: Final = 5_000
+PATH_SIZE_BYTES_MAX: Final = 16 * 1024
+"""A path may be of any length; what is stored and told of it may not."""
+LEFT_OUT: Final = "…"
+
+
+def generation_of(transaction: Transaction) -> Mapping[str, object]:
+    """
+    Return the parameters that every statement on a generation takes.
+    """
+    return {"log_id": transaction.log.log_id, "generation": transaction.generation}
+
+
+async def _among(transaction: Transaction, query: str, pairs: Iterable[Pair]) -> set[Pair]:
+    """Return which of `pairs` are edges (`drawn`), or were refused (`refused`)."""
+    found: set[Pair] = set()
+    for chunk in _chunks(pairs):
+        ends = {"sources": [source for source, _ in chunk], "targets": [target for _, target in chunk]}
+        found.update(await _select(transaction, query, **ends))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """
+    What became of the pairs of one event: those that are edges, new or not, and those that were refused.
+
+    A refused pair has the path from its target to its source; None if it was refused before. `lifted` were refused
+    before and are drawn now.
+    """
+
+    edges: tuple[Pair, ...]
+    refused: Mapping[Pair, tuple[str, ...] | None]
+    lifted: tuple[Pair, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Drawing:
+    """The edges of one batch: what is known of their ends, and what is drawn but not yet written."""
+
+    transaction: Transaction
+    drawn: set[Pair]
+    refused: set[Pair]
+    sources: set[str] = field(default_factory=set)
+    targets: set[str] = field(default_factory=set)
+    pending: list[Json] = field(default_factory=list)
+
+    @classmethod
+    async def begin(cls, transaction: Transaction, pairs: Iterable[Pair], *, columns: Iterable[Pair]) -> Self:
+        """
+        Return the drawing of a batch in which `pairs` are told of; only these may be drawn.
+
+        `columns` are the pairs between which there are column edges: of them, too, `refused` knows.
+        """
+        asked = set(pairs)
+        refused = await _among(transaction, "refused", asked.union(columns))
+        drawing = cls(transaction=transaction, drawn=await _among(transaction, "drawn", asked), refused=refused)
+        for chunk in _chunks(asked - drawing.drawn):
+            sources, targets = ([pair[end] for pair in chunk] for end in (0, 1))
+            drawing.sources.update(key for (key,) in await _select(transaction, "sources_among", keys=targets))
+            drawing.targets.update(key for (key,) in await _select(transaction, "targets_among", keys=sources))
+        return drawing
+
+    async def draw(self, pairs: Collection[Pair], *, index: int, keeps_cycles: bool) -> Drawn:
+        """
+        Draw, one after the other, those edges that are not there and that the entry at `index` tells of.
+        """
+        refused: dict[Pair, tuple[str, ...] | None] = {}
+        lifted: list[Pair] = []
+        new = [pair for pair in pairs if pair not in self.drawn]
+        reached = _Reached(self.transaction, among={source for source, _ in new} | {target for _, target in new})
+        for pair in new:
+            source, target = pair
+            if pair in self.refused and not keeps_cycles:
+                refused[pair] = None
+                continue
+            closes = False
+            if target in self.sources and source in self.targets:
+                await self.write()
+                closes = source in await reached.from_key(target)
+            if closes and not keeps_cycles:
+                refused[pair] = await _path(self.transaction, start=target, end=source)
+                self.refused.add(pair)
+                continue
+            if pair in self.refused:
+                self.refused.discard(pair)
+                lifted.append(pair)
+            reached.drawn(pair, leads_on=target in self.sources)
+            self.drawn.add(pair)
+            self.sources.add(source)
+            self.targets.add(target)
+            self.pending.append({"source": source, "target": target, "index": index, "is_kept": closes})
+        edges = tuple(pair for pair in pairs if pair not in refused)
+        return Drawn(edges=edges, refused=refused, lifted=tuple(lifted))
+
+    async def write(self) -> None:
+        """
+        Write what is drawn; each edge is there once, told of by nobody yet.
+        """
+        if self.pending:
+            rows = canonical.encode(self.pending).decode()
+            where = generation_of(self.transaction)
+            await self.transaction.connection.execute(QUERIES["insert_edges"], {**where, "rows": rows})
+            self.pending.clear()
+
+
+class _Reached:
+    """
+    Which keys of one event each of its targets reaches: looked up once, and kept true while the event draws.
+
+    Without it, an event of n inputs and n outputs would search n² times.
+    """
+
+    def __init__(self, transaction: Transaction, *, among: set[str]) -> None:
+        self._transaction = transaction
+        self._among = sorted(among)
+        self._found: dict[str, set[str]] = {}
+
+    async def from_key(self, start: str) -> set[str]:
+        """Return what `start` reaches, itself included; all that is drawn is written."""
+        if start not in self._found:
+            rows = await _select(self._transaction, "reached_among", start=start, keys=self._among)
+            self._found[start] = {key for (key,) in rows}
+        return self._found[start]
+
+    def drawn(self, pair: Pair, *, leads_on: bool) -> None:
+        """Take note of an edge; `leads_on` if something was made from its target."""
+        source, target = pair
+        beyond = self._found.get(target, None if leads_on else {target})
+        for start, keys in list(self._found.items()):
+            if source in keys and beyond is not None:
+                keys |= beyond
+            elif source in keys:
+                del self._found[start]  # looked up again when it is asked for
+
+
+async def _path(transaction: Transaction, *, start: str, end: str) -> tuple[str, ...]:
+    """
+    Return the shortest path along the edges, shortened; of several the first, bytewise: one log has one path.
+    """
+    successors: dict[str, list[str]] = defaultdict(list)
+    for source, target in await _select(transaction, "edges_between", start=start, end=end):
+        successors[source].append(target)
+    before: dict[str, str | None] = {start: None}
+    frontier = [start]
+    while end not in before:
+        if not frontier:
+            raise AssertionError(f"expected {end} to be reached from {start}: that is why the edge is not drawn")
+        reached = []
+        for source in frontier:  # in the order of the paths that lead here
+            for target in successors[source]:
+                if target not in before:
+                    before[target] = source
+                    reached.append(target)
+        frontier = reached
+    path: list[str] = []
+    at: str | None = end
+    while at is not None:
+        path.append(at)
+        at = before[at]
+    return shortened(tuple(reversed(path)))
+
+
+def shortened(path: Sequence[str], *, size_bytes_max: int = PATH_SIZE_BYTES_MAX) -> tuple[str, ...]:
+    """
+    Return `path`, or as much of its two ends as fits (4 KiB at least), with `…` for the keys between them.
+    """
+    if sum(map(len, path)) <= size_bytes_max:
+        return tuple(path)
+    room_bytes, kept = size_bytes_max, 0
+    while (ends := len(path[kept]) + len(path[-1 - kept])) <= room_bytes:
+        room_bytes -= ends
+        kept += 1
+    return (*path[:kept], LEFT_OUT, *path[len(path) - kept :])
+
+
+def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    asked = sorted(set(pairs))
+    for at in range(0, len(asked), LOOK_UP_MAX):
+        yield asked[at : at + LOOK_UP_MAX]
+
+
+async def _select(transaction: Transaction, query: str, **parameters: object) -> list[Any]:
+    """Return the rows of a query on the generation."""
+    parameters |= generation_of(transaction)
+    return await (await transaction.connection.execute(QUERIES[query], parameters)).fetchall()

@@ -1,0 +1,293 @@
+"""
+Generations: rebuild a projection from the log beside the live one, compare, switch.
+
+Guarantee: readers go from a complete generation to a complete generation of the same entries, in one committed change
+of one row, and `rebuild` switches only if the two digests are equal. Nothing is renamed and no number is given twice;
+the generation left behind stays until the next rebuild, `prune` or erasure, since a reader may still hold its name.
+No entry is applied to it any more, so what is erased after the switch would stay in it: `drop_superseded`.
+
+The steps of a rebuild:
+1. Take the rebuild's lock; drop what earlier rebuilds left.
+2. Make the next generation, and fill it from entry 0 to where the live one is; the live one goes on meanwhile.
+3. Hold the live generation (its row lock) and fill the rest.
+4. In one REPEATABLE READ snapshot, in which both cursors are equal, compute both digests and compare them.
+5. Switch the pointer, let go, and have the attestation appended.
+
+The hold and the snapshot are two connections: a snapshot that is taken by the statement that waits for the lock would
+be older than what the holder before us has committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from psycopg.errors import LockNotAvailable
+
+from ledger.format.events import ProjectionAttested
+from ledger.format.sealing import PLAIN, Opener
+from ledger.store.read import Log, read_head
+from ledger.store.session import Connection
+from projections.errors import (
+    DigestMismatchError,
+    NotProjectedError,
+    ProjectionError,
+    RebuildRunningError,
+    StaleGenerationError,
+)
+from projections.processing import cursors
+from projections.processing.cursors import Live
+from projections.processing.projection import BATCH_ENTRIES_MAX, Projection, Transaction, apply_batch
+from projections.processing.runner import connect
+
+Report = Callable[[int, int], None]
+"""Told how many entries are in the new generation, of how many."""
+
+NEAR_ENTRIES: Final = 4 * BATCH_ENTRIES_MAX
+"""So near to the live generation that filling the rest while holding it takes a second at most."""
+
+
+class AppendAttestation(Protocol):
+    """Appends `projection.attested` to the log that was projected; the caller's Appender behind it."""
+
+    async def __call__(self, log: Log, attested: ProjectionAttested, /) -> None: ...
+
+
+DROP_WAIT_S: Final = 5
+"""How long an erasure waits for a reader that still holds the name of a generation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """A switch that was made, from generation `replaced` to the attested one; `compared` tells rebuild from replace."""
+
+    attested: ProjectionAttested
+    replaced: int
+    compared: bool
+
+
+async def rebuild(
+    dsn: str,
+    projection: Projection,
+    log: Log,
+    *,
+    append: AppendAttestation,
+    report: Report = lambda _done, _of: None,
+    batch_max: int = BATCH_ENTRIES_MAX,
+    opener: Opener = PLAIN,
+) -> Rebuilt:
+    """
+    Build a projection again from entry 0, compare it with the live generation, and switch to it if they are equal.
+
+    `dsn` works as the projector role, `opener` opens sealed payload parts.
+
+    Raises:
+        DigestMismatchError: if the digests differ; nothing is switched, both generations are kept.
+        StaleGenerationError: if the live generation is of another version: there is nothing to compare, use `replace`.
+        NotProjectedError: if there is no live generation.
+        RebuildRunningError: if another rebuild or prune of it is under way.
+    """
+    async with connect(dsn) as builder, sole_rebuild(builder, projection, log):
+        live = await _live(builder, projection, log)
+        if live.version != projection.version:
+            raise StaleGenerationError(
+                f"projection {projection.name} of {log.origin}: expected a live generation of version "
+                f"{projection.version} to compare with, found version {live.version}: replace it"
+            )
+        built = await _begin(builder, projection, log)
+        while (live := await _live(builder, projection, log)).next_index > built.next_index + NEAR_ENTRIES:
+            built = await _fill(builder, projection, log, built, live.next_index, report, batch_max, opener)
+        async with _hold_live(dsn, projection, log) as holder:
+            live = await _live(holder, projection, log)
+            built = await _fill(builder, projection, log, built, live.next_index, report, batch_max, opener)
+            digest = await _compare(builder, projection, log, live=live, built=built)
+            await cursors.switch(holder, projection.name, log.log_id, built.generation)
+    attested = _attestation(projection, built, digest)
+    await append(log, attested)
+    return Rebuilt(attested=attested, replaced=live.generation, compared=True)
+
+
+async def replace(
+    dsn: str,
+    projection: Projection,
+    log: Log,
+    *,
+    append: AppendAttestation,
+    report: Report = lambda _done, _of: None,
+    batch_max: int = BATCH_ENTRIES_MAX,
+    opener: Opener = PLAIN,
+) -> Rebuilt:
+    """
+    Build a projection again from entry 0 and switch to it without comparing it with anything.
+
+    For a live generation of another version, and for one that a rebuild has found to be wrong. The new generation is
+    never behind the one that it replaces.
+
+    Raises:
+        NotProjectedError: if there is no live generation.
+        RebuildRunningError: if another rebuild or prune of it is under way.
+    """
+    async with connect(dsn) as builder, sole_rebuild(builder, projection, log):
+        built = await _begin(builder, projection, log)
+        while (size := (await read_head(builder, log.log_id)).size) > built.next_index + NEAR_ENTRIES:
+            built = await _fill(builder, projection, log, built, size, report, batch_max, opener)
+        async with _hold_live(dsn, projection, log) as holder:
+            live = await _live(holder, projection, log)
+            size = max(size, live.next_index)
+            built = await _fill(builder, projection, log, built, size, report, batch_max, opener)
+            async with builder.transaction():
+                digest = await projection.digest(_on(builder, log, built.generation))
+            await cursors.switch(holder, projection.name, log.log_id, built.generation)
+    attested = _attestation(projection, built, digest)
+    await append(log, attested)
+    return Rebuilt(attested=attested, replaced=live.generation, compared=False)
+
+
+async def prune(dsn: str, projection: Projection, log: Log) -> list[int]:
+    """
+    Drop every generation that is not live; return their numbers.
+
+    Raises:
+        RebuildRunningError: if a rebuild is under way, whose generation this would be.
+    """
+    async with connect(dsn) as connection, sole_rebuild(connection, projection, log):
+        return await drop_others(connection, projection, log)
+
+
+async def drop_superseded(dsn: str, projections: Sequence[Projection]) -> list[str]:
+    """
+    Drop generations that are not live and that were not told of the newest erasure in their log; `dsn` as `prune`.
+
+    What a rebuild fills is told of it before it goes live. It is left alone, and so is what stands beside it, and what
+    a reader holds for longer than five seconds. Return the names of the projections of which something is left: then
+    this is to be done again.
+    """
+    known, left = {projection.name: projection for projection in projections}, []
+    async with connect(dsn) as connection:
+        superseded = await cursors.not_told(connection, list(known))
+    for name, log in superseded:
+        async with connect(dsn) as connection:
+            await connection.execute("SELECT set_config('lock_timeout', %s, false)", (f"{DROP_WAIT_S}s",))
+            try:
+                async with sole_rebuild(connection, known[name], log):
+                    await drop_others(connection, known[name], log)
+            except (RebuildRunningError, LockNotAvailable):
+                left.append(name)
+    return left
+
+
+@asynccontextmanager
+async def sole_rebuild(connection: Connection, projection: Projection, log: Log) -> AsyncIterator[None]:
+    """
+    Hold the lock of rebuilds; the session's end gives it back, so the connection must not be used again.
+
+    Raises:
+        RebuildRunningError: if another rebuild or prune holds it.
+    """
+    if not await cursors.try_lock_rebuild(connection, projection.name, log.log_id):
+        raise RebuildRunningError(
+            f"projection {projection.name} of {log.origin}: another rebuild is under way; wait until it has ended"
+        )
+    yield
+
+
+@asynccontextmanager
+async def _hold_live(dsn: str, projection: Projection, log: Log) -> AsyncIterator[Connection]:
+    """Yield a connection whose transaction holds the live generation; it commits at the end, or undoes the switch."""
+    async with connect(dsn) as holder, holder.transaction():
+        # It waits idle while the digests are computed, and that may take minutes.
+        await holder.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        await cursors.lock_live(holder, projection.name, log.log_id)
+        yield holder
+
+
+async def _begin(connection: Connection, projection: Projection, log: Log) -> Live:
+    """Drop what earlier rebuilds left and make the next, empty generation."""
+    await drop_others(connection, projection, log)
+    async with connection.transaction():
+        number = await cursors.next_generation(connection, projection.name, log.log_id)
+        await cursors.insert(connection, projection.name, log.log_id, number, version=projection.version)
+        await projection.prepare(_on(connection, log, number))
+    return Live(generation=number, version=projection.version, next_index=0)
+
+
+async def drop_others(connection: Connection, projection: Projection, log: Log) -> list[int]:
+    """Drop every generation that is not live, within `sole_rebuild`; return their numbers."""
+    others = await cursors.other_generations(connection, projection.name, log.log_id)
+    for number in others:
+        async with connection.transaction():
+            await projection.drop(_on(connection, log, number))
+            await cursors.delete(connection, projection.name, log.log_id, number)
+    return others
+
+
+async def _fill(
+    connection: Connection,
+    projection: Projection,
+    log: Log,
+    built: Live,
+    to_index: int,
+    report: Report,
+    batch_max: int,
+    opener: Opener,
+) -> Live:
+    """Apply entries to the generation `built`, which nobody else knows, up to `to_index` exactly."""
+    at = built.next_index
+    while at < to_index:
+        async with connection.transaction():
+            applied = await apply_batch(
+                projection, _on(connection, log, built.generation, opener), to_index=to_index, batch_max=batch_max
+            )
+        if not applied:
+            raise ProjectionError(f"log {log.origin}: expected {to_index} entries, found no entry {at}")
+        at = applied.stop
+        report(at, to_index)
+    return Live(generation=built.generation, version=built.version, next_index=at)
+
+
+async def _compare(connection: Connection, projection: Projection, log: Log, *, live: Live, built: Live) -> bytes:
+    """Return the digest that both generations have, read in one snapshot; the caller holds the live one."""
+    async with connection.transaction():
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        for generation in (live.generation, built.generation):
+            at = await cursors.read_next_index(connection, projection.name, log.log_id, generation)
+            if at != built.next_index:
+                raise ProjectionError(
+                    f"projection {projection.name} of {log.origin}: expected generation {generation} to be held at "
+                    f"entry {built.next_index}, found it at {at}"
+                )
+        live_digest = await projection.digest(_on(connection, log, live.generation))
+        built_digest = await projection.digest(_on(connection, log, built.generation))
+    if live_digest != built_digest:
+        raise DigestMismatchError(
+            projection.name,
+            live=live.generation,
+            live_digest=live_digest,
+            built=built.generation,
+            built_digest=built_digest,
+            size=built.next_index,
+        )
+    return built_digest
+
+
+async def _live(connection: Connection, projection: Projection, log: Log) -> Live:
+    live = await cursors.read_live(connection, projection.name, log.log_id)
+    if live is None:
+        raise NotProjectedError(f"projection {projection.name} of {log.origin}: no runner has seen this log yet")
+    return live
+
+
+def _on(connection: Connection, log: Log, generation: int, opener: Opener = PLAIN) -> Transaction:
+    return Transaction(connection=connection, log=log, generation=generation, opener=opener)
+
+
+def _attestation(projection: Projection, built: Live, digest: bytes) -> ProjectionAttested:
+    return ProjectionAttested(
+        projection=projection.name,
+        projection_version=projection.version,
+        generation=built.generation,
+        size=built.next_index,
+        digest=digest.hex(),
+    )

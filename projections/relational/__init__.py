@@ -1,0 +1,3 @@
+"""
+Read models kept as plain rows: catalogs, commits, findings, metrics; and the names of tables, which others use as well.
+"""

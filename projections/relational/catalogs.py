@@ -1,0 +1,120 @@
+"""
+The catalogs of each tenant, by alias: what streams and detection need to find the storage behind a table's key.
+
+The gateway does not read this: it judges by the control plane as the log has it at that very index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.events import CatalogCreated, CatalogRetired
+from ledger.store.queries import load_queries
+from ledger.store.read import Log
+from ledger.store.session import Connection
+from projections.egress.rules import EgressRules
+from projections.entries import LogEntry, storable_json
+from projections.errors import ProjectionError
+from projections.lake.storage import Secrets, Storage
+from projections.processing.digest import GenerationDigest
+from projections.processing.projection import Transaction, iterate_rows
+
+QUERIES: Final = load_queries("projections", "catalogs.sql")
+CATALOGS: Final = "catalogs"
+CATALOGS_VERSION: Final = 1
+BUILTIN: Final = "builtin"
+"""The kind of catalog whose tables live in this installation's own warehouse, a folder for each tenant and alias."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogRow:
+    """A catalog in force: whose log names it, under which alias, and what its options say (secrets by name)."""
+
+    log: Log
+    alias: str
+    kind: str
+    options: Mapping[str, str]
+
+
+class CatalogsProjection:
+    """Catalogs as rows (implements `Projection`)."""
+
+    name: str = CATALOGS
+    version: int = CATALOGS_VERSION
+
+    async def prepare(self, transaction: Transaction) -> None:
+        """Do nothing: a generation is the rows that bear its number."""
+
+    async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
+        """Insert what was created, then mark what was retired: an alias never comes back."""
+        created: list[Json] = []
+        retired: list[str] = []
+        for item in entries:
+            match item.event:
+                case CatalogCreated() as event:
+                    created.append({"alias": event.id, "kind": event.kind, "options": dict(event.options)})
+                case CatalogRetired() as event:
+                    retired.append(event.id)
+                case _:
+                    pass  # not about a catalog
+        if created:
+            rows = canonical.encode(storable_json(created)).decode()
+            await transaction.connection.execute(QUERIES["insert_created"], {**_where(transaction), "rows": rows})
+        if retired:
+            await transaction.connection.execute(QUERIES["retire"], {**_where(transaction), "aliases": retired})
+
+    async def digest(self, transaction: Transaction) -> bytes:
+        """Return the digest of all rows by alias."""
+        digest = GenerationDigest(projection=self.name, version=self.version)
+        async for rows in iterate_rows(transaction.connection, QUERIES["digest_catalogs"], _where(transaction)):
+            for row in rows:
+                digest.add(*row)
+        return digest.digest()
+
+    async def drop(self, transaction: Transaction) -> None:
+        """Delete the generation's rows."""
+        await transaction.connection.execute(QUERIES["drop_catalogs"], _where(transaction))
+
+
+async def read_catalogs(connection: Connection, *, log_id: int | None = None) -> list[CatalogRow]:
+    """
+    Return the catalogs in force of one log, or of every log that the connection's role may see.
+    """
+    rows = await (await connection.execute(QUERIES["catalogs"], {"log_id": log_id})).fetchall()
+    return [
+        CatalogRow(
+            log=Log(log_id=number, origin=origin, tenant=tenant, reader=reader),
+            alias=alias,
+            kind=kind,
+            options=options,
+        )
+        for number, origin, tenant, reader, alias, kind, options in rows
+    ]
+
+
+def storage_of(
+    row: CatalogRow, *, warehouse: str, ours: Mapping[str, str], secrets: Secrets, egress: EgressRules
+) -> Storage:
+    """
+    Return how the files of a catalog are opened; `warehouse` and `ours` are this installation's URI and properties.
+
+    `egress` says where files of a catalog elsewhere may be; this installation's own are where the operator has said.
+
+    Raises:
+        SecretMissingError: if a secret that its options name is not there.
+        ProjectionError: if its log is no tenant's.
+    """
+    tenant = row.log.tenant
+    if tenant is None:
+        raise ProjectionError(f"catalog {row.alias} of {row.log.origin}: expected a tenant's log, found one without")
+    if row.kind == BUILTIN:
+        return Storage(properties=dict(ours), within=f"{warehouse.rstrip('/')}/{tenant.hex}/{row.alias}")
+    return Storage.elsewhere(row.options, tenant=tenant, secrets=secrets, egress=egress)
+
+
+def _where(transaction: Transaction) -> Mapping[str, object]:
+    return {"log_id": transaction.log.log_id, "generation": transaction.generation}

@@ -1,0 +1,195 @@
+"""
+The table of commits: one row for every decision, with what became of it. For the console and the API.
+
+A row is keyed by the index of its decision and filled by its outcome, which names the decision by group id and key. The
+principal comes from a payload part of the decision, stands nowhere else, and goes when that part is erased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import UUID
+
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.entry import Entry
+from ledger.format.events import CommitDecided, CommitSettled, PayloadErased
+from ledger.store.queries import load_queries
+from ledger.store.session import Connection
+from projections.entries import LogEntry, decision_of, principals_erased, read_principal, storable_json
+from projections.processing.digest import GenerationDigest, time_text
+from projections.processing.projection import Transaction, iterate_rows
+
+QUERIES: Final = load_queries("projections", "commits.sql")
+COMMITS: Final = "commits"
+COMMITS_VERSION: Final = 1
+ROWS_MAX: Final = 1_000
+INDEX_END: Final = 2**53 - 1
+"""Above every index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One decision on one table, view or namespace (`key`), and its outcome (None until settled)."""
+
+    index: int
+    group_id: UUID
+    key: str
+    recorded_at: datetime
+    actor: str
+    principal: str | None
+    principal_source: str
+    operation: str
+    actions: tuple[str, ...]
+    alias: str
+    namespace: tuple[str, ...]
+    name: str | None
+    decision: str
+    reason_id: str | None
+    reason_version: int | None
+    as_of: int
+    policy_set: str
+    request: str
+    base: str | None
+    table_uuid: str | None
+    snapshots: tuple[str, ...]
+    settled_index: int | None
+    settled_at: datetime | None
+    outcome: str | None
+    evidence: str | None
+    metadata_location: str | None
+    metadata_sha256: str | None
+
+
+class CommitsProjection:
+    """Decisions and outcomes as rows (implements `Projection`)."""
+
+    name: str = COMMITS
+    version: int = COMMITS_VERSION
+
+    async def prepare(self, transaction: Transaction) -> None:
+        """Do nothing: a generation is the rows that bear its number."""
+
+    async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
+        """Insert decisions, set the last outcome of each, and take out what was erased."""
+        decided: list[Json] = []
+        settled: dict[tuple[UUID, str], Json] = {}
+        erased: list[Json] = []
+        for item in entries:
+            match item.event:
+                case CommitDecided() as event:
+                    decided.append(_decided_row(item, event))
+                case CommitSettled() as event:
+                    decision = decision_of(item.entry, event)
+                    settled[decision, item.entry.key] = _settled_row(item.entry, event, decision)
+                case PayloadErased() as event:
+                    if (principals := principals_erased(item.entry, event)) is not None:
+                        erased.append(principals.row())
+                case _:
+                    pass  # not about a commit
+        if decided:
+            await _execute(transaction, "insert_decided", decided)
+        if settled:
+            await _execute(transaction, "settle", list(settled.values()))
+        if erased:
+            await _execute(transaction, "erase_principals", erased)
+
+    async def digest(self, transaction: Transaction) -> bytes:
+        """Return the digest of all rows in log order."""
+        digest = GenerationDigest(projection=self.name, version=self.version)
+        async for rows in iterate_rows(transaction.connection, QUERIES["digest_commits"], _where(transaction)):
+            for row in rows:
+                digest.add(*(time_text(value) if isinstance(value, datetime) else value for value in row))
+        return digest.digest()
+
+    async def drop(self, transaction: Transaction) -> None:
+        """Delete the generation's rows."""
+        await transaction.connection.execute(QUERIES["drop_commits"], _where(transaction))
+
+
+async def read_commits(
+    connection: Connection,
+    *,
+    key: str | None = None,
+    decision: str | None = None,
+    before: int = INDEX_END,
+    limit: int = 100,
+) -> list[Commit]:
+    """
+    Return the last commits below index `before`, newest first, that the connection's role may see.
+
+    `key` is an event key (`table:…`): only its commits; `decision` one of `ledger.format.events.Decided`: only those.
+    """
+    parameters = {"key": key, "decision": decision, "before": before, "limit": min(limit, ROWS_MAX)}
+    query = QUERIES["commits" if key is None else "commits_of_key"]
+    return [_commit(row) for row in await (await connection.execute(query, parameters)).fetchall()]
+
+
+async def read_commits_of_group(connection: Connection, group_id: UUID) -> list[Commit]:
+    """
+    Return the commits that one group decided, in order.
+    """
+    rows = await connection.execute(QUERIES["commits_of_group"], {"group_id": group_id})
+    return [_commit(row) for row in await rows.fetchall()]
+
+
+def _decided_row(item: LogEntry, event: CommitDecided) -> Json:
+    entry = item.entry
+    return {
+        "index": entry.index,
+        "group_id": str(entry.group_id),
+        "key": entry.key,
+        "recorded_at": canonical.format_time(entry.recorded_at),
+        "actor": entry.actor,
+        "principal": read_principal(item),
+        "principal_source": event.principal_source,
+        "operation": event.operation,
+        "actions": list(event.actions),
+        "alias": event.identifier.alias,
+        "namespace": list(event.identifier.namespace),
+        "name": event.identifier.name,
+        "decision": event.decision.value,
+        "reason_id": None if event.reason is None else event.reason.id,
+        "reason_version": None if event.reason is None else event.reason.version,
+        "as_of": event.as_of,
+        "policy_set": event.policy_set,
+        "request": event.request,
+        "base": event.base,
+        "table_uuid": event.table_uuid,
+        "snapshots": list(event.snapshots),
+    }
+
+
+def _settled_row(entry: Entry, event: CommitSettled, decision: UUID) -> Json:
+    return {
+        "group_id": str(decision),
+        "key": entry.key,
+        "settled_index": entry.index,
+        "settled_at": canonical.format_time(entry.recorded_at),
+        "outcome": event.outcome.value,
+        "evidence": event.evidence.value,
+        "metadata_location": event.metadata_location,
+        "metadata_sha256": event.metadata_sha256,
+        "table_uuid": event.table_uuid,
+    }
+
+
+async def _execute(transaction: Transaction, query: str, rows: Sequence[Json]) -> None:
+    text = canonical.encode(storable_json(rows)).decode()
+    await transaction.connection.execute(QUERIES[query], {**_where(transaction), "rows": text})
+
+
+def _where(transaction: Transaction) -> Mapping[str, object]:
+    return {"log_id": transaction.log.log_id, "generation": transaction.generation}
+
+
+def _commit(row: tuple[Any, ...]) -> Commit:
+    values = dict(zip(Commit.__dataclass_fields__, row, strict=True))
+    for name in ("actions", "namespace", "snapshots"):
+        values[name] = tuple(values[name])
+    for name in ("recorded_at", "settled_at"):
+        values[name] = None if values[name] is None else values[name].astimezone(UTC)
+    return Commit(**values)

@@ -1,0 +1,169 @@
+"""
+The rows of the findings: what each entry of triggers, streams and detection adds to them. Pure.
+
+A scan that is done again replaces what the one before it found: its findings are those of another group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.entry import Entry
+from ledger.format.events import (
+    AlertDelivered,
+    AlertRaised,
+    CommitObserved,
+    DetectionFound,
+    ScanCompleted,
+    ScanCompletedV1,
+    ScanFailed,
+    TriggerReceived,
+    to_data,
+)
+from projections.entries import LogEntry
+from projections.keys import bounded_name, table_key
+
+
+@dataclass(slots=True)
+class Told:
+    """What a batch adds, in the order of the log; what it replaces in itself is replaced here already."""
+
+    scans: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
+    superseded: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
+    findings: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
+    alerts: list[Json] = field(default_factory=list)
+    deliveries: dict[tuple[str, str], Json] = field(default_factory=dict)
+    triggers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ungoverned: dict[tuple[str, str], Json] = field(default_factory=dict)
+
+
+def told_by(entries: Iterable[LogEntry]) -> Told:
+    """
+    Return what `entries`, in log order, add.
+    """
+    told = Told()
+    for item in entries:
+        _add(told, item)
+    return told
+
+
+def _add(told: Told, item: LogEntry) -> None:
+    entry = item.entry
+    match item.event:
+        case ScanCompleted() | ScanCompletedV1() as event:
+            _add_scan(told, entry, event, status="completed", fault=None, file=None)
+        case ScanFailed() as event:
+            _add_scan(told, entry, event, status="failed", fault=event.fault.value, file=event.file)
+        case DetectionFound() as event:
+            scan = _scan_key(event.table_uuid, event.snapshot, event.ruleset)
+            told.findings[*scan, str(event.field_id), event.kind.value] = _finding_row(entry, event, scan)
+        case AlertRaised() as event:
+            told.alerts.append(_alert_row(entry, event))
+        case AlertDelivered() as event:
+            row: dict[str, Json] = {
+                "alert": bounded_name(event.alert),
+                "sink": bounded_name(event.sink),
+                "attempt": event.attempt,
+            }
+            told.deliveries.setdefault((event.alert, event.sink), {**row, **_place(entry)})
+        case TriggerReceived() as event:
+            counted = told.triggers.setdefault(
+                event.source.value, {"source": event.source.value, "triggers": 0, "files": 0}
+            )
+            counted["triggers"] += 1
+            counted["files"] += event.file_count
+            counted |= {"last_index": entry.index, "last_at": canonical.format_time(entry.recorded_at)}
+        case CommitObserved() as event:
+            told.ungoverned.setdefault((event.table_uuid, event.snapshot), _ungoverned_row(entry, event))
+        case _:
+            pass  # about nothing that stands here
+
+
+def _add_scan(
+    told: Told,
+    entry: Entry,
+    event: ScanCompleted | ScanCompletedV1 | ScanFailed,
+    *,
+    status: str,
+    fault: str | None,
+    file: str | None,
+) -> None:
+    scan = _scan_key(event.table_uuid, event.snapshot, event.ruleset)
+    named = dict(zip(("table_uuid", "snapshot", "ruleset"), scan, strict=True))
+    group_id = str(entry.group_id)
+    told.findings = {key: row for key, row in told.findings.items() if key[:3] != scan or row["group_id"] == group_id}
+    told.superseded[scan] = {**named, "group_id": group_id}
+    row: dict[str, Json] = {
+        **named,
+        **_place(entry),
+        "key": table_key(event.identifier),
+        "status": status,
+        "fault": fault,
+        "file": file,
+        "metadata_location": event.metadata_location,
+    }
+    counts = ("findings", "rows", "columns", "files", "cells", "bytes_read")
+    row |= {"columns_unread": 0, "unread": []}
+    if isinstance(event, ScanCompleted):
+        row |= {"columns_unread": event.columns_unread, "unread": [to_data(one) for one in event.unread]}
+    if isinstance(event, ScanCompleted | ScanCompletedV1):
+        row |= {name: getattr(event, name) for name in counts}
+        row |= {"rows_sampled": event.rows_sampled, "gaps": list(event.gaps)}
+    else:
+        row |= dict.fromkeys(counts, 0) | {"rows_sampled": None, "gaps": []}
+    told.scans[scan] = row
+
+
+def _finding_row(entry: Entry, event: DetectionFound, scan: tuple[str, str, str]) -> dict[str, Json]:
+    return {
+        **dict(zip(("table_uuid", "snapshot", "ruleset"), scan, strict=True)),
+        **_place(entry),
+        "field_id": event.field_id,
+        "kind": event.kind.value,
+        "group_id": str(entry.group_id),
+        "key": entry.key,
+        "column_path": event.column,
+        "confidence_percent": event.confidence_percent,
+        "matches": event.matches,
+        "not_null": event.values,
+    }
+
+
+def _alert_row(entry: Entry, event: AlertRaised) -> Json:
+    return {
+        **_place(entry),
+        "group_id": str(entry.group_id),
+        "key": entry.key,
+        "finding": event.finding,
+        "table_uuid": event.table_uuid,
+        "snapshot": event.snapshot,
+        "field_id": event.field_id,
+        "column_path": event.column,
+        "kind": event.kind.value,
+        "confidence_percent": event.confidence_percent,
+    }
+
+
+def _ungoverned_row(entry: Entry, event: CommitObserved) -> Json:
+    return {
+        **_place(entry),
+        "table_uuid": bounded_name(event.table_uuid),
+        "snapshot": bounded_name(event.snapshot),
+        "key": table_key(event.identifier),
+        "metadata_location": event.metadata_location,
+        "operation": event.operation,
+        "parent": event.parent,
+        "trigger": event.trigger,
+    }
+
+
+def _place(entry: Entry) -> dict[str, Json]:
+    return {"index": entry.index, "recorded_at": canonical.format_time(entry.recorded_at)}
+
+
+def _scan_key(table_uuid: str, snapshot: str, ruleset: str) -> tuple[str, str, str]:
+    return bounded_name(table_uuid), bounded_name(snapshot), bounded_name(ruleset)

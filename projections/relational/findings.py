@@ -1,0 +1,265 @@
+"""
+What triggers, streams and detection have told, as tables: scans and findings, alerts and who took them, the sources of
+triggers, and snapshots that came behind the gateway's back. For the console, the API, alerting and detection itself.
+
+Which rows an entry makes is decided in `finding_rows.py`; here they are stored and read. No value of a column is
+anywhere here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from psycopg import sql
+
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.store.queries import load_queries
+from ledger.store.session import Connection
+from projections.entries import LogEntry, storable_json
+from projections.processing.digest import GenerationDigest, time_text
+from projections.processing.projection import Transaction, iterate_rows
+from projections.relational.finding_rows import told_by
+from projections.relational.table_names import QUERIES as NAMES
+from projections.relational.table_names import asked_of, drop_names, read_names, write_names
+
+QUERIES: Final = load_queries("projections", "findings.sql")
+FINDINGS: Final = "findings"
+FINDINGS_VERSION: Final = 2
+ROWS_MAX: Final = 1_000
+INDEX_END: Final = 2**53 - 1
+"""Above every index."""
+
+TABLES: Final = ("scans", "findings", "alerts", "deliveries", "triggers", "ungoverned")
+_NAMED: Final = ("scans", "findings", "alerts", "ungoverned")
+"""Tables whose rows bear the key of what their table is called, whenever that was told."""
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """The last scan of one snapshot under one ruleset; `key` is None for a table that nobody has named yet."""
+
+    table_uuid: str
+    snapshot: str
+    ruleset: str
+    index: int
+    recorded_at: datetime
+    key: str | None
+    status: str
+    fault: str | None
+    file: str | None
+    metadata_location: str
+    findings: int
+    rows: int
+    rows_sampled: int | None
+    columns: int
+    files: int
+    cells: int
+    bytes_read: int
+    gaps: tuple[str, ...]
+    columns_unread: int
+    unread: tuple[Mapping[str, Json], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a scan found in one column, of one kind: `matches` of `not_null` values."""
+
+    index: int
+    group_id: UUID
+    recorded_at: datetime
+    key: str
+    table_uuid: str
+    snapshot: str
+    ruleset: str
+    field_id: int
+    column_path: str
+    kind: str
+    confidence_percent: int
+    matches: int
+    not_null: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """An alert that was raised, and the sinks that have taken it, in the order in which they did."""
+
+    index: int
+    group_id: UUID
+    recorded_at: datetime
+    key: str
+    finding: str
+    table_uuid: str
+    snapshot: str
+    field_id: int
+    column_path: str
+    kind: str
+    confidence_percent: int
+    delivered_to: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ungoverned:
+    """A snapshot that no approved decision names."""
+
+    index: int
+    recorded_at: datetime
+    key: str | None
+    table_uuid: str
+    snapshot: str
+    parent: str | None
+    operation: str | None
+    metadata_location: str
+    trigger: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What has come from one source of triggers."""
+
+    source: str
+    triggers: int
+    files: int
+    last_index: int
+    last_at: datetime
+
+
+class FindingsProjection:
+    """Scans, findings, alerts and triggers as rows (implements `Projection`)."""
+
+    name: str = FINDINGS
+    version: int = FINDINGS_VERSION
+
+    async def prepare(self, transaction: Transaction) -> None:
+        """Do nothing: a generation is the rows that bear its number."""
+
+    async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
+        """Add what the entries tell."""
+        told = told_by(entries)
+        asked = asked_of(entries)
+        names = await read_names(transaction, self.name, asked)
+        for item in entries:
+            names.apply(item)
+        await write_names(transaction, self.name, names)
+        await _execute(transaction, "upsert_scans", list(told.scans.values()))
+        await _execute(transaction, "delete_superseded", list(told.superseded.values()))
+        await _execute(transaction, "upsert_findings", list(told.findings.values()))
+        await _execute(transaction, "insert_alerts", told.alerts)
+        await _execute(transaction, "insert_deliveries", list(told.deliveries.values()))
+        await _execute(transaction, "add_triggers", list(told.triggers.values()))
+        await _execute(transaction, "insert_ungoverned", list(told.ungoverned.values()))
+        # What is new bears the name that its table has by now; what is old the one that its table has got here.
+        if about := sorted(asked.uuids | names.changed):
+            for table in _NAMED:
+                query = sql.SQL(QUERIES["name_rows"]).format(table=sql.Identifier("projections", table))
+                await transaction.connection.execute(query, {**_where(transaction), "uuids": about})
+
+    async def digest(self, transaction: Transaction) -> bytes:
+        """Return the digest of all rows, table by table, by natural keys."""
+        digest = GenerationDigest(projection=self.name, version=self.version)
+        for table in TABLES:
+            async for rows in iterate_rows(transaction.connection, QUERIES[f"digest_{table}"], _where(transaction)):
+                for row in rows:
+                    digest.add(*(time_text(value) if isinstance(value, datetime) else value for value in row))
+        named = {**_where(transaction), "projection": self.name}
+        async for rows in iterate_rows(transaction.connection, NAMES["digest_names"], named):
+            for row in rows:
+                digest.add(*row)
+        return digest.digest()
+
+    async def drop(self, transaction: Transaction) -> None:
+        """Delete the generation's rows."""
+        for table in TABLES:
+            await transaction.connection.execute(QUERIES[f"drop_{table}"], _where(transaction))
+        await drop_names(transaction, self.name)
+
+
+async def read_scans(
+    connection: Connection, *, key: str | None = None, before: int = INDEX_END, limit: int = 100
+) -> list[Scan]:
+    """
+    Return the last scans below index `before`, newest first, that the connection's role may see: of one table, or all.
+    """
+    return await _read(connection, Scan, "scans", key=key, before=before, limit=min(limit, ROWS_MAX))
+
+
+async def read_findings(
+    connection: Connection,
+    *,
+    key: str | None = None,
+    confidence_percent_min: int = 0,
+    before: int = INDEX_END,
+    limit: int = 100,
+) -> list[Finding]:
+    """
+    Return what was found last in each column, of each kind, newest first: of one table (its event key), or of all.
+    """
+    return await _read(
+        connection,
+        Finding,
+        "findings",
+        key=key,
+        confidence_percent_min=confidence_percent_min,
+        before=before,
+        limit=min(limit, ROWS_MAX),
+    )
+
+
+async def read_findings_of_snapshot(connection: Connection, *, table_uuid: str, snapshot: str) -> list[Finding]:
+    """
+    Return what was found in one snapshot, under whatever ruleset.
+    """
+    return await _read(connection, Finding, "findings_of_snapshot", table_uuid=table_uuid, snapshot=snapshot)
+
+
+async def read_alerts(connection: Connection, *, before: int = INDEX_END, limit: int = 100) -> list[Alert]:
+    """
+    Return the last alerts below index `before`, newest first.
+    """
+    return await _read(connection, Alert, "alerts", before=before, limit=min(limit, ROWS_MAX))
+
+
+async def read_ungoverned(connection: Connection, *, before: int = INDEX_END, limit: int = 100) -> list[Ungoverned]:
+    """
+    Return the last snapshots below index `before` that came behind the gateway's back, newest first.
+    """
+    return await _read(connection, Ungoverned, "ungoverned", before=before, limit=min(limit, ROWS_MAX))
+
+
+async def read_sources(connection: Connection) -> list[Source]:
+    """
+    Return what has come from each source of triggers.
+    """
+    return await _read(connection, Source, "triggers")
+
+
+async def _execute(transaction: Transaction, query: str, rows: Sequence[Json]) -> None:
+    if rows:
+        text = canonical.encode(storable_json(rows)).decode()
+        await transaction.connection.execute(QUERIES[query], {**_where(transaction), "rows": text})
+
+
+async def _read(connection: Connection, cls: type[R], query: str, **parameters: object) -> list[R]:
+    names = cls.__dataclass_fields__  # type: ignore[attr-defined]  # each of them is a dataclass
+    rows = await (await connection.execute(QUERIES[query], parameters)).fetchall()
+    return [cls(**{name: _value(value) for name, value in zip(names, row, strict=True)}) for row in rows]
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.astimezone(UTC)
+        case list():
+            return tuple(value)
+        case _:
+            return value
+
+
+def _where(transaction: Transaction) -> Mapping[str, object]:
+    return {"log_id": transaction.log.log_id, "generation": transaction.generation}

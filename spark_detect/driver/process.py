@@ -1,0 +1,137 @@
+"""
+The process that is Spark's driver: one session, one query, until it is told to end. `supervise.py` starts it.
+
+It says what happens in one line each on stdout. Whatever ends the query ends the process, with that line and 1; the
+database knows what is still to do, so starting again is all the repair there is. One thing is repaired here: a Python
+process of Spark's that was not ready in time, because on a busy machine another virtual machine would not be either.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql import SparkSession
+
+from spark_detect.driver.query import running_query
+from spark_detect.driver.session import start_session
+from spark_detect.driver.supervise import ENDED
+from spark_detect.planning.batches import Batches
+from spark_detect.recording.appender_thread import AppenderThread
+from spark_detect.recording.recorder import Recorded, Recorder
+from spark_detect.room import Room
+
+ENDED_WELL, FAILED = 0, 1
+WAIT_S: Final = 0.5
+REASON_LENGTH_MAX: Final = 300
+LATE: Final = "Python worker failed to connect back"
+"""What Spark says of a Python process that was not ready in ten seconds, a time that cannot be set."""
+LATE_TIMES_MAX: Final = 5
+QUERY_STORY: Final = "=== Streaming Query ==="
+"""Where Spark's account of the query begins, behind its cause."""
+
+Say = Callable[[str], None]
+
+
+def run(room: Room, stop: threading.Event, say: Say) -> Recorded:
+    """
+    Run the query until `stop` is set; return what was recorded.
+
+    Raises:
+        PySparkException, Py4JError: if the query or Spark itself has ended.
+        DetectionError: if the room is not furnished.
+        LedgerError, psycopg.Error: if the log or the database cannot be used.
+    """
+    driver = room.driver()
+    shutil.rmtree(room.spark, ignore_errors=True)  # of a process that was killed
+    session = start_session(master=driver.master, java_home=Path(driver.java_home), folder=room.spark)
+    try:
+        batches = Batches(driver.detector_dsn, bytes_max=driver.batch_bytes_max)
+        with AppenderThread(driver.appender_dsn) as appender:
+            recorder = Recorder(batches, appender, clock=lambda: datetime.now(UTC))
+            say(f"detection runs on Spark {session.version} ({driver.master})")
+            for late_times in range(LATE_TIMES_MAX + 1):
+                error = _run_query(session, room, recorder, stop)
+                if error is None:
+                    break
+                if LATE not in str(error) or late_times == LATE_TIMES_MAX:
+                    raise error
+                say("Spark did not wait for its Python process, which took more than ten seconds to start: once more")
+        batches.close()
+        return recorder.recorded
+    finally:
+        session.stop()
+
+
+def _run_query(session: SparkSession, room: Room, recorder: Recorder, stop: threading.Event) -> Exception | None:
+    """Run the query until `stop` is set, or it ends; return what has ended it."""
+    with running_query(session, room.folder, room.checkpoint, recorder) as query:
+        while query.isActive and not stop.wait(WAIT_S):
+            pass
+        error: Exception | None = query.exception()
+        return error
+
+
+def main() -> int:
+    """Run in the room that the first argument names; return the exit code."""
+    stop = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    room = Room(Path(sys.argv[1]))
+    try:
+        done = run(room, stop, _say)
+    except Exception as error:  # noqa: BLE001 - the top of the process: whatever ends it is told in one line
+        traceback.print_exc()  # stderr is a file
+        if stop.is_set():
+            return ENDED_WELL
+        _say(f"{ENDED}{reason_of(error)}")
+        # A checkpoint that Spark cannot read would end it again, and nothing depends on it.
+        shutil.rmtree(room.checkpoint, ignore_errors=True)
+        return FAILED
+    _say(
+        f"detection recorded {done.scans} scans ({done.failed} failed) and {done.findings} findings "
+        f"in {done.batches} batches"
+    )
+    return ENDED_WELL
+
+
+def reason_of(error: Exception) -> str:
+    """
+    Return the root cause in one line: of a chain of causes the last, without what Spark tells of the query.
+    """
+    if isinstance(error, ConnectionError | Py4JNetworkError):
+        return "Spark's virtual machine has died"
+    said = str(error).partition(QUERY_STORY)[0].splitlines()
+    lines = [line.strip().removeprefix("Caused by: ") for line in said]
+    lines = [line for line in lines if line and not line.startswith("at ")]
+    causes = [line for line in lines if "Error" in line.split(":")[0] or "Exception" in line.split(":")[0]]
+    text = causes[-1] if causes else (lines or [type(error).__name__])[0]
+    return " ".join(text.split())[:REASON_LENGTH_MAX]
+
+
+def _say(text: str) -> None:
+    with suppress(BrokenPipeError):  # nobody listens any more
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    # Spark's gateway may leave threads that wait for a virtual machine that is gone.
+    os._exit(code)

@@ -1,0 +1,3 @@
+"""
+From entries of the logs to tasks: batches, what their entries name, and which files have to be scanned.
+"""

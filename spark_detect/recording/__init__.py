@@ -1,0 +1,3 @@
+"""
+From the results of tasks to groups in the log.
+"""

@@ -1,0 +1,3 @@
+"""
+The handlers: plain functions from a batch of messages to effects. They know neither Kafka nor cursors.
+"""

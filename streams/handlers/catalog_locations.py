@@ -1,0 +1,90 @@
+"""
+Whose a location is: the folder of each catalog in object storage, and the log and alias behind it. Pure.
+
+The longest folder that holds a location wins, at the boundary of a path: `s3://lake/sales` holds nothing of
+`s3://lake/sales-eu`. A folder of this installation's own warehouse is its tenant's whatever other tenants have
+registered, and where two tenants have registered the very same folder it is nobody's: one of them would read the
+other's names. Of one tenant's places the longest wins, of whatever kind, as in `projections.lake.places`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ledger.store.read import Log
+from projections.errors import FileUnreadableError
+from projections.lake.storage import split_location
+from projections.relational.catalogs import BUILTIN, CatalogRow
+from streams.errors import PoisonError
+
+S3: Final = "s3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The tables of catalog `alias` of a log lie below `path`, a bucket and folders without a final slash."""
+
+    path: str
+    log: Log
+    alias: str
+    is_builtin: bool
+
+
+class Places:
+    """The places of all catalogs, by path."""
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        self._of: dict[str, list[Place]] = {}
+        for place in sorted(places, key=lambda place: (place.log.log_id, place.alias)):
+            self._of.setdefault(place.path, []).append(place)
+
+    @classmethod
+    def of(cls, rows: Iterable[CatalogRow], *, warehouse: str) -> Places:
+        """
+        Return the places of catalogs; those whose files are not in object storage have none.
+        """
+        return cls(place for row in rows if (place := _place(row, warehouse)))
+
+    def find(self, location: str) -> Place:
+        """
+        Return the place that holds `location`; where one tenant has several catalogs there, the first by alias.
+
+        Raises:
+            PoisonError: if no catalog is there, or those of several tenants are.
+        """
+        folders = _folders(location)
+        holding = [place for folder in folders for place in self._of.get(folder, ())]
+        owner = next((place.log.log_id for place in holding if place.is_builtin), None)
+        nearest = [place for place in holding if owner in {None, place.log.log_id}]
+        if not nearest:
+            raise PoisonError(f"{location}: expected a catalog whose option `location` holds it, found none")
+        claims = [place for place in nearest if place.path == nearest[0].path]
+        if len({place.log.log_id for place in claims}) > 1:
+            raise PoisonError(f"{location}: expected the catalogs of one tenant at {claims[0].path}, found several")
+        return claims[0]
+
+
+def _place(row: CatalogRow, warehouse: str) -> Place | None:
+    if row.log.tenant is None:
+        return None
+    is_builtin = row.kind == BUILTIN
+    folder = f"{warehouse.rstrip('/')}/{row.log.tenant.hex}/{row.alias}" if is_builtin else row.options.get("location")
+    path = None if folder is None else _path(folder)
+    return None if path is None else Place(path=path, log=row.log, alias=row.alias, is_builtin=is_builtin)
+
+
+def _path(location: str) -> str | None:
+    """Return bucket and key of a location in object storage, None of any other."""
+    try:
+        scheme, path = split_location(location)
+    except FileUnreadableError:
+        return None
+    return path.rstrip("/") if scheme == S3 else None
+
+
+def _folders(location: str) -> list[str]:
+    """Return the folders that hold a location, the longest first."""
+    levels = (_path(location) or "").split("/")
+    return ["/".join(levels[:depth]) for depth in range(len(levels) - 1, 0, -1)]

@@ -1,0 +1,3 @@
+"""
+Metadata files of Iceberg tables: parsed here, and read in child processes that can be killed.
+"""

@@ -1,0 +1,263 @@
+"""
+The PostgreSQL runner: the logs themselves are the source; every handler passes every log, in order.
+
+Read `_turn` and `_handle`: a lease on one handler and log; the next messages; what they lead to, in the log first
+(`handling.py`); then outbox, dead letters, cursor and lease in ONE transaction. Whatever dies, dies before or after it.
+Before: the same messages come again, and their groups are in the log already, under ids that derive from them. So
+nothing is lost and nothing is twice, however many workers and processes run, and whoever takes over from whom.
+
+A handler that asks hosts which tenants have named is asked for nothing here: its messages are deferred in that same
+transaction, and handled apart (`asking.py`), so that no host holds up a log or a worker.
+
+A worker wakes at a doorbell and looks for itself every second besides. A lost connection is made again with back-off;
+corruption ends `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+
+from ledger.store.notifications import Bell, first_of
+from ledger.store.session import Connection, Outage
+from streams.connections import PAUSE_S, POLL_S, connect_following, connect_reading, pass_on
+from streams.errors import StreamError, TransientError
+from streams.execution import HANDLE_TIMEOUT_S, Outcome, Turn, carry_out
+from streams.handler import Append, AsksHosts, Deferring, Handler
+from streams.processing.deferred_runner import QUICK_S, Asking
+from streams.state import cursors, dead_letters, deferred, leases, outbox
+from streams.state.cursors import Batch, Place, Progress
+from streams.state.leases import LEASE_S, Lease, LeaseLostError, handler_duty
+
+BATCH_MESSAGES_MAX: Final = 1_000
+"""Handled at a time: enough to amortise two transactions, few enough to be in memory (at 64 KiB each) and soon done."""
+BATCHES_IN_A_ROW: Final = 8
+"""Handled under one lease, each read while the one before is appended; then other handlers and logs have their turn."""
+
+_log = logging.getLogger(__name__)
+
+
+class Runner:
+    """
+    Gives the entries of all tenants' logs to `handlers`, whose names differ; `dsn` works as the streams' role.
+
+    `on_turn` is told of each batch once it is stored, `on_outbox` when messages were put into the outbox.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        handlers: Sequence[Handler],
+        append: Append,
+        *,
+        workers: int = 1,
+        batch_max: int = BATCH_MESSAGES_MAX,
+        poll_s: float = POLL_S,
+        lease_s: float = LEASE_S,
+        handle_timeout_s: float = HANDLE_TIMEOUT_S,
+        quick_s: float = QUICK_S,
+        on_turn: Callable[[Turn], None] = lambda _: None,
+        on_outbox: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._dsn = dsn
+        self._given = tuple(handlers)
+        self._handlers: dict[str, Handler] = {
+            handler_duty(handler.name): Deferring(handler) if isinstance(handler, AsksHosts) else handler
+            for handler in handlers
+        }
+        if len(self._handlers) != len(handlers):
+            raise StreamError(f"handlers: expected names that differ, found {[handler.name for handler in handlers]}")
+        self._append = append
+        self._workers = workers
+        self._batch_max = batch_max
+        self._poll_s = poll_s
+        self._lease_s = lease_s
+        self._handle_timeout_s = handle_timeout_s
+        self._on_turn = on_turn
+        self._on_outbox = on_outbox
+        self._outage = Outage("streams", _log)
+        asking = [handler for handler in handlers if isinstance(handler, AsksHosts)]
+        self._asking = (
+            Asking(
+                dsn,
+                asking,
+                append,
+                quick_s=quick_s,
+                poll_s=poll_s,
+                lease_s=lease_s,
+                on_turn=on_turn,
+                on_outbox=on_outbox,
+            )
+            if asking
+            else None
+        )
+
+    @property
+    def handlers(self) -> Sequence[Handler]:
+        """The handlers, in the order in which they were given."""
+        return self._given
+
+    async def run(self, stop: asyncio.Event, wake: Bell | None = None) -> None:
+        """
+        Handle what comes until `stop` is set; batches that have begun are finished.
+
+        What the database refuses for want of a right, a table or a primary server is said, and asked for again
+        (`ledger.store.session`).
+
+        Raises:
+            FormatError, BrokenError: if a log is corrupt.
+            psycopg.Error: if a statement is wrong in itself.
+        """
+        bells = [asyncio.Event() for _ in range(self._workers)]
+        async with asyncio.TaskGroup() as tasks:
+            ringing = tasks.create_task(pass_on(wake, bells)) if wake is not None else None
+            workers = [tasks.create_task(self._work(stop, bell)) for bell in bells]
+            if self._asking is not None:
+                workers.append(tasks.create_task(self._asking.run(stop)))
+            await asyncio.wait(workers)
+            if ringing is not None:
+                ringing.cancel()
+
+    async def catch_up(self, log_id: int, to_index: int) -> None:
+        """
+        Handle the entries of one log below `to_index` with every handler, waiting for others that do.
+
+        What leads to hosts is tried once; if a host does not answer, that stays, to be tried again later.
+
+        Raises:
+            StreamError: if there is no such log of a tenant, or it has fewer entries.
+            psycopg.OperationalError: if a connection is lost.
+            FormatError, BrokenError: if the log is corrupt.
+        """
+        async with self._session() as session:
+            while True:
+                await cursors.tend(session.storing, self.handlers, log_id=log_id)
+                progress = await cursors.read_progress(session.storing, [handler.name for handler in self.handlers])
+                of_log = [each for each in progress if each.log.log_id == log_id]
+                if self._handlers and (not of_log or of_log[0].size < to_index):
+                    raise StreamError(f"log {log_id}: expected a tenant's log of {to_index} or more entries")
+                if all(each.next_index >= to_index for each in of_log):
+                    break
+                if not await self._turn(session, log_id=log_id):
+                    await asyncio.sleep(PAUSE_S)  # put off, or another is at work there
+        if self._asking is not None:
+            await self._asking.drain(log_id)
+
+    async def progress(self) -> list[Progress]:
+        """
+        Return how far each handler is in each log (`lag_entries`).
+        """
+        async with connect_reading(self._dsn) as connection:
+            return await cursors.read_progress(connection, [handler.name for handler in self.handlers])
+
+    async def _work(self, stop: asyncio.Event, wake: asyncio.Event) -> None:
+        """Take turns until `stop` is set, over as many connections as it takes."""
+        while not stop.is_set():
+            try:
+                async with self._session() as session:
+                    await self._take_turns(session, stop, wake)
+            except psycopg.Error as error:
+                # What was begun is undone as a whole; its lease runs out, or is taken back by its next holder.
+                self._outage.goes_on(error)
+                await first_of(stop, None, timeout_s=self._outage.pause_s)
+
+    async def _take_turns(self, session: _Session, stop: asyncio.Event, wake: asyncio.Event) -> None:
+        clock = asyncio.get_running_loop().time
+        tended_s = -self._poll_s
+        while not stop.is_set():
+            wake.clear()  # before looking: what is appended from here on rings again
+            if clock() >= tended_s + self._poll_s:
+                await cursors.tend(session.storing, self.handlers)
+                tended_s = clock()
+            is_busy = await self._turn(session)
+            self._outage.is_over()
+            if is_busy:
+                continue
+            await first_of(stop, None, timeout_s=min(PAUSE_S, self._poll_s))
+            await first_of(stop, wake, timeout_s=self._poll_s)
+
+    async def _turn(self, session: _Session, *, log_id: int | None = None) -> bool:
+        """Handle some batches of whatever has waited longest; return False if there was nothing to do."""
+        lease = await cursors.claim(session.storing, self.handlers, log_id=log_id, lease_s=self._lease_s)
+        if lease is None:
+            return False
+        try:
+            place = await cursors.read_place(session.ahead, self._handlers[lease.duty].name, lease.log_id)
+            batch: Batch | None = await self._read(session, lease, place)
+            for left in reversed(range(BATCHES_IN_A_ROW)):
+                if batch is not None:
+                    batch = await self._handle(session, lease, batch, left=left)
+        except TransientError as error:
+            _log.info("%s is put off in log %s, after %d others: %s", lease.duty, lease.log_id, lease.failures, error)
+            await leases.put_off(session.storing, lease)
+        except LeaseLostError as error:
+            _log.info("nothing is stored: %s", error)
+            await leases.drop(session.storing, lease)
+        return True
+
+    async def _handle(self, session: _Session, lease: Lease, batch: Batch, *, left: int) -> Batch | None:
+        """
+        Carry one batch out and store it; return the next one, read meanwhile, if the lease is kept for it.
+        """
+        handler = self._handlers[lease.duty]
+        async with leases.kept(session.storing, lease, lease_s=self._lease_s):
+            reading = asyncio.create_task(self._read(session, lease, batch.following if left else None))
+            try:
+                outcome = await carry_out(
+                    handler, batch.messages, session.reading, self._append, timeout_s=self._handle_timeout_s
+                )
+            except BaseException:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+                raise
+            following = await reading
+        async with session.storing.transaction():
+            if following is None:
+                await leases.release(session.storing, lease)
+            else:
+                await leases.hold(session.storing, lease, lease_s=self._lease_s)
+            await outbox.put(session.storing, lease.log_id, outcome.outbox)
+            await dead_letters.put(session.storing, lease.duty, outcome.dead)
+            await deferred.put(session.storing, lease.log_id, handler.name, outcome.deferred)
+            await cursors.move(session.storing, handler.name, batch)
+        self._tell(handler, batch, outcome)
+        return following
+
+    async def _read(self, session: _Session, lease: Lease, place: Place | None) -> Batch | None:
+        if place is None:
+            return None
+        return await cursors.read_batch(session.ahead, self._handlers[lease.duty], place, batch_max=self._batch_max)
+
+    def _tell(self, handler: Handler, batch: Batch, outcome: Outcome) -> None:
+        if not batch.messages:
+            return
+        if outcome.outbox:
+            self._on_outbox()
+        if outcome.deferred and self._asking is not None:
+            self._asking.ring()
+        counts = {"groups": outcome.groups, "outbox": len(outcome.outbox), "dead": len(outcome.dead)}
+        self._on_turn(Turn(handler=handler.name, messages=len(batch.messages) - len(outcome.deferred), **counts))
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[_Session]:
+        async with (
+            connect_reading(self._dsn) as reading,
+            connect_reading(self._dsn) as ahead,
+            connect_following(self._dsn) as storing,
+        ):
+            yield _Session(reading=reading, ahead=ahead, storing=storing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Session:
+    """A worker's connections: while a handler reads on one, the next batch is read ahead and the lease is kept."""
+
+    reading: Connection
+    ahead: Connection
+    storing: Connection

@@ -1,0 +1,3 @@
+"""
+Where outbox messages go: a webhook, a Kafka topic.
+"""

@@ -1,0 +1,3 @@
+"""
+Sources of messages other than the logs: SQS, Kafka, and the poller of foreign catalogs.
+"""

@@ -1,0 +1,3 @@
+"""
+What the streams keep in PostgreSQL: leases, cursors, the outbox, dead letters, deferred messages, and their metrics.
+"""

@@ -1,0 +1,195 @@
+"""
+Cursors in PostgreSQL: how far each handler is in each log, and what comes next there.
+
+Cursor, outbox and dead letters move in one transaction that also gives the lease back; whatever is undone there is done
+again from the same entry.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ledger.format.entry import parse_entry
+from ledger.format.events import EVENTS, from_data
+from ledger.store.queries import load_queries
+from ledger.store.read import Log, read_entries
+from ledger.store.session import Connection
+from projections.entries import LogEntry
+from streams.handler import EVERY_TYPE, Handler, Message
+from streams.state.leases import LEASE_S, Lease, LeaseLostError
+
+LOOK_ENTRIES: Final = 1_000
+"""So many entries are looked through for something to handle before a lease is taken."""
+WINDOW_ENTRIES: Final = 50_000
+"""So many are looked through at a time under a lease: a handler of rare types passes a million in twenty steps."""
+
+_QUERIES: Final = load_queries("streams", "cursors.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a handler is in a log; `failures` in a row put its next batch off."""
+
+    handler: str
+    log: Log
+    next_index: int
+    size: int
+    handled: int
+    failures: int
+    dead_letters: int
+
+    @property
+    def lag_entries(self) -> int:
+        """Entries in the log that the handler has not passed yet."""
+        return self.size - self.next_index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a handler goes on in a log that has `size` entries."""
+
+    log: Log
+    next_index: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The next messages from `place` on; the entries before `to_index` lead to no others."""
+
+    place: Place
+    to_index: int
+    messages: Sequence[Message]
+
+    @property
+    def following(self) -> Place | None:
+        """The place behind this batch; None at the end of what the log had when it was read."""
+        place = self.place
+        return None if self.to_index >= place.size else replace(place, next_index=self.to_index)
+
+
+async def read_progress(connection: Connection, handlers: Iterable[str]) -> list[Progress]:
+    """
+    Return how far each of `handlers` is in every tenant's log that the connection's role may see.
+    """
+    rows = await connection.execute(_QUERIES["progress"], {"handlers": list(handlers)})
+    return [
+        Progress(
+            handler=handler,
+            log=Log(log_id=log_id, origin=origin, tenant=tenant, reader=reader),
+            size=size,
+            next_index=next_index,
+            handled=handled,
+            failures=failures,
+            dead_letters=dead,
+        )
+        for handler, log_id, origin, tenant, reader, size, next_index, handled, failures, dead in await rows.fetchall()
+    ]
+
+
+async def claim(
+    connection: Connection, handlers: Sequence[Handler], *, log_id: int | None = None, lease_s: float = LEASE_S
+) -> Lease | None:
+    """
+    Lease the handler and log (or only that log) that has waited longest; return None if there is nothing to do.
+    """
+    parameters = {**_wanted(handlers, log_id), "lease_s": lease_s}
+    row = await (await connection.execute(_QUERIES["claim"], parameters)).fetchone()
+    return None if row is None else Lease(duty=row[0], log_id=row[1], lease=row[2], failures=row[3])
+
+
+async def tend(connection: Connection, handlers: Sequence[Handler], *, log_id: int | None = None) -> None:
+    """
+    Enter handlers and logs that are new; move cursors to the ends of their logs where nothing is to be handled.
+    """
+    wanted = _wanted(handlers, log_id)
+    async with connection.transaction():
+        await connection.execute(_QUERIES["ensure_leases"], wanted)
+        await connection.execute(_QUERIES["ensure_cursors"], wanted)
+        await connection.execute(_QUERIES["pass_over"], wanted)
+
+
+async def read_place(connection: Connection, handler: str, log_id: int) -> Place:
+    """
+    Return where a handler goes on in a log.
+
+    Raises:
+        LeaseLostError: if the log or the handler's cursor is gone.
+    """
+    row = await (await connection.execute(_QUERIES["place"], {"handler": handler, "log_id": log_id})).fetchone()
+    if row is None:
+        raise LeaseLostError(f"handler {handler} on log {log_id}: expected a cursor, found none")
+    at, size, origin, tenant, reader = row
+    return Place(log=Log(log_id=log_id, origin=origin, tenant=tenant, reader=reader), next_index=at, size=size)
+
+
+async def read_batch(connection: Connection, handler: Handler, place: Place, *, batch_max: int) -> Batch:
+    """
+    Return the next messages for `handler`, at most `batch_max`, perhaps none in a wide stretch of other types.
+
+    A control entry that this process does not know stops no handler: its event is None, as of any unknown type.
+
+    Raises:
+        FormatError: if an entry is not an entry, or a known event lacks a member: that is corruption.
+        BrokenError: if an entry is missing.
+    """
+    log, at = place.log, place.next_index
+    if handler.types == EVERY_TYPE:
+        end = min(place.size, at + batch_max)
+        entries = await read_entries(connection, log.log_id, from_index=at, to_index=end)
+        end = at + len(entries)
+    else:
+        end = min(place.size, at + WINDOW_ENTRIES)
+        bounds = {"log_id": log.log_id, "from_index": at, "to_index": end, "limit": batch_max}
+        query = _QUERIES["entries_of_types"]
+        rows = await connection.execute(query, {**bounds, "types": sorted(handler.types)}, binary=True)
+        found = await rows.fetchall()
+        entries = [bytes(entry) for _, entry in found]
+        if len(found) == batch_max:
+            end = found[-1][0] + 1  # there may be more behind it
+    messages = [read_message(log, entry) for entry in entries]
+    return Batch(place=place, to_index=end, messages=messages)
+
+
+def read_message(log: Log, data: bytes) -> Message:
+    """
+    Return the message that an entry of `log` is; the streams' role sees no payload parts.
+
+    Raises:
+        FormatError: if `data` is not an entry, or a known event lacks a member.
+    """
+    entry = parse_entry(data)
+    kind = EVENTS.get((entry.type, entry.version))
+    event = None if kind is None else from_data(kind, entry.data)
+    return Message(id=f"{log.origin}/{entry.index}", log=log, value=LogEntry(entry=entry, event=event, parts={}))
+
+
+async def move(connection: Connection, handler: str, batch: Batch) -> None:
+    """
+    Store that `batch` was handled, in the open transaction that stores what it led to.
+
+    Raises:
+        LeaseLostError: if the cursor is not where the batch began; the transaction must be undone.
+    """
+    place = batch.place
+    moved = {
+        "handler": handler,
+        "log_id": place.log.log_id,
+        "from_index": place.next_index,
+        "to_index": batch.to_index,
+        "handled": len(batch.messages),
+    }
+    if await (await connection.execute(_QUERIES["move"], moved)).fetchone() is None:
+        raise LeaseLostError(f"handler {handler} on {place.log.origin}: the cursor left {place.next_index} meanwhile")
+
+
+def _wanted(handlers: Sequence[Handler], log_id: int | None) -> dict[str, Any]:
+    return {
+        "handlers": [handler.name for handler in handlers],
+        "types": json.dumps({handler.name: sorted(handler.types) for handler in handlers}),
+        "log_id": log_id,
+        "look_entries": LOOK_ENTRIES,
+    }
