@@ -20,15 +20,17 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command, get_group
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from lakeproof import console
+from lakeproof.commands.loading import LateCommand
 from lakeproof.crash import CrashFile
 from lakeproof.errors import LakeproofError, first_of_group
 from lakeproof.extras import explain_missing
@@ -134,17 +136,12 @@ GROUPS: Final[dict[str, tuple[str, Callable[[], typer.Typer]]]] = {
 }
 
 
-class _Unloaded(TyperCommand):
-    """Stands in the list of commands for a group whose package is not imported yet."""
-
-    def __init__(self, name: str, *, summary: str, load: Callable[[], typer.Typer]) -> None:
-        super().__init__(name, help=summary, rich_markup_mode=None)
-        self._load = load
-
-    def make_context(self, *args: Any, **kwargs: Any) -> Any:  # exactly as it is called, to whom it is meant for
-        parent = typer.Typer(rich_markup_mode=None)
-        parent.add_typer(self._load(), name=self.name, help=self.help, no_args_is_help=True)
-        return get_group(parent).commands[str(self.name)].make_context(*args, **kwargs)
+def _group(name: str) -> typer.Typer:
+    """Import the commands of a group; return them, with that name, in a group of their own."""
+    summary, load = GROUPS[name]
+    parent = typer.Typer(rich_markup_mode=None)
+    parent.add_typer(load(), name=name, help=summary, no_args_is_help=True)
+    return parent
 
 
 class _Commands(TyperGroup):
@@ -152,8 +149,8 @@ class _Commands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:  # whatever Typer gives a group
         super().__init__(**attributes)
-        for name, (summary, load) in GROUPS.items():
-            self.add_command(_Unloaded(name, summary=summary, load=load))
+        for name, (summary, _) in GROUPS.items():
+            self.add_command(LateCommand(name, partial(_group, name), summary=summary))
 
 
 app = typer.Typer(

@@ -7,7 +7,9 @@ The commands for what a third party holds in hand: `bundle` writes evidence, `ch
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import base64
+import json
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,8 +17,7 @@ from uuid import UUID
 
 import typer
 
-from lakeproof.commands.evidence_text import evidence_json, evidence_page, write_bundle
-from lakeproof.commands.exits import failure, show_json, verdict
+from lakeproof.commands.exits import failure, one_line, show_json, verdict
 from lakeproof.commands.options import (
     NOT_PINNED,
     TIMES,
@@ -28,15 +29,19 @@ from lakeproof.commands.options import (
     read_bounded,
     utc,
 )
+from lakeproof.commands.reports import NOT_WITNESSED
 from ledger.anchoring import Pinned
-from ledger.errors import LedgerError
-from ledger.format.canonical import format_time
-from ledger.format.event import format_key, parse_key
+from ledger.errors import FormatError, LedgerError
+from ledger.format.canonical import Json, format_time
+from ledger.format.event import Part, format_key, parse_key
+from ledger.format.events import CommitDecided, CommitSettled, from_data
 from ledger.format.note import VerifierKey
-from ledger.proving.evidence.bundle import BUNDLE_SIZE_BYTES_MAX
-from ledger.proving.evidence.check import check_evidence
+from ledger.format.verification import read_checkpoint
+from ledger.proving.evidence.bundle import BUNDLE_SIZE_BYTES_MAX, Bundle, parse_bundle
+from ledger.proving.evidence.check import Evidence, ProvenEntry, check_evidence
 from ledger.proving.evidence.gather import (
     ALL_PARTS,
+    NO_PARTS,
     DecisionAt,
     DecisionOf,
     DirectorySource,
@@ -45,10 +50,11 @@ from ledger.proving.evidence.gather import (
     Wanted,
     gather,
 )
-from ledger.proving.evidence.scope import Period, PeriodScope, TableScope
+from ledger.proving.evidence.scope import Period, PeriodScope, TableScope, format_scope
 
-if TYPE_CHECKING:  # at run time these would load the database driver
-    from lakeproof.commands.room import OpenRoom
+if TYPE_CHECKING:
+    from lakeproof.commands.room import LogRoom, OpenRoom
+
 
 Out = Annotated[Path, typer.Option("--out", help="The file to write.", show_default=False)]
 Decision = Annotated[
@@ -76,7 +82,7 @@ FromDirectory = Annotated[
 ]
 
 
-def add_evidence(app: typer.Typer, open_room: OpenRoom) -> None:
+def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
     """
     Add `bundle` and `check`; `open_room` is called for a log in the database, and not before.
     """
@@ -103,8 +109,6 @@ def add_evidence(app: typer.Typer, open_room: OpenRoom) -> None:
             disclosed = ALL_PARTS if all_parts else PartNames(names=tuple(part or ()))
             keys = parsed_keys(key)
             if log is not None and directory is None:
-                from lakeproof.commands.evidence_room import gather_from_log
-
                 typer.echo(asyncio.run(gather_from_log(open_room, log, wanted, out, parts=disclosed, keys=keys)))
             elif directory is not None and log is None:
                 typer.echo(_gather_from_directory(directory, wanted, out, disclosed, keys))
@@ -187,3 +191,188 @@ def _gather_from_directory(
         raise LedgerError(NOT_PINNED)
     data = asyncio.run(gather(DirectorySource(directory, keys), wanted, keys=keys, parts=parts))
     return write_bundle(out, data, keys)
+
+
+async def gather_from_log(
+    open_room: OpenRoom, name: str, wanted: Wanted, out: Path, *, parts: PartNames, keys: list[VerifierKey]
+) -> str:
+    """
+    Write the evidence of what is wanted to the file `out`, and return how to check it.
+
+    Without `keys`, those of this installation are used, for the log and for the system log that anchors it.
+
+    Raises:
+        LedgerError: if there is no such log, nothing of it is signed, or no such evidence in it.
+    """
+    from ledger.proving.evidence.from_database import open_source  # here: files are checked without a database driver
+
+    async with open_room() as room:
+        log = await room.find_log(name)
+        if parts != NO_PARTS and log.reader is None:
+            raise LedgerError(f"log {log.origin} belongs to no tenant, its payload parts are not given out: name none")
+        system = await room.find_log("system")
+        trusted = keys or [
+            key for origin in dict.fromkeys((log.origin, system.origin)) for key in room.verifier_keys(origin)
+        ]
+        wanted_anchor = system if any(key.name == system.origin for key in trusted) else None
+        opener = room.opener if parts == NO_PARTS else await room.checked_opener()
+        source = await open_source(
+            room.connection, log, wanted_anchor, keys=trusted, policy=room.witness_policy(), opener=opener
+        )
+        data = await gather(source, wanted, keys=trusted, parts=parts)
+        signed = keys or _signing_keys(room, parse_bundle(data))
+    return write_bundle(out, data, signed)
+
+
+def _signing_keys(room: LogRoom, bundle: Bundle) -> list[VerifierKey]:
+    """Return the keys that have signed the bundle's checkpoints, and might: a retired one nothing beyond its end."""
+    from ledger.anchoring.published import signing_key
+
+    history = room.key_history()
+    notes = [bundle.section.checkpoint, *([bundle.anchor.checkpoint] if bundle.anchor else [])]
+    opened = [(note, read_checkpoint(note, history, where="evidence")) for note in notes]
+    return [signing_key(note, checkpoint, keys=history) for note, checkpoint in opened]
+
+
+_SHOWN_MAX = 400
+"""Characters shown of a disclosed part; all of it is in the JSON form."""
+
+
+def evidence_page(evidence: Evidence) -> str:
+    """
+    Return what was proven, for people.
+    """
+    checkpoint = evidence.checkpoint
+    return "\n".join(
+        (
+            f"log        {one_line(checkpoint.origin)}",
+            f"scope      {one_line(format_scope(evidence.scope))}",
+            *(line for proven in evidence.entries for line in _entry_lines(proven)),
+            f"PROVEN: {len(evidence.entries):,} entries of the {checkpoint.size:,} that were signed",
+            f"root       {checkpoint.root.hex()}",
+            *(f"COMPLETE: {said}" for said in evidence.coverage.complete),
+            *(f"SELECTION: {said}" for said in evidence.coverage.selected),
+            *(f"NOT CHECKED: {one_line(name)}" for name in evidence.unchecked),
+            *_anchored(evidence),
+            _witnessing(evidence),
+            "OK",
+        )
+    )
+
+
+def evidence_json(evidence: Evidence) -> dict[str, object]:
+    """
+    Return what was proven, for programs.
+    """
+    witnessing = evidence.witnessing
+    return {
+        "status": "verified",
+        "origin": evidence.checkpoint.origin,
+        "scope": format_scope(evidence.scope),
+        "size": evidence.checkpoint.size,
+        "root": evidence.checkpoint.root.hex(),
+        "complete": list(evidence.coverage.complete),
+        "selected": list(evidence.coverage.selected),
+        "unchecked": list(evidence.unchecked),
+        "anchored": evidence.anchor is not None,
+        "witnessed": bool(witnessing.kinds),
+        "witnessing": {
+            "kinds": [kind.value for kind in witnessing.kinds],
+            "size": witnessing.size,
+            "time": None if witnessing.time is None else format_time(witnessing.time),
+            "by": list(witnessing.by),
+        },
+        "entries": [_entry_json(proven) for proven in evidence.entries],
+    }
+
+
+def _entry_lines(proven: ProvenEntry) -> Iterator[str]:
+    entry = proven.entry
+    yield f"entry      {entry.index:,}, recorded {format_time(entry.recorded_at)}: {one_line(_words(proven))}"
+    yield f"           by {one_line(_actor(proven))}"
+    for part in proven.parts:
+        yield f"           {one_line(part.name)}: {_shown(part)}"
+
+
+def _words(proven: ProvenEntry) -> str:
+    """Return in words what an entry says happened."""
+    entry = proven.entry
+    try:
+        if (entry.type, entry.version) == (CommitDecided.TYPE, CommitDecided.VERSION):
+            decided = from_data(CommitDecided, dict(entry.data))
+            by = f" by {decided.reason.id} v{decided.reason.version}" if decided.reason else ""
+            return f"{decided.operation} on {entry.key} {decided.decision.value}{by}"
+        if (entry.type, entry.version) == (CommitSettled.TYPE, CommitSettled.VERSION):
+            settled = from_data(CommitSettled, dict(entry.data))
+            where = f", metadata {settled.metadata_location}" if settled.metadata_location else ""
+            return f"{settled.outcome.value}: outcome on {entry.key}{where}"
+    except FormatError:  # proven, and yet not what this version writes: it is shown as any other entry
+        pass
+    return f"{entry.type} about {entry.key}"
+
+
+def _actor(proven: ProvenEntry) -> str:
+    """Return who acted: the principal if that part is disclosed, else the actor, a number without a name."""
+    actor = proven.entry.actor
+    principal = next((part for part in proven.parts if part.name == "principal"), None)
+    if principal is None:
+        return actor if actor == "system" else f"{actor} (who that is, is not disclosed)"
+    try:
+        members = json.loads(principal.payload)
+        named = f"{members['sub']}, actor {actor}"
+        key = members.get("key")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return actor
+    return named if key is None else f"{named}, API key {key}"
+
+
+def _shown(part: Part) -> str:
+    try:
+        text = part.payload.decode()
+    except UnicodeDecodeError:
+        return f"{len(part.payload):,} bytes"
+    return one_line(text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}… ({len(part.payload):,} bytes)")
+
+
+def _anchored(evidence: Evidence) -> Iterator[str]:
+    if evidence.anchor is not None:
+        yield f"ANCHORED: in entry {evidence.anchor.index:,} of the system log"
+
+
+def _witnessing(evidence: Evidence) -> str:
+    witnessing = evidence.witnessing
+    if not witnessing.kinds:
+        return NOT_WITNESSED
+    if witnessing.size <= max(proven.entry.index for proven in evidence.entries):
+        return f"NOT WITNESSED: only the first {witnessing.size:,} entries of the log are"
+    time = "" if witnessing.time is None else f" not later than {format_time(witnessing.time)}"
+    return f"WITNESSED: {' and '.join(witnessing.kinds)}{time} by {one_line(', '.join(witnessing.by))}"
+
+
+def _entry_json(proven: ProvenEntry) -> dict[str, object]:
+    entry = proven.entry
+    data: dict[str, Json] = dict(entry.data)
+    return {
+        "index": entry.index,
+        "recorded_at": format_time(entry.recorded_at),
+        "occurred_at": format_time(entry.occurred_at),
+        "group": str(entry.group_id),
+        "type": entry.type,
+        "version": entry.version,
+        "key": entry.key,
+        "actor": entry.actor,
+        "data": data,
+        "parts": {part.name: base64.b64encode(part.payload).decode() for part in proven.parts},
+    }
+
+
+def write_bundle(out: Path, data: bytes, keys: list[VerifierKey]) -> str:
+    """
+    Write a bundle, and return how to check it.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    out.write_bytes(data)
+    named = " ".join(f"--key {key.format()}" for key in keys)
+    return f"evidence of {len(data):,} bytes in {out}\nlakeproof ledger check {out} {named}"

@@ -34,11 +34,6 @@ _BAR_WIDTH: Final = 24
 _log = logging.getLogger(__name__)
 
 
-def command_group(about: str) -> typer.Typer:
-    """Return a group of commands that has none yet."""
-    return typer.Typer(help=about, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
-
-
 @contextmanager
 def progress(what: str, *, clock: Callable[[], float] = time.monotonic) -> Iterator[Progress]:
     """

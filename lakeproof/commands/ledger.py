@@ -1,45 +1,68 @@
 """
-The commands `lakeproof ledger …`, one module a topic; how they speak is in `console.py`.
+The commands `lakeproof ledger …`, one module a topic. A topic's module is imported when one of its commands is called.
 
 The commands that need an installation work in the room that `open_room` opens, and `room.py` says what it holds.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-from lakeproof.commands.anchors import add_anchoring
-from lakeproof.commands.erase import add_erasing
-from lakeproof.commands.evidence import add_evidence
-from lakeproof.commands.exits import command_group
-from lakeproof.commands.export import add_exporting
-from lakeproof.commands.recover import add_recovering
-from lakeproof.commands.show import add_looking
-from lakeproof.commands.signer_keys import add_keys
-from lakeproof.commands.verify import add_verifying
-from lakeproof.commands.witness import add_witnessing
+import typer
+from typer.core import TyperGroup
+
+from lakeproof.commands.loading import LateCommand, command_group
 
 if TYPE_CHECKING:  # at run time these would load the database driver
-    import typer
-
     from lakeproof.commands.room import OpenRoom
+
+COMMANDS: Final = {
+    "verify": (
+        "verify",
+        "Verify chain, tree and checkpoints of a log, or a bundle; without a name, of every log of this installation.",
+    ),
+    "check-proof": ("verify", "Check the proof of one entry and show the entry."),
+    "export": ("export", "Write a log, up to its newest checkpoint, as a directory that can be verified without us."),
+    "prove": ("export", "Write the proof of one entry, the entry included, as one file for `check-proof`."),
+    "key": ("export", "Show the verifier key of a log, to be handed to those who verify it."),
+    "erase": ("erase", "Erase payload parts for ever, and every sealed copy of them; all proofs stay valid."),
+    "retain": ("erase", "Erase payload parts that were kept for so long, and dead letters; entries and proofs stay."),
+    "show": ("show", "Show the newest entries of a log that match, a line each; or one entry, whole."),
+    "tail": ("show", "Write the end of a log, and with -f what comes: for people, or with --json for programs."),
+    "stats": ("show", "Show what a log holds, in figures."),
+    "adopt": ("recover", "Let the signer go on from stored checkpoints of which its key directory knows nothing."),
+    "recover": ("recover", "Bring back what the database has lost of a log, or go on from it under another origin."),
+    "anchors": ("anchors", "Show how far each log is anchored in the system log, and who has vouched for that one."),
+    "bundle": ("evidence", "Write evidence of a decision, of a table or of a period as one file, for `check`."),
+    "check": ("evidence", "Check evidence and say what it proves."),
+    "witness": ("witness", "Run a witness: cosign what logs have signed, if they only grow."),
+    "keys": ("signer_keys", "Show, rotate and retire the signer's keys."),
+}
+"""The module of this package whose `add_commands` adds a command, and what the list of commands says of it."""
 
 
 def ledger_app(open_room: OpenRoom) -> typer.Typer:
     """
     Return the commands; `open_room` is called by those that need an installation, and not before.
     """
-    app = command_group("Verify, export and prove logs.")
-    for add in (
-        add_verifying,
-        add_exporting,
-        add_erasing,
-        add_looking,
-        add_witnessing,
-        add_keys,
-        add_recovering,
-        add_anchoring,
-        add_evidence,
-    ):
-        add(app, open_room)
+
+    def load(topic: str) -> typer.Typer:
+        loaded = command_group(topic)
+        import_module(f"lakeproof.commands.{topic}").add_commands(loaded, open_room)
+        return loaded
+
+    class Commands(TyperGroup):
+        def __init__(self, **attributes: Any) -> None:  # whatever Typer gives a group
+            super().__init__(**attributes)
+            for name, (topic, summary) in COMMANDS.items():
+                self.add_command(LateCommand(name, partial(load, topic), summary=summary))
+
+    app = command_group("Verify, export and prove logs.", Commands)
+
+    @app.callback()
+    def ledger() -> None:
+        """Verify, export and prove logs."""
+
     return app

@@ -7,17 +7,31 @@ They show what is stored and verify nothing: what they print is as trustworthy a
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lakeproof.commands.exits import failure, progress, show_json
+from lakeproof.commands.exits import failure, one_line, printable, progress, show_json
 from lakeproof.commands.options import TIMES, AsJson, LogName, utc
+from ledger.errors import LedgerError
+from ledger.format import canonical
+from ledger.format.canonical import Json
+from ledger.format.entry import Entry, parse_entry
+from ledger.format.event import ACTOR_FORM
+from ledger.format.merkle import leaf_hash
+from ledger.format.verification import Progress
+from ledger.proving.export import as_reader
+from ledger.proving.search import QUERIES, Found, Statistics, Wanted, find_newest, follow, read_statistics, with_parts
+from ledger.store.read import Log, read_entry, read_head
+from ledger.store.session import Connection
 
-if TYPE_CHECKING:  # at run time these would load the database driver
+if TYPE_CHECKING:
     from lakeproof.commands.room import OpenRoom
-    from ledger.proving.search import Found
+
 
 COUNT_MAX = 100_000
 
@@ -39,7 +53,7 @@ Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log g
 Count = Annotated[int, typer.Option("--number", "-n", help="At most so many, the newest.", min=0, max=COUNT_MAX)]
 
 
-def add_looking(app: typer.Typer, open_room: OpenRoom) -> None:
+def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
     """
     Add `show`, `tail` and `stats`; each calls `open_room`.
     """
@@ -58,8 +72,6 @@ def add_looking(app: typer.Typer, open_room: OpenRoom) -> None:
         follow: Follow = False,
     ) -> None:
         """Show the newest entries of a log that match, a line each; or one entry, whole."""
-        from lakeproof.commands.show_room import Asked, entry_line, show_entries, show_entry
-
         asked = Asked(
             type=kind, key=about, actor=actor, after=utc(after), before=utc(before), number=number, follow=follow
         )
@@ -86,7 +98,6 @@ def add_looking(app: typer.Typer, open_room: OpenRoom) -> None:
         as_json: Annotated[bool, typer.Option("--json", help="The entries as stored, a line each.")] = False,
     ) -> None:
         """Write the end of a log, and with -f what comes: for people, or with --json for programs."""
-        from lakeproof.commands.show_room import Asked, entry_line, show_entries
 
         def say(found: Found) -> None:
             typer.echo(found.entry if as_json else entry_line(found.entry))
@@ -98,11 +109,244 @@ def add_looking(app: typer.Typer, open_room: OpenRoom) -> None:
     @app.command()
     def stats(log: LogName, *, as_json: AsJson = False) -> None:
         """Show what a log holds, in figures. Reads all of it once."""
-        from lakeproof.commands.show_room import find_statistics, statistics_json, statistics_page
-
         with failure():
             figures = asyncio.run(find_statistics(open_room, log))
             if as_json:
                 show_json(statistics_json(figures))
             else:
                 typer.echo(statistics_page(figures))
+
+
+TOLD: Final[Mapping[str, tuple[str, ...]]] = {
+    "access.refused": ("operation", "reason", "count"),
+    "alert.delivered": ("sink", "attempt"),
+    "alert.raised": ("column", "kind", "confidence_percent"),
+    "commit.decided": ("decision", "operation", "snapshots"),
+    "commit.observed": ("snapshots",),
+    "commit.settled": ("outcome", "snapshots"),
+    "detection.found": ("column", "kind", "confidence_percent", "snapshot"),
+    "logs.anchored": ("size", "root"),
+    "scan.completed": ("snapshot", "rows", "findings"),
+    "scan.failed": ("snapshot", "fault"),
+}
+"""What one line says of an entry's data; of other types, the members that hold no list and no object."""
+SUMMARY_LENGTH_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Which entries are to be shown: `Wanted`, but the actor may be called by name; the newest `number` of them."""
+
+    type: str | None = None
+    key: str | None = None
+    actor: str | None = None
+    after: datetime | None = None
+    before: datetime | None = None
+    from_index: int = 0
+    number: int
+    follow: bool
+
+
+async def show_entries(
+    open_room: OpenRoom,
+    name: str,
+    asked: Asked,
+    *,
+    say: Callable[[Found], None],
+    progress: Progress = lambda _done, _of: None,
+) -> None:
+    """
+    Say the newest entries that are asked for, oldest first; with `asked.follow`, go on as the log grows.
+
+    Raises:
+        LedgerError: if there is no such log, or nobody of that name in it.
+    """
+    async with open_room() as room:
+        log = await room.find_log(name)
+        wanted = Wanted(
+            type=asked.type,
+            key=asked.key,
+            actors=None if asked.actor is None else await _actors(room.connection, log, asked.actor),
+            after=asked.after,
+            before=asked.before,
+        )
+        newest, size = await find_newest(
+            room.connection, log, wanted, count_max=asked.number, from_index=asked.from_index, progress=progress
+        )
+        for found in newest:
+            say(found)
+        if asked.follow:
+            async for found in follow(room.connection, log, wanted, from_index=max(size, asked.from_index)):
+                say(found)
+
+
+async def show_entry(open_room: OpenRoom, name: str, index: int) -> str:
+    """
+    Return everything about one entry.
+
+    Raises:
+        LedgerError: if there is no such log or entry; a BrokenError if the log should have it.
+    """
+    async with open_room() as room:
+        log = await room.find_log(name)
+        size = (await read_head(room.connection, log.log_id)).size
+        if index >= size:
+            raise LedgerError(f"log {log.origin}: expected an index from 0 to below its size {size}, found {index}")
+        entry = await read_entry(room.connection, log.log_id, index)
+        held: list[str] | None = None
+        if log.reader is not None:
+            async with as_reader(room.connection, log):
+                place = {"log_id": log.log_id, "index": index}
+                rows = await (await room.connection.execute(QUERIES["parts_at"], place)).fetchall()
+                held = [row[0] for row in rows]
+    return entry_page(entry, parts_held=held)
+
+
+async def find_statistics(open_room: OpenRoom, name: str) -> Statistics:
+    """
+    Return the figures of a log.
+
+    Raises:
+        LedgerError: if there is no such log.
+    """
+    async with open_room() as room:
+        log = await room.find_log(name)
+        figures = await read_statistics(room.connection, log)
+        if log.reader is None:
+            return figures
+        async with as_reader(room.connection, log):
+            return await with_parts(room.connection, log, figures)
+
+
+async def _actors(connection: Connection, log: Log, name: str) -> tuple[str, ...]:
+    if ACTOR_FORM.fullmatch(name):
+        return (name,)
+    if log.reader is None:
+        raise LedgerError(f"actor {name!r:.100}: expected 32 hex digits or 'system' in a log without a tenant")
+    async with as_reader(connection, log):
+        query = {"log_id": log.log_id, "identity": name}
+        rows = await (await connection.execute(QUERIES["actors_of_identity"], query)).fetchall()
+    if not rows:
+        raise LedgerError(f"actor {name!r:.100}: expected 32 hex digits, 'system', or an identity known to the log")
+    return tuple(str(row[0]) for row in rows)
+
+
+def entry_line(entry: bytes) -> str:
+    """
+    Return one line about an entry: index, time, type, key, and what matters in its data.
+
+    Raises:
+        FormatError: if it is no entry.
+    """
+    parsed = parse_entry(entry)
+    time = canonical.format_time(parsed.recorded_at)
+    return _line(f"{parsed.index:>9,}  {time}  {parsed.type:<19}  {parsed.key}  {_summary(parsed)}".rstrip())
+
+
+def entry_page(entry: bytes, *, parts_held: Collection[str] | None) -> str:
+    """
+    Return everything about one entry: its place, its hashes, its event, and which of its payload parts still exist.
+
+    `parts_held` names those that do, None if that is not known to who asks.
+
+    Raises:
+        FormatError: if it is no entry.
+    """
+    parsed = parse_entry(entry)
+    event: Mapping[str, Json] = json.loads(entry)["event"]
+    lines = [
+        f"entry      {parsed.index:,} of {parsed.log}",
+        f"type       {parsed.type} {parsed.version}",
+        f"key        {parsed.key}",
+        f"actor      {parsed.actor}",
+        f"occurred   {canonical.format_time(parsed.occurred_at)}",
+        f"recorded   {canonical.format_time(parsed.recorded_at)}",
+        f"group      {parsed.group_id}, branch {parsed.branch}, event {parsed.position + 1} of {parsed.of}",
+        f"previous   {parsed.previous.hex()}",
+        f"leaf       {leaf_hash(entry).hex()}",
+        f"size       {len(entry):,} bytes",
+    ]
+    for name, commitment in parsed.parts.items():
+        held = "" if parts_held is None else ", held" if name in parts_held else ", erased"
+        lines.append(f"part       {name}{held}, commitment {commitment.hex()}")
+    data = printable(json.dumps(event["data"], indent=2, ensure_ascii=False))
+    return "\n".join([*map(_line, lines), data])
+
+
+def statistics_page(figures: Statistics) -> str:
+    """
+    Return the figures of a log as a page.
+    """
+    return "\n".join(map(printable, _statistics_lines(figures)))
+
+
+def statistics_json(figures: Statistics) -> dict[str, Json]:
+    """
+    Return the figures of a log as a JSON document.
+    """
+    return {
+        "origin": figures.origin,
+        "size": figures.size,
+        "signed_size": figures.signed_size,
+        "checkpoints": figures.checkpoints,
+        "groups": figures.groups,
+        "bytes": figures.size_bytes,
+        "parts_held": figures.parts_held,
+        "parts_bytes": figures.parts_size_bytes,
+        "control_index": figures.control_index,
+        "first_recorded_at": _time(figures.first_recorded_at),
+        "last_recorded_at": _time(figures.last_recorded_at),
+        "entries_last_hour": figures.last_hour,
+        "entries_last_day": figures.last_day,
+        "types": {
+            one.type: {
+                "entries": one.entries,
+                "bytes": one.size_bytes,
+                "first_index": one.first_index,
+                "last_index": one.last_index,
+            }
+            for one in figures.types
+        },
+    }
+
+
+def _statistics_lines(figures: Statistics) -> Iterator[str]:
+    yield f"log        {one_line(figures.origin)}"
+    yield f"size       {figures.size:,} entries in {figures.groups:,} groups, {figures.size_bytes:,} bytes"
+    yield f"signed     {figures.signed_size:,} entries, {figures.checkpoints:,} checkpoints"
+    if figures.parts_held is not None:
+        yield f"parts      {figures.parts_held:,} held, {figures.parts_size_bytes:,} bytes"
+    if figures.first_recorded_at is not None and figures.last_recorded_at is not None:
+        yield f"first      {canonical.format_time(figures.first_recorded_at)}"
+        yield f"last       {canonical.format_time(figures.last_recorded_at)}"
+    yield f"grown by   {figures.last_hour:,} entries in the last hour, {figures.last_day:,} in the last day"
+    if figures.types:
+        yield ""
+        yield f"{'type':<24}{'entries':>12}{'bytes':>16}{'bytes each':>12}{'last index':>12}"
+    for one in figures.types:
+        each = one.size_bytes // one.entries
+        yield f"{one_line(one.type):<24}{one.entries:>12,}{one.size_bytes:>16,}{each:>12,}{one.last_index:>12,}"
+
+
+def _line(text: str) -> str:
+    return printable(text.replace("\n", " "))
+
+
+def _time(time: datetime | None) -> str | None:
+    return None if time is None else canonical.format_time(time)
+
+
+def _summary(entry: Entry) -> str:
+    told = TOLD.get(entry.type)
+    if told is None:
+        values = [value for value in entry.data.values() if not isinstance(value, list | dict)]
+    else:
+        values = [entry.data[name] for name in told if name in entry.data]
+    text = " ".join(word for value in values if (word := _word(value)))
+    return text if len(text) <= SUMMARY_LENGTH_MAX else f"{text[: SUMMARY_LENGTH_MAX - 1]}…"
+
+
+def _word(value: Json) -> str:
+    if value is None or value == []:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

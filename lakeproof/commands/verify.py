@@ -102,7 +102,7 @@ SecondOpinion = Annotated[
 Deep = Annotated[bool, typer.Option("--deep", help="Also compare what the installation keeps beside the log.")]
 
 
-def add_verifying(app: typer.Typer, open_room: OpenRoom) -> None:
+def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
     """
     Add `verify` and `check-proof`; `open_room` is called for a log in the database, and not before.
     """

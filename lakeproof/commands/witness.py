@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lakeproof.commands.exits import command_group, failure, one_line
+from lakeproof.commands.exits import failure, one_line
+from lakeproof.commands.loading import command_group
 from ledger.errors import LedgerError
 from ledger.format.note import VerifierKey
 from ledger.format.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE
@@ -26,7 +27,7 @@ ALGORITHMS: Final = {"ed25519": ED25519_COSIGNATURE, "ml-dsa-44": ML_DSA_44_COSI
 WitnessDirectory = Annotated[Path, typer.Argument(help="The witness's directory.", show_default=False)]
 
 
-def add_witnessing(app: typer.Typer, _open_room: OpenRoom) -> None:
+def add_commands(app: typer.Typer, _open_room: OpenRoom) -> None:
     """
     Add `witness`, with commands of its own; none of them opens the room.
     """

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from lakeproof.commands import erase_room
+from lakeproof.commands import erase as erase_commands
 from lakeproof.signing import open_signer
 from ledger.format.event import SYSTEM_ACTOR
 from ledger.format.events import PayloadErased
@@ -152,7 +152,7 @@ async def test_what_is_appended_meanwhile_is_not_what_an_export_knows_to_be_eras
         assert answer.status_code == 200
         return shared
 
-    monkeypatch.setattr(erase_room, "count_shared", look_and_go_on)
+    monkeypatch.setattr(erase_commands, "count_shared", look_and_go_on)
     told = await run(busy.services, "erase", "acme", "--replay", export)
     assert told.exit_code == 0, told.output
     left = await parts(busy)

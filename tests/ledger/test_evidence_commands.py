@@ -17,8 +17,7 @@ import pytest
 from psycopg import AsyncConnection
 from typer.testing import CliRunner, Result
 
-from lakeproof.commands.evidence_room import gather_from_log
-from lakeproof.commands.evidence_text import evidence_page
+from lakeproof.commands.evidence import evidence_page, gather_from_log
 from lakeproof.commands.ledger import ledger_app
 from lakeproof.commands.room import LogRoom
 from ledger.anchoring.anchor_log import anchor_logs

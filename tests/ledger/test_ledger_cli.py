@@ -16,7 +16,7 @@ import pytest
 from psycopg import AsyncConnection
 from typer.testing import CliRunner, Result
 
-from lakeproof.commands.ledger import ledger_app
+from lakeproof.commands.ledger import COMMANDS, ledger_app
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.files.directory import LogDirectory
 from ledger.format.merkle import prove_inclusion, root_of
@@ -202,11 +202,17 @@ def test_an_entry_that_speaks_of_another_place_is_no_proof_of_this_one(tmp_path:
         assert (done.exit_code, done.stdout.startswith(f"{fault} fault")) == (1, True)
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_says_of_each_command_what_that_says_of_itself(name: str) -> None:
+    said = "".join(run(name, "--help").stdout.split())  # lines end anywhere
+    assert "".join(COMMANDS[name][1].split()) in said
+
+
 OFFLINE = """
 import sys
 for name in ("psycopg", "psycopg_pool", "fastapi", "eventsourcing", "gateway", "projections", "pyarrow"):
     sys.modules[name] = None  # importing it fails
-for name in ("foundation", "log_room", "operating", "postgres", "provision", "services"):
+for name in ("foundation", "log_room", "operating", "postgres.server", "provision", "services"):
     sys.modules[f"lakeproof.{name}"] = None
 from lakeproof.commands.ledger import ledger_app
 ledger_app(None)()

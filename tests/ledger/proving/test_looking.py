@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import AsyncConnection
 
-from lakeproof.commands.show_room import entry_line, entry_page, statistics_json, statistics_page
+from lakeproof.commands.show import entry_line, entry_page, statistics_json, statistics_page
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format.entry import Entry, parse_entry
