@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lakeproof.errors import ServerError
-from ledger.files.private_files import sync_directory
+from ledger.files.atomic import sync_directory
 
 PRIVATE = 0o700
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lakeproof.errors import SettingsError
-from ledger.files.private_files import create_private, mode_for_others
+from ledger.files.atomic import create_file
+from ledger.files.private_files import mode_for_others
 
 
 def read_or_make(path: Path, make: Callable[[], str]) -> str:
@@ -21,7 +22,7 @@ def read_or_make(path: Path, make: Callable[[], str]) -> str:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
-            create_private(path, f"{make()}\n".encode())
+            create_file(path, f"{make()}\n".encode())
         mode = mode_for_others(path)
         if mode is not None:
             raise SettingsError(f"{path} has mode {mode:04o} and others can read it: run chmod 600 {path}")

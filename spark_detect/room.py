@@ -12,12 +12,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Final, TypeVar
 
 import orjson
 
 from ledger.errors import FormatError
+from ledger.files.atomic import Forced, replace_file
 from ledger.format.events import from_data, to_data
 from projections.egress.rules import EgressRules
 from projections.lake.secrets import SecretDirectory
@@ -86,10 +86,7 @@ class Room:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name, content in ((DRIVER_FILE, driver), (LAKE_FILE, lake)):
-                # NamedTemporaryFile makes its file with mode 0600.
-                with NamedTemporaryFile(dir=self.folder, prefix=".", delete=False) as fresh:
-                    fresh.write(orjson.dumps(to_data(content)))
-                Path(fresh.name).replace(self.folder / name)
+                replace_file(self.folder / name, orjson.dumps(to_data(content)), forced=Forced.NOTHING)
         except OSError as error:
             raise DetectionError(f"{self.folder} cannot be written ({error.strerror}): make it writable") from error
 

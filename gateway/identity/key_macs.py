@@ -21,7 +21,8 @@ from typing import Final
 
 from gateway.identity.api_keys import ApiKeyText
 from ledger.errors import FormatError, KeyDirectoryError
-from ledger.files.private_files import check_private, create_private
+from ledger.files.atomic import create_file
+from ledger.files.private_files import check_private
 from ledger.format.encoding import format_base64, parse_base64
 
 SECRET_SIZE_BYTES: Final = 32
@@ -61,7 +62,7 @@ def open_key_macs(path: Path, *, random: Callable[[int], bytes] = os.urandom) ->
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with suppress(FileExistsError):  # another process was faster: its secret is the one
-                create_private(path, f"{format_base64(random(SECRET_SIZE_BYTES))}\n".encode())
+                create_file(path, f"{format_base64(random(SECRET_SIZE_BYTES))}\n".encode())
         check_private(path, mode=0o600)
         return KeyMacs(parse_base64(path.read_text(encoding="ascii").removesuffix("\n"), what="secret of API keys"))
     except (FormatError, UnicodeDecodeError) as error:  # nothing of it in the message

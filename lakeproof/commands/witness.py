@@ -63,7 +63,8 @@ def add_commands(app: typer.Typer, _open_room: OpenRoom) -> None:
         ] = None,
     ) -> None:
         """Cosign the checkpoints of a log from now on; a witness that is served takes notice at once."""
-        from ledger.witness.store import RealDisk, WitnessStore
+        from ledger.files.atomic import RealDisk
+        from ledger.witness.store import WitnessStore
 
         with failure():
             parsed = VerifierKey.parse(key)
@@ -100,7 +101,8 @@ def _algorithm(kind: str) -> int:
 
 def _show(directory: Path) -> None:
     """Print keys and logs; reads only, so a witness that is served can be shown."""
-    from ledger.witness.store import RealDisk, WitnessStore, open_cosigners
+    from ledger.files.atomic import RealDisk
+    from ledger.witness.store import WitnessStore, open_cosigners
     from ledger.witness.witness import Witness
 
     store = WitnessStore(directory, RealDisk())

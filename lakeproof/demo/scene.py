@@ -29,7 +29,7 @@ from lakeproof.services import open_services
 from lakeproof.serving.up import listen, serving
 from lakeproof.settings import Settings
 from lakeproof.stopping import stop_on_signals
-from ledger.files.private_files import create_private
+from ledger.files.atomic import create_file
 
 Say = Callable[[str], None]
 Act = Callable[[Stage], Awaitable[None]]
@@ -173,7 +173,7 @@ async def run_demo(settings: Settings, say: Say, *, once: bool) -> int:
 
 def _say_how_to_go_on(stage: Stage) -> None:
     key_file = stage.serving.services.foundation.settings.home / "secrets" / f"{stage.founded.tenant.hex}.key"
-    create_private(key_file, f"{stage.founded.key.secret}\n".encode())
+    create_file(key_file, f"{stage.founded.key.secret}\n".encode())
     stage.say(
         f"The gateway keeps serving on {stage.serving.url}; Ctrl-C stops it. The tenant's API key is in {key_file}"
     )

@@ -28,6 +28,7 @@ from lakeproof.errors import AgeError
 from lakeproof.postgres.apt_sources import read_sources
 from lakeproof.postgres.elf import Version, relax_glibc
 from lakeproof.postgres.file_lock import exclusive
+from ledger.files.atomic import SHARED, replace_file
 
 PG_MAJOR = 18
 PACKAGE = f"postgresql-{PG_MAJOR}-age"
@@ -118,10 +119,7 @@ def _fetch(target: Path, say: Say) -> None:
         relaxed = _place(unpacked, fresh)
         shutil.copy(package, fresh / package.name)
         record = {"package": package.name, "source": uri, "relaxed": relaxed, "files": _digests(fresh)}
-        with (fresh / "age.json").open("w") as file:
-            json.dump(record, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
+        replace_file(fresh / "age.json", json.dumps(record, indent=1).encode(), mode=SHARED)
         if target.exists():
             target.rename(former)  # out of the way at once: a server that runs may read it at any moment
         fresh.rename(target)

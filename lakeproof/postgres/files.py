@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lakeproof.errors import ServerError
-from ledger.files.private_files import sync_directory, write_private
+from ledger.files.atomic import Owner, replace_file, sync_directory
 
 SOCKET_NAME = ".s.PGSQL.5432"
 PASSWORD_BYTES = 24
@@ -90,11 +90,8 @@ class ServerFiles:
 
     def write_private(self, path: Path, text: str) -> None:
         """Replace the file `path` (0600, of the server's user) in one step; it changes hands before it has its name."""
-        fresh = path.with_name(path.name + ".new")
-        fresh.unlink(missing_ok=True)
-        _write_new(fresh, text)
-        self.give(fresh)
-        fresh.replace(path)
+        owner = None if self.account is None else Owner(uid=self.account.uid, gid=self.account.gid)
+        replace_file(path, text.encode(), owner=owner)
 
     def remove(self, directory: Path) -> None:
         """Delete what an interrupted run has left."""
@@ -140,7 +137,7 @@ class ServerFiles:
         if not self.password_file.parent.exists():
             make_directory(self.password_file.parent, 0o700)
         password = secrets.token_urlsafe(PASSWORD_BYTES)
-        write_private(self.password_file, f"{password}\n".encode())
+        replace_file(self.password_file, f"{password}\n".encode())
         return password
 
 
@@ -167,15 +164,6 @@ def _may(path: Path, account: Account, bit: int) -> bool:
     found = path.stat()
     shift = {account.gid: 3}.get(found.st_gid, 0) if found.st_uid != account.uid else 6
     return bool(stat.S_IMODE(found.st_mode) >> shift & bit)
-
-
-def _write_new(path: Path, text: str) -> None:
-    """Write a file that is not there yet (0600), durably but for its name."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def make_directory(directory: Path, mode: int) -> None:

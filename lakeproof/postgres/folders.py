@@ -35,7 +35,7 @@ from lakeproof.postgres.files import (
 )
 from lakeproof.postgres.handover import hand_over, is_handed_over, move_out
 from lakeproof.private_folders import check_own, keep_private
-from ledger.files.private_files import write_private
+from ledger.files.atomic import replace_file
 
 ROOMS_OF_ROOT: Final = Path("/var/lib/lakeproof")
 ROOM_MODE: Final = 0o711
@@ -145,7 +145,7 @@ def _room_of_root(home: Path, account: Account, folder: Path, say: Say) -> Path:
             "LAKEPROOF_SERVER_FOLDER name a folder that every user can enter"
         )
     if home_of(room) != home:
-        write_private(room / "home.json", (json.dumps({"home": str(home)}) + "\n").encode())
+        replace_file(room / "home.json", (json.dumps({"home": str(home)}) + "\n").encode())
     return room
 
 
@@ -214,4 +214,4 @@ def _read_record(path: Path) -> dict[str, str]:
 
 
 def _write_record(path: Path, record: dict[str, str]) -> None:
-    write_private(path, (json.dumps(record, indent=1) + "\n").encode())
+    replace_file(path, (json.dumps(record, indent=1) + "\n").encode())

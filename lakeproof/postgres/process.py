@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lakeproof.errors import ServerError
 from lakeproof.postgres.files import SOCKET_NAME, ServerFiles, wheel_folder
-from ledger.files.private_files import sync_directory
+from ledger.files.atomic import sync_directory
 
 START_TIMEOUT_S = 300  # recovery after a crash replays the write-ahead log, and that may take minutes
 STOP_TIMEOUT_S = 30

@@ -30,6 +30,7 @@ from urllib.parse import urlsplit
 from ledger.anchoring.bucket_place import BucketPlace
 from ledger.anchoring.kept import NOTE_SIZE_BYTES_MAX, NOTES_MAX, PLACES, BucketAccess, Kept, Place, PlaceError, name_of
 from ledger.errors import BrokenError, Fault
+from ledger.files.atomic import SHARED, Forced, own_temporary, replace_file
 from ledger.files.regular_file import UnreadableError, opened, read_at_most
 
 if TYPE_CHECKING:
@@ -82,15 +83,10 @@ class FilePlace:
         Raises:
             PlaceError: if it cannot be written.
         """
-        fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
         try:
-            with fresh.open("wb") as file:
-                file.write(note)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self.path)
+            # Its name is not forced: some network file systems refuse that, and the next round would add it again.
+            replace_file(self.path, note, mode=SHARED, forced=Forced.CONTENTS, temporary=own_temporary(self.path))
         except OSError as error:
-            fresh.unlink(missing_ok=True)
             raise PlaceError(f"{self.where} cannot be written ({error.strerror}): look at its folder") from error
 
     def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> Kept:  # noqa: ARG002 - there is one, of one log

@@ -24,7 +24,8 @@ from typing import Final
 from uuid import UUID
 
 from ledger.errors import FormatError
-from ledger.files.private_files import destroy, write_private
+from ledger.files.atomic import replace_file
+from ledger.files.private_files import destroy
 from ledger.format.encoding import format_base64, parse_base64
 from ledger.format.sealing import SubjectKeysError
 
@@ -122,7 +123,7 @@ class KeyFiles:
         try:
             with suppress(FileNotFoundError):
                 os.link(path, old)
-            write_private(path, format_key_lines(lines))
+            replace_file(path, format_key_lines(lines))
             destroy(old)
         except OSError as error:
             raise self._unusable(name, error) from error

@@ -37,7 +37,8 @@ from uuid import UUID
 
 from ledger.erasing.key_files import LOCK_WAIT_S, NO_FILE, KeyFiles, KeyLines, Seen, WrappedKey
 from ledger.errors import FormatError, LedgerError
-from ledger.files.private_files import check_private, create_private
+from ledger.files.atomic import create_file
+from ledger.files.private_files import check_private
 from ledger.format.encoding import format_base64, parse_base64
 from ledger.format.sealing import (
     DATA_KEY_SIZE_BYTES,
@@ -224,7 +225,7 @@ def open_key_folder(
         check_private(path, mode=0o700)
         if not (path / ID_FILE).exists():
             with suppress(FileExistsError):  # another process was faster: its folder is the one
-                create_private(path / ID_FILE, f"{UUID(bytes=random(16), version=4)}\n".encode())
+                create_file(path / ID_FILE, f"{UUID(bytes=random(16), version=4)}\n".encode())
     except OSError as error:
         raise SubjectKeysError(f"{path} cannot be used ({error.strerror}): make it writable for this user") from error
     return KeyFolder(path, encryption, random=random, lock_wait_s=lock_wait_s)
@@ -284,7 +285,7 @@ def open_key_encryption(path: Path, *, random: Random = os.urandom) -> FileKeyEn
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with suppress(FileExistsError):  # another process was faster: its key is the one
-                create_private(path, f"{random(4).hex()} {format_base64(random(DATA_KEY_SIZE_BYTES))}\n".encode())
+                create_file(path, f"{random(4).hex()} {format_base64(random(DATA_KEY_SIZE_BYTES))}\n".encode())
         check_private(path, mode=0o600)
         text = path.read_text(encoding="ascii")
         key_id, _, encoded = text.removesuffix("\n").partition(" ")

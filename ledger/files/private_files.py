@@ -1,9 +1,7 @@
 """
-Files that only their owner may read, written so that a crash leaves the old contents or the new ones, and never half.
+Files that only their owner may read: the keys and secrets of all packages. `atomic` writes them.
 
-The keys and secrets of all packages are written here: the signer's, a witness's, those of persons, of the installation.
-A write has returned once the bytes *and* the name are on the disk: the file is forced there first, then the directory,
-since a rename that is not forced can be lost. What is destroyed is overwritten before its name goes.
+What is destroyed is overwritten before its name goes.
 """
 
 from __future__ import annotations
@@ -14,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from ledger.errors import KeyDirectoryError
+from ledger.files.atomic import sync_directory
 
 _OTHERS: Final = 0o077
-_FRESH: Final = ".new"
 
 
 def check_private(path: Path, *, mode: int) -> None:
@@ -45,36 +43,6 @@ def mode_for_others(path: Path) -> int | None:
     return found if found & _OTHERS else None
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """
-    Replace `path` by a file of mode 0600: temporary file, fsync, rename, fsync of the directory.
-
-    Raises:
-        OSError: if that fails; the old contents or the new ones are there then.
-    """
-    fresh = path.with_name(path.name + _FRESH)
-    write_synced(fresh, data)
-    fresh.replace(path)
-    sync_directory(path.parent)
-
-
-def create_private(path: Path, data: bytes) -> None:
-    """
-    Make a file of mode 0600 that was not there, whole or not at all.
-
-    Raises:
-        FileExistsError: if there is one of that name; it is not changed.
-        OSError: if it cannot be written.
-    """
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    write_synced(fresh, data)
-    try:
-        os.link(fresh, path)  # fails where a rename would replace the file that another process has just made
-    finally:
-        fresh.unlink()
-    sync_directory(path.parent)
-
-
 def destroy(path: Path) -> None:
     """
     Overwrite a file with zeros, on the disk, and remove it; nothing if it is not there.
@@ -95,40 +63,3 @@ def destroy(path: Path) -> None:
         os.fsync(file.fileno())
     path.unlink()
     sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """
-    Wait until the names in a directory are on the disk.
-
-    Raises:
-        OSError: if that fails.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_synced(path: Path, data: bytes) -> None:
-    """
-    Write a file of mode 0600 and wait until its content is on the disk: only a step, a crash leaves half of it.
-
-    Raises:
-        OSError: if that fails.
-    """
-    with os.fdopen(_create(path), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _create(path: Path) -> int:
-    """Open a file that was not there; what is there, a crash has left or another has planted: never write into that."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        return os.open(path, flags, 0o600)
-    except FileExistsError:
-        path.unlink()
-        return os.open(path, flags, 0o600)

@@ -33,6 +33,7 @@ from psycopg.sql import SQL, Identifier
 
 from ledger.anchoring.published import read_cosigned_note, read_published_checkpoint, read_to_publish, signing_key
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
+from ledger.files.atomic import SHARED, Forced, replace_file
 from ledger.files.directory import (
     CHECKPOINT_FILE,
     KEY_FILE,
@@ -287,8 +288,7 @@ class ExportFiles:
         unfinished = file.with_name(file.name + TEMPORARY_SUFFIX)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_bytes(data)
-            unfinished.replace(file)
+            replace_file(file, data, mode=SHARED, forced=Forced.NOTHING, temporary=unfinished)
         except OSError as error:
             raise _refused(file, error) from error
 

@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Final, cast
 
 from ledger.errors import BrokenError, BusyKeyDirectoryError, FormatError, KeyDirectoryError
-from ledger.files.private_files import check_private, write_private
+from ledger.files.atomic import replace_file
+from ledger.files.private_files import check_private
 from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.checkpoint import Checkpoint
@@ -180,7 +181,7 @@ class KeyDirectory:
             OSError: if that fails; none of the notes may leave then.
         """
         data = format_notes(notes)
-        write_private(self.path / NOTES_FILE, data)
+        replace_file(self.path / NOTES_FILE, data)
         self._read = (data, dict(notes))
 
     def _notes_file(self) -> bytes:

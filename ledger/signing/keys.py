@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from ledger.errors import FormatError, KeyDirectoryError
-from ledger.files.private_files import check_private, create_private
+from ledger.files.atomic import create_file
+from ledger.files.private_files import check_private
 from ledger.format.encoding import format_base64, parse_base64
 from ledger.format.note import Ed25519Signer, VerifierKey
 
@@ -137,7 +138,7 @@ def generate_key_file(path: Path, *, random: Callable[[int], bytes] = os.urandom
         FileExistsError: if there is a file of that name.
         OSError: if it cannot be written.
     """
-    create_private(path, format_seed(random(SEED_SIZE_BYTES)))
+    create_file(path, format_seed(random(SEED_SIZE_BYTES)))
     return read_key_file(path)
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from ledger.errors import BrokenError, FormatError, KeyDirectoryError, KeyUnavailableError
-from ledger.files.private_files import check_private, destroy, write_private
+from ledger.files.atomic import replace_file
+from ledger.files.private_files import check_private, destroy
 from ledger.format import canonical
 from ledger.format.cosignature import MlDsaKey, ml_dsa_key_id
 from ledger.format.events import SignerRetired, from_data, to_data
@@ -109,7 +110,7 @@ def write_ring(path: Path, ring: KeyRing, held: Mapping[bytes, SigningKey]) -> N
         KeyUnavailableError: if that key does not sign now.
         OSError: if it cannot be written; the old ring or the new one is there then.
     """
-    write_private(path / RING_FILE, sign_ring(ring, held[ring.active.public]))
+    replace_file(path / RING_FILE, sign_ring(ring, held[ring.active.public]))
 
 
 def write_later_key(path: Path, seed: bytes, public: bytes) -> None:
@@ -119,7 +120,7 @@ def write_later_key(path: Path, seed: bytes, public: bytes) -> None:
     Raises:
         OSError: if it cannot be written.
     """
-    write_private(path / _later_name(public), format_seed(seed))
+    replace_file(path / _later_name(public), format_seed(seed))
 
 
 def write_ml_dsa_key(path: Path, seed: bytes, public: bytes) -> None:
@@ -129,7 +130,7 @@ def write_ml_dsa_key(path: Path, seed: bytes, public: bytes) -> None:
     Raises:
         OSError: if it cannot be written.
     """
-    write_private(path / _ml_dsa_name(public), format_seed(seed))
+    replace_file(path / _ml_dsa_name(public), format_seed(seed))
 
 
 def holds_ml_dsa_key(path: Path, public: bytes) -> bool:
@@ -172,7 +173,7 @@ def write_retirement(path: Path, public: bytes, pages: Sequence[SignerRetired]) 
     Raises:
         OSError: if they cannot be written.
     """
-    write_private(_retirement_file(path, public), canonical.encode([to_data(page) for page in pages]))
+    replace_file(_retirement_file(path, public), canonical.encode([to_data(page) for page in pages]))
 
 
 def read_retirement(path: Path, public: bytes) -> tuple[list[SignerRetired], Retirement]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, cast
 
 from ledger.errors import FormatError, LedgerError
+from ledger.files.atomic import SHARED, Forced, replace_file
 from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.encoding import format_base64, parse_base64
@@ -132,8 +133,8 @@ class ProgressFile:
                 file.write(b"".join(groups.pack(known)))
                 file.flush()
                 os.fsync(file.fileno())
-            unfinished.write_bytes(canonical.encode(members))
-            unfinished.replace(self._path)
+            state_file = canonical.encode(members)
+            replace_file(self._path, state_file, mode=SHARED, forced=Forced.NOTHING, temporary=unfinished)
         except OSError as error:
             raise LedgerError(f"{self._path} cannot be written: {error.strerror}") from error
         self._chunks, self._saved = chunks, start.state.size

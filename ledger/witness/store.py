@@ -27,10 +27,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from ledger.errors import FormatError, LedgerError
-from ledger.files.private_files import mode_for_others, sync_directory, write_synced
+from ledger.files.atomic import Disk, replace_file, sync_directory
+from ledger.files.private_files import mode_for_others
 from ledger.format.cosignature import Cosigner
 from ledger.format.encoding import format_base64, parse_base64
 from ledger.format.note import NOTE_SIZE_BYTES_MAX, VerifierKey
@@ -45,35 +46,6 @@ KEY_FILES: Final = {ED25519_COSIGNATURE: "ed25519-key", ML_DSA_44_COSIGNATURE: "
 
 class WitnessStoreError(LedgerError):
     """The directory of a witness cannot be used, or what it holds is damaged; says what to do."""
-
-
-class Disk(Protocol):
-    """What the store does to the disk, step by step, in the order of the calls."""
-
-    def write(self, path: Path, data: bytes) -> None:
-        """Write a file of mode 0600 and wait until its content is on the disk."""
-
-    def replace(self, path: Path, target: Path) -> None:
-        """Give the file at `path` the name `target`, in one step, in place of whatever had it."""
-
-    def sync_directory(self, path: Path) -> None:
-        """Wait until the names in a directory are on the disk: a rename is lost without it."""
-
-
-class RealDisk:
-    """The disk of this machine."""
-
-    def write(self, path: Path, data: bytes) -> None:
-        """As `Disk.write`."""
-        write_synced(path, data)
-
-    def replace(self, path: Path, target: Path) -> None:
-        """As `Disk.replace`."""
-        path.replace(target)
-
-    def sync_directory(self, path: Path) -> None:
-        """As `Disk.sync_directory`."""
-        sync_directory(path)
 
 
 class WitnessStore:
@@ -161,7 +133,7 @@ class WitnessStore:
         if hashed not in self._before:  # else one has failed before, and what the file shows may not be on the disk
             self._before[hashed] = _read(file)
         try:
-            self._put(file, note)
+            replace_file(file, note, disk=self._disk)
         except OSError as error:
             raise WitnessStoreError(f"{file} cannot be written ({error.strerror}): nothing is cosigned") from error
         del self._before[hashed]
@@ -184,16 +156,12 @@ class WitnessStore:
                 raise WitnessStoreError(f"log {origin}: expected 1 to {LOG_KEYS_MAX} keys, found {len(wanted)}")
             try:
                 if known is None and not self._file(origin, "checkpoint").exists():
-                    self._put(self._file(origin, "checkpoint"), b"")  # first: a log without it is a damaged one
-                self._put(self._file(origin, "log"), _format_log(origin, wanted))
+                    replace_file(
+                        self._file(origin, "checkpoint"), b"", disk=self._disk
+                    )  # first: a log without it is a damaged one
+                replace_file(self._file(origin, "log"), _format_log(origin, wanted), disk=self._disk)
             except OSError as error:
                 raise WitnessStoreError(f"{logs} cannot be written ({error.strerror}): the log is not added") from error
-
-    def _put(self, file: Path, data: bytes) -> None:
-        fresh = file.with_name(f"{file.name}.new")
-        self._disk.write(fresh, data)
-        self._disk.replace(fresh, file)
-        self._disk.sync_directory(file.parent)
 
     def _file(self, origin: str, kind: str) -> Path:
         return self.path / LOGS / f"{origin_hash(origin)}.{kind}"
@@ -272,7 +240,6 @@ def create_witness(
         FormatError: if no key can have that name.
         WitnessStoreError: if there is something at `path` already, or it cannot be written.
     """
-    disk = RealDisk()
     seeds = {algorithm: random(SEED_SIZE_BYTES) for algorithm in algorithms}
     for algorithm, seed in seeds.items():
         Cosigner.from_seed(algorithm, name=name, seed=seed)
@@ -281,12 +248,12 @@ def create_witness(
         path.parent.mkdir(parents=True, exist_ok=True)
         (fresh / LOGS).mkdir(mode=0o700, parents=True)
         fresh.chmod(0o700)
-        disk.write(fresh / NAME_FILE, f"{name}\n".encode())
+        replace_file(fresh / NAME_FILE, f"{name}\n".encode())
         for algorithm, seed in seeds.items():
-            disk.write(fresh / KEY_FILES[algorithm], f"{format_base64(seed)}\n".encode())
-        disk.sync_directory(fresh)
+            replace_file(fresh / KEY_FILES[algorithm], f"{format_base64(seed)}\n".encode())
+        sync_directory(fresh)
         fresh.rename(path)  # fails where something is already, unless it is an empty directory
-        disk.sync_directory(path.parent)
+        sync_directory(path.parent)
     except OSError as error:
         shutil.rmtree(fresh, ignore_errors=True)
         raise WitnessStoreError(f"no witness can be made at {path} ({error.strerror}): name a new directory") from error

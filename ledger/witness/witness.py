@@ -23,11 +23,12 @@ from pathlib import Path
 from threading import Lock
 
 from ledger.errors import BrokenError, FormatError
+from ledger.files.atomic import Disk, RealDisk
 from ledger.format.checkpoint import Checkpoint, parse_checkpoint
 from ledger.format.cosignature import Cosigner, format_cosignatures
 from ledger.format.note import VerifierKey, format_note, open_note
 from ledger.witness.rules import check_growth, open_submission
-from ledger.witness.store import Disk, RealDisk, WitnessStore, WitnessStoreError, open_cosigners
+from ledger.witness.store import WitnessStore, WitnessStoreError, open_cosigners
 
 
 class Witness:

@@ -8,10 +8,10 @@ import os
 import re
 import stat
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Final
 from uuid import UUID
 
+from ledger.files.atomic import own_temporary, replace_file
 from projections.errors import SecretMissingError
 
 REFERENCE: Final = "secret:"
@@ -60,12 +60,7 @@ class SecretDirectory:
         try:
             for folder in (self.directory, file.parent):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # NamedTemporaryFile makes its file with mode 0600.
-            with NamedTemporaryFile(dir=file.parent, prefix=".", delete=False) as fresh:
-                fresh.write(data)
-                fresh.flush()
-                os.fsync(fresh.fileno())
-            Path(fresh.name).replace(file)
+            replace_file(file, data, temporary=own_temporary(file))
         except OSError as error:
             raise SecretMissingError(f"{file} cannot be written ({error.strerror}): nothing was stored") from error
 

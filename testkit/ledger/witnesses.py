@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from ledger.files.atomic import Disk, RealDisk
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.cosignature import COSIGNATURE_TYPES, Cosigner
 from ledger.format.merkle import leaf_hash, prove_consistency, root_of
 from ledger.format.note import Ed25519Signer, Signature, sign_note
 from ledger.format.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE, signed_message
 from ledger.witness.rules import AddCheckpoint, format_request
-from ledger.witness.store import KEY_FILES, Disk, RealDisk, WitnessStore, create_witness
+from ledger.witness.store import KEY_FILES, WitnessStore, create_witness
 from ledger.witness.witness import Witness, open_witness
 
 ORIGIN: Final = "log.example/orders"

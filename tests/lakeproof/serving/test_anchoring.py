@@ -27,6 +27,7 @@ from lakeproof.vouching import load_authority, load_policy
 from ledger.anchoring import Pinned, WitnessKind, anchors_of, judge_witnessing, parse_roots
 from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.errors import BrokenError, Fault, LedgerError
+from ledger.files.atomic import RealDisk
 from ledger.files.directory import STAMP_FILE
 from ledger.format.note import VerifierKey
 from ledger.format.signature import ED25519_COSIGNATURE
@@ -37,7 +38,7 @@ from ledger.store.read import read_entries, read_head
 from ledger.verify.anchored import judge_directory
 from ledger.verify.directory import verify_directory
 from ledger.witness.server import witness_app
-from ledger.witness.store import RealDisk, WitnessStore, create_witness
+from ledger.witness.store import WitnessStore, create_witness
 from ledger.witness.witness import open_witness
 from projections.exposition import format_metrics
 from testkit.ledger.logs import change

@@ -15,7 +15,7 @@ from typer.testing import Result
 
 from lakeproof.provision import Installation
 from ledger.errors import BrokenError, KeyDirectoryError
-from ledger.files.private_files import write_private
+from ledger.files.atomic import RealDisk, replace_file
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.cosignature import Cosigner
 from ledger.format.note import (
@@ -35,7 +35,7 @@ from ledger.signing.rotation import add_ml_dsa_key, new_file_key, retire_ml_dsa_
 from ledger.signing.signer import Signer
 from ledger.verify.anchored import with_ml_dsa
 from ledger.witness.rules import AddCheckpoint, format_request
-from ledger.witness.store import RealDisk, WitnessStore
+from ledger.witness.store import WitnessStore
 from testkit.ledger.logs import change
 from testkit.ledger.signer_works import WorksSite, open_site
 from testkit.ledger.standalone import standalone
@@ -205,7 +205,7 @@ async def test_a_bad_line_beside_the_key_or_in_the_database_is_not_gone_on_from(
     notes = site.works.path / NOTES_FILE
     kept, genuine = notes.read_text(), line.format().removesuffix("\n")
     assert genuine in kept
-    write_private(notes, kept.replace(genuine, _corrupted(line).format().removesuffix("\n")).encode())
+    replace_file(notes, kept.replace(genuine, _corrupted(line).format().removesuffix("\n")).encode())
     with pytest.raises(KeyDirectoryError, match=r"last-notes is damaged .*ML-DSA-44"):
         site.works.open().read_notes()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ledger.errors import BrokenError, BusyKeyDirectoryError, FormatError, KeyDirectoryError, RotationError
-from ledger.files.private_files import write_private
+from ledger.files.atomic import replace_file
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.cosignature import CheckpointCosigner, MlDsaKey, ml_dsa_key_id, ml_dsa_verifier_key
 from ledger.format.note import VerifierKey, format_note, open_note, parse_note, sign_note
@@ -253,8 +253,8 @@ def test_a_directory_that_another_process_holds_is_not_changed(keys: KeyDirector
     [
         (lambda path: (path / name_of(1)).unlink(), "is damaged .it is not there.: restore the whole"),
         (lambda path: (path / name_of(1)).chmod(0o640), "run chmod 600"),
-        (lambda path: write_private(path / name_of(1), format_seed(SEEDS[2])), "expected the key"),
-        (lambda path: write_private(path / name_of(1), b"AAAA"), "expected 32 bytes in base64"),
+        (lambda path: replace_file(path / name_of(1), format_seed(SEEDS[2])), "expected the key"),
+        (lambda path: replace_file(path / name_of(1), b"AAAA"), "expected 32 bytes in base64"),
         (lambda path: (path / "keys").unlink(), r"keys is not there, but ml-dsa-44-key-\w+ is: restore the whole"),
     ],
 )
@@ -270,10 +270,10 @@ def test_a_directory_that_lacks_something_is_refused(
 
 def test_a_key_that_somebody_slips_in_does_not_sign(keys: KeyDirectory) -> None:
     add_ml_dsa_key(keys, random=drawn(1))
-    write_private(keys.path / name_of(2), format_seed(SEEDS[2]))
+    replace_file(keys.path / name_of(2), format_seed(SEEDS[2]))
     assert signing(keys) == [KEYS[1].public]
     slipped = sign_ring(replace(ALONE, ml_dsa=ring(KeyLife.OVERLAPPING, KeyLife.ACTIVE).ml_dsa), ACTIVE)
-    write_private(keys.path / "keys", slipped.replace(b"overlapping", b"retired"))
+    replace_file(keys.path / "keys", slipped.replace(b"overlapping", b"retired"))
     with pytest.raises(KeyDirectoryError, match="keys is damaged"):
         open_key_directory(keys.path)
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from ledger.errors import BrokenError, BusyKeyDirectoryError, FormatError, KeyDirectoryError, RotationError
-from ledger.files.private_files import create_private, destroy, write_private
+from ledger.files.atomic import create_file, replace_file
+from ledger.files.private_files import destroy
 from ledger.format import canonical
 from ledger.format.events import SignedTree
 from ledger.format.key_history import state_retirement
@@ -146,14 +147,14 @@ def test_a_directory_comes_back_with_both_keys(rotated: Path) -> None:
         (lambda path: (path / "keys").unlink(), r"keys is not there, but signing-key-\w+ is: restore the whole"),
         (lambda path: later(path).unlink(), "is damaged .it is not there.: restore the whole"),
         (lambda path: (path / "signing-key").unlink(), "is damaged .it is not there.: restore the whole"),
-        (lambda path: write_private(later(path), (path / "signing-key").read_bytes()), "expected the key SHA256"),
-        (lambda path: write_private(path / "keys", b"?"), "keys is damaged"),
+        (lambda path: replace_file(later(path), (path / "signing-key").read_bytes()), "expected the key SHA256"),
+        (lambda path: replace_file(path / "keys", b"?"), "keys is damaged"),
         (lambda path: later(path).write_bytes(b"AAAA"), "is damaged: expected 32 bytes in base64"),
         (lambda path: later(path).chmod(0o640), "run chmod 600"),
         (lambda path: (path / "keys").chmod(0o604), "run chmod 600"),
         (lambda path: path.chmod(0o750), "run chmod 700"),
         (
-            lambda path: write_private(path / "keys", sign_ring(ring(KeyLife.RETIRED, KeyLife.ACTIVE), KEYS[1])),
+            lambda path: replace_file(path / "keys", sign_ring(ring(KeyLife.RETIRED, KeyLife.ACTIVE), KEYS[1])),
             "retire",
         ),
     ],
@@ -169,7 +170,7 @@ def test_a_directory_that_lacks_something_is_refused(
 
 def test_a_key_that_somebody_slips_in_is_refused(rotated: Path) -> None:
     slipped = ring(KeyLife.RETIRED, KeyLife.OVERLAPPING, KeyLife.ACTIVE)
-    write_private(rotated / "keys", sign_ring(slipped, KEYS[2]))  # signed by the key itself, whose file is not there
+    replace_file(rotated / "keys", sign_ring(slipped, KEYS[2]))  # signed by the key itself, whose file is not there
     with pytest.raises(KeyDirectoryError):
         open_key_directory(rotated)
 
@@ -196,7 +197,7 @@ def test_what_a_retired_key_signed_last_is_checked_as_it_is_read(rotated: Path) 
     # Only that the retired key signs, too, may become illegible: it need not.
     assert len(accepted) < len(system[1].name) + 10
     more = [replace(pages[0], trees=(replace(trees[0], size=8),))]
-    write_private(file, canonical.encode([canonical.decode(data)[0]] * 2))  # type: ignore[index]
+    replace_file(file, canonical.encode([canonical.decode(data)[0]] * 2))  # type: ignore[index]
     with pytest.raises(KeyDirectoryError, match="is damaged"):
         open_key_directory(rotated)
     write_retirement(rotated, KEYS[0].public_key, more)
@@ -233,7 +234,7 @@ def test_a_generated_key_is_private_and_never_written_over(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
 
 
-@pytest.mark.parametrize("write", [write_private, create_private])
+@pytest.mark.parametrize("write", [replace_file, create_file])
 def test_a_link_that_was_planted_is_not_written_through(
     tmp_path: Path, write: Callable[[Path, bytes], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,7 +251,7 @@ def test_a_link_that_was_planted_is_not_written_through(
 
 def test_what_is_destroyed_is_overwritten_first_and_may_be_gone_already(tmp_path: Path) -> None:
     file = tmp_path / "key"
-    create_private(file, b"secret")
+    create_file(file, b"secret")
     held = os.open(file, os.O_RDONLY)
     destroy(file)
     assert os.read(held, 100) == bytes(6)

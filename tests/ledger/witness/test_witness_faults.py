@@ -12,11 +12,12 @@ from threading import Barrier
 import pytest
 
 from ledger.errors import LedgerError
+from ledger.files.atomic import Forced, Owner, RealDisk
 from ledger.format.checkpoint import Checkpoint, parse_checkpoint
 from ledger.format.cosignature import open_cosignatures, parse_cosignatures
 from ledger.format.note import open_note
 from ledger.witness.rules import Refusal, RefusedError
-from ledger.witness.store import RealDisk, WitnessStore, WitnessStoreError, origin_hash
+from ledger.witness.store import WitnessStore, WitnessStoreError, origin_hash
 from ledger.witness.witness import Witness
 from testkit.ledger.witnesses import (
     GENUINE,
@@ -62,12 +63,12 @@ class FaultyDisk(RealDisk):
         if self.point == point:
             raise self.error
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: bytes, *, mode: int, owner: Owner | None, forced: Forced) -> None:
         self._reach("before write")
         if self.point == "within write":
             path.write_bytes(data[: len(data) // 2])
         self._reach("within write")
-        super().write(path, data)
+        super().write(path, data, mode=mode, owner=owner, forced=forced)
         self._reach("after write")
 
     def replace(self, path: Path, target: Path) -> None:
@@ -235,8 +236,8 @@ def test_what_a_killed_witness_has_left_is_forced_to_the_disk_before_it_is_shown
 class FullDisk(RealDisk):
     """A disk without room for another byte."""
 
-    def write(self, path: Path, data: bytes) -> None:
-        raise OSError(28, "No space left on device", f"{path}, {len(data)} bytes")
+    def write(self, path: Path, data: bytes, *, mode: int, owner: Owner | None, forced: Forced) -> None:
+        raise OSError(28, "No space left on device", f"{path}, {len(data)} bytes: {mode:o}, {owner}, {forced}")
 
 
 def test_a_full_disk_cosigns_nothing_and_the_next_try_does(path: Path) -> None:
