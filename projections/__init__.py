@@ -1,42 +1,14 @@
 """
-Read models built from the log: a graph a tenant, lineage, commits, findings, metrics. Any of them can be built again.
+Read models of the log: a graph per tenant, lineage, commits, findings, metrics. Each can be rebuilt from the log.
 
-Read `projection.py` first: what a projection is, and how entries get into it. Then `runner.py` (keeps the live
-generations up to date) and `generations.py` (rebuilds one beside the live one, compares, switches).
+Read `processing/projection.py` first: what a projection is, and how entries get into it. Then `processing/runner.py`
+(keeps the live generations up to date) and `processing/generations.py` (rebuilds one beside the live one, compares,
+switches).
 
-What the projections say is pure: `graph/model.py` (entries to vertices and edges; the labels in `graph/labels.py`) and
-`counting.py` (what is counted, and when). `lineage/` decides which edges are drawn, and is where lineage comes in;
-`lake/` opens files of the lake. Reading is beside what is read: `graph/read.py` and `graph/answers.py`, `commits.py`,
-`findings.py`, `metrics.py`.
+What entries mean is pure: `graph/model.py` (entries to vertices and edges; the labels are in `graph/labels.py`),
+`lineage/changes.py` and `lineage/runs.py` (which data set is which table, and what a run says),
+`relational/counting.py` and `relational/finding_rows.py`. Each read model's own readers are beside it: `graph/read.py`,
+`lineage/read.py`, and the `read_...` functions in `relational/`.
+
+`lake/` opens files of the lake, `egress/` makes connections to hosts that tenants name; other packages use both.
 """
-
-from __future__ import annotations
-
-from projections.entries import LogEntry
-from projections.errors import (
-    DigestMismatchError,
-    NotProjectedError,
-    ProjectionError,
-    RebuildRunningError,
-    StaleGenerationError,
-    UnknownControlError,
-)
-from projections.exposition import CONTENT_TYPE, Metric, MetricKind, Sample, format_metrics
-from projections.graph.labels import EdgeLabel, VertexLabel
-
-__all__ = [
-    "CONTENT_TYPE",
-    "DigestMismatchError",
-    "EdgeLabel",
-    "LogEntry",
-    "Metric",
-    "MetricKind",
-    "NotProjectedError",
-    "ProjectionError",
-    "RebuildRunningError",
-    "Sample",
-    "StaleGenerationError",
-    "UnknownControlError",
-    "VertexLabel",
-    "format_metrics",
-]

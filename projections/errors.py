@@ -72,6 +72,19 @@ class UnknownTableError(ProjectionError):
         self.nameless = nameless
 
 
+class InvalidLineageError(ProjectionError):
+    """
+    What was sent is no OpenLineage event, or is over a limit.
+
+    `field` is the path of the first member that is wrong, `reason` what was expected of it and found.
+    """
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field = field
+        self.reason = reason
+
+
 class SecretMissingError(ProjectionError):
     """A secret that a catalog's options name is not there, or others can read it."""
 

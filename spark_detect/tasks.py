@@ -17,6 +17,9 @@ from ledger.format.events import Identifier, ScanFault, UnreadReason, from_data,
 from projections.relational.catalogs import CatalogRow
 from spark_detect.errors import DetectionError
 
+UNREAD_MAX: Final = 20
+"""Unread columns that a scan names; it counts all of them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:

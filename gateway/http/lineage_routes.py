@@ -32,8 +32,8 @@ from gateway.identity import Principal
 from gateway.policy.variables import CommitView
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.format.sequence import Appended, Group, Stale
+from projections.errors import InvalidLineageError
 from projections.lineage.edges import shortened
-from projections.lineage.errors import InvalidLineageError
 from projections.lineage.ingest import Received, receive
 from projections.lineage.json_text import BODY_SIZE_BYTES_MAX
 from projections.lineage.read import Cycle, Outcome, find_group, read_next_index, read_outcomes

@@ -34,8 +34,8 @@ from ledger.format.events import TriggerReceived, TriggerSource, to_data
 from ledger.format.sequence import Group
 from ledger.store.queries import load_queries
 from projections.errors import SecretMissingError
-from projections.lake.places import nearest_catalog
 from projections.lake.secrets import REFERENCE
+from projections.lake.storage import nearest_catalog
 
 KIND: Final = "rest"
 OPTION: Final = "webhook-secret"

@@ -15,7 +15,6 @@ from typing import Any, Final
 from projections.graph.labels import VertexLabel
 from projections.graph.policy_scope import Governs
 from projections.graph.scan_coverage import Evidence
-from projections.graph.versions import PolicyVersion, versions_of
 from projections.lineage.runs import Omitted
 
 WRITES: Final = 10
@@ -26,6 +25,15 @@ COLUMNS: Final = (
     *("write_policies", "found", "read_by", "targets"),
 )
 """What the query returns, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyVersion:
+    """One version of a policy or access rule (`label`)."""
+
+    label: VertexLabel
+    id: str
+    version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +118,14 @@ class TableAnswers:
     read_by: tuple[Work, ...]
     read_into: tuple[Data, ...]
     omitted: Omitted | None
+
+
+def versions_of(rows: Sequence[Sequence[Any]]) -> tuple[PolicyVersion, ...]:
+    """
+    Return the versions collected as [label, id, version]; a row of nulls, for nothing, is left out.
+    """
+    found = sorted((label, id_, version) for label, id_, version in rows if label)
+    return tuple(PolicyVersion(label=VertexLabel(label), id=id_, version=version) for label, id_, version in found)
 
 
 def answers_of(row: Sequence[Any], evidence: Evidence, omitted: Omitted | None) -> TableAnswers:

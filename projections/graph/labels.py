@@ -14,17 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from hashlib import sha256
 from types import MappingProxyType
 from typing import Final
 
 from ledger.format.event import format_key
-
-KEY_BYTES_MAX: Final = 1_024
-"""A key is in a B-tree, whose entries end at 2,704 bytes; a longer one stands there as its beginning and its hash."""
-
-KEYS_CACHED: Final = 4_096
-"""Tables, namespaces and people come again and again, and percent-encoding is slow."""
+from projections.keys import KEYS_CACHED, bounded_key
 
 
 class VertexLabel(StrEnum):
@@ -193,15 +187,3 @@ def vertex_key(label: VertexLabel, *segments: str) -> str:
     Return the natural key of the vertex that `segments` name, at most 1,024 ASCII bytes.
     """
     return bounded_key(format_key(VERTICES[label].key, segments))
-
-
-def bounded_key(key: str) -> str:
-    """
-    Return `key` if it has at most 1,024 bytes, else its beginning, `#` and the SHA-256 of the whole.
-
-    `#` is in no percent-encoded key, so a cut key is never another's whole one.
-    """
-    if len(key) <= KEY_BYTES_MAX:
-        return key
-    digest = sha256(key.encode()).hexdigest()
-    return f"{key[: KEY_BYTES_MAX - len(digest) - 1]}#{digest}"

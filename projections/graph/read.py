@@ -22,13 +22,12 @@ from ledger.format.canonical import Json
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.errors import NotProjectedError, ProjectionError, UnknownTableError
-from projections.graph.answers import COLUMNS, EACH_MAX, WRITES, TableAnswers, answers_of
-from projections.graph.labels import VERTICES, EdgeLabel, VertexLabel, bounded_key
+from projections.graph.answers import COLUMNS, EACH_MAX, WRITES, PolicyVersion, TableAnswers, answers_of, versions_of
+from projections.graph.labels import VERTICES, EdgeLabel, VertexLabel
 from projections.graph.projection import GRAPH
 from projections.graph.scan_coverage import SCANS_MAX, Evidence, evidence_of
-from projections.graph.versions import PolicyVersion, versions_of
 from projections.graph.write import ALL_VERTICES, QUERIES, agtype, compose, graph_name
-from projections.keys import bounded_name
+from projections.keys import bounded_key, bounded_name
 from projections.lineage.read import read_omitted
 from projections.lineage.runs import Omitted
 from projections.relational.table_names import QUERIES as NAMES

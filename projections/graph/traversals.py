@@ -16,9 +16,10 @@ from typing import Final
 
 from ledger.format.canonical import Json
 from projections.graph.answers import ColumnFound
-from projections.graph.labels import EdgeLabel, VertexLabel, bounded_key
+from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.read import CYPHER, HOPS, ROWS_MAX, Direction, Graph, KnownTable, Reached, check_hops
 from projections.graph.scan_coverage import Evidence
+from projections.keys import bounded_key
 from projections.lineage.runs import Omitted
 
 _DATA: Final = (VertexLabel.TABLE, VertexLabel.VIEW, VertexLabel.DATASET)

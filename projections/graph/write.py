@@ -22,7 +22,8 @@ from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.entries import PrincipalsErased
 from projections.graph.changes import OF_TABLE, Changes, Edge, Vertex, governing_edges, is_in_force
-from projections.graph.labels import EdgeLabel, VertexLabel, bounded_key, vertex_key
+from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
+from projections.keys import bounded_key
 from projections.processing.digest import GenerationDigest
 from projections.processing.projection import iterate_rows
 

@@ -14,6 +14,7 @@ Arrow is imported where a file is opened: with NumPy it is a tenth of the start 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -63,6 +64,7 @@ REQUEST_TIMEOUT_S: Final = 30
 ATTEMPTS: Final = 2
 """More would only take longer to say that a store is away: whoever reads tries again, with pauses of its own."""
 FILESYSTEMS_CACHED: Final = 128
+_GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 class Secrets(Protocol):
@@ -195,6 +197,51 @@ def split_location(location: str) -> tuple[str, str]:
     if (scheme == "file" or not separator) and path.startswith("/") and "\0" not in path:
         return "file", path
     raise FileUnreadableError(f"{location}: expected a location that begins with file: or s3:")
+
+
+def nearest_catalog(folders: Mapping[str, str], location: str) -> str | None:
+    """
+    Return the alias whose folder is the longest that holds `location`, at a path boundary; None if none does.
+
+    Folders of catalogs may be nested. The most specific one decides, so a table belongs to the same catalog whether S3,
+    a callback or an observation reported the file. If several aliases have the same folder, the first one wins.
+    """
+    kind, path = _split_or_none(location) or ("", "")
+    found: tuple[int, str] | None = None
+    for alias in sorted(folders):
+        folder = _split_or_none(folders[alias])
+        if folder is None or folder[0] != kind or not path.startswith(f"{folder[1].rstrip('/')}/"):
+            continue
+        length = len(folder[1].rstrip("/"))
+        if found is None or length > found[0]:
+            found = length, alias
+    return None if found is None else found[1]
+
+
+def unpack_metadata(data: bytes, *, size_bytes_max: int) -> bytes:
+    """
+    Return the JSON of a metadata file: `data`, decompressed if it is gzip (`write.metadata.compression-codec`).
+
+    Raises:
+        FileUnreadableError: if it is damaged, or has more than `size_bytes_max` bytes once unpacked.
+    """
+    if not data.startswith(_GZIP_MAGIC):
+        return data
+    unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        unpacked = unpacking.decompress(data, size_bytes_max + 1)
+    except zlib.error as error:
+        raise FileUnreadableError(f"metadata file: expected gzip: {error}") from error
+    if len(unpacked) > size_bytes_max:
+        raise FileUnreadableError(f"metadata file: expected at most {size_bytes_max} bytes, unpacked, found more")
+    return unpacked
+
+
+def _split_or_none(location: str) -> tuple[str, str] | None:
+    try:
+        return split_location(location)
+    except FileUnreadableError:
+        return None
 
 
 def _check_within(location: str, path: str, scheme: str, within: str) -> None:

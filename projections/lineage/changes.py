@@ -30,7 +30,7 @@ from ledger.format.events import (
     TableIdentified,
 )
 from projections.entries import LogEntry, storable
-from projections.graph.labels import VertexLabel, bounded_key, vertex_key
+from projections.keys import bounded_key, pipeline_key
 from projections.lineage.datasets import (
     Known,
     KnownCatalog,
@@ -284,7 +284,7 @@ def _resolved(entry: Entry, event: LineageReceived, known: Known, *, keeps_cycle
         outputs=versions(outputs),
         columns=tuple(dict.fromkeys(_columns(event, bounded))),
         derived=tuple(dict.fromkeys((bounded[column.input], bounded[column.output]) for column in derived)),
-        job=None if job is None else vertex_key(VertexLabel.PIPELINE, job.namespace, job.name),
+        job=None if job is None else pipeline_key(job.namespace, job.name),
         run_id=None if event.run_id is None else storable(event.run_id),
         keeps_cycles=keeps_cycles,
     )

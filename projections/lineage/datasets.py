@@ -138,7 +138,7 @@ def _aliases(name: DatasetName, locations: Iterable[str], known: Known) -> list[
         for alias, catalog in known.catalogs.items()
         if catalog.location is not None and any(f"{at}/".startswith(f"{catalog.location}/") for at in locations)
     }
-    # Of folders in one another the most specific one decides, as everywhere (`projections.lake.places`).
+    # Of folders in one another the most specific one decides, as everywhere (`projections.lake.storage`).
     return [alias for alias, length in holding.items() if length == max(holding.values())]
 
 

@@ -32,7 +32,7 @@ from ledger.format.event import (
 )
 from ledger.format.events import DatasetName, LineageColumn, LineageDataset, LineageReceived, to_data
 from ledger.format.sequence import Group
-from projections.lineage.errors import InvalidLineageError
+from projections.errors import InvalidLineageError
 from projections.lineage.json_text import BODY_SIZE_BYTES_MAX
 from projections.lineage.openlineage import ColumnEdge, SentEvent, parse_events
 

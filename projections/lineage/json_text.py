@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from projections.lineage.errors import InvalidLineageError
+from projections.errors import InvalidLineageError
 
 BODY_SIZE_BYTES_MAX: Final = 1024 * 1024
 EVENTS_MAX: Final = 10_000

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from ledger.format.event import KEY_LENGTH_MAX, format_key
 from ledger.format.events import DatasetName, LineageDataset, LineageKind
-from projections.lineage.errors import InvalidLineageError
+from projections.errors import InvalidLineageError
 from projections.lineage.json_text import Value, parse_body
 from projections.lineage.schema import check_event
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from ledger.store.session import Connection
-from projections.graph.labels import bounded_key
+from projections.keys import bounded_key
 from projections.lineage.edges import QUERIES
 from projections.lineage.runs import Omitted
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import jsonschema_rs
 
 from ledger.format.events import LineageKind
-from projections.lineage.errors import InvalidLineageError
+from projections.errors import InvalidLineageError
 
 PATH_LENGTH_MAX: Final = 300
 REASON_LENGTH_MAX: Final = 300

@@ -28,8 +28,7 @@ from pyiceberg.manifest import (
 
 from ledger.format.events import ScanFault, UnreadReason
 from projections.errors import FileMissingError, FileUnreadableError
-from projections.lake.metadata import unpack_metadata
-from projections.lake.storage import Storage
+from projections.lake.storage import Storage, unpack_metadata
 from spark_detect.errors import ScanError
 from spark_detect.tasks import ScannedColumn
 

@@ -34,9 +34,8 @@ from spark_detect.marks import scan_group_id
 from spark_detect.planning.batches import Batches
 from spark_detect.planning.snapshots import Due, Slices, adds_nothing, due_snapshots, lost_adders, split
 from spark_detect.planning.targets import Request, Target, catalog_of
-from spark_detect.recording.groups import UNREAD_MAX
 from spark_detect.room import Lake
-from spark_detect.tasks import Range, Scan, Task
+from spark_detect.tasks import UNREAD_MAX, Range, Scan, Task
 
 NEWEST_MAX: Final = 100
 GAPS_MAX: Final = 1_000

@@ -27,7 +27,7 @@ from ledger.format.events import (
 )
 from ledger.store.read import Log
 from projections.entries import LogEntry
-from projections.lake.places import nearest_catalog
+from projections.lake.storage import nearest_catalog
 from projections.relational.catalogs import BUILTIN, CatalogRow
 from projections.relational.table_names import identifier_of
 

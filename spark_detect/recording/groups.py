@@ -30,16 +30,15 @@ from projections.entries import storable
 from spark_detect.classify import ColumnCounts, classify
 from spark_detect.errors import DetectionError
 from spark_detect.marks import scan_group_id, scan_guard
-from spark_detect.tasks import Scan, ScannedColumn, TaskResult
+from spark_detect.tasks import UNREAD_MAX, Scan, ScannedColumn, TaskResult
 
 FINDINGS_SIZE_BYTES_MAX: Final = GROUP_SIZE_BYTES_MAX - 128 * 1024
 """Of a group, so that its first event fits as well."""
 LOCATION_LENGTH_MAX: Final = 4_096
 COLUMN_LENGTH_MAX: Final = 1_024
 """Names come from tables; one that is longer is cut, so that no event is too large to be recorded."""
-UNREAD_MAX: Final = 20
 UNREAD_LENGTH_MAX: Final = 100
-"""Columns that were not looked at, and characters of each path, that a scan names: a character may take six bytes."""
+"""Characters of the path of an unread column that a scan names: a character may take six bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

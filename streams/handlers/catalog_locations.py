@@ -4,7 +4,7 @@ Whose a location is: the folder of each catalog in object storage, and the log a
 The longest folder that holds a location wins, at the boundary of a path: `s3://lake/sales` holds nothing of
 `s3://lake/sales-eu`. A folder of this installation's own warehouse is its tenant's whatever other tenants have
 registered, and where two tenants have registered the very same folder it is nobody's: one of them would read the
-other's names. Of one tenant's places the longest wins, of whatever kind, as in `projections.lake.places`.
+other's names. Of one tenant's places the longest wins, of whatever kind, as in `projections.lake.storage`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ledger.format.entry import Branch
 from ledger.format.event import SYSTEM_ACTOR
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.session import Connection
-from projections.lineage.errors import InvalidLineageError
+from projections.errors import InvalidLineageError
 from projections.lineage.ingest import Received, receive
 from streams.errors import PoisonError
 from streams.handler import Append, DeadLetter, Effects, Message

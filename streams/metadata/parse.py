@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from projections.errors import FileUnreadableError
-from projections.lake.metadata import unpack_metadata
+from projections.lake.storage import unpack_metadata
 from streams.errors import PoisonError
 
 METADATA_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024

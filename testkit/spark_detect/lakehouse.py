@@ -30,9 +30,9 @@ from ledger.store.read import read_entries, read_head
 from projections.entries import read_log_entry
 from spark_detect.recording.recorder import Recorded
 from spark_detect.room import Driver, Lake
-from spark_detect.worker import scan_once
 from testkit.servers.gateways import open_gateway
 from testkit.servers.loopback import serve_gateway
+from testkit.spark_detect.sparkless import scan_once
 
 BYTES_MAX = 1024**3
 

@@ -10,9 +10,9 @@ import pytest
 
 from ledger.format.events import Decided, Reason, Settled
 from projections.errors import NotProjectedError, ProjectionError
+from projections.graph.answers import PolicyVersion
 from projections.graph.labels import EDGES, VERTICES, EdgeLabel, VertexLabel, vertex_key
 from projections.graph.read import Direction, Write, open_graph, parse_agtype
-from projections.graph.versions import PolicyVersion
 
 if TYPE_CHECKING:
     from testkit.projections.story import Story, World

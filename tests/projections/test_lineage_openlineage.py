@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.format.events import DatasetName, LineageKind
-from projections.lineage.errors import InvalidLineageError
+from projections.errors import InvalidLineageError
 from projections.lineage.json_text import BODY_SIZE_BYTES_MAX, DEPTH_MAX, EVENTS_MAX
 from projections.lineage.openlineage import (
     SYMLINKS_MAX,

@@ -18,7 +18,7 @@ from ledger.format import canonical
 from ledger.format.event import EVENT_SIZE_BYTES_MAX
 from ledger.format.events import LineageKind, LineageReceived, from_data
 from ledger.format.sequence import Group
-from projections.lineage.errors import InvalidLineageError
+from projections.errors import InvalidLineageError
 from projections.lineage.ingest import Received, receive
 from testkit.projections.lineage_stories import ADA, FACET, NOON, NOON_TEXT, dataset, run_event, topic, topics_event
 

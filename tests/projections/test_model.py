@@ -29,10 +29,11 @@ from ledger.format.events import (
 )
 from projections.errors import UnknownLabelError
 from projections.graph.changes import Changes, Edge, Vertex, is_in_force
-from projections.graph.labels import KEY_BYTES_MAX, EdgeLabel, VertexLabel, bounded_key, vertex_key
+from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
 from projections.graph.model import changes_of
 from projections.graph.policy_scope import governs
 from projections.graph.runs import Resolved
+from projections.keys import KEY_BYTES_MAX, bounded_key
 from testkit.projections.story import ORDERS, dataset
 
 if TYPE_CHECKING:

@@ -1,7 +1,5 @@
 """
 Detection without Spark: the same plans, tasks and groups, one after the other in this process.
-
-For tests, and for an installation without Java whose tables are small.
 """
 
 from __future__ import annotations
