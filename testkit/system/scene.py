@@ -110,13 +110,15 @@ def check_all_steps(printed: str) -> None:
     assert "All steps passed." in printed
 
 
-def kill_at_step(home: Path, step: int) -> None:
-    """Begin the scene, and kill all of it when that step begins."""
+def kill_at_step(home: Path, step: int) -> str:
+    """Begin the scene, and kill all of it when that step begins; return what it printed before."""
     scene = start_scene(home)
     assert scene.stdout is not None
+    printed = ""
     for line in scene.stdout:
         if line.startswith(f"{step}. "):
             break
+        printed += line
     # The scene, its policy worker and whatever it runs are one session; the server is a daemon of its own.
     os.killpg(scene.pid, signal.SIGKILL)
     postmaster = postmaster_of(home)
@@ -124,3 +126,4 @@ def kill_at_step(home: Path, step: int) -> None:
     os.kill(postmaster, signal.SIGKILL)
     scene.stdout.close()
     assert scene.wait() == -signal.SIGKILL
+    return printed

@@ -5,10 +5,7 @@ What contributors are told is true: commands run, names lead somewhere, versions
 from __future__ import annotations
 
 import importlib
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from email.parser import Parser
 from pathlib import Path
@@ -19,9 +16,10 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from testkit.environment import PROJECT
+from testkit.system.documents import Reader, blocks_of
 
-PAGES: Final = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/contributing.md")
-TIMEOUT_S: Final = 300
+PAGE: Final = "docs/contributing.md"
+PAGES: Final = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", PAGE, "README.md")
 NAMED: Final = {
     "ledger.format.events": ("EVENTS",),
     "ledger.format.event": ("CONTROL_FAMILIES", "derived_group_id"),
@@ -42,28 +40,9 @@ def text_of(page: str) -> str:
     return (PROJECT / page).read_text(encoding="utf-8")
 
 
-def commands() -> list[str]:
-    """Return the commands of the page, in order."""
-    blocks = re.findall(r"```sh\n(.*?)```", text_of("docs/contributing.md"), re.DOTALL)
-    return [line for block in blocks for line in block.splitlines()]
-
-
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", [line for _, text in blocks_of(PAGE, "sh") for line in text.splitlines()])
 def test_every_command_of_the_page_works(command: str) -> None:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    for name in [name for name in environment if name.startswith("PYTEST")]:
-        del environment[name]
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=PROJECT,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    Reader(folder=PROJECT).call(command)
 
 
 def test_every_target_that_is_named_is_one_of_the_makefile() -> None:
@@ -73,7 +52,7 @@ def test_every_target_that_is_named_is_one_of_the_makefile() -> None:
 
 
 def test_what_the_page_names_is_in_the_modules_that_it_names() -> None:
-    page = text_of("docs/contributing.md")
+    page = text_of(PAGE)
     for module, names in NAMED.items():
         loaded = importlib.import_module(module)
         assert loaded.__file__ is not None

@@ -14,12 +14,35 @@ from gateway.policy.engine import ACCESS_RULE
 from gateway.policy.vocabulary import variables_of
 from lakeproof.settings import format_settings_table
 from testkit.environment import PROJECT
+from testkit.system.documents import CONTINUED, DOCUMENTS, blocks_of
 
-DOCUMENTS = [*sorted(PROJECT.glob("*.md")), *sorted((PROJECT / "docs").glob("*.md"))]
+RUN_BY = {
+    "README.md": "test_readme.py and, the two commands, .ci/run",
+    "docs/contributing.md": "test_contributing.py",
+    "docs/ledger.md": "test_ledger_page.py",
+    **dict.fromkeys(CONTINUED, "test_readme.py"),
+}
+"""Every page with commands, and what runs them."""
+MAKE = ["make run", "make test"]
+"""The two commands of the README, which `.ci/run` runs."""
 
 
 def test_the_documented_settings_are_the_settings() -> None:
     assert format_settings_table() in (PROJECT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def test_every_page_with_commands_has_a_test_that_runs_them() -> None:
+    pages = {str(document.relative_to(PROJECT)) for document in DOCUMENTS}
+    assert {page for page in pages if blocks_of(page, "sh", "python", "console", "bash", "shell")} == set(RUN_BY)
+    steps = blocks_of("README.md", "sh", "python", section="First steps")
+    others = [block for block in blocks_of("README.md", "sh", "python") if block not in steps]
+    assert [(language, re.findall("^[a-z]+ [a-z]+", text, re.MULTILINE)) for language, text in others] == [("sh", MAKE)]
+
+
+def test_no_command_hides_in_a_block_without_a_language() -> None:
+    command = re.compile(r"^```\n(?=(?:\$ )?(?:lakeproof|make|python3?|pytest) )", re.MULTILINE)
+    hidden = {document.name: len(command.findall(document.read_text(encoding="utf-8"))) for document in DOCUMENTS}
+    assert {name: count for name, count in hidden.items() if count} == {"auditing.md": 1}  # a bucket that no test has
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

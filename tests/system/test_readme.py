@@ -1,36 +1,24 @@
 """
-The README's first steps and the pages that go on from them work as they stand: every block is run, in order.
+The README's first steps and the pages that continue them work as they stand: every block is run, in order.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from testkit.environment import PROJECT
+from testkit.servers.commands import forked_commands
+from testkit.system.documents import CONTINUED, TIMEOUT_S, Reader, blocks_of, reader_environment
 
 PORT = "8181"
-TIMEOUT_S = 120
-
-
-def first_steps() -> list[tuple[str, str]]:
-    """Return the fenced blocks (language, text) of the section "First steps"."""
-    section = (PROJECT / "README.md").read_text(encoding="utf-8").partition("## First steps")[2].partition("\n## ")[0]
-    return re.findall(r"```(\w+)\n(.*?)```", section, flags=re.DOTALL)
-
-
-def blocks_of(name: str) -> list[tuple[str, str]]:
-    """Return the fenced blocks (language, text) of a page, in order."""
-    page = (PROJECT / "docs" / name).read_text(encoding="utf-8")
-    return re.findall(r"```(\w+)\n(.*?)```", page, flags=re.DOTALL)
+LANGUAGES = ("sh", "python")
 
 
 def free_port() -> str:
@@ -39,7 +27,7 @@ def free_port() -> str:
 
 
 @contextmanager
-def terminal(folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+def terminal(folder: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
     """`lakeproof up` in a terminal of its own, ended as Ctrl-C ends it."""
     process = subprocess.Popen(
         ["lakeproof", "up"],
@@ -62,51 +50,39 @@ def terminal(folder: Path, environment: dict[str, str]) -> Iterator[subprocess.P
         assert "Traceback" not in printed
 
 
-def test_the_first_steps_of_the_readme_work_in_order(
+def test_the_first_steps_of_the_readme_work_in_order_and_so_do_the_pages_that_continue_them(
     age: Path, short_directory: Callable[[], AbstractContextManager[Path]]
 ) -> None:
     port = free_port()
-    scripts = f"{Path(sys.executable).parent}{os.pathsep}"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LAKEPROOF_")}
-    environment |= {"PATH": scripts + os.environ["PATH"], "LAKEPROOF_PORT": port, "LAKEPROOF_CACHE": str(age.parent)}
-    environment["LAKEPROOF_DETECT"] = "0"  # no step waits for a virtual machine that scans
-    blocks = first_steps()
-    assert {language for language, _ in blocks} == {"sh", "python"}
+    # No step waits for a virtual machine that scans.
+    variables = {"LAKEPROOF_PORT": port, "LAKEPROOF_CACHE": str(age.parent), "LAKEPROOF_DETECT": "0"}
+    blocks = blocks_of("README.md", *LANGUAGES, section="First steps")
     serving = blocks.index(("sh", "lakeproof up\n"))
-    with short_directory() as folder:
-        run(blocks[:serving], folder, environment, port)
-        with terminal(folder, environment) as up:
-            printed = run(blocks[serving + 1 :], folder, environment, port)
-            shutil.copy(PROJECT / "verify_lakeproof.py", folder)
-            audited = run(blocks_of("auditing.md"), folder, environment, port)
-            recorded = run(blocks_of("event-store.md"), folder, environment, port)
-            followed = run(blocks_of("first-hours.md"), folder, environment, port)
+    with short_directory() as directory, forked_commands(directory) as programs:
+        folder = directory / "reader"
+        folder.mkdir()
+        shutil.copy(PROJECT / "verify_lakeproof.py", folder)
+        environment = reader_environment(programs) | variables
+        reader = Reader(folder=folder, environment=environment, exchanged={PORT: port})
+        reader.run(blocks[:serving])
+        with terminal(folder, reader_environment() | variables) as up:
+            printed = {"README.md": reader.run(blocks[serving + 1 :])}
+            printed |= {page: reader.run(blocks_of(page, *LANGUAGES)) for page in CONTINUED}
         assert up.returncode == 0
-    assert "finance-writers" in printed
-    assert "NOT WITNESSED" in printed
-    assert "OK" in printed
+    check_what_was_printed(printed)
+
+
+def check_what_was_printed(printed: Mapping[str, str]) -> None:
+    assert "NOT WITNESSED" in printed["README.md"]
+    assert re.search("^OK", printed["README.md"], re.MULTILINE)
+    first_hours = printed["docs/first-hours.md"]
+    assert "finance-writers" in first_hours
+    assert "scan.requested" in first_hours
+    assert re.search(r"^OK.*^BROKEN", first_hours, re.MULTILINE | re.DOTALL)
+    audited = printed["docs/auditing.md"]
     assert "PREFIX NOT RE-READ" in audited
-    assert len(re.findall("^OK", audited, flags=re.MULTILINE)) >= 7
-    assert re.search(r"^OK.*^BROKEN", followed, flags=re.MULTILINE | re.DOTALL)
-    assert "scan.requested" in followed
-    assert re.search(r"^Buy oat milk\n.*Note\.Written.*Note\.Amended", recorded, flags=re.MULTILINE)
-    assert re.search("recorded events.*^OK", recorded, flags=re.MULTILINE | re.DOTALL)
-
-
-def run(blocks: list[tuple[str, str]], folder: Path, environment: dict[str, str], port: str) -> str:
-    printed = ""
-    for language, text in blocks:
-        program = ["bash", "-e", "-c"] if language == "sh" else [sys.executable, "-W", "ignore", "-c"]
-        done = subprocess.run(
-            [*program, text.replace(PORT, port)],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-        printed += done.stdout
-    return printed
+    assert len(re.findall("^OK", audited, re.MULTILINE)) >= 7
+    recorded = printed["docs/event-store.md"]
+    assert re.search(r"^Buy oat milk\n.*Note\.Written.*Note\.Amended", recorded, re.MULTILINE)
+    assert re.search("recorded events.*^OK", recorded, re.MULTILINE | re.DOTALL)
+    assert "analysts" in printed["docs/access-rules.md"]

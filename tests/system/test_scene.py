@@ -1,7 +1,7 @@
 """
 The scene of `make run`, played by the command itself in a home of its own: begun on a fresh one, killed, played again.
 
-That it passes on a fresh home is what `.ci/run` shows, with the command of the README.
+Both runs print what `docs/scene.md` says. That a fresh run passes to its end is what `.ci/run` shows.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ from testkit.system.scene import (
     processes_of,
     verify_deeply,
 )
+from testkit.system.scene_page import DETECTION_STARTS, PAGE, README, normal_form, printed_on, steps_of
+
+KILLED_AT = 7
+EARLIER = "   logs of earlier runs, verified again: 1"
+"""What a second run prints besides: the log of the first is verified, too."""
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +40,23 @@ def home(age: Path, short_directory: Callable[[], AbstractContextManager[Path]])
             os.kill(pid, signal.SIGQUIT)
 
 
+def test_the_readme_shows_ten_lines_of_the_scene() -> None:
+    chosen = printed_on(README.read_text(encoding="utf-8")).splitlines()
+    assert len(chosen) == 10
+    assert set(chosen) <= set(printed_on(PAGE.read_text(encoding="utf-8")).splitlines())
+
+
 def test_after_everything_was_killed_in_the_middle_the_next_run_passes_and_leaves_no_process_behind(home: Path) -> None:
-    kill_at_step(home, 7)
+    on_page = steps_of(normal_form(printed_on(PAGE.read_text(encoding="utf-8"))))
+    killed = steps_of(normal_form(kill_at_step(home, KILLED_AT)))
+    assert list(killed.items()) == list(on_page.items())[:KILLED_AT]
     printed = play(home)
     check_all_steps(printed)
-    assert "NOT WITNESSED" in printed
+    assert DETECTION_STARTS in printed
     assert "tenant demo-2" in printed
-    assert "logs of earlier runs, verified again: 1" in printed
+    assert EARLIER in printed
+    played = steps_of(normal_form(printed.replace(f"{EARLIER}\n", "")))
+    assert list(played.items())[1:] == list(on_page.items())[1:]
     for log in ("system", "demo-1", "demo-2"):
         assert "objects of schema, roles, grants and settings against the record" in verify_deeply(home, log)
     assert postmaster_of(home) is None
