@@ -16,18 +16,19 @@ from typing import Final
 
 import httpx
 from cryptography import x509
+from cryptography.hazmat import asn1
 
 from ledger.anchoring.cms import (
-    BOOLEAN,
-    NULL,
-    OCTET_STRING,
-    SEQUENCE,
+    SHA256,
     TOKEN_SIZE_BYTES_MAX,
-    Value,
-    der,
-    der_integer,
-    der_oid,
-    parse_der,
+    Algorithm,
+    MessageImprint,
+    TimeStampReq,
+    TimeStampResp,
+    check_number,
+    decode,
+    parse_oid,
+    parse_value,
     sort_certificates,
 )
 from ledger.anchoring.timestamp import Stamp, check_stamp
@@ -41,7 +42,6 @@ How far an authority's time, and the latest that it may mean, may lie from ours:
 nothing for a year.
 """
 
-_SHA256: Final = der(SEQUENCE, [der_oid("2.16.840.1.101.3.4.2.1"), Value(tag=NULL, content=b"")])
 _STATUS: Final = ("granted", "granted with modifications", "rejected", "waiting", "revocation warning", "revoked")
 _RESPONSE_SIZE_BYTES_MAX: Final = TOKEN_SIZE_BYTES_MAX + 4096
 _QUERY: Final = "application/timestamp-query"
@@ -67,7 +67,7 @@ class Authority:
 
     def __post_init__(self) -> None:
         if self.policy is not None:
-            der_oid(self.policy)
+            parse_oid(self.policy)
 
 
 def format_request(note: bytes, *, nonce: int, policy: str | None) -> bytes:
@@ -77,10 +77,15 @@ def format_request(note: bytes, *, nonce: int, policy: str | None) -> bytes:
     Raises:
         FormatError: if `policy` is no object identifier.
     """
-    imprint = der(SEQUENCE, [_SHA256, Value(tag=OCTET_STRING, content=sha256(note).digest())])
-    asked = [] if policy is None else [der_oid(policy)]
-    certificates = Value(tag=BOOLEAN, content=b"\xff")
-    return der(SEQUENCE, [der_integer(1), imprint, *asked, der_integer(nonce), certificates]).encoded
+    algorithm = Algorithm(identifier=SHA256, parameters=asn1.Null())
+    request = TimeStampReq(
+        version=1,
+        imprint=MessageImprint(algorithm=algorithm, digest=sha256(note).digest()),
+        policy=None if policy is None else parse_oid(policy),
+        nonce=nonce,
+        wants_certificates=True,
+    )
+    return asn1.encode_der(request)
 
 
 def open_response(
@@ -96,16 +101,16 @@ def open_response(
         FormatError, LimitExceededError: if it is no response, or holds no token of the shape that is allowed.
         BrokenError: (`Fault.STAMP`) if the token is for another request, of another time, or not to be believed.
     """
-    members = parse_der(response, "time-stamp response").members(SEQUENCE, "time-stamp response")
-    status = members[0].members(SEQUENCE, "PKIStatusInfo") if members else []
-    if not status:
+    answer = decode(TimeStampResp, response, "time-stamp response")
+    if not answer.status:
         raise FormatError("time-stamp response", expected="a status", found=response)
-    number = status[0].number("PKIStatus")
-    if number != 0 or len(members) != 2:
+    status = check_number(parse_value(int, answer.status[0], "PKIStatus"), "PKIStatus")
+    if status != 0 or answer.token is None:
         # Granted with modifications, too: whatever was modified, it is not what was asked for.
-        named = _STATUS[number] if 0 <= number < len(_STATUS) else f"status {number}"
-        raise NoStampError(f"the time-stamping authority answered '{named}', with {len(members) - 1} tokens")
-    token = sort_certificates(members[1].encoded)
+        named = _STATUS[status] if 0 <= status < len(_STATUS) else f"status {status}"
+        tokens = "no token" if answer.token is None else "a token"
+        raise NoStampError(f"the time-stamping authority answered '{named}', with {tokens}")
+    token = sort_certificates(answer.token)
     stamp = check_stamp(token, note, roots=authority.roots, policy=authority.policy)
     if stamp.nonce != nonce:
         found = "none" if stamp.nonce is None else f"{stamp.nonce:#x}"

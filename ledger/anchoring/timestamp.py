@@ -38,29 +38,26 @@ from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat import asn1
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from rfc3161_client import TimeStampTokenInfo, VerificationError, VerifierBuilder, decode_timestamp_response
 
 from ledger.anchoring.cms import (
     CONTENT_TYPE,
-    GENERALIZED_TIME,
-    INTEGER,
     MESSAGE_DIGEST,
-    OCTET_STRING,
-    PLAIN_0,
-    PLAIN_1,
-    SEQUENCE,
+    SHA256,
     SIGNING_CERTIFICATE_V2,
-    TAGGED_1,
     TST_INFO,
+    Accuracy,
     SignedToken,
-    Value,
-    der,
-    der_integer,
-    parse_der,
-    parse_hash,
+    TstInfo,
+    check_number,
+    decode,
+    grant,
+    parse_certificate_hash,
     parse_token,
+    parse_value,
 )
 from ledger.errors import BrokenError, Fault, FormatError, LimitExceededError
 
@@ -68,10 +65,7 @@ ROOTS_MAX: Final = 100
 RSA_KEY_BITS_MIN: Final = 2048
 CERTIFICATES_MAX: Final = 16
 _PEM_SIZE_BYTES_MAX: Final = 1_000_000
-_SHA256: Final = "2.16.840.1.101.3.4.2.1"
 _STRONG: Final = frozenset({"sha256", "sha384", "sha512"})
-_GRANTED: Final = der(SEQUENCE, [der_integer(0)])
-"""PKIStatusInfo of a response: a token is handed to rfc3161-client as what it came in, a response that was granted."""
 _FOREIGN: Final = (
     ValueError,
     TypeError,
@@ -88,10 +82,9 @@ ACCURACY_MAX: Final = timedelta(hours=1)
 """Of a second or better, say the rules for authorities (RFC 3628, section 4.3); beyond this the time is left open."""
 _GEN_TIME: Final = re.compile(rb"[0-9]{14}(?:\.([0-9]{0,8}[1-9]))?Z")
 """To the nanosecond. Zeros at the end and a point alone are not DER (RFC 3161, section 2.4.2)."""
-_GEN_TIME_AT: Final = 4
+_GENERALIZED_TIME_TAG: Final = b"\x18"
 _DIGITS: Final = 9
 _SECOND_NS: Final = 10**9
-_UNITS_NS: Final = {INTEGER: _SECOND_NS, PLAIN_0: 10**6, PLAIN_1: 10**3}
 _PARTS_MAX: Final = 999  # of thousandths and of millionths
 
 
@@ -144,7 +137,8 @@ def check_stamp(token: bytes, note: bytes, *, roots: Sequence[x509.Certificate],
         raise _broken("roots of authorities, pinned beforehand", "none: name at least one")
     signed = parse_token(token)  # 1
     with _as_ours():
-        response = decode_timestamp_response(der(SEQUENCE, [_GRANTED, parse_der(token, "time-stamp token")]).encoded)
+        # rfc3161-client takes a token as what it came in: a response that was granted.
+        response = decode_timestamp_response(grant(token))
         info = response.tst_info
         _check_content(signed.content, info, note, policy)  # 2
         certificates = _certificates(signed)
@@ -164,12 +158,12 @@ def check_stamp(token: bytes, note: bytes, *, roots: Sequence[x509.Certificate],
 
 
 def _check_content(content: bytes, info: TimeStampTokenInfo, note: bytes, policy: str | None) -> None:
-    members = parse_der(content, "TSTInfo").members(SEQUENCE, "TSTInfo")
-    if info.version != 1 or members[-1].tag == TAGGED_1:
+    extensions = decode(TstInfo, content, "TSTInfo").extensions
+    if info.version != 1 or extensions is not None:
         # An extension could take back what the rest says, and rfc3161-client does not show them.
-        raise _broken("version 1 and no extensions", f"version {info.version}, {len(members)} members")
+        raise _broken("version 1 and no extensions", f"version {info.version}, {len(extensions or [])} extensions")
     imprint, digest = info.message_imprint, hashlib.sha256(note).digest()
-    if imprint.hash_algorithm.dotted_string != _SHA256 or imprint.message != digest:
+    if imprint.hash_algorithm != SHA256 or imprint.message != digest:
         found = f"{imprint.message.hex()} by {imprint.hash_algorithm.dotted_string}"
         raise _broken(f"the imprint {digest.hex()}, SHA-256 of this note", found)
     if policy is not None and info.policy.dotted_string != policy:
@@ -184,35 +178,21 @@ def _certificates(signed: SignedToken) -> list[x509.Certificate]:
 
 def _signer(signed: SignedToken, certificates: Sequence[x509.Certificate]) -> x509.Certificate:
     """Return the certificate of the signer: the one that the signed attributes mean."""
-    if signed.attributes.get(CONTENT_TYPE.encoded) != TST_INFO:
+    attributes, digest = signed.attributes, hashlib.new(signed.digest, signed.content).digest()
+    content_type, stated = attributes.get(CONTENT_TYPE), attributes.get(MESSAGE_DIGEST)
+    if content_type is None or parse_value(x509.ObjectIdentifier, content_type, "signed content type") != TST_INFO:
         raise _broken("the signed content type TSTInfo", "another, or none")
-    digest = hashlib.new(signed.digest, signed.content).digest()
-    if signed.attributes.get(MESSAGE_DIGEST.encoded) != Value(tag=OCTET_STRING, content=digest):
+    if stated is None or parse_value(bytes, stated, "signed digest") != digest:
         raise _broken(f"the signed digest {digest.hex()} of the content", "another, or none")
-    attribute = signed.attributes.get(SIGNING_CERTIFICATE_V2.encoded)
-    if attribute is None:
+    if SIGNING_CERTIFICATE_V2 not in attributes:
         raise _broken("the hash of the signer's certificate among the signed attributes (ESSCertIDv2)", "none")
-    algorithm, expected = _certificate_hash(attribute)
+    algorithm, expected = parse_certificate_hash(attributes[SIGNING_CERTIFICATE_V2])
     for certificate, encoded in zip(certificates, signed.certificates, strict=True):
         if certificate.issuer.public_bytes() == signed.issuer and certificate.serial_number == signed.serial:
             if (found := hashlib.new(algorithm, encoded).digest()) != expected:
                 raise _broken(f"the signer's certificate with hash {expected.hex()}", found.hex())
             return certificate
     raise _broken(f"the signer's certificate, number {signed.serial}", f"{len(certificates)} others")
-
-
-def _certificate_hash(attribute: Value) -> tuple[str, bytes]:
-    """Return hash algorithm and hash of the first ESSCertIDv2 (RFC 5035, section 4), which is the signer's."""
-    lists = attribute.members(SEQUENCE, "SigningCertificateV2")
-    identifiers = lists[0].members(SEQUENCE, "SigningCertificateV2") if lists else []
-    parts = identifiers[0].members(SEQUENCE, "ESSCertIDv2") if identifiers else []
-    algorithm = "sha256"  # its default, which DER leaves out
-    if parts and parts[0].tag == SEQUENCE:
-        algorithm = parse_hash(parts.pop(0))
-    if not parts:
-        raise FormatError("SigningCertificateV2", expected="the hash of a certificate", found=attribute.encoded)
-    # What may follow, issuer and serial number, says no more: the hash is of the whole certificate.
-    return algorithm, parts[0].bytes_of(OCTET_STRING, "ESSCertIDv2")
 
 
 def _check_usage(signer: x509.Certificate) -> None:
@@ -292,35 +272,27 @@ def latest_time(content: bytes, gen_time: datetime) -> datetime:
         BrokenError: (`Fault.STAMP`) if the accuracy is over `ACCURACY_MAX`.
         OverflowError: if that is behind the year 9999.
     """
-    members = parse_der(content, "TSTInfo").members(SEQUENCE, "TSTInfo")
-    times, accuracies = members[_GEN_TIME_AT : _GEN_TIME_AT + 1], members[_GEN_TIME_AT + 1 : _GEN_TIME_AT + 2]
-    if not times:
-        raise FormatError("TSTInfo", expected="a time", found=content)
-    late_ns = _fraction_ns(times[0])
-    if accuracies and accuracies[0].tag == SEQUENCE:  # else it is left out, and this is what follows it
-        late_ns += _accuracy_ns(accuracies[0])
+    info = decode(TstInfo, content, "TSTInfo")
+    late_ns = _fraction_ns(info.gen_time)
+    if info.accuracy is not None:
+        late_ns += _accuracy_ns(info.accuracy)
     return gen_time + timedelta(seconds=-(-late_ns // _SECOND_NS))
 
 
-def _fraction_ns(time: Value) -> int:
-    text = time.bytes_of(GENERALIZED_TIME, "time of a stamp")
+def _fraction_ns(time: asn1.TLV) -> int:
+    text = bytes(time.data)
     found = _GEN_TIME.fullmatch(text)
-    if found is None:
+    if time.tag_bytes != _GENERALIZED_TIME_TAG or found is None:
         raise FormatError("time of a stamp", expected="YYYYMMDDhhmmss[.s…]Z, without zeros at the end", found=text)
     return int((found[1] or b"").ljust(_DIGITS, b"0"))
 
 
-def _accuracy_ns(accuracy: Value) -> int:
-    parts = accuracy.members(SEQUENCE, "accuracy of a stamp")
-    tags = [part.tag for part in parts]
-    if tags != sorted(set(tags) & _UNITS_NS.keys()):
-        raise FormatError("accuracy of a stamp", expected="seconds, millis and micros, each once", found=tags)
-    total_ns = 0
-    for part in parts:
-        number = Value(tag=INTEGER, content=part.content).number("accuracy of a stamp")
-        if number < 0 or (part.tag != INTEGER and not 1 <= number <= _PARTS_MAX):
-            raise FormatError("accuracy of a stamp", expected="seconds from 0, others from 1 to 999", found=number)
-        total_ns += number * _UNITS_NS[part.tag]
+def _accuracy_ns(accuracy: Accuracy) -> int:
+    seconds = check_number(accuracy.seconds or 0, "accuracy of a stamp")
+    parts = [part for part in (accuracy.millis, accuracy.micros) if part is not None]
+    if seconds < 0 or any(not 1 <= part <= _PARTS_MAX for part in parts):
+        raise FormatError("accuracy of a stamp", expected="seconds from 0, others from 1 to 999", found=seconds)
+    total_ns = seconds * _SECOND_NS + (accuracy.millis or 0) * 10**6 + (accuracy.micros or 0) * 10**3
     if total_ns > ACCURACY_MAX // timedelta(seconds=1) * _SECOND_NS:
         expected = f"an accuracy of at most {ACCURACY_MAX}"
         raise BrokenError(Fault.STAMP, where="time stamp", expected=expected, found=f"{total_ns} ns")

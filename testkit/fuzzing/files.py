@@ -15,7 +15,7 @@ from uuid import UUID
 
 from cryptography.x509 import Certificate
 
-from ledger.anchoring.cms import SEQUENCE, der, der_integer, parse_der
+from ledger.anchoring.cms import grant
 from ledger.anchoring.stamping import Authority, NoStampError, open_response
 from ledger.erasing.execution import parse_erasure
 from ledger.erasing.key_files import WrappedKey, format_key_lines, parse_key_lines
@@ -80,8 +80,7 @@ ERASURE: Final = entry_of(
 
 def stamp_response() -> bytes:
     """Return what an authority answers that grants the time stamp among the seeds."""
-    granted = der(SEQUENCE, [der_integer(0)])
-    return der(SEQUENCE, [granted, parse_der((SEEDS / "stamp.der").read_bytes(), "time stamp")]).encoded
+    return grant((SEEDS / "stamp.der").read_bytes())
 
 
 def last_notes(signed: bytes, keys: list[VerifierKey]) -> bytes:

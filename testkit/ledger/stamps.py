@@ -17,18 +17,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ledger.anchoring.cms import (
-    CONTENT_TYPE,
+from ledger.anchoring.cms import CONTENT_TYPE, MESSAGE_DIGEST, SIGNED_DATA, SIGNING_CERTIFICATE_V2, TST_INFO
+from testkit.ledger.der import (
     GENERALIZED_TIME,
-    MESSAGE_DIGEST,
     NULL,
     OCTET_STRING,
     SEQUENCE,
     SET,
-    SIGNED_DATA,
-    SIGNING_CERTIFICATE_V2,
     TAGGED_0,
-    TST_INFO,
     Value,
     der,
     der_integer,
@@ -59,7 +55,7 @@ class Holder:
 
     @property
     def der(self) -> Value:
-        return parse_der(self.certificate.public_bytes(Encoding.DER), "certificate")
+        return parse_der(self.certificate.public_bytes(Encoding.DER))
 
 
 def certify(
@@ -104,13 +100,13 @@ class Forgery:
     policy: str = POLICY
     nonce: int = NONCE
     version: int = 1
-    content_type: Value = TST_INFO
+    content_type: x509.ObjectIdentifier = TST_INFO
     named: Holder | None = None
     """Whose hash the signed attributes carry, if not the signer's."""
     digest: bytes | None = None
     """What the signed attributes say of the content, if not its hash."""
     digest_algorithm: str = SHA256
-    without: Value | None = None
+    without: x509.ObjectIdentifier | None = None
     """An attribute to leave out."""
     extra_tst_members: tuple[Value, ...] = ()
     unsigned: tuple[Value, ...] = ()
@@ -128,7 +124,7 @@ class Forgery:
                 der(
                     SEQUENCE,
                     [
-                        parse_der(certificate.issuer.public_bytes(), "name"),
+                        parse_der(certificate.issuer.public_bytes()),
                         der_integer(certificate.serial_number),
                     ],
                 ),
@@ -144,15 +140,15 @@ class Forgery:
         parts = [
             der_integer(3),
             der(SET, [_algorithm(self.digest_algorithm)]),
-            der(SEQUENCE, [TST_INFO, der(TAGGED_0, [octets])]),
+            der(SEQUENCE, [der_oid(TST_INFO), der(TAGGED_0, [octets])]),
             der(TAGGED_0, certificates),
             der(SET, [signer]),
         ]
-        return der(SEQUENCE, [SIGNED_DATA, der(TAGGED_0, [der(SEQUENCE, parts)])]).encoded
+        return der(SEQUENCE, [der_oid(SIGNED_DATA), der(TAGGED_0, [der(SEQUENCE, parts)])]).encoded
 
     def response(self, *, status: int = 0) -> bytes:
         """Return the response that carries the token."""
-        return der(SEQUENCE, [der(SEQUENCE, [der_integer(status)]), parse_der(self.token(), "token")]).encoded
+        return der(SEQUENCE, [der(SEQUENCE, [der_integer(status)]), parse_der(self.token())]).encoded
 
     def _content(self) -> bytes:
         imprint = Value(tag=OCTET_STRING, content=sha256(self.note).digest())
@@ -174,12 +170,12 @@ class Forgery:
         identifier = der(SEQUENCE, [Value(tag=OCTET_STRING, content=sha256(named).digest())])
         digest = sha256(content).digest() if self.digest is None else self.digest
         values = {
-            CONTENT_TYPE: self.content_type,
+            CONTENT_TYPE: der_oid(self.content_type),
             MESSAGE_DIGEST: Value(tag=OCTET_STRING, content=digest),
             SIGNING_CERTIFICATE_V2: der(SEQUENCE, [der(SEQUENCE, [identifier])]),
         }
         attributes = [
-            der(SEQUENCE, [kind, der(SET, [value])]) for kind, value in values.items() if kind != self.without
+            der(SEQUENCE, [der_oid(kind), der(SET, [value])]) for kind, value in values.items() if kind != self.without
         ]
         return sorted(attributes, key=lambda one: one.encoded)
 

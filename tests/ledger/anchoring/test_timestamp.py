@@ -13,6 +13,7 @@ from subprocess import CalledProcessError
 import httpx
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import ObjectIdentifier
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from fastapi import FastAPI, Response
 from hypothesis import given
@@ -20,25 +21,18 @@ from hypothesis import strategies as st
 
 from ledger.anchoring.cms import (
     CONTENT_TYPE,
-    INTEGER,
     MESSAGE_DIGEST,
-    OCTET_STRING,
-    SEQUENCE,
-    SET,
     SIGNED_DATA,
     SIGNING_CERTIFICATE_V2,
-    TAGGED_1,
     TOKEN_SIZE_BYTES_MAX,
-    Value,
-    der,
-    der_integer,
-    der_oid,
-    parse_der,
+    check_number,
+    decode_token,
     sort_certificates,
 )
 from ledger.anchoring.stamping import Authority, NoStampError, format_request, open_response, request_stamp
 from ledger.anchoring.timestamp import Stamp, check_stamp, parse_roots
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError, LimitExceededError
+from testkit.ledger.der import INTEGER, OCTET_STRING, SEQUENCE, SET, TAGGED_1, Value, der, der_integer, der_oid
 from testkit.ledger.stamps import (
     FOR_STAMPS,
     NONCE,
@@ -120,7 +114,7 @@ async def test_a_stamp_of_openssl_is_asked_for_over_http_and_accepted(
 
 def test_a_token_with_certificates_out_of_order_is_put_in_order(openssl: time_stamps.Authority) -> None:
     token, _ = stamped(openssl)
-    assert sort_certificates(token) == token
+    assert sort_certificates(decode_token(token)) == token
 
 
 def test_openssl_itself_verifies_the_token_that_is_kept(openssl: time_stamps.Authority, tmp_path: Path) -> None:
@@ -231,7 +225,7 @@ def test_a_signature_by_another_key_is_refused() -> None:
 
 
 @pytest.mark.parametrize("missing", [CONTENT_TYPE, MESSAGE_DIGEST, SIGNING_CERTIFICATE_V2])
-def test_signed_attributes_must_be_there(missing: Value) -> None:
+def test_signed_attributes_must_be_there(missing: ObjectIdentifier) -> None:
     assert "none" in refused(replace(good(), without=missing))
 
 
@@ -328,7 +322,7 @@ def test_numbers_without_end_are_refused_in_words() -> None:
         with pytest.raises(LedgerError):
             open_response(response, NOTE, authority, nonce=NONCE, now=NOON)
     with pytest.raises(FormatError, match="whole number"):
-        endless.number("number")
+        check_number(int.from_bytes(endless.content, "big"), "number")
 
 
 @pytest.mark.parametrize("response", [b"", b"\x30\x00", b"\x30\x02\x30\x00", b"junk", b"\x30\x84\xff\xff\xff\xff"])
@@ -378,11 +372,6 @@ def test_a_policy_is_an_object_identifier() -> None:
     for policy in ("", "1", "1.2.x", "3.1", "1.40", "1.02", "1..2", "1.²"):
         with pytest.raises(FormatError):
             Authority(url="", roots=roots, policy=policy)
-
-
-@given(st.integers(-(2**140), 2**140))
-def test_numbers_are_read_as_they_are_written(number: int) -> None:
-    assert parse_der(der_integer(number).encoded, "number").number("number") == number
 
 
 def test_the_certificate_is_in_the_token_because_it_was_asked_for(openssl: time_stamps.Authority) -> None:
