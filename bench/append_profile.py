@@ -16,12 +16,12 @@ from pathlib import Path
 from types import FrameType
 
 from bench.append_sides import Turn, new_groups
-from ledger.append.batch import Transaction
+from ledger.append.batch import AppendTransaction
 from ledger.append.statements import insert_entries
 from ledger.format.event import PreparedEvent
 from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import PLAIN
-from ledger.format.sequence import Group, Head, Row, sequence
+from ledger.format.sequence import Group, LogHead, SequencedEntry, sequence
 from ledger.store.session import connect
 
 INTERVAL_S = 0.001
@@ -90,7 +90,7 @@ async def time_of_steps(dsn: str, log_id: int, event: PreparedEvent, *, groups: 
     """
     took: dict[str, list[float]] = {}
     connection = await connect(dsn)
-    transaction = Transaction(connection, GuardRegistry(()), PLAIN)
+    transaction = AppendTransaction(connection, GuardRegistry(()), PLAIN)
     await transaction.admit([log_id])
     for _ in range(BATCHES):
         batch = {log_id: new_groups(event, groups)}
@@ -121,12 +121,12 @@ def _pure_steps(event: PreparedEvent, count: int) -> dict[str, float]:
     return {step: round(1000 * statistics.median(times), 3) for step, times in took.items()}
 
 
-def _sequenced(groups: list[Group], origin: str) -> list[Row]:
-    flow = sequence(Head.empty(), groups, log=origin, stored={}, clock=datetime.now(UTC))
+def _sequenced(groups: list[Group], origin: str) -> list[SequencedEntry]:
+    flow = sequence(LogHead.empty(), groups, log=origin, stored={}, clock=datetime.now(UTC))
     try:
         next(flow)
     except StopIteration as done:
-        rows: list[Row] = done.value.rows
+        rows: list[SequencedEntry] = done.value.rows
         return rows
     message = "a group without a guard asked for one"
     raise AssertionError(message)

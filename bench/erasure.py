@@ -23,7 +23,7 @@ from bench.measuring import circumstances_on, options, publish
 from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
 from ledger.append.appender import CORE_GUARDS, Appender
-from ledger.erasing.erase import Asked, Eraser
+from ledger.erasing.erase import Eraser, ErasureRequest
 from ledger.erasing.sealer import Sealer
 from ledger.erasing.subject_keys import open_key_encryption, open_key_folder
 from ledger.format.events import ErasureReason
@@ -60,7 +60,7 @@ async def measure(admin_dsn: str, keys_directory: Path) -> dict[str, float]:
         owner.execute("INSERT INTO ledger.subjects VALUES (%s, %s, 'ada')", (log_id, ONE))
         owner.execute("VACUUM ANALYZE ledger.parts")
     keys = open_key_folder(keys_directory / "subjects", open_key_encryption(keys_directory / "kek"))
-    keys.find_or_make(ONE)
+    keys.find_or_create(ONE)
     roles = installation.roles
     async with (
         Appender(installation.as_role(roles.appender), GuardRegistry(CORE_GUARDS), sealer=Sealer(keys)) as appender,
@@ -69,7 +69,7 @@ async def measure(admin_dsn: str, keys_directory: Path) -> dict[str, float]:
         log = next(log for log in await read_logs(connection) if log.log_id == log_id)
         eraser = Eraser(connection, appender, keys, new_group_id=new_id)
         started = time.perf_counter()
-        asked = Asked(reason=ErasureReason.REQUEST, at=datetime.now(UTC))
+        asked = ErasureRequest(reason=ErasureReason.REQUEST, at=datetime.now(UTC))
         erased = await eraser.erase_subject(log, ONE, asked)
         elapsed_s = time.perf_counter() - started
     return {"parts": PARTS, "erased": erased.parts, "elapsed_s": round(elapsed_s, 3)}

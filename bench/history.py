@@ -21,23 +21,23 @@ from ledger.format.event import Event, Part, PreparedEvent, format_key, prepare
 from ledger.format.events import (
     CatalogCreated,
     CommitDecided,
+    CommitDecision,
+    CommitOutcome,
     CommitSettled,
     DatasetName,
-    Decided,
     DetectionFound,
     DetectionKind,
-    Evidence,
     Identifier,
     LineageDataset,
     LineageKind,
     LineageReceived,
+    OutcomeEvidence,
     PolicyCreated,
     Reason,
     ScanCompleted,
-    Settled,
     to_data,
 )
-from ledger.format.sequence import Group, Head, Row, sequence
+from ledger.format.sequence import Group, LogHead, SequencedEntry, sequence
 from ledger.store.read import Log
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -69,9 +69,11 @@ def history() -> Iterator[Group]:
                 yield group_of(number, event(run(number, table), "run:x", person))
             case 7:
                 reason = Reason(id="p1", version=1)
-                yield group_of(number, decision(number, table, person, Decided.REJECTED, reason))
+                yield group_of(number, decision(number, table, person, CommitDecision.REJECTED, reason))
             case _:
-                yield group_of(number, decision(number, table, person, Decided.APPROVED, None), outcome(number, table))
+                yield group_of(
+                    number, decision(number, table, person, CommitDecision.APPROVED, None), outcome(number, table)
+                )
 
 
 def group_of(number: int, *events: PreparedEvent) -> Group:
@@ -94,7 +96,7 @@ def event(data: object, key: str, person: int, parts: tuple[Part, ...] = ()) -> 
     )
 
 
-def decision(number: int, table: int, person: int, decided: Decided, reason: Reason | None) -> PreparedEvent:
+def decision(number: int, table: int, person: int, decided: CommitDecision, reason: Reason | None) -> PreparedEvent:
     """Return a decision on a commit."""
     who = {"sub": f"person-{person}@example.com", "roles": ["data-eng"]}
     data = CommitDecided(
@@ -119,10 +121,10 @@ def outcome(number: int, table: int) -> PreparedEvent:
     """Return the outcome of the commit that the group of that number decides."""
     data = CommitSettled(
         decision=str(UUID(int=(1 << 127) + number, version=4)),
-        evidence=Evidence.ANSWER,
+        evidence=OutcomeEvidence.ANSWER,
         metadata_location=f"s3://lake/t{table}/metadata/{number}.metadata.json",
         metadata_sha256="2" * 64,
-        outcome=Settled.ACCEPTED,
+        outcome=CommitOutcome.ACCEPTED,
         snapshots=(str(number),),
         table_uuid=table_uuid(table),
     )
@@ -204,7 +206,7 @@ def table_uuid(table: int) -> str:
 
 def load(admin_dsn: str, log: Log, entries: int) -> int:
     """Fill the empty log with at least so many entries of the history; return their number."""
-    head, groups, clock = Head.empty(), history(), NOON
+    head, groups, clock = LogHead.empty(), history(), NOON
     with psycopg.connect(admin_dsn) as connection:
         while head.size < entries:
             clock += timedelta(milliseconds=1)
@@ -224,7 +226,7 @@ def load(admin_dsn: str, log: Log, entries: int) -> int:
     return head.size
 
 
-def copy_rows(connection: psycopg.Connection[Any], log_id: int, rows: list[Row]) -> None:
+def copy_rows(connection: psycopg.Connection[Any], log_id: int, rows: list[SequencedEntry]) -> None:
     """Copy sequenced rows, and the parts that belong to them."""
     columns = "log_id, index, entry, leaf, type, key, is_control, group_id"
     with connection.cursor() as cursor:

@@ -41,9 +41,9 @@ from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError
 from ledger.format.event import Event, Part, PreparedEvent, derived_group_id, prepare
 from ledger.format.guards import GuardRegistry
-from ledger.format.sequence import Appended, Group, Refused
+from ledger.format.sequence import Appended, AppendRefused, Group
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import read_logs
 from ledger.verify.database import verify_database
 from testkit.environment import PROJECT
@@ -118,7 +118,7 @@ async def client(settings: dict[str, Any]) -> None:
                             told["repeated"] += 1
                         case Appended():
                             told["new"] += 1
-                        case Refused(error=OutcomeUnknownError() | LogUnavailableError() as error):
+                        case AppendRefused(error=OutcomeUnknownError() | LogUnavailableError() as error):
                             told[type(error).__name__] += 1
                             again.append(n)
                         case _:
@@ -165,7 +165,9 @@ async def submit(
     """Let the processes submit everything, in all the trouble; returns that, what was told, and the signer's keys."""
     trouble, random_ = Counter({"kill": 0, "stop": 0, "end sessions": 0}), random.Random(seed)  # noqa: S311
     with directory_in_memory() as directory:
-        signer = Signer(installation.as_role(installation.roles.signer), create_key_directory(directory / "keys"))
+        signer = CheckpointSigner(
+            installation.as_role(installation.roles.signer), create_key_directory(directory / "keys")
+        )
         stopped = asyncio.Event()
         signing = asyncio.create_task(signer.run(stopped, interval_s=1.0))
         running = {n: await start_client(installation, log_id, n, groups, directory) for n in range(PROCESSES)}

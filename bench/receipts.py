@@ -35,7 +35,7 @@ from ledger.format.proof import check_proof
 from ledger.format.sequence import Appended, Group
 from ledger.proving.receipts import Receipts
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import Log, find_log
 
 STEP_S = 0.002
@@ -70,7 +70,7 @@ async def measure(
     roles = installation.roles
     event = example_event()
     count = int(per_second * seconds)
-    signer = Signer(installation.as_role(roles.signer), keys)
+    signer = CheckpointSigner(installation.as_role(roles.signer), keys)
     stop = asyncio.Event()
     proofs: list[bytes] = []
     auditor = installation.as_role(roles.auditor)

@@ -38,7 +38,7 @@ from bench.append_sides import example_event
 from bench.measuring import circumstances, circumstances_on, options, publish
 from bench.servers import embedded_server
 from lakeproof.provision import create_tenant_log, provision
-from ledger.files.directory import CHECKPOINT_FILE, LogDirectory, bundle_places
+from ledger.files.directory import CHECKPOINT_FILE, LogDirectory, bundle_addresses
 from ledger.format.canonical import Json
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.entry import Branch, format_entry
@@ -51,12 +51,12 @@ from ledger.format.tiles import (
     Tile,
     bundle_path,
     complete_tiles,
-    edge_places,
+    edge_addresses,
     format_bundle,
     frontier_of,
     tile_path,
 )
-from ledger.format.verification import Report
+from ledger.format.verification import VerificationReport
 from ledger.store.read import Log, find_log
 from ledger.store.session import Connection
 from ledger.verify.database import verify_database
@@ -142,11 +142,11 @@ def write_directory(path: Path, event: PreparedEvent, count: int) -> VerifierKey
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
 
-    for (entries, leaves, _), place in zip(bundles(event, count, ORIGIN), bundle_places(count), strict=True):
+    for (entries, leaves, _), place in zip(bundles(event, count, ORIGIN), bundle_addresses(count), strict=True):
         write(bundle_path(*place), format_bundle(entries))
         for tile in tree.add(leaves):
             write(tile_path(tile.level, tile.index), tile.pack())
-    for level, index, width in edge_places(count):
+    for level, index, width in edge_addresses(count):
         write(tile_path(level, index, width), b"".join(tree.edge[level]))
     write(CHECKPOINT_FILE, tree.note())
     return tree.signer.verifier_key
@@ -187,9 +187,9 @@ def write_rows(
     return notes
 
 
-def best(verify: Callable[[], Report]) -> dict[str, float]:
+def best(verify: Callable[[], VerificationReport]) -> dict[str, float]:
     """Return the figures of the fastest of three rounds, after one that loads the kernel."""
-    rounds: list[tuple[float, float, Report]] = []
+    rounds: list[tuple[float, float, VerificationReport]] = []
     for _ in range(1 + ROUNDS):
         cpu_s = time.process_time()
         report = verify()
@@ -210,7 +210,7 @@ def hash_alone(path: Path, count: int) -> dict[str, float]:
     """Measure the baseline: SHA-256 of every entry, which is in memory."""
     directory = LogDirectory(path)
     took_s = cpu_s = 0.0
-    for index, width in bundle_places(count):
+    for index, width in bundle_addresses(count):
         prefixed = [b"\x00" + entry for entry in directory.read_bundle(index, width)]
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
         for entry in prefixed:
@@ -256,10 +256,10 @@ class Server:
         origin = self._installation.origin(tenant)
         return origin, write_rows(self._admin_dsn, log_id, origin, event, count, notes_at)
 
-    def verify(self, origin: str, effort: Effort, *, since: bytes | None = None) -> Report:
+    def verify(self, origin: str, effort: Effort, *, since: bytes | None = None) -> VerificationReport:
         return asyncio.run(self._verify(origin, effort, since))
 
-    async def _verify(self, origin: str, effort: Effort, since: bytes | None) -> Report:
+    async def _verify(self, origin: str, effort: Effort, since: bytes | None) -> VerificationReport:
         connection: Connection
         async with await psycopg.AsyncConnection.connect(self.auditor_dsn, autocommit=True) as connection:
             log: Log = await find_log(connection, origin)

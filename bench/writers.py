@@ -31,7 +31,7 @@ from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.provision import create_tenant_log, provision
 from ledger.format.entry import parse_entry
 from ledger.signing.key_directory import create_key_directory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import read_logs
 from ledger.verify.database import verify_database
 from testkit.ledger.appending import read_log
@@ -57,7 +57,9 @@ async def run(server: EmbeddedServer, seconds: float, processes: int, seed: int)
         await asyncio.to_thread(stop_at_once, server)
 
     with directory_in_memory() as directory, tempfile.TemporaryDirectory() as reports:
-        signer = Signer(installation.as_role(installation.roles.signer), create_key_directory(directory / "keys"))
+        signer = CheckpointSigner(
+            installation.as_role(installation.roles.signer), create_key_directory(directory / "keys")
+        )
         ended, tails = asyncio.Event(), [Tail(dsn, log_id) for log_id in logs]
         async with CuttingProxy(directory, server.files.run / SOCKET_NAME) as proxy:
             random_ = random.Random(seed)  # noqa: S311 - to be repeatable

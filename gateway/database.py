@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg_pool import AsyncConnectionPool
 
 from gateway.errors import UnavailableError
-from ledger.store.session import Connection, in_brief, is_lasting, is_misuse
+from ledger.store.session import Connection, brief_message, is_permanent, is_programming_error
 
 CONNECTIONS_MAX: Final = 10
 WAIT_S: Final = 3.0
@@ -84,10 +84,10 @@ def outage_as_unavailable(text: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        if is_misuse(error):
+        if is_programming_error(error):
             raise
-        if is_lasting(error):
-            _log.error("the database refuses: %s", in_brief(error))
+        if is_permanent(error):
+            _log.error("the database refuses: %s", brief_message(error))
         raise UnavailableError(text) from error
 
 

@@ -32,8 +32,9 @@ from ledger.format.event import is_control
 from ledger.format.events import (
     CatalogCreated,
     CommitDecided,
+    CommitDecision,
+    CommitOutcome,
     CommitSettled,
-    Decided,
     EventData,
     KeyCreated,
     KeyCreatedV1,
@@ -41,7 +42,6 @@ from ledger.format.events import (
     LineageReceived,
     PlaceGranted,
     PlaceReleased,
-    Settled,
     from_data,
 )
 from ledger.format.guards import Guard, GuardCall
@@ -81,14 +81,14 @@ def gateway_guards(random: Callable[[int], bytes]) -> Callable[[Sequence[Told]],
                 case CommitDecided.TYPE:
                     decided = from_data(CommitDecided, entry.data)
                     decisions[entry.key] = (told, decided)
-                    if decided.decision is Decided.APPROVED and FORWARD in entry.parts:
+                    if decided.decision is CommitDecision.APPROVED and FORWARD in entry.parts:
                         yield _opened(told, decided)
                 case CommitSettled.TYPE:
                     settled = from_data(CommitSettled, entry.data)
                     if settled.decision != str(entry.group_id):
-                        unknown = settled.outcome is Settled.UNKNOWN
+                        unknown = settled.outcome is CommitOutcome.UNKNOWN
                         yield (doubt_guard if unknown else close_guard)(UUID(settled.decision), entry.key)
-                    elif settled.outcome is Settled.ACCEPTED:
+                    elif settled.outcome is CommitOutcome.ACCEPTED:
                         yield from _changed(*decisions[entry.key], settled)
                 case _:
                     yield from _edited(entry, lost)

@@ -14,7 +14,7 @@ from lakeproof.services import Services
 from lakeproof.signing import open_signer
 from ledger.errors import KeyDirectoryError, KeyUnavailableError
 from ledger.signing.key_directory import holds_keys
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 
 
 async def confirm_logs(services: Services, say: Say) -> None:
@@ -50,8 +50,8 @@ async def confirm_known_logs(foundation: Foundation, say: Say) -> None:
     _tell(signer, say)
 
 
-def _tell(signer: Signer, say: Say) -> None:
+def _tell(signer: CheckpointSigner, say: Say) -> None:
     for refusal in signer.refused.values():
         say(str(refusal))
-    for origin, error in signer.held.items():
+    for origin, error in signer.unconfirmed.items():
         say(f"log {origin} takes no entries: {error}")

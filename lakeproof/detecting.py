@@ -27,7 +27,7 @@ from lakeproof.settings import Settings, load_settings
 from lakeproof.stopping import stop_on_signals
 from lakeproof.tenants import find_tenant
 from ledger.format.event import SYSTEM_ACTOR, Event, prepare
-from ledger.format.events import Decided, ScanRequested, to_data
+from ledger.format.events import CommitDecision, ScanRequested, to_data
 from ledger.format.sequence import Appended, Group, Stale
 from projections.relational.commits import read_commits
 from projections.relational.table_names import read_live_names
@@ -123,7 +123,7 @@ class OperatorObservatory:
             reader = self.foundation.installation.roles.tenant(owner)
             async with services.house.database.as_role(reader) as connection:
                 names = await read_live_names(connection, log_id, keys=[table])
-                commits = await read_commits(connection, key=table, decision=Decided.APPROVED)
+                commits = await read_commits(connection, key=table, decision=CommitDecision.APPROVED)
             known = [*(name.table_uuid for name in names), *(commit.table_uuid for commit in commits)]
             table_uuid = next((each for each in known if each is not None), None)
             if table_uuid is None:

@@ -22,7 +22,7 @@ from lakeproof.errors import ServerError
 from lakeproof.foundation import Foundation
 from lakeproof.postgres.folders import recorded_room
 from lakeproof.projecting import PROJECTIONS
-from ledger.erasing.redaction import Mention
+from ledger.erasing.redaction import LoginMatcher
 from ledger.errors import LedgerError
 from ledger.format.events import PayloadErased
 from ledger.store.read import Log
@@ -60,7 +60,7 @@ class InstalledCopies:
                 row = await (await reading.execute(query, (log_id, subject))).fetchone()
             if row is None:
                 return 0
-            mention = Mention(row[0])
+            mention = LoginMatcher(row[0])
             async with connect_storing(installation.as_role(installation.roles.streams)) as connection:
                 messages = await forget_login(connection, log_id, mention)
         except psycopg.Error as error:
@@ -127,7 +127,7 @@ def log_folders(home: Path, *, has_own_server: bool) -> list[Path]:
     return folders
 
 
-def overwrite_login(folders: Iterable[Path], mention: Mention) -> int:
+def overwrite_login(folders: Iterable[Path], mention: LoginMatcher) -> int:
     """
     Overwrite a login in the files of some folders; return in how many it was.
 
@@ -154,7 +154,7 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (file for file in sorted(folder.iterdir()) if file.is_file() and not file.is_symlink())
 
 
-def _overwrite(file: Path, mention: Mention) -> bool:
+def _overwrite(file: Path, mention: LoginMatcher) -> bool:
     """Overwrite a login wherever it stands in a file; return whether it did."""
     found = False
     try:
@@ -164,7 +164,7 @@ def _overwrite(file: Path, mention: Mention) -> bool:
     try:
         at = 0
         while data := os.pread(descriptor, READ_BYTES, at):
-            for begin, end in mention.places(data):
+            for begin, end in mention.spans(data):
                 os.pwrite(descriptor, OVERWRITTEN * (end - begin), at + begin)
                 found = True
             if len(data) < READ_BYTES:

@@ -30,9 +30,9 @@ from lakeproof.projecting import PROJECTIONS
 from lakeproof.sealing import open_checked_keys
 from lakeproof.services import Services, new_group_id, now
 from ledger.append.appender import CORE_GUARDS, Appender
-from ledger.erasing.erase import Asked, Eraser, ErasingDesk
+from ledger.erasing.erase import Eraser, ErasingDesk, ErasureRequest
 from ledger.erasing.execution import reclaim
-from ledger.erasing.rerun import read_taking, read_unsaid, rerun_erasures
+from ledger.erasing.rerun import read_confirmed_logs, read_unrecorded, rerun_erasures
 from ledger.errors import LedgerError
 from ledger.format.events import ErasureReason
 from ledger.format.guards import GuardRegistry
@@ -107,13 +107,15 @@ async def erase_again(services: Services) -> ErasedAgain:
             copies=copies,
         )
         erasures, failed = done.erasures, dict(done.failed)
-        to_say = sorted({*done.unrecorded, *await read_unsaid(connection)})
+        to_say = sorted({*done.unrecorded, *await read_unrecorded(connection)})
         logs = {log.log_id: log for log in await services.logs()} if to_say or failed else {}
-        taking = await read_taking(connection) if to_say else frozenset()
+        taking = await read_confirmed_logs(connection) if to_say else frozenset()
         for log_id, subject in to_say:
             try:
-                _check_taking(await eraser.saying(logs[log_id]), taking)
-                await eraser.erase_subject(logs[log_id], subject, Asked(reason=ErasureReason.REQUEST, at=now()))
+                _check_taking(await eraser.recording_log(logs[log_id]), taking)
+                await eraser.erase_subject(
+                    logs[log_id], subject, ErasureRequest(reason=ErasureReason.REQUEST, at=now())
+                )
                 erasures += 1
             except GatewayError as error:  # the control plane, which knows the person's keys
                 failed.setdefault(log_id, LedgerError(str(error)))

@@ -18,17 +18,17 @@ from ledger.erasing.rerun import erase_before_confirming
 from ledger.errors import LedgerError
 from ledger.signing.consistency import BeforeConfirming
 from ledger.signing.key_directory import KeyDirectory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.session import Connection
 
 
-def signer_of(foundation: Foundation, keys: KeyDirectory) -> Signer:
+def signer_of(foundation: Foundation, keys: KeyDirectory) -> CheckpointSigner:
     """
     Return a signer of this installation with the keys of its directory: none other is to be made.
     """
     installation = foundation.installation
     dsn = installation.as_role(installation.roles.signer)
-    return Signer(dsn, keys, before_confirming=erasures_first(foundation))
+    return CheckpointSigner(dsn, keys, before_confirming=erasures_first(foundation))
 
 
 def erasures_first(foundation: Foundation) -> BeforeConfirming:

@@ -40,7 +40,7 @@ from ledger.errors import NoSuchLogError
 from ledger.format.guards import GuardRegistry
 from ledger.store import event_store  # the module: the library takes the one factory among this module's own names
 from ledger.store.log_store import LogStore
-from ledger.store.notifications import Doorbell
+from ledger.store.notifications import LogNotifier
 from ledger.store.read import Log
 
 LOG_VARIABLE: Final = "EVENT_STORE_LOG"
@@ -159,7 +159,7 @@ async def _find_log(foundation: Foundation, name: str) -> tuple[Log, str]:
 async def _open_store(foundation: Foundation, reader: str) -> AsyncIterator[LogStore]:
     installation, settings = foundation.installation, foundation.settings
     roles = installation.roles
-    doorbell = Doorbell(installation.dsn)
+    notifier = LogNotifier(installation.dsn)
     # What is recorded has no payload parts, so there is nothing to seal.
     appender = Appender(
         installation.as_role(roles.appender),
@@ -167,11 +167,11 @@ async def _open_store(foundation: Foundation, reader: str) -> AsyncIterator[LogS
         queue_max=settings.append_queue_max,
         queue_size_bytes_max=settings.append_queue_mib * 2**20,
         batch_max=settings.append_batch_max,
-        on_append=doorbell.ring,
+        on_append=notifier.notify,
     )
     pool = connection_pool(installation.as_role(reader), connections_max=CONNECTIONS_MAX, name="lakeproof event store")
     async with appender, pool:
-        ringing = asyncio.create_task(doorbell.run(), name="doorbell")
+        ringing = asyncio.create_task(notifier.run(), name="doorbell")
         try:
             yield LogStore(appender, pool.connection, new_group_id=new_group_id, timeout_s=settings.append_deadline_s)
         finally:

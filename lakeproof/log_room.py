@@ -32,10 +32,10 @@ from ledger.format.key_history import KeyHistory
 from ledger.format.note import VerifierKey
 from ledger.format.sealing import KeyOpener, Opener
 from ledger.format.sequence import Appended, Group, Stale
-from ledger.format.witness_policy import Policy
+from ledger.format.witness_policy import WitnessPolicy
 from ledger.recovering.successor import RecoveryDesk
 from ledger.signing.key_directory import NOTES_FILE
-from ledger.signing.rotation import KeyDesk, KeyKeeper
+from ledger.signing.rotation import KeyDesk, KeyRotation
 from ledger.signing.signer import read_arrivals
 from ledger.store.read import Log, read_logs
 from ledger.store.session import Connection
@@ -121,7 +121,7 @@ class InstalledLogs:
             return {}
         return {origin: signed.note for origin, signed in self.foundation.open_keys().read_notes().items()}
 
-    def witness_policy(self) -> Policy | None:
+    def witness_policy(self) -> WitnessPolicy | None:
         """
         Return the policy by which checkpoints of the system log are published, if one is configured.
 
@@ -227,7 +227,7 @@ class InstalledLogs:
             yield KeyDesk(
                 origin=system.origin,
                 directory=keys,
-                keeper=KeyKeeper(keys, origin=system.origin, append=append, clock=lambda: datetime.now(UTC)),
+                keeper=KeyRotation(keys, origin=system.origin, append=append, clock=lambda: datetime.now(UTC)),
                 signer=signer_of(self.foundation, keys),
             )
 

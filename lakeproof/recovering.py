@@ -27,7 +27,7 @@ from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.rerun import Rerun, rerun_erasures
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Appended, Group, Stale
-from ledger.recovering.replay import Replay, core_guards
+from ledger.recovering.replay import ReplayRules, core_guards
 from ledger.recovering.successor import RecoveryDesk
 from ledger.store.read import Log, find_log
 from ledger.store.session import Connection
@@ -40,13 +40,13 @@ async def as_it_is(group: Group) -> Group:
     return group
 
 
-def open_replay(seal: Callable[[Group], Awaitable[Group]] = as_it_is) -> Replay:
+def open_replay(seal: Callable[[Group], Awaitable[Group]] = as_it_is) -> ReplayRules:
     """
     Return how the groups of this system become rows again: every room's guards, and which of them a group ran.
 
     `seal` seals the parts that are about a person, as before an append.
     """
-    return Replay(
+    return ReplayRules(
         guards=GuardRegistry((*CORE_GUARDS, *KEY_GUARDS, *CATALOG_GUARDS, *SCAN_GUARDS, *REPLAY_GUARDS)),
         guarded=(core_guards, gateway_guards(os.urandom), scan_guards),
         subject_of=subject_of,

@@ -1,5 +1,5 @@
 """
-Everything one process runs, wired once: appender, control plane, policy engine, gateway, projections, signer, doorbell.
+Everything one process runs, wired once: appender, control plane, policy engine, gateway, projections, signer, notifier.
 
 `open_services` is the composition root's core; `up.py` serves what it yields, commands use the parts they need.
 """
@@ -50,7 +50,7 @@ from ledger.format.sealing import KeyOpener, Opener
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.proving.receipts import Receipts
 from ledger.store.log_store import LogStore
-from ledger.store.notifications import Doorbell
+from ledger.store.notifications import LogNotifier
 from ledger.store.read import Log, read_logs
 from projections.lake.storage import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, S3_SCHEMES
 from spark_detect.marks import GUARDS as SCAN_GUARDS
@@ -65,7 +65,7 @@ class Services:
 
     foundation: Foundation
     appender: Appender
-    doorbell: Doorbell
+    notifier: LogNotifier
     engine: StartedEngine
     house: House
     system: Log
@@ -136,7 +136,7 @@ async def open_services(
     """
     settings, installation = foundation.settings, foundation.installation
     roles = installation.roles
-    doorbell = Doorbell(installation.dsn)
+    notifier = LogNotifier(installation.dsn)
     secrets = foundation.secrets
     async with await AsyncConnection.connect(installation.as_role(roles.auditor), autocommit=True) as auditor:
         accepted = settings.schema_accepted
@@ -152,7 +152,7 @@ async def open_services(
         queue_max=settings.append_queue_max,
         queue_size_bytes_max=settings.append_queue_mib * 2**20,
         batch_max=settings.append_batch_max,
-        on_append=doorbell.ring,
+        on_append=notifier.notify,
         sealer=sealer(foundation, keys),
     )
 
@@ -215,7 +215,7 @@ async def open_services(
         yield Services(
             foundation=foundation,
             appender=appender,
-            doorbell=doorbell,
+            notifier=notifier,
             engine=judges,
             house=house,
             system=system,

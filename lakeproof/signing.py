@@ -14,13 +14,13 @@ from lakeproof.services import Services
 from ledger.signing.key_directory import KeyDirectory, create_key_directory, enter_agent_key, holds_keys
 from ledger.signing.key_ring import KeyLife
 from ledger.signing.keys import parse_key_id
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.signing.ssh_agent import find_key
 from ledger.store.read import QUERIES
 from ledger.store.session import Connection
 
 
-async def open_signer(services: Services) -> Signer:
+async def open_signer(services: Services) -> CheckpointSigner:
     """
     Return the signer, making its key on the first start.
 

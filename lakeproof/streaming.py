@@ -79,8 +79,8 @@ class Streams:
         Raises:
             LedgerError: if a log is corrupt.
         """
-        doorbell = self.services.doorbell
-        handling, sending = doorbell.subscribe(), doorbell.subscribe()
+        notifier = self.services.notifier
+        handling, sending = notifier.subscribe(), notifier.subscribe()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.runner.run(stop, handling), name="streams")
@@ -90,8 +90,8 @@ class Streams:
                 if self.poller is not None:
                     tasks.create_task(self.poller.run(stop), name="poller")
         finally:
-            doorbell.unsubscribe(handling)
-            doorbell.unsubscribe(sending)
+            notifier.unsubscribe(handling)
+            notifier.unsubscribe(sending)
 
 
 @asynccontextmanager
@@ -121,7 +121,7 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
             append,
             workers=settings.streams_workers,
             on_turn=tally.add_turn,
-            on_outbox=services.doorbell.ring,
+            on_outbox=services.notifier.notify,
         )
         poller = None
         if gateway is not None:
@@ -216,13 +216,13 @@ class OperatorStation:
         """Run the streams, and the doorbell that wakes them, until SIGINT or SIGTERM; return what they did."""
         stop = asyncio.Event()
         with stop_on_signals(stop):
-            doorbell = asyncio.create_task(self.streams.services.doorbell.run(), name="doorbell")
+            notifier = asyncio.create_task(self.streams.services.notifier.run(), name="doorbell")
             try:
                 await self.streams.run(stop)
             except ExceptionGroup as group:
                 raise first_of_group(group) from group
             finally:
-                doorbell.cancel()
+                notifier.cancel()
         return self.streams.tally
 
     async def consume(self, member: str) -> Tally:

@@ -18,7 +18,7 @@ from ledger.anchoring.stamping import Authority
 from ledger.anchoring.timestamp import parse_roots
 from ledger.errors import LedgerError
 from ledger.files.bounded_http import check_url
-from ledger.format.witness_policy import Policy
+from ledger.format.witness_policy import WitnessPolicy
 from ledger.witness.client import check_urls
 
 FILE_SIZE_BYTES_MAX: Final = 1_000_000
@@ -30,7 +30,7 @@ UNSEEN: Final = (
 )
 
 
-def load_policy(settings: Settings) -> Policy | None:
+def load_policy(settings: Settings) -> WitnessPolicy | None:
     """
     Return the witness policy of the system log, or None if none is configured.
 
@@ -41,7 +41,7 @@ def load_policy(settings: Settings) -> Policy | None:
     if settings.witness_policy is None:
         return None
     try:
-        policy = Policy.parse(_read(settings.witness_policy, "LAKEPROOF_WITNESS_POLICY"))
+        policy = WitnessPolicy.parse(_read(settings.witness_policy, "LAKEPROOF_WITNESS_POLICY"))
         check_urls(policy)
     except LedgerError as error:
         raise SettingsError(f"LAKEPROOF_WITNESS_POLICY: {settings.witness_policy}: {error}: correct it") from error

@@ -11,7 +11,7 @@ from typing import Final
 
 from psycopg import AsyncConnection
 
-from ledger.store.notifications import Bell
+from ledger.store.notifications import WakeUp
 from ledger.store.session import Connection
 
 POLL_S: Final = 1.0
@@ -81,7 +81,7 @@ async def _connect(dsn: str, **session: str) -> AsyncIterator[Connection]:
         yield connection
 
 
-async def pass_on(wake: Bell, bells: Sequence[asyncio.Event]) -> None:
+async def pass_on(wake: WakeUp, bells: Sequence[asyncio.Event]) -> None:
     """Ring each worker's own bell whenever `wake` rings, until cancelled: the first would clear one bell for all."""
     while True:
         await wake.wait()

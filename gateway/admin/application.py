@@ -45,7 +45,7 @@ from ledger.format.events import (
     TenantCreated,
 )
 from ledger.format.sequence import NO_CONTROL
-from ledger.store.log_store import Lend, LogStore
+from ledger.store.log_store import LendConnection, LogStore
 from projections.egress.rules import EgressRules
 
 __all__ = ["OPERATOR", "Admin", "Editor", "IssuedKey", "StaleEditError"]
@@ -69,7 +69,7 @@ class Admin:
         control: ControlPlane,
         engine: PolicyEngine,
         *,
-        lend_appender: Lend,
+        lend_appender: LendConnection,
         catalog_kinds: Collection[str],
         egress: EgressRules,
         warehouse: str,

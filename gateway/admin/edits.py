@@ -21,7 +21,7 @@ from gateway.errors import CommitStateUnknownError, ConflictError, NotFoundError
 from gateway.policy.variables import PrincipalView
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.format import canonical
-from ledger.format.aggregates import Change, key_of
+from ledger.format.aggregates import ControlChange, key_of
 from ledger.format.canonical import Json
 from ledger.format.entry import Branch
 from ledger.format.event import SYSTEM_ACTOR, Event, Part, prepare
@@ -179,12 +179,12 @@ class Edits:
             case _:
                 return
 
-    def _change(self, by: Editor, event: ControlEvent) -> Change:
+    def _change(self, by: Editor, event: ControlEvent) -> ControlChange:
         parts: tuple[Part, ...] = ()
         if by.principal is not None:
             payload = canonical.encode(by.principal)
             parts = (Part(name=PRINCIPAL, payload=payload, salt=self._random(32), subject=by.actor),)
-        return Change(event=event, actor=by.actor, occurred_at=self._clock(), parts=parts)
+        return ControlChange(event=event, actor=by.actor, occurred_at=self._clock(), parts=parts)
 
     async def _in_thread(self, work: Callable[[], R]) -> R:
         async with self._turns:

@@ -16,7 +16,7 @@ from gateway.database import outage_as_unavailable
 from gateway.errors import BadRequestError, ConflictError, PlaceTakenError
 from ledger.format.event import format_key
 from ledger.format.events import PlaceGranted, PlaceReleased
-from ledger.store.log_store import Lend
+from ledger.store.log_store import LendConnection
 from ledger.store.queries import load_queries
 
 TAKEN: Final = "PlaceTakenException"
@@ -27,7 +27,7 @@ _QUERIES: Final = load_queries("gateway", "catalog_places.sql")
 class Holding:
     """`lend` lends connections of the appender's role; `warehouse` is the URI below which tenants' folders lie."""
 
-    def __init__(self, lend: Lend, edits: Edits, *, warehouse: str) -> None:
+    def __init__(self, lend: LendConnection, edits: Edits, *, warehouse: str) -> None:
         self._lend = lend
         self._edits = edits
         self._warehouse = parse_place(warehouse, field="warehouse")

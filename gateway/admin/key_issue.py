@@ -18,7 +18,7 @@ from gateway.identity.key_rows import actor_for, create_guard, mac_guard
 from ledger.format.event import SYSTEM_ACTOR
 from ledger.format.events import KeyCreated
 from ledger.format.guards import GuardCall
-from ledger.store.log_store import Lend
+from ledger.store.log_store import LendConnection
 
 KEY_ID_SIZE_BYTES: Final = 8
 
@@ -45,7 +45,9 @@ class Issue:
 class KeyIssue:
     """Mints keys; `lend` lends connections of the appender's role, which alone may write actors."""
 
-    def __init__(self, lend: Lend, *, random: Callable[[int], bytes], hasher: KeyHasher, macs: KeyMacs) -> None:
+    def __init__(
+        self, lend: LendConnection, *, random: Callable[[int], bytes], hasher: KeyHasher, macs: KeyMacs
+    ) -> None:
         self._lend = lend
         self._random = random
         self._macs = macs

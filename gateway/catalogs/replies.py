@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, TypeGuard
 import orjson
 
 from gateway.mutations import Operation
-from ledger.format.events import Settled
+from ledger.format.events import CommitOutcome
 
 AMBIGUOUS_4XX: Final = frozenset({408})
 """Request Timeout: an intermediary may say it of a request that it has passed on."""
@@ -72,7 +72,7 @@ class Outcome:
     says in words why it is not accepted.
     """
 
-    settled: Settled
+    settled: CommitOutcome
     reply: Reply
     cause: str = ""
     metadata_location: str | None = None
@@ -85,30 +85,30 @@ def outcome_of(operation: Operation, reply: Reply) -> Outcome:
     """
     match reply:
         case NeverSent(cause=cause):
-            return Outcome(settled=Settled.FAILED, reply=reply, cause=cause)
+            return Outcome(settled=CommitOutcome.FAILED, reply=reply, cause=cause)
         case Unanswered(cause=cause):
-            return Outcome(settled=Settled.UNKNOWN, reply=reply, cause=cause)
+            return Outcome(settled=CommitOutcome.UNKNOWN, reply=reply, cause=cause)
         case Answered(status=status) if 200 <= status <= 299:
             return _of_success(operation, reply)
         case Answered(status=409):
-            return Outcome(settled=Settled.CONFLICTED, reply=reply, cause=message_of(reply))
+            return Outcome(settled=CommitOutcome.CONFLICTED, reply=reply, cause=message_of(reply))
         case Answered(status=status) if 400 <= status <= 499 and status not in AMBIGUOUS_4XX:
-            return Outcome(settled=Settled.REFUSED, reply=reply, cause=message_of(reply))
+            return Outcome(settled=CommitOutcome.REFUSED, reply=reply, cause=message_of(reply))
         case Answered():
-            return Outcome(settled=Settled.UNKNOWN, reply=reply, cause=message_of(reply))
+            return Outcome(settled=CommitOutcome.UNKNOWN, reply=reply, cause=message_of(reply))
 
 
 def _of_success(operation: Operation, reply: Answered) -> Outcome:
     """A success says what is there now, or says nothing that can be trusted."""
     if operation not in _TABLE_WRITES:
-        return Outcome(settled=Settled.ACCEPTED, reply=reply)
+        return Outcome(settled=CommitOutcome.ACCEPTED, reply=reply)
     table = parse_table(reply.body)
     if table is None:
         cause = f"the upstream answered {reply.status}, but with no table"
-        return Outcome(settled=Settled.UNKNOWN, reply=reply, cause=cause)
+        return Outcome(settled=CommitOutcome.UNKNOWN, reply=reply, cause=cause)
     location, metadata = table
     return Outcome(
-        settled=Settled.ACCEPTED, reply=reply, metadata_location=location, table_uuid=metadata.get("table-uuid")
+        settled=CommitOutcome.ACCEPTED, reply=reply, metadata_location=location, table_uuid=metadata.get("table-uuid")
     )
 
 

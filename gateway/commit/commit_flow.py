@@ -55,7 +55,7 @@ from gateway.policy.variables import RequestView
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.format.canonical import Json
 from ledger.format.event import derived_group_id
-from ledger.format.events import Decided
+from ledger.format.events import CommitDecision
 from ledger.format.sequence import Group, Stale
 
 ATTEMPTS_MAX: Final = 5
@@ -209,12 +209,12 @@ class _Flow:
     ) -> Answer | Stale | None:
         """Steps 11 to 13; raises what the engine is told if the answer is no."""
         mutation = self.requested.mutation
-        if judgement.decision is not Decided.APPROVED:
+        if judgement.decision is not CommitDecision.APPROVED:
             return await self._refuse(judgement, loaded, _refusal(judgement))
         if isinstance(resulting, GatewayError):
             if mutation.staged or not isinstance(resulting, ConflictError | RequirementFailedError):
                 raise resulting
-            conflict = replace(judgement, decision=Decided.CONFLICTED, message=str(resulting))
+            conflict = replace(judgement, decision=CommitDecision.CONFLICTED, message=str(resulting))
             return await self._refuse(conflict, loaded, resulting)
         approved = Approved(
             house=self.house,
@@ -237,7 +237,7 @@ class _Flow:
     async def _refuse(self, judgement: Judgement, loaded: Loaded, error: GatewayError) -> Stale:
         """Step 11 for a decision that changes nothing; raises `error` once it is durable."""
         event = decided(self.requested, judgement, loaded, None, at=self.house.clock(), random=self.house.random)
-        is_undecidable = judgement.decision is Decided.UNDECIDABLE
+        is_undecidable = judgement.decision is CommitDecision.UNDECIDABLE
         group_id = self._id_of_undecidable(judgement) if is_undecidable else self.house.new_group_id()
         group = Group(id=group_id, then=(event,), as_of=judgement.as_of)
         try:
@@ -267,6 +267,6 @@ class _Flow:
 
 
 def _refusal(judgement: Judgement) -> GatewayError:
-    if judgement.decision is Decided.UNDECIDABLE:
+    if judgement.decision is CommitDecision.UNDECIDABLE:
         return UnavailableError(f"policies could not be evaluated, so nothing was changed: {judgement.message}")
     return ForbiddenError(judgement.message)

@@ -30,7 +30,7 @@ from gateway.metadata.files import Written
 from gateway.mutations import Mutation
 from ledger.format import canonical
 from ledger.format.event import Event, Part, PreparedEvent, prepare
-from ledger.format.events import CommitDecided, CommitSettled, Evidence, Settled, to_data
+from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, OutcomeEvidence, to_data
 
 INPUTS_SIZE_BYTES_MAX: Final = 1280 * 1024
 """
@@ -133,7 +133,7 @@ def settled(
     change: Change | None,
     written: Written | None,
     *,
-    outcome: Settled,
+    outcome: CommitOutcome,
     at: datetime,
 ) -> PreparedEvent:
     """
@@ -141,7 +141,7 @@ def settled(
     """
     data = CommitSettled(
         decision=str(decision),
-        evidence=Evidence.ANSWER,
+        evidence=OutcomeEvidence.ANSWER,
         metadata_location=written.location if written else None,
         metadata_sha256=written.sha256 if written else None,
         outcome=outcome,
@@ -161,7 +161,7 @@ def settled_by_reply(
     """
     data = CommitSettled(
         decision=str(decision),
-        evidence=Evidence.ANSWER,
+        evidence=OutcomeEvidence.ANSWER,
         metadata_location=outcome.metadata_location,
         metadata_sha256=None,
         outcome=outcome.settled,

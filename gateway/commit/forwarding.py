@@ -26,7 +26,7 @@ from gateway.errors import (
 )
 from gateway.metadata import added_snapshot_ids, check_requirements
 from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError
-from ledger.format.events import Settled
+from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Appended, Group, Stale
 
 _log = logging.getLogger(__name__)
@@ -57,17 +57,17 @@ async def forward(catalog: Forwards, approved: Approved) -> Answer | Stale | Non
     await _settle(decision, approved, outcome)
     approved.step(13)
     match outcome.settled, outcome.reply:
-        case Settled.ACCEPTED, Answered() as answered:
+        case CommitOutcome.ACCEPTED, Answered() as answered:
             return approved.answer(await off_loop(catalog.show_answer, len(answered.body), answered))
-        case Settled.CONFLICTED, Answered() as answered:
+        case CommitOutcome.CONFLICTED, Answered() as answered:
             if not approved.is_last and await _lost_by_a_pin(catalog, outgoing):
                 return None
             raise catalog.refusal(answered)
-        case Settled.REFUSED, Answered() as answered:
+        case CommitOutcome.REFUSED, Answered() as answered:
             raise catalog.refusal(answered)
-        case Settled.FAILED, Refused(cause=cause):
+        case CommitOutcome.FAILED, Refused(cause=cause):
             raise UpstreamNotAllowedError(f"nothing was sent and nothing was changed: {cause}")
-        case Settled.FAILED, _:
+        case CommitOutcome.FAILED, _:
             raise UnavailableError(f"the upstream was not reached, nothing was changed: {outcome.cause}")
         case _:
             raise CommitStateUnknownError(
@@ -79,7 +79,7 @@ async def _stage(catalog: Forwards, approved: Approved, outgoing: Outgoing) -> A
     """A staged create is a question: what the table would be is the upstream's to say."""
     reply = await catalog.forward(outgoing)
     outcome = outcome_of(outgoing.mutation.operation, reply)
-    if isinstance(reply, Answered) and outcome.settled in {Settled.CONFLICTED, Settled.REFUSED}:
+    if isinstance(reply, Answered) and outcome.settled in {CommitOutcome.CONFLICTED, CommitOutcome.REFUSED}:
         raise catalog.refusal(reply)
     if isinstance(reply, Answered) and 200 <= reply.status <= 299:
         return approved.answer(catalog.show_answer(reply))
@@ -119,7 +119,7 @@ async def _settle(decision: UUID, approved: Approved, outcome: Outcome) -> None:
     house, key = approved.house, approved.mutation.target.key
     at = house.clock()
     event = settled_by_reply(approved.requested, decision, approved.loaded, approved.change, outcome, at=at)
-    guard = (doubt_guard if outcome.settled is Settled.UNKNOWN else close_guard)(decision, key)
+    guard = (doubt_guard if outcome.settled is CommitOutcome.UNKNOWN else close_guard)(decision, key)
     try:
         await house.append(approved.log_id, Group(id=house.new_group_id(), then=(event,), guard=(guard,)))
     except LedgerError as error:

@@ -29,7 +29,7 @@ from gateway.identity import Authenticator, Principal
 from gateway.metadata.files import MetadataFiles
 from gateway.policy.engine import PolicyEngine
 from ledger.format.event import random_group_id
-from ledger.format.events import Decided
+from ledger.format.events import CommitDecision
 from ledger.format.sealing import PLAIN, Opener
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.proving.receipts import Receipts
@@ -151,9 +151,9 @@ class House:
             UnavailableError: if access could not be judged.
         """
         self.count_failures(judgement)
-        if judgement.decision is Decided.APPROVED:
+        if judgement.decision is CommitDecision.APPROVED:
             return
-        if judgement.decision is Decided.UNDECIDABLE:
+        if judgement.decision is CommitDecision.UNDECIDABLE:
             raise UnavailableError(f"access could not be judged: {judgement.message}")
         await self.refusals.not_permitted(caller, operation, target, judgement.reason)
         raise ForbiddenError(judgement.message)

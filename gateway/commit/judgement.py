@@ -25,7 +25,7 @@ from gateway.policy.judging import judge_rules, permits_anything
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
 from gateway.policy.verdicts import format_verdicts
 from ledger.format.canonical import Json
-from ledger.format.events import Decided, Reason
+from ledger.format.events import CommitDecision, Reason
 
 READ_JUDGEMENTS_MAX: Final = 10_000
 
@@ -73,7 +73,7 @@ class Judgement:
     `failed` has the kind of each program among them that could not be judged.
     """
 
-    decision: Decided
+    decision: CommitDecision
     reason: Reason | None
     message: str
     verdicts: dict[str, Json]
@@ -109,7 +109,7 @@ async def judge_all(engine: PolicyEngine, state: ControlState, asked: Asked, *, 
     except UnavailableError as error:
         # Policies cannot be asked; what is wrong with the table is told to those alone whom access permits.
         access_alone = await judge_access(engine, state, asked, timeout_s=timeout_s)
-        return _undecidable(state, error) if access_alone.decision is Decided.APPROVED else access_alone
+        return _undecidable(state, error) if access_alone.decision is CommitDecision.APPROVED else access_alone
     try:
         judged = await judge_rules(
             partial(engine.judge, log_id=asked.principal.log_id),
@@ -121,7 +121,7 @@ async def judge_all(engine: PolicyEngine, state: ControlState, asked: Asked, *, 
         )
     except TooLargeError:
         access_alone = await judge_access(engine, state, asked, timeout_s=timeout_s)  # as above
-        if access_alone.decision is Decided.APPROVED:
+        if access_alone.decision is CommitDecision.APPROVED:
             raise
         return access_alone
     except UnavailableError as error:
@@ -136,7 +136,7 @@ async def judge_all(engine: PolicyEngine, state: ControlState, asked: Asked, *, 
     if ruled.outcome is Ruled.REJECTED and ruled.reason is not None:
         # The words of whoever wrote the policy are the reason that the client is told.
         message = f"{state.policies[ruled.reason[0]].message} (policy {ruled.reason[0]}, version {ruled.reason[1]})"
-    decided = Decided.REJECTED if ruled.outcome is Ruled.REJECTED else Decided.UNDECIDABLE
+    decided = CommitDecision.REJECTED if ruled.outcome is Ruled.REJECTED else CommitDecision.UNDECIDABLE
     return _made(state, decided, ruled.reason, message, verdicts)
 
 
@@ -174,7 +174,7 @@ class ReadJudgements:
 
     def put(self, read: Read, judgement: Judgement) -> None:
         """Remember a judgement, unless it was undecidable."""
-        if judgement.decision is Decided.UNDECIDABLE:
+        if judgement.decision is CommitDecision.UNDECIDABLE:
             return
         self._judgements[read] = judgement
         self._judgements.move_to_end(read)
@@ -206,11 +206,11 @@ async def judge_anything(
         operation="catalog.configuration",
     )
     if (known := remembered.get(read)) is not None:
-        return known.decision is Decided.APPROVED
+        return known.decision is CommitDecision.APPROVED
     rules, caller = access_rules(state), principal_view(principal)
     judge = partial(engine.judge, log_id=principal.log_id)
     permitted = await permits_anything(judge, rules, caller, catalog=alias, timeout_s=timeout_s)
-    remembered.put(read, _made(state, Decided.APPROVED if permitted else Decided.REJECTED, None, "", ()))
+    remembered.put(read, _made(state, CommitDecision.APPROVED if permitted else CommitDecision.REJECTED, None, "", ()))
     return permitted
 
 
@@ -224,21 +224,25 @@ def access_rules(state: ControlState) -> tuple[AccessRule, ...]:
 def _judgement(state: ControlState, access: AccessDecision, verdicts: Sequence[Verdict]) -> Judgement:
     match access.outcome:
         case Access.PERMITTED:
-            return _made(state, Decided.APPROVED, None, "", verdicts)
+            return _made(state, CommitDecision.APPROVED, None, "", verdicts)
         case Access.DENIED:
-            return _made(state, Decided.REJECTED, access.reason, access.message, verdicts)
+            return _made(state, CommitDecision.REJECTED, access.reason, access.message, verdicts)
         case Access.UNDECIDABLE:
-            return _made(state, Decided.UNDECIDABLE, access.reason, access.message, verdicts)
+            return _made(state, CommitDecision.UNDECIDABLE, access.reason, access.message, verdicts)
 
 
 def _undecidable(state: ControlState, error: UnavailableError) -> Judgement:
     """No verdict at all: the engine gave none, or what is to be judged cannot be put into words."""
     verdicts = error.verdicts if isinstance(error, PolicyEngineError) else ()
-    return _made(state, Decided.UNDECIDABLE, None, str(error), verdicts)
+    return _made(state, CommitDecision.UNDECIDABLE, None, str(error), verdicts)
 
 
 def _made(
-    state: ControlState, decision: Decided, reason: tuple[str, int] | None, message: str, verdicts: Sequence[Verdict]
+    state: ControlState,
+    decision: CommitDecision,
+    reason: tuple[str, int] | None,
+    message: str,
+    verdicts: Sequence[Verdict],
 ) -> Judgement:
     return Judgement(
         decision=decision,

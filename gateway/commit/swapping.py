@@ -17,7 +17,7 @@ from gateway.errors import CommitStateUnknownError, UnavailableError
 from gateway.metadata.files import MetadataFileError, Written
 from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.format.entry import Branch
-from ledger.format.events import Settled
+from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Appended, Group, Stale
 
 _log = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ async def swap(catalog: SwapsPointer, approved: Approved) -> Answer | Stale | No
     decision = decided(
         approved.requested, approved.judgement, loaded, change, at=at, random=house.random, places=places
     )
-    accepted = settled(*facts, written, outcome=Settled.ACCEPTED, at=at)
-    conflicted = settled(*facts, None, outcome=Settled.CONFLICTED, at=at)
+    accepted = settled(*facts, written, outcome=CommitOutcome.ACCEPTED, at=at)
+    conflicted = settled(*facts, None, outcome=CommitOutcome.CONFLICTED, at=at)
     group = Group(
         id=group_id,
         then=(decision, accepted),

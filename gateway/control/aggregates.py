@@ -22,7 +22,7 @@ from gateway.policy.access import Effect as JudgedEffect
 from gateway.policy.engine import ACCESS_RULE, POLICY, Program
 from ledger.errors import FormatError
 from ledger.format import canonical
-from ledger.format.aggregates import Change, key_of
+from ledger.format.aggregates import ControlChange, key_of
 from ledger.format.event import format_key
 from ledger.format.events import (
     AccessRuleCreated,
@@ -267,12 +267,12 @@ def evolve(aggregate: Aggregate | None, event: ControlEvent) -> Aggregate:
             assert_never(event)
 
 
-def project(cls: type[A]) -> Callable[[A | None, Iterable[Change]], A | None]:
+def project(cls: type[A]) -> Callable[[A | None, Iterable[ControlChange]], A | None]:
     """
     Return the function that folds changes, in order, into an aggregate of class `cls`.
     """
 
-    def fold(aggregate: A | None, changes: Iterable[Change]) -> A | None:
+    def fold(aggregate: A | None, changes: Iterable[ControlChange]) -> A | None:
         current: Aggregate | None = aggregate
         for change in changes:
             if not isinstance(change.event, CONTROL_EVENTS):

@@ -41,7 +41,7 @@ from ledger.format.canonical import Json
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.events import EVENTS, from_data
 from ledger.format.sequence import NO_CONTROL
-from ledger.store.log_store import Lend
+from ledger.store.log_store import LendConnection
 from ledger.store.queries import load_queries
 from ledger.store.read import QUERIES
 
@@ -136,7 +136,9 @@ class ControlPlane:
     `lend` lends connections of the gateway's role: it may read heads and control entries of every log.
     """
 
-    def __init__(self, lend: Lend, *, states_max: int = STATES_MAX, timeout_s: float = READ_TIMEOUT_S) -> None:
+    def __init__(
+        self, lend: LendConnection, *, states_max: int = STATES_MAX, timeout_s: float = READ_TIMEOUT_S
+    ) -> None:
         self._lend = lend
         self._states_max = states_max
         self._timeout_s = timeout_s

@@ -31,7 +31,7 @@ from gateway.identity.key_rows import KeyRow, keep_mac
 from gateway.identity.principal import NotInForceError, Principal, PrincipalSource
 from gateway.identity.refusal_pace import RefusalPace
 from gateway.identity.slow_checks import SlowChecks
-from ledger.store.log_store import Lend
+from ledger.store.log_store import LendConnection
 
 KNOWN_MAX: Final = 10_000
 """Keys that a process knows without a look-up; about 10 MB."""
@@ -51,7 +51,7 @@ class Authenticator:
 
     def __init__(
         self,
-        lend: Lend,
+        lend: LendConnection,
         control: Control,
         *,
         macs: KeyMacs,

@@ -16,7 +16,7 @@ from typing import Final
 from gateway.database import outage_as_unavailable
 from gateway.errors import UnavailableError
 from gateway.identity.key_rows import KeyRow, find_keys
-from ledger.store.log_store import Lend
+from ledger.store.log_store import LendConnection
 
 PREFIXES_MAX: Final = 256
 """Prefixes that one statement asks for."""
@@ -35,7 +35,7 @@ class _Batch:
 class KeyLookups:
     """Looks up rows by prefix. One per process, owned by the event loop; `lend` lends connections of its role."""
 
-    def __init__(self, lend: Lend, *, secret_id: str) -> None:
+    def __init__(self, lend: LendConnection, *, secret_id: str) -> None:
         self._lend = lend
         self._secret_id = secret_id
         self._gathering: _Batch | None = None

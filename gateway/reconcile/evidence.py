@@ -16,7 +16,7 @@ from gateway.commit.open_decisions import OpenDecision
 from gateway.reconcile.outcome_proof import Claim
 from ledger.errors import BrokenError, Fault
 from ledger.format.entry import Entry, parse_entry
-from ledger.format.events import CommitDecided, CommitSettled, Settled, from_data
+from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, from_data
 from ledger.format.sealing import PLAIN, Opener, StoredPart
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
@@ -53,7 +53,7 @@ async def read_claims(connection: Connection, log_id: int, key: str, *, from_ind
     rows = await (await connection.execute(_QUERIES["outcomes_of_key"], where)).fetchall()
     entries = [parse_entry(bytes(entry)) for (entry,) in rows]
     outcomes = [(entry.index, from_data(CommitSettled, entry.data)) for entry in entries]
-    accepted = [(index, settled) for index, settled in outcomes if settled.outcome is Settled.ACCEPTED]
+    accepted = [(index, settled) for index, settled in outcomes if settled.outcome is CommitOutcome.ACCEPTED]
     first = await _first_entries(connection, log_id, [UUID(settled.decision) for _, settled in accepted])
     return [claim_of(index, settled, _operation(first, settled)) for index, settled in accepted]
 

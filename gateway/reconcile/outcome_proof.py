@@ -22,7 +22,7 @@ from gateway.commit.open_decisions import OpenDecision, state_digest
 from gateway.errors import GatewayError, RequirementFailedError
 from gateway.metadata import apply_updates, check_requirements, create_updates
 from gateway.mutations import Operation
-from ledger.format.events import Evidence, Settled
+from ledger.format.events import CommitOutcome, OutcomeEvidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Claim:
     index: int
     decision: UUID
     operation: str
-    evidence: Evidence
+    evidence: OutcomeEvidence
     table_uuid: str | None
     metadata_location: str | None
     snapshots: tuple[str, ...]
@@ -54,7 +54,7 @@ class Known:
     under_way: Sequence[OpenDecision] = ()
 
 
-def prove(decision: OpenDecision, found: Loaded, known: Known) -> Settled:
+def prove(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
     """
     Return what became of `decision`: accepted, failed, or still unknown.
     """
@@ -62,10 +62,10 @@ def prove(decision: OpenDecision, found: Loaded, known: Known) -> Settled:
         try:
             check_requirements(found.metadata, ())
         except GatewayError:
-            return Settled.UNKNOWN  # what is found is no table's metadata: it says nothing
+            return CommitOutcome.UNKNOWN  # what is found is no table's metadata: it says nothing
     outcome = _outcome(decision, found, known)
-    if outcome is Settled.ACCEPTED and any(_may_have_made(each, decision) for each in known.under_way):
-        return Settled.UNKNOWN  # it may be the other's work, whose answer is yet to come
+    if outcome is CommitOutcome.ACCEPTED and any(_may_have_made(each, decision) for each in known.under_way):
+        return CommitOutcome.UNKNOWN  # it may be the other's work, whose answer is yet to come
     return outcome
 
 
@@ -73,7 +73,7 @@ def _may_have_made(other: OpenDecision, decision: OpenDecision) -> bool:
     return not decision.snapshots or not set(other.snapshots).isdisjoint(decision.snapshots)
 
 
-def _outcome(decision: OpenDecision, found: Loaded, known: Known) -> Settled:
+def _outcome(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
     operation = Operation(decision.operation)
     match operation:
         case Operation.TABLE_COMMIT if decision.snapshots:
@@ -88,87 +88,89 @@ def _outcome(decision: OpenDecision, found: Loaded, known: Known) -> Settled:
             return _of_namespace(operation, decision, found, known)
 
 
-def _snapshots_added(decision: OpenDecision, found: Loaded, known: Known) -> Settled:
+def _snapshots_added(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
     """A snapshot's id is drawn from 2^63 and added once: wherever it is, this very commit was accepted."""
     if any(set(claim.snapshots) & set(decision.snapshots) for claim in known.claims):
-        return Settled.FAILED  # another decision's commit added it, and to add it twice is refused
+        return CommitOutcome.FAILED  # another decision's commit added it, and to add it twice is refused
     metadata = found.metadata
     if metadata is None:
-        return Settled.UNKNOWN
+        return CommitOutcome.UNKNOWN
     if _snapshot_ids(metadata) & set(decision.snapshots):
-        return Settled.ACCEPTED
+        return CommitOutcome.ACCEPTED
     if _is_another_table(decision, metadata):
-        return Settled.FAILED
+        return CommitOutcome.FAILED
     # What is current now lacks the snapshot, so it is not what this commit made; what was between may be.
     between = _files_since(decision.base, metadata)
     was_not_made = _has_all_snapshots_since(decision, metadata) or _are_others(between, known)
-    return Settled.FAILED if was_not_made and _is_refused_now(decision, metadata) else Settled.UNKNOWN
+    return CommitOutcome.FAILED if was_not_made and _is_refused_now(decision, metadata) else CommitOutcome.UNKNOWN
 
 
-def _changed(decision: OpenDecision, found: Loaded, known: Known) -> Settled:
+def _changed(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
     """A commit without snapshots is found in what the table is, all of it, under metadata that nobody else wrote."""
     metadata = found.metadata
     if metadata is None:
-        return Settled.UNKNOWN
+        return CommitOutcome.UNKNOWN
     if _is_another_table(decision, metadata):
-        return Settled.FAILED
+        return CommitOutcome.FAILED
     if _is_as_judged(decision, found):
         others = {known.explained, *(claim.metadata_location for claim in known.claims)}
         # A commit that changes nothing is found in the very file it was judged on.
         if found.metadata_location == decision.base or found.metadata_location not in others:
-            return Settled.ACCEPTED
+            return CommitOutcome.ACCEPTED
     # That the table is otherwise proves nothing: its catalog may write what it is sent in ways of its own.
     between = _files_since(decision.base, metadata)
     was_not_made = between is not None and _are_others([*between, found.metadata_location], known)
-    return Settled.FAILED if was_not_made and _is_refused_now(decision, metadata) else Settled.UNKNOWN
+    return CommitOutcome.FAILED if was_not_made and _is_refused_now(decision, metadata) else CommitOutcome.UNKNOWN
 
 
-def _created(decision: OpenDecision, found: Loaded, known: Known) -> Settled:
+def _created(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
     """
     A create is found in the table's uuid, if the engine chose it; else in a new table that is as it was asked.
     """
     metadata = found.metadata
     if metadata is None:
-        return Settled.UNKNOWN
+        return CommitOutcome.UNKNOWN
     table_uuid = str(metadata.get("table-uuid", "")).lower()
     for claim in known.claims:
         if claim.operation == Operation.TABLE_CREATE and _same(claim.table_uuid, table_uuid):
-            return Settled.FAILED  # there was no table when that one was made, and there is one now
+            return CommitOutcome.FAILED  # there was no table when that one was made, and there is one now
     if decision.table_uuid:
-        return Settled.ACCEPTED if _same(decision.table_uuid, table_uuid) else Settled.FAILED
-    return Settled.ACCEPTED if _is_as_asked(known.asked, metadata) else Settled.UNKNOWN
+        return CommitOutcome.ACCEPTED if _same(decision.table_uuid, table_uuid) else CommitOutcome.FAILED
+    return CommitOutcome.ACCEPTED if _is_as_asked(known.asked, metadata) else CommitOutcome.UNKNOWN
 
 
-def _dropped(decision: OpenDecision, found: Loaded, known: Known) -> Settled:
+def _dropped(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
     """A drop is found in the table not being there any more. While it is there, a drop may still arrive."""
     for claim in known.claims:
         if claim.operation == Operation.TABLE_DROP and _same(claim.table_uuid, decision.table_uuid):
-            return Settled.FAILED  # that one found the table, so this one had not dropped it, and cannot now
+            return CommitOutcome.FAILED  # that one found the table, so this one had not dropped it, and cannot now
     # Without its namespace, what is asked may be another catalog than the one that was.
     is_gone = found.metadata is None and found.namespace_exists
     is_replaced = found.metadata is not None and _is_another_table(decision, found.metadata)
-    return Settled.ACCEPTED if is_gone or is_replaced else Settled.UNKNOWN
+    return CommitOutcome.ACCEPTED if is_gone or is_replaced else CommitOutcome.UNKNOWN
 
 
-def _of_namespace(operation: Operation, decision: OpenDecision, found: Loaded, known: Known) -> Settled:
+def _of_namespace(operation: Operation, decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
     """A namespace has no identity: what is found is its own unless a later outcome of the same kind explains it."""
     is_claimed = any(claim.operation == operation and claim.index > known.index for claim in known.claims)
     properties = found.properties
     match operation:
         case Operation.NAMESPACE_CREATE if properties is not None:
             if is_claimed:
-                return Settled.FAILED  # there was none when that one was made, and there is one now
+                return CommitOutcome.FAILED  # there was none when that one was made, and there is one now
             asked = None if known.asked is None else known.asked.get("properties") or {}
             is_there = asked is not None and asked.items() <= properties.items()
         case Operation.NAMESPACE_UPDATE if properties is not None:
             is_there = not is_claimed and _is_as_judged(decision, found)
         case Operation.NAMESPACE_DROP if properties is None:
             if is_claimed:
-                return Settled.FAILED  # that one found the namespace, so this one had not dropped it, and cannot now
+                return (
+                    CommitOutcome.FAILED
+                )  # that one found the namespace, so this one had not dropped it, and cannot now
             is_there = True
         case _:
             is_there = False
-    return Settled.ACCEPTED if is_there else Settled.UNKNOWN
+    return CommitOutcome.ACCEPTED if is_there else CommitOutcome.UNKNOWN
 
 
 def _is_another_table(decision: OpenDecision, metadata: Mapping[str, Any]) -> bool:
@@ -244,7 +246,7 @@ def _files_since(base: str | None, metadata: Mapping[str, Any]) -> list[str] | N
 
 def _are_others(files: Sequence[str | None] | None, known: Known) -> bool:
     """Whether every one of `files` was the answer to another decision's commit, so that none of them is ours."""
-    claimed = {claim.metadata_location for claim in known.claims if claim.evidence is Evidence.ANSWER}
+    claimed = {claim.metadata_location for claim in known.claims if claim.evidence is OutcomeEvidence.ANSWER}
     return files is not None and set(files) <= claimed
 
 

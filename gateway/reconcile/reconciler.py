@@ -32,9 +32,9 @@ from gateway.reconcile.schedule import Held, Looks
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.format.entry import Branch
 from ledger.format.event import SYSTEM_ACTOR, derived_group_id
-from ledger.format.events import CommitSettled, Evidence, Settled, to_data
+from ledger.format.events import CommitOutcome, CommitSettled, OutcomeEvidence, to_data
 from ledger.format.sequence import Appended, Group
-from ledger.store.notifications import Bell, first_of
+from ledger.store.notifications import WakeUp, wait_for_any
 from ledger.store.read import Log, read_head
 from ledger.store.session import back_off_s
 
@@ -62,7 +62,7 @@ class Reconciled:
     log_id: int
     key: str
     decision: UUID
-    outcome: Settled
+    outcome: CommitOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Reconciler:
             pauses=pauses,
         )
 
-    async def run(self, stop: asyncio.Event, wake: Bell | None = None) -> None:
+    async def run(self, stop: asyncio.Event, wake: WakeUp | None = None) -> None:
         """
         Settle what is due until `stop` is set; looks that have begun are given up, and are due for others at once.
 
@@ -105,10 +105,10 @@ class Reconciler:
                 looked = await _unless(stop, self.settle_due())
                 failures = 0
                 if not looked:
-                    await first_of(stop, wake, timeout_s=self._poll_s)
+                    await wait_for_any(stop, wake, timeout_s=self._poll_s)
             except UnavailableError as error:
                 _log.info("open decisions wait: %s", error)
-                await first_of(stop, None, timeout_s=back_off_s(failures))
+                await wait_for_any(stop, None, timeout_s=back_off_s(failures))
                 failures += 1
 
     async def settle_due(self) -> list[Reconciled]:
@@ -170,7 +170,7 @@ class Reconciler:
         # The log after the catalog: whoever changed that before we asked is under way still, or has said so by now.
         evidence = await self._read_log(held, found)
         results = await self._settle(held, evidence, now=now)
-        if all(each.outcome is not Settled.UNKNOWN for each in results):
+        if all(each.outcome is not CommitOutcome.UNKNOWN for each in results):
             await self._looks.end(held)
         else:
             # What the log was told after the catalog was asked is read again: it may explain what is found next time.
@@ -214,7 +214,7 @@ class Reconciler:
         for decision in evidence.decisions:
             if decision.deadline >= now:
                 continue
-            outcome = Settled.UNKNOWN
+            outcome = CommitOutcome.UNKNOWN
             if evidence.found is not None:
                 index = evidence.indices[decision.decision]
                 known = Known(
@@ -227,9 +227,9 @@ class Reconciler:
                 outcome = prove(decision, evidence.found, known)
             settled = _settled(decision, outcome, evidence.found)
             appended = await self._append(decision, settled)
-            if appended is None and outcome is not Settled.UNKNOWN:
+            if appended is None and outcome is not CommitOutcome.UNKNOWN:
                 break  # its own process has settled it after all: the next look knows how, and what that explains
-            if outcome is Settled.ACCEPTED and appended is not None:
+            if outcome is CommitOutcome.ACCEPTED and appended is not None:
                 claims.append(claim_of(appended, settled, decision.operation))
             results.append(
                 Reconciled(log_id=held.log.log_id, key=held.key, decision=decision.decision, outcome=outcome)
@@ -244,7 +244,7 @@ class Reconciler:
 
     async def _append(self, decision: OpenDecision, settled: CommitSettled) -> int | None:
         """Append an outcome; return its index, or None if it was known already, or the decision is settled by now."""
-        is_unknown = settled.outcome is Settled.UNKNOWN
+        is_unknown = settled.outcome is CommitOutcome.UNKNOWN
         if is_unknown and decision.is_unknown:
             return None
         guard = (doubt_guard if is_unknown else close_guard)(decision.decision, decision.key)
@@ -262,19 +262,19 @@ class Reconciler:
         return None
 
 
-def _settled(decision: OpenDecision, outcome: Settled, found: Loaded | None) -> CommitSettled:
+def _settled(decision: OpenDecision, outcome: CommitOutcome, found: Loaded | None) -> CommitSettled:
     """
     An outcome as the log holds it. The metadata file of an accepted change is the one it was found in.
 
     By then others may have changed the table too, but in that file the change is.
     """
-    is_accepted = outcome is Settled.ACCEPTED and found is not None
+    is_accepted = outcome is CommitOutcome.ACCEPTED and found is not None
     table_uuid = decision.table_uuid
     if is_accepted and table_uuid is None and found is not None and found.metadata is not None:
         table_uuid = str(found.metadata["table-uuid"])
     return CommitSettled(
         decision=str(decision.decision),
-        evidence=Evidence.RECONCILED,
+        evidence=OutcomeEvidence.RECONCILED,
         metadata_location=found.metadata_location if is_accepted and found is not None else None,
         metadata_sha256=None,
         outcome=outcome,

@@ -18,14 +18,14 @@ import typer
 
 from lakeproof.commands.exits import failure, progress
 from lakeproof.commands.options import LogKeys, LogName, parsed_keys
-from ledger.erasing.erase import Asked, ErasingDesk, Erasure, NoSuchSubjectError, first_index_since
+from ledger.erasing.erase import ErasingDesk, Erasure, ErasureRequest, NoSuchSubjectError, first_index_since
 from ledger.erasing.rerun import exported_erasures
 from ledger.errors import LedgerError
 from ledger.files.directory import CHECKPOINT_FILE, LogDirectory
 from ledger.format.event import PART_NAME_FORM
 from ledger.format.events import ErasureReason, PayloadErased
 from ledger.format.note import VerifierKey
-from ledger.format.verification import Progress, read_checkpoint
+from ledger.format.verification import ProgressCallback, read_checkpoint
 from ledger.proving.export import as_reader
 from ledger.recovering.recover import count_shared
 from ledger.store.queries import load_queries
@@ -209,7 +209,13 @@ async def erase_older(open_room: OpenRoom, name: str, retained: Retained, *, rec
 
 
 async def erase_as_exported(
-    open_room: OpenRoom, name: str, directory: Path, *, keys: list[VerifierKey], reclaim: bool, progress: Progress
+    open_room: OpenRoom,
+    name: str,
+    directory: Path,
+    *,
+    keys: list[VerifierKey],
+    reclaim: bool,
+    progress: ProgressCallback,
 ) -> str:
     """
     Erase what an export of the log knows to be erased and the log itself, set back to a backup, does not.
@@ -273,8 +279,8 @@ async def _finish(desk: ErasingDesk, log: Log, erased: Sequence[Erasure], *, rec
     return "\n".join((*lines, _RECLAIMED if reclaim else _REMAINS))
 
 
-def _asked(desk: ErasingDesk, reason: ErasureReason) -> Asked:
-    return Asked(reason=reason, at=desk.clock())
+def _asked(desk: ErasingDesk, reason: ErasureReason) -> ErasureRequest:
+    return ErasureRequest(reason=reason, at=desk.clock())
 
 
 async def _subject(room: LogRoom, log: Log, name: str) -> str:

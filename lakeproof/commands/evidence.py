@@ -38,16 +38,16 @@ from ledger.format.events import CommitDecided, CommitSettled, from_data
 from ledger.format.note import VerifierKey
 from ledger.format.verification import read_checkpoint
 from ledger.proving.evidence.bundle import BUNDLE_SIZE_BYTES_MAX, Bundle, parse_bundle
-from ledger.proving.evidence.check import Evidence, ProvenEntry, check_evidence
+from ledger.proving.evidence.check import CheckedEvidence, EvidenceEntry, check_evidence
 from ledger.proving.evidence.gather import (
     ALL_PARTS,
     NO_PARTS,
     DecisionAt,
     DecisionOf,
     DirectorySource,
+    EvidenceRequest,
     PartNames,
     Rules,
-    Wanted,
     gather,
 )
 from ledger.proving.evidence.scope import Period, PeriodScope, TableScope, format_scope
@@ -148,7 +148,7 @@ def show_evidence(file: Path, keys: Sequence[VerifierKey], pinned: Pinned, *, as
         typer.echo(evidence_page(evidence))
 
 
-def _wanted(decision: str | None, table: str | None, period: Period | None, rules: Rules) -> Wanted:
+def _wanted(decision: str | None, table: str | None, period: Period | None, rules: Rules) -> EvidenceRequest:
     """Return what the options ask for: a decision, or a table, or a period, or a table in a period."""
     if decision is not None and table is None and period is None:
         if decision.isascii() and decision.isdigit() and len(decision) <= len(str(2**53)):
@@ -185,7 +185,7 @@ def _period(since: datetime | None, until: datetime | None) -> Period | None:
 
 
 def _gather_from_directory(
-    directory: Path, wanted: Wanted, out: Path, parts: PartNames, keys: list[VerifierKey]
+    directory: Path, wanted: EvidenceRequest, out: Path, parts: PartNames, keys: list[VerifierKey]
 ) -> str:
     if not keys:
         raise LedgerError(NOT_PINNED)
@@ -194,7 +194,7 @@ def _gather_from_directory(
 
 
 async def gather_from_log(
-    open_room: OpenRoom, name: str, wanted: Wanted, out: Path, *, parts: PartNames, keys: list[VerifierKey]
+    open_room: OpenRoom, name: str, wanted: EvidenceRequest, out: Path, *, parts: PartNames, keys: list[VerifierKey]
 ) -> str:
     """
     Write the evidence of what is wanted to the file `out`, and return how to check it.
@@ -238,7 +238,7 @@ _SHOWN_MAX = 400
 """Characters shown of a disclosed part; all of it is in the JSON form."""
 
 
-def evidence_page(evidence: Evidence) -> str:
+def evidence_page(evidence: CheckedEvidence) -> str:
     """
     Return what was proven, for people.
     """
@@ -260,7 +260,7 @@ def evidence_page(evidence: Evidence) -> str:
     )
 
 
-def evidence_json(evidence: Evidence) -> dict[str, object]:
+def evidence_json(evidence: CheckedEvidence) -> dict[str, object]:
     """
     Return what was proven, for programs.
     """
@@ -286,7 +286,7 @@ def evidence_json(evidence: Evidence) -> dict[str, object]:
     }
 
 
-def _entry_lines(proven: ProvenEntry) -> Iterator[str]:
+def _entry_lines(proven: EvidenceEntry) -> Iterator[str]:
     entry = proven.entry
     yield f"entry      {entry.index:,}, recorded {format_time(entry.recorded_at)}: {one_line(_words(proven))}"
     yield f"           by {one_line(_actor(proven))}"
@@ -294,7 +294,7 @@ def _entry_lines(proven: ProvenEntry) -> Iterator[str]:
         yield f"           {one_line(part.name)}: {_shown(part)}"
 
 
-def _words(proven: ProvenEntry) -> str:
+def _words(proven: EvidenceEntry) -> str:
     """Return in words what an entry says happened."""
     entry = proven.entry
     try:
@@ -311,7 +311,7 @@ def _words(proven: ProvenEntry) -> str:
     return f"{entry.type} about {entry.key}"
 
 
-def _actor(proven: ProvenEntry) -> str:
+def _actor(proven: EvidenceEntry) -> str:
     """Return who acted: the principal if that part is disclosed, else the actor, a number without a name."""
     actor = proven.entry.actor
     principal = next((part for part in proven.parts if part.name == "principal"), None)
@@ -334,12 +334,12 @@ def _shown(part: Part) -> str:
     return one_line(text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}… ({len(part.payload):,} bytes)")
 
 
-def _anchored(evidence: Evidence) -> Iterator[str]:
+def _anchored(evidence: CheckedEvidence) -> Iterator[str]:
     if evidence.anchor is not None:
         yield f"ANCHORED: in entry {evidence.anchor.index:,} of the system log"
 
 
-def _witnessing(evidence: Evidence) -> str:
+def _witnessing(evidence: CheckedEvidence) -> str:
     witnessing = evidence.witnessing
     if not witnessing.kinds:
         return NOT_WITNESSED
@@ -349,7 +349,7 @@ def _witnessing(evidence: Evidence) -> str:
     return f"WITNESSED: {' and '.join(witnessing.kinds)}{time} by {one_line(', '.join(witnessing.by))}"
 
 
-def _entry_json(proven: ProvenEntry) -> dict[str, object]:
+def _entry_json(proven: EvidenceEntry) -> dict[str, object]:
     entry = proven.entry
     data: dict[str, Json] = dict(entry.data)
     return {

@@ -20,7 +20,7 @@ from typing import Final
 import typer
 
 from ledger.errors import BrokenError, LedgerError
-from ledger.format.verification import Progress
+from ledger.format.verification import ProgressCallback
 
 VERIFIED: Final = 0
 BROKEN: Final = 1
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def progress(what: str, *, clock: Callable[[], float] = time.monotonic) -> Iterator[Progress]:
+def progress(what: str, *, clock: Callable[[], float] = time.monotonic) -> Iterator[ProgressCallback]:
     """
     Yield a function that shows how much of long work is done, how fast, and how long the rest will take.
 

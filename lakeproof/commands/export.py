@@ -17,7 +17,7 @@ from ledger.errors import LedgerError
 from ledger.files.directory import STAMP_FILE
 from ledger.format.key_history import Trusted
 from ledger.format.note import VerifierKey
-from ledger.format.verification import Progress
+from ledger.format.verification import ProgressCallback
 from ledger.proving.export import Exported, as_reader, export_log, export_parts, export_stamped_log
 from ledger.proving.prove import prove_entry
 from ledger.store.read import Log
@@ -71,7 +71,7 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
 
 
 async def export_only_log(
-    open_room: OpenRoom, name: str, directory: Path, *, keys: list[VerifierKey], progress: Progress
+    open_room: OpenRoom, name: str, directory: Path, *, keys: list[VerifierKey], progress: ProgressCallback
 ) -> str:
     """
     Export a log and say what to do with the export.
@@ -87,7 +87,7 @@ async def export_only_log(
 
 
 async def export_only_stamped_log(
-    open_room: OpenRoom, name: str, directory: Path, *, keys: list[VerifierKey], progress: Progress
+    open_room: OpenRoom, name: str, directory: Path, *, keys: list[VerifierKey], progress: ProgressCallback
 ) -> str:
     """
     Export a log up to its newest time-stamped checkpoint, with the stamp, and say what to do with the export.
@@ -104,7 +104,7 @@ async def export_only_stamped_log(
 
 
 async def export_log_and_parts(
-    open_room: OpenRoom, name: str, directory: Path, *, keys: list[VerifierKey], progress: Progress
+    open_room: OpenRoom, name: str, directory: Path, *, keys: list[VerifierKey], progress: ProgressCallback
 ) -> str:
     """
     Export a log with the payload parts that still exist, and say what to do with the export.
@@ -170,7 +170,9 @@ def _trusted(room: LogRoom, keys: list[VerifierKey]) -> Trusted:
     return keys or room.key_history()
 
 
-async def _export(room: LogRoom, log: Log, directory: Path, keys: list[VerifierKey], progress: Progress) -> Exported:
+async def _export(
+    room: LogRoom, log: Log, directory: Path, keys: list[VerifierKey], progress: ProgressCallback
+) -> Exported:
     trusted, policy = _trusted(room, keys), room.witness_policy()
     return await export_log(room.connection, log, directory, keys=trusted, policy=policy, progress=progress)
 

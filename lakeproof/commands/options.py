@@ -19,10 +19,10 @@ import typer
 from ledger.anchoring import Pinned, parse_roots
 from ledger.anchoring.kept import Kept, Place
 from ledger.errors import LedgerError
-from ledger.files.directory import LogDirectory, bundle_places
+from ledger.files.directory import LogDirectory, bundle_addresses
 from ledger.format.note import VerifierKey
 from ledger.format.proof import PROOF_SIZE_BYTES_MAX
-from ledger.format.witness_policy import Policy
+from ledger.format.witness_policy import WitnessPolicy
 from ledger.verify.effort import Effort
 from ledger.verify.resuming import NoProgressFile, ProgressKeeper
 
@@ -80,7 +80,7 @@ def pinned_anchors(policy: Path | None, tsa_root: Path | None) -> Pinned:
         LedgerError: if one cannot be read.
     """
     return Pinned(
-        policy=None if policy is None else Policy.parse(read_note(policy)),
+        policy=None if policy is None else WitnessPolicy.parse(read_note(policy)),
         stamp_roots=() if tsa_root is None else parse_roots(read_note(tsa_root)),
     )
 
@@ -137,4 +137,4 @@ def read_tile_leaves(path: Path, size: int) -> bytes:
         BrokenError, UnreadableError: as `LogDirectory.read_tile`.
     """
     directory = LogDirectory(path)
-    return b"".join(directory.read_tile(0, index, width).pack() for index, width in bundle_places(size))
+    return b"".join(directory.read_tile(0, index, width).pack() for index, width in bundle_addresses(size))

@@ -17,10 +17,10 @@ from lakeproof.commands.options import LogName, TrustedKeys, parsed_keys
 from ledger.erasing.rerun import Rerun
 from ledger.errors import LedgerError, NoSuchLogError
 from ledger.format.note import VerifierKey
-from ledger.format.verification import Progress
+from ledger.format.verification import ProgressCallback
 from ledger.recovering.recover import Adoptable, adopt, read_adoptable, recover_log
 from ledger.recovering.successor import RecoveryDesk, continue_log, tenant_of
-from ledger.signing.signer import Signer, Standing
+from ledger.signing.signer import CheckpointSigner, SignerState
 from ledger.store.read import Log
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ NOT_PINNED: Final = (
 )
 
 
-async def adopt_log(open_room: OpenRoom, name: str, agree: Callable[[str], bool], *, progress: Progress) -> str:
+async def adopt_log(open_room: OpenRoom, name: str, agree: Callable[[str], bool], *, progress: ProgressCallback) -> str:
     """
     Show what is stored of a log, and make its newest checkpoint the signer's last note if `agree` says so.
 
@@ -101,7 +101,7 @@ async def adopt_log(open_room: OpenRoom, name: str, agree: Callable[[str], bool]
 
 
 async def recover_from_export(
-    open_room: OpenRoom, name: str, directory: Path, *, keys: Sequence[VerifierKey] = (), progress: Progress
+    open_room: OpenRoom, name: str, directory: Path, *, keys: Sequence[VerifierKey] = (), progress: ProgressCallback
 ) -> str:
     """
     Replay what the database has lost of a log from an exported directory, signed by one of `keys`, if there are some.
@@ -189,8 +189,8 @@ def _erased(again: Rerun, log: Log) -> str:
     return f"{again.erasures:,} erasures carried out again, with {again.parts:,} payload parts"
 
 
-def _standing(signer: Signer, origin: str) -> str:
-    if signer.standing is not Standing.SIGNING:
+def _standing(signer: CheckpointSigner, origin: str) -> str:
+    if signer.state is not SignerState.SIGNING:
         return "the signer that is at work confirms it in its next round"
     refusal = signer.refused.get(origin)
     return "the signer has confirmed it" if refusal is None else str(refusal)

@@ -13,7 +13,7 @@ import typer
 
 from lakeproof.commands.exits import BROKEN, UNKNOWN, broken_json, one_line, show_json
 from ledger.errors import BrokenError
-from ledger.format.verification import Report, Verdict
+from ledger.format.verification import LogVerdict, VerificationReport
 
 NOT_WITNESSED: Final = "NOT WITNESSED: the log alone vouches for this root, nobody outside"
 LOG_NOT_WITNESSED: Final = (
@@ -24,7 +24,7 @@ NOT_SIGNED: Final = "NOT SIGNED: the log's own signer has not vouched for any of
 OWN_KEYS: Final = "KEY NOT PINNED: trusted were the keys of this installation; name one that you hold with --key"
 
 
-def show_report(report: Report, *, as_json: bool) -> None:
+def show_report(report: VerificationReport, *, as_json: bool) -> None:
     """
     Print what was verified.
 
@@ -40,15 +40,17 @@ def show_report(report: Report, *, as_json: bool) -> None:
         raise typer.Exit(UNKNOWN)
 
 
-def show_verdicts(verdicts: Sequence[Verdict], *, as_json: bool) -> None:
+def show_verdicts(verdicts: Sequence[LogVerdict], *, as_json: bool) -> None:
     """
     Print what was verified of every log of an installation, and the sum of it.
 
     Raises:
         typer.Exit: with 1, if a log is broken; else with 2, if nothing of one is signed.
     """
-    broken = [verdict.origin for verdict in verdicts if isinstance(verdict.said, BrokenError)]
-    unsigned = [one.origin for one in verdicts if isinstance(one.said, Report) and not one.said.is_signed]
+    broken = [verdict.origin for verdict in verdicts if isinstance(verdict.result, BrokenError)]
+    unsigned = [
+        one.origin for one in verdicts if isinstance(one.result, VerificationReport) and not one.result.is_signed
+    ]
     status = "broken" if broken else "unknown" if unsigned else "verified"
     if as_json:
         show_json({"status": status, "logs": [_verdict_json(verdict) for verdict in verdicts]})
@@ -65,21 +67,21 @@ def show_verdicts(verdicts: Sequence[Verdict], *, as_json: bool) -> None:
         raise typer.Exit(BROKEN if broken else UNKNOWN)
 
 
-def _show_verdict(verdict: Verdict) -> None:
-    if isinstance(verdict.said, Report):
-        _show_text(verdict.said)
-        typer.echo("" if verdict.said.is_signed else f"{NOT_SIGNED}\n")
+def _show_verdict(verdict: LogVerdict) -> None:
+    if isinstance(verdict.result, VerificationReport):
+        _show_text(verdict.result)
+        typer.echo("" if verdict.result.is_signed else f"{NOT_SIGNED}\n")
     else:
-        typer.echo(f"log        {one_line(verdict.origin)}\n{one_line(str(verdict.said))}\nBROKEN\n")
+        typer.echo(f"log        {one_line(verdict.origin)}\n{one_line(str(verdict.result))}\nBROKEN\n")
 
 
-def _verdict_json(verdict: Verdict) -> dict[str, object]:
-    if isinstance(verdict.said, Report):
-        return _as_json(verdict.said)
-    return {"origin": verdict.origin, **broken_json(verdict.said)}
+def _verdict_json(verdict: LogVerdict) -> dict[str, object]:
+    if isinstance(verdict.result, VerificationReport):
+        return _as_json(verdict.result)
+    return {"origin": verdict.origin, **broken_json(verdict.result)}
 
 
-def _show_text(report: Report) -> None:
+def _show_text(report: VerificationReport) -> None:
     typer.echo(f"log        {one_line(report.origin)}")
     typer.echo(f"size       {report.size:,} entries, {report.signed_size:,} of them signed")
     typer.echo(f"root       {report.root.hex()}")
@@ -112,7 +114,7 @@ def _anchored(size: int, anchored_size: int) -> str:
     return f"ANCHORED up to size {anchored_size:,} in the system log; the {behind:,} entries behind it NOT ANCHORED"
 
 
-def _witnessed(report: Report) -> str:
+def _witnessed(report: VerificationReport) -> str:
     if not report.witnessed_size:
         return LOG_NOT_WITNESSED
     by = one_line("; ".join(report.witnessed_by))
@@ -122,7 +124,7 @@ def _witnessed(report: Report) -> str:
     return f"WITNESSED up to size {report.witnessed_size:,}: {by}; the {behind:,} entries behind it NOT WITNESSED"
 
 
-def _as_json(report: Report) -> dict[str, object]:
+def _as_json(report: VerificationReport) -> dict[str, object]:
     return {
         "status": "verified" if report.is_signed else "unknown",
         "origin": report.origin,

@@ -15,7 +15,7 @@ from ledger.erasing.erase import ErasingDesk, KeptMessages
 from ledger.format.key_history import KeyHistory
 from ledger.format.note import VerifierKey
 from ledger.format.sealing import Opener
-from ledger.format.witness_policy import Policy
+from ledger.format.witness_policy import WitnessPolicy
 from ledger.recovering.successor import RecoveryDesk
 from ledger.signing.rotation import KeyDesk
 from ledger.store.read import Log
@@ -47,7 +47,7 @@ class LogRoom(Protocol):
     def signed_notes(self) -> Mapping[str, bytes]:
         """Return the last signed note of each log, by origin, as the signer keeps them outside the database."""
 
-    def witness_policy(self) -> Policy | None:
+    def witness_policy(self) -> WitnessPolicy | None:
         """Return the policy by which checkpoints of the system log are published, if one is configured."""
 
     def places(self) -> Sequence[Place]:

@@ -23,9 +23,18 @@ from ledger.format.canonical import Json
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.event import ACTOR_FORM
 from ledger.format.merkle import leaf_hash
-from ledger.format.verification import Progress
+from ledger.format.verification import ProgressCallback
 from ledger.proving.export import as_reader
-from ledger.proving.search import QUERIES, Found, Statistics, Wanted, find_newest, follow, read_statistics, with_parts
+from ledger.proving.search import (
+    QUERIES,
+    EntryFilter,
+    FoundEntry,
+    Statistics,
+    find_newest,
+    follow,
+    read_statistics,
+    with_parts,
+)
 from ledger.store.read import Log, read_entry, read_head
 from ledger.store.session import Connection
 
@@ -99,7 +108,7 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
     ) -> None:
         """Write the end of a log, and with -f what comes: for people, or with --json for programs."""
 
-        def say(found: Found) -> None:
+        def say(found: FoundEntry) -> None:
             typer.echo(found.entry if as_json else entry_line(found.entry))
 
         asked = Asked(type=kind, key=about, actor=actor, from_index=from_index, number=number, follow=follow)
@@ -135,7 +144,7 @@ SUMMARY_LENGTH_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Which entries are to be shown: `Wanted`, but the actor may be called by name; the newest `number` of them."""
+    """Which entries are to be shown: an `EntryFilter` whose actor may be given by name; the newest `number` of them."""
 
     type: str | None = None
     key: str | None = None
@@ -152,8 +161,8 @@ async def show_entries(
     name: str,
     asked: Asked,
     *,
-    say: Callable[[Found], None],
-    progress: Progress = lambda _done, _of: None,
+    say: Callable[[FoundEntry], None],
+    progress: ProgressCallback = lambda _done, _of: None,
 ) -> None:
     """
     Say the newest entries that are asked for, oldest first; with `asked.follow`, go on as the log grows.
@@ -163,7 +172,7 @@ async def show_entries(
     """
     async with open_room() as room:
         log = await room.find_log(name)
-        wanted = Wanted(
+        wanted = EntryFilter(
             type=asked.type,
             key=asked.key,
             actors=None if asked.actor is None else await _actors(room.connection, log, asked.actor),

@@ -20,11 +20,11 @@ from lakeproof.commands.loading import command_group
 from lakeproof.commands.options import AsJson, TrustedKeys, pinned_keys
 from ledger.format.cosignature import ml_dsa_verifier_key
 from ledger.format.key_history import KeyHistory
-from ledger.format.verification import Report
+from ledger.format.verification import VerificationReport
 from ledger.signing import rotation
 from ledger.signing.key_ring import KeyRecord, KeySource, MlDsaRecord
 from ledger.signing.keys import key_id, parse_key_id
-from ledger.signing.rotation import KeyDesk, NewKey, brought_file_key, new_file_key
+from ledger.signing.rotation import KeyDesk, NewKey, imported_file_key, new_file_key
 
 if TYPE_CHECKING:
     from lakeproof.commands.room import OpenRoom
@@ -144,7 +144,7 @@ def _add_ml_dsa(keys: typer.Typer, open_room: OpenRoom) -> None:
             typer.echo(asyncio.run(retire_ml_dsa_key(open_room)))
 
 
-def _followed(history: KeyHistory, reports: Sequence[Report]) -> dict[str, object]:
+def _followed(history: KeyHistory, reports: Sequence[VerificationReport]) -> dict[str, object]:
     """Return what `follow` has found, for `--json`."""
     return {
         "status": "verified",
@@ -187,7 +187,7 @@ async def rotate_to_file_key(open_room: OpenRoom, file: Path) -> str:
     """
     Rotate to the key in a file; raises as `rotate_to_new_key`.
     """
-    return await _rotate(open_room, lambda _: brought_file_key(file))
+    return await _rotate(open_room, lambda _: imported_file_key(file))
 
 
 async def rotate_to_agent_key(open_room: OpenRoom, key_id: str) -> str:

@@ -37,11 +37,11 @@ from ledger.anchoring.places import is_place, parse_place, read_places
 from ledger.errors import BrokenError, LedgerError
 from ledger.files.directory import LogDirectory
 from ledger.format.checkpoint import parse_checkpoint
-from ledger.format.continuation import system_origin_beside
+from ledger.format.continuation import system_origin_of
 from ledger.format.key_history import Trusted
 from ledger.format.note import VerifierKey, parse_note
 from ledger.format.proof import check_proof
-from ledger.format.verification import Report, Verdict, read_proven
+from ledger.format.verification import LogVerdict, VerificationReport, read_proven
 from ledger.verify.anchored import SystemExport, judge_directory, verify_system_export, with_ml_dsa
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
@@ -178,21 +178,21 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
             _check_proof(file, pinned_keys(key), as_json=as_json)
 
 
-def _verify_in_room(open_room: OpenRoom, log: str, wanted: Wanted, *, deep: bool) -> Report:
+def _verify_in_room(open_room: OpenRoom, log: str, wanted: Wanted, *, deep: bool) -> VerificationReport:
     from lakeproof.commands.verify_database import verify_log, verify_log_deeply
 
     with progress("entries verified") as told:
         return asyncio.run((verify_log_deeply if deep else verify_log)(open_room, log, wanted, progress=told))
 
 
-def _verify_every(open_room: OpenRoom, wanted: Wanted, *, deep: bool) -> Sequence[Verdict]:
+def _verify_every(open_room: OpenRoom, wanted: Wanted, *, deep: bool) -> Sequence[LogVerdict]:
     from lakeproof.commands.verify_database import verify_every_log, verify_every_log_deeply
 
     with progress("entries verified") as told:
         return asyncio.run((verify_every_log_deeply if deep else verify_every_log)(open_room, wanted, progress=told))
 
 
-def _verify_offline(directory: Path, wanted: Wanted, system: Path | None, token: bytes | None) -> Report:
+def _verify_offline(directory: Path, wanted: Wanted, system: Path | None, token: bytes | None) -> VerificationReport:
     if not wanted.keys:
         raise LedgerError(NOT_PINNED)
     kept, own, of_system = _kept_outside(directory, wanted)
@@ -249,7 +249,7 @@ def _kept_outside(
         origin = claimed_origin(LogDirectory(directory).read_checkpoint())
     except BrokenError:  # there is none: for the verification to say
         return (), (), ()
-    system = system_origin_beside(origin)
+    system = system_origin_of(origin)
     kept = [*wanted.kept, *read_places(wanted.places, system)]
     notes = [(one.where, note) for one in kept for note in one.notes]
     of_system = [one for one in notes if claimed_origin(one[1]) == system != origin]

@@ -34,10 +34,10 @@ from ledger.anchoring.places import read_places
 from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format.checkpoint import Checkpoint, parse_checkpoint
-from ledger.format.continuation import system_origin_beside
-from ledger.format.key_history import KeyHistory, Trusted, every_key, follow_told, open_signed, tells_of_keys
+from ledger.format.continuation import system_origin_of
+from ledger.format.key_history import KeyHistory, Trusted, every_key, follow_told, is_key_event, open_signed
 from ledger.format.note import parse_note
-from ledger.format.verification import Progress, Report, Verdict
+from ledger.format.verification import LogVerdict, ProgressCallback, VerificationReport
 from ledger.proving.export import as_reader
 from ledger.recovering.successor import tenant_of
 from ledger.store.read import Log, find_log, iterate_entries, read_leaves, read_logs
@@ -87,14 +87,16 @@ class _Beside:
 class _SystemView:
     """The system log, verified: whom it was verified with, its anchors by origin, and what of it is published."""
 
-    report: Report
+    report: VerificationReport
     trusted: Trusted
     anchors: Mapping[str, Sequence[Anchor]]
     published: Published | None
     pinned: Pinned
 
 
-async def verify_log(open_room: OpenRoom, name: str, wanted: Wanted, *, progress: Progress) -> Report:
+async def verify_log(
+    open_room: OpenRoom, name: str, wanted: Wanted, *, progress: ProgressCallback
+) -> VerificationReport:
     """
     Verify a log in the database and its payload parts; without pinned keys, with those of this installation.
 
@@ -108,7 +110,9 @@ async def verify_log(open_room: OpenRoom, name: str, wanted: Wanted, *, progress
         return await _verify_alone(room, await room.find_log(name), wanted, progress)
 
 
-async def verify_log_deeply(open_room: OpenRoom, name: str, wanted: Wanted, *, progress: Progress) -> Report:
+async def verify_log_deeply(
+    open_room: OpenRoom, name: str, wanted: Wanted, *, progress: ProgressCallback
+) -> VerificationReport:
     """
     Verify a log as `verify_log` does, and that what the installation keeps beside it is what the log says.
 
@@ -122,7 +126,7 @@ async def verify_log_deeply(open_room: OpenRoom, name: str, wanted: Wanted, *, p
         return replace(report, checked=(*report.checked, *await room.check_deeply(log)))
 
 
-async def verify_every_log(open_room: OpenRoom, wanted: Wanted, *, progress: Progress) -> Sequence[Verdict]:
+async def verify_every_log(open_room: OpenRoom, wanted: Wanted, *, progress: ProgressCallback) -> Sequence[LogVerdict]:
     """
     Verify every log of the installation as `verify_log` does, the system log first, and that none is missing.
 
@@ -136,7 +140,9 @@ async def verify_every_log(open_room: OpenRoom, wanted: Wanted, *, progress: Pro
         return await _verify_every(room, wanted, progress, _nothing_deeper)
 
 
-async def verify_every_log_deeply(open_room: OpenRoom, wanted: Wanted, *, progress: Progress) -> Sequence[Verdict]:
+async def verify_every_log_deeply(
+    open_room: OpenRoom, wanted: Wanted, *, progress: ProgressCallback
+) -> Sequence[LogVerdict]:
     """
     Verify every log as `verify_every_log` does, and that what the installation keeps beside each is what it says.
 
@@ -151,7 +157,7 @@ async def _nothing_deeper(_log: Log) -> Sequence[str]:
     return ()
 
 
-async def _verify_alone(room: LogRoom, log: Log, wanted: Wanted, progress: Progress) -> Report:
+async def _verify_alone(room: LogRoom, log: Log, wanted: Wanted, progress: ProgressCallback) -> VerificationReport:
     beside = await _read_beside(room, await _system_beside(room.connection, log), wanted)
     foreign = [note for kept in beside.kept for note in kept.notes]
     foreign = [note for note in foreign if claimed_origin(note) not in {log.origin, beside.system.origin}]
@@ -170,8 +176,8 @@ async def _verify_alone(room: LogRoom, log: Log, wanted: Wanted, progress: Progr
 
 
 async def _verify_every(
-    room: LogRoom, wanted: Wanted, progress: Progress, check_deeply: Callable[[Log], Awaitable[Sequence[str]]]
-) -> Sequence[Verdict]:
+    room: LogRoom, wanted: Wanted, progress: ProgressCallback, check_deeply: Callable[[Log], Awaitable[Sequence[str]]]
+) -> Sequence[LogVerdict]:
     system = await _system_of(room)
     logs = sorted(await read_logs(room.connection), key=lambda log: (log != system, log.origin))
     beside = await _read_beside(room, system, wanted)
@@ -190,9 +196,9 @@ async def _verify_every(
             else:
                 report = await _with_anchors(room.connection, log, report, view, beside)
             report = replace(report, checked=(*report.checked, *await check_deeply(log)))
-            verdicts.append(Verdict(origin=log.origin, said=report))
+            verdicts.append(LogVerdict(origin=log.origin, result=report))
         except BrokenError as error:
-            verdicts.append(Verdict(origin=log.origin, said=error))
+            verdicts.append(LogVerdict(origin=log.origin, result=error))
     there = {log.origin for log in logs}
     return [*verdicts, *await _missing(room, wanted, beside, view, there=there)]
 
@@ -206,7 +212,7 @@ async def _system_of(room: LogRoom) -> Log:
 
 async def _missing(
     room: LogRoom, wanted: Wanted, beside: _Beside, view: _SystemView | None, *, there: Collection[str]
-) -> Sequence[Verdict]:
+) -> Sequence[LogVerdict]:
     """Return a fault for each log that is known from elsewhere and not in the database."""
     errors: dict[str, BrokenError] = {}
     trusted = await _trusted(room, beside.system, wanted) if view is None else view.trusted
@@ -230,7 +236,7 @@ async def _missing(
             check_all_present({origin: view.anchors[origin]} if view else {}, origins=())
         except BrokenError as error:
             errors.setdefault(origin, error)
-    return [Verdict(origin=origin, said=errors[origin]) for origin in sorted(errors)]
+    return [LogVerdict(origin=origin, result=errors[origin]) for origin in sorted(errors)]
 
 
 async def _read_beside(room: LogRoom, system: Log, wanted: Wanted) -> _Beside:
@@ -256,15 +262,21 @@ async def _read_beside(room: LogRoom, system: Log, wanted: Wanted) -> _Beside:
     )
 
 
-def _with_kept(report: Report, beside: _Beside) -> Report:
+def _with_kept(report: VerificationReport, beside: _Beside) -> VerificationReport:
     """Say what was read outside, and what could not be."""
     told = tuple(f"{len(kept.notes):,} checkpoints kept in {kept.where}" for kept in beside.kept)
     return replace(report, checked=(*report.checked, *told), unchecked=(*report.unchecked, *beside.unread))
 
 
 async def _verify(
-    room: LogRoom, log: Log, wanted: Wanted, beside: _Beside, progress: Progress, *, also_held: Sequence[bytes] = ()
-) -> Report:
+    room: LogRoom,
+    log: Log,
+    wanted: Wanted,
+    beside: _Beside,
+    progress: ProgressCallback,
+    *,
+    also_held: Sequence[bytes] = (),
+) -> VerificationReport:
     """Verify one log, and all that can be verified of it without another, but for whom it trusts."""
     report = await verify_database(
         room.connection,
@@ -320,7 +332,7 @@ async def _system_beside(connection: Connection, log: Log) -> Log:
     if log.tenant != tenant:
         expected, found = f"tenant {tenant} of {log.origin}", f"tenant {log.tenant}"
         raise BrokenError(Fault.DERIVED, where=LOGS, expected=expected, found=found)
-    origin = system_origin_beside(log.origin)
+    origin = system_origin_of(log.origin)
     if origin not in named:
         raise BrokenError(Fault.ANCHOR, where=LOGS, expected=f"the system log {origin}", found="no such log")
     return named[origin]
@@ -337,11 +349,11 @@ async def _trusted(room: LogRoom, system: Log, wanted: Wanted) -> Trusted:
     told: list[bytes] = []
     size = (await read_sound_head(room.connection, system.log_id)).head.size
     async for entries in iterate_entries(room.connection, system.log_id, from_index=0, to_index=size):
-        told += filter(tells_of_keys, entries)
+        told += filter(is_key_event, entries)
     return follow_told(told, wanted.keys, origin=system.origin)
 
 
-async def _verify_system(room: LogRoom, wanted: Wanted, beside: _Beside) -> tuple[Report, Trusted]:
+async def _verify_system(room: LogRoom, wanted: Wanted, beside: _Beside) -> tuple[VerificationReport, Trusted]:
     """Verify the system log, and return with the report whom it was verified with."""
     system = beside.system
     trusted = await _trusted(room, system, wanted)
@@ -351,7 +363,7 @@ async def _verify_system(room: LogRoom, wanted: Wanted, beside: _Beside) -> tupl
     return await verify_database(room.connection, system, trusted, held=held, effort=wanted.effort), trusted
 
 
-async def _with_ml_dsa(room: LogRoom, log: Log, report: Report, wanted: Wanted) -> Report:
+async def _with_ml_dsa(room: LogRoom, log: Log, report: VerificationReport, wanted: Wanted) -> VerificationReport:
     """Say which ML-DSA-44 keys have signed the newest checkpoint: of those that are pinned, or else of this room's."""
     query, bounds = QUERIES["latest_checkpoint_within"], {"log_id": log.log_id, "size": report.signed_size}
     row = await (await room.connection.execute(query, bounds)).fetchone()
@@ -368,7 +380,9 @@ async def _leaves(connection: Connection, log: Log, size: int) -> bytes:
     return bytes(leaves)
 
 
-async def _view_of(room: LogRoom, report: Report, trusted: Trusted, wanted: Wanted, *, size: int) -> _SystemView:
+async def _view_of(
+    room: LogRoom, report: VerificationReport, trusted: Trusted, wanted: Wanted, *, size: int
+) -> _SystemView:
     """Return what the verified system log says of the others in its first `size` entries, and who has witnessed it."""
     system = await find_log(room.connection, report.origin)
     pinned = wanted.pinned
@@ -385,7 +399,9 @@ async def _view_of(room: LogRoom, report: Report, trusted: Trusted, wanted: Want
     return _SystemView(report=report, trusted=trusted, anchors=anchors, published=published, pinned=pinned)
 
 
-async def _with_anchors(connection: Connection, log: Log, report: Report, view: _SystemView, beside: _Beside) -> Report:
+async def _with_anchors(
+    connection: Connection, log: Log, report: VerificationReport, view: _SystemView, beside: _Beside
+) -> VerificationReport:
     """Check what the system log says of a log, and judge who has witnessed that."""
     system, anchors = beside.system, view.anchors.get(log.origin, ())
     if log != system:

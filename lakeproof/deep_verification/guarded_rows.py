@@ -23,7 +23,7 @@ from gateway.guard_replay import gateway_guards
 from gateway.mutations import Operation
 from ledger.errors import FormatError, LedgerError
 from ledger.format.entry import Branch, Entry
-from ledger.format.events import CommitDecided, Decided
+from ledger.format.events import CommitDecided, CommitDecision
 from ledger.recovering.replay import core_guards
 from spark_detect.guard_replay import scan_guards
 
@@ -90,7 +90,7 @@ def wanted_parts(entry: Entry) -> set[str]:
 
 
 def _is_approved(entry: Entry) -> bool:
-    return entry.data.get("decision") == Decided.APPROVED
+    return entry.data.get("decision") == CommitDecision.APPROVED
 
 
 class GuardedRows:

@@ -34,9 +34,9 @@ from ledger.errors import BrokenError, LedgerError
 from ledger.format.checkpoint import Checkpoint
 from ledger.format.merkle import prove_consistency
 from ledger.format.note import VerifierKey
-from ledger.format.witness_policy import Policy
+from ledger.format.witness_policy import WitnessPolicy
 from ledger.signing.key_directory import KeyDirectory
-from ledger.store.stored_tree import on_subtrees
+from ledger.store.stored_tree import compute_on_subtrees
 from ledger.witness.client import QuorumNotMetError, cosign
 
 WITNESS_INTERVAL_S: Final = 5.0
@@ -56,7 +56,12 @@ class AnchoringTasks:
     """
 
     def __init__(
-        self, services: Services, *, policy: Policy | None, authority: Authority | None, client: httpx.AsyncClient
+        self,
+        services: Services,
+        *,
+        policy: WitnessPolicy | None,
+        authority: Authority | None,
+        client: httpx.AsyncClient,
     ) -> None:
         self._services = services
         self._settings = services.foundation.settings
@@ -152,7 +157,9 @@ class AnchoringTasks:
         self._complaints.tell("time stamps", "")
         return True
 
-    async def _cosign(self, policy: Policy, keys: Sequence[VerifierKey], checkpoint: Checkpoint, note: bytes) -> bool:
+    async def _cosign(
+        self, policy: WitnessPolicy, keys: Sequence[VerifierKey], checkpoint: Checkpoint, note: bytes
+    ) -> bool:
         """Ask the witnesses that have not cosigned the checkpoint yet, and keep what they answer, enough or not."""
         system = self._services.system
         async with self._services.house.database.as_role(self._roles.auditor) as connection:
@@ -181,7 +188,7 @@ class AnchoringTasks:
     async def _prove(self, from_size: int, to_size: int) -> list[bytes]:
         """Return the consistency proof between two sizes of the system log."""
         async with self._services.house.database.as_role(self._roles.auditor) as connection:
-            return await on_subtrees(
+            return await compute_on_subtrees(
                 connection,
                 self._services.system.log_id,
                 to_size,

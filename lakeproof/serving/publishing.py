@@ -25,8 +25,8 @@ from ledger.anchoring.kept import Place
 from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.format.verification import held_checkpoints
-from ledger.format.witness_policy import Policy
-from ledger.store.notifications import first_of
+from ledger.format.witness_policy import WitnessPolicy
+from ledger.store.notifications import wait_for_any
 from ledger.store.read import read_head
 from ledger.store.session import Connection
 from ledger.store.stored_tree import read_frontier
@@ -48,7 +48,7 @@ class Publisher:
     What keeps places up to date, each in a task of its own; several processes may run one beside each other.
     """
 
-    def __init__(self, services: Services, places: Sequence[Place], *, policy: Policy | None) -> None:
+    def __init__(self, services: Services, places: Sequence[Place], *, policy: WitnessPolicy | None) -> None:
         self._services = services
         self._places = places
         self._policy = policy
@@ -95,7 +95,7 @@ class Publisher:
         failures = 0
         while not stop.is_set():
             failures = 0 if await self.publish_due(place) else failures + 1
-            await first_of(stop, None, timeout_s=pause_s(failures, interval_s=self._interval_s))
+            await wait_for_any(stop, None, timeout_s=pause_s(failures, interval_s=self._interval_s))
 
     async def _published(self) -> Published | None:
         system = self._services.system

@@ -17,7 +17,7 @@ from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_ke
 from ledger.format.events import MigrationApplied, SchemaRecorded, to_data
 from ledger.format.sequence import Group
 from ledger.signing.key_directory import KeyDirectory
-from ledger.signing.rotation import KeyKeeper, told
+from ledger.signing.rotation import KeyRotation, told
 
 SCHEMA_KEY: Final = format_key("schema", ("database",))
 
@@ -36,13 +36,13 @@ async def tell_system_log(services: Services, keys: KeyDirectory) -> None:
         key = format_key("migration", (migration.package, str(migration.number)))
         await services.house.append(services.system.log_id, told(applied, key, occurred_at=now()))
     await _tell_schema(services)
-    keeper = KeyKeeper(
+    keeper = KeyRotation(
         keys,
         origin=services.system.origin,
         append=lambda group: services.house.append(services.system.log_id, group),
         clock=now,
     )
-    await keeper.tell_first()
+    await keeper.record_first_key()
     await keeper.finish()
 
 

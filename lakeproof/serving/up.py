@@ -112,8 +112,8 @@ async def _serving_on(
     again = await erase_again(services)
     if again.erasures:
         say(f"{again.erasures} erasures were run again: this database had forgotten them")
-    for origin, error in {**again.failed, **signer.held}.items():
-        taking = "takes nothing until it is" if origin in signer.held else "goes on"
+    for origin, error in {**again.failed, **signer.unconfirmed}.items():
+        taking = "takes nothing until it is" if origin in signer.unconfirmed else "goes on"
         say(f"what is erased of {origin} could not be erased again, and the log {taking}: {error}")
     for (tenant, alias), reason in services.house.contested.items():
         say(
@@ -129,7 +129,7 @@ async def _serving_on(
     )
     server = Server(server_config(app, _connections(settings, measures)))
     stop, detection = asyncio.Event(), Condition()
-    bells = [services.doorbell.subscribe() for _ in range(2)]
+    bells = [services.notifier.subscribe() for _ in range(2)]
     try:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
             log_id, within_s = services.system.log_id, STARTED_WITHIN_S
@@ -137,7 +137,7 @@ async def _serving_on(
             judging = tasks.create_task(starting, name="policy engine")
             await asyncio.wait([judging], timeout=STARTED_WITHIN_S)
             watching = tasks.create_task(services.appender.ended(), name="appender watched")
-            doorbell = tasks.create_task(services.doorbell.run(), name="doorbell")
+            notifier = tasks.create_task(services.notifier.run(), name="doorbell")
             tasks.create_task(runner.run(stop, bells[0]), name="projections")
             tasks.create_task(keep_telling(projector, services.house.append, stop, decided, clock=now), name="cycles")
             tasks.create_task(reconciler.run(stop, bells[1]), name="reconciler")
@@ -162,14 +162,14 @@ async def _serving_on(
                 server.should_exit = True
                 await asyncio.wait([gateway])
             # Not behind an error: then the group cancels them, and a second time would cut off what they do to end.
-            for endless in (upgrading, doorbell, watching, judging):
+            for endless in (upgrading, notifier, watching, judging):
                 endless.cancel()
     except ExceptionGroup as group:
         # One task met what stops the process; the others were only told to end.
         raise first_of_group(group) from group
     finally:
         for bell in bells:
-            services.doorbell.unsubscribe(bell)
+            services.notifier.unsubscribe(bell)
 
 
 def _connections(settings: Settings, measures: Measures) -> Connections:

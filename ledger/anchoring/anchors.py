@@ -35,7 +35,7 @@ from ledger.format.entry import Entry, check_origin, parse_entry
 from ledger.format.event import format_key
 from ledger.format.events import LogsAnchored, from_data
 from ledger.format.note import VerifierKey, format_note, open_checkpoint, parse_note
-from ledger.format.witness_policy import Policy, UnwitnessedError
+from ledger.format.witness_policy import UnwitnessedError, WitnessPolicy
 
 _ROOT: Final = re.compile("[0-9a-f]{64}")
 _MARK: Final = b'"type":"logs.anchored"'
@@ -187,7 +187,7 @@ class Pinned:
     With nothing pinned nothing is witnessed.
     """
 
-    policy: Policy | None = None
+    policy: WitnessPolicy | None = None
     stamp_roots: Sequence[x509.Certificate] = ()
     stamp_policy: str | None = None
 
@@ -286,7 +286,7 @@ def stamped_note(note: bytes) -> bytes:
     return format_note(text, [line for line in lines if line.name == origin])
 
 
-def _witnessed(note: bytes, keys: Sequence[VerifierKey], policy: Policy) -> dict[str, datetime]:
+def _witnessed(note: bytes, keys: Sequence[VerifierKey], policy: WitnessPolicy) -> dict[str, datetime]:
     """Return when the witnesses of a policy have cosigned, or nothing if they are too few."""
     try:
         seen = policy.check(note, logs=keys)

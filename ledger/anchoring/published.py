@@ -27,7 +27,7 @@ from ledger.format.key_history import KeyHistory, Trusted, every_key
 from ledger.format.note import Signature, VerifierKey, format_note, open_note, parse_note
 from ledger.format.signature import cosigned_at
 from ledger.format.verification import read_checkpoint
-from ledger.format.witness_policy import Policy, UnwitnessedError
+from ledger.format.witness_policy import UnwitnessedError, WitnessPolicy
 from ledger.store.read import QUERIES as LOG_QUERIES
 from ledger.store.read import Log
 from ledger.store.session import Connection
@@ -80,7 +80,7 @@ class Published:
 
 
 async def read_published_checkpoint(
-    connection: Connection, log: Log, *, keys: Trusted, policy: Policy | None
+    connection: Connection, log: Log, *, keys: Trusted, policy: WitnessPolicy | None
 ) -> Published | None:
     """
     Return what may be published of `log`, or None if that is nothing yet; `connection` reads as the auditor.
@@ -101,7 +101,7 @@ async def read_published_checkpoint(
 
 
 async def read_to_publish(
-    connection: Connection, log: Log, *, keys: Trusted, policy: Policy | None
+    connection: Connection, log: Log, *, keys: Trusted, policy: WitnessPolicy | None
 ) -> tuple[bytes, Checkpoint]:
     """
     Return the note that may be published of `log`, with its cosignatures, and the checkpoint in it; `keys` as there.
@@ -128,7 +128,7 @@ async def read_newest(connection: Connection, log: Log, *, to_size: int = SIZE_M
 
 
 async def open_to_publish(
-    connection: Connection, log: Log, newest: Newest | None, *, keys: Trusted, policy: Policy | None
+    connection: Connection, log: Log, newest: Newest | None, *, keys: Trusted, policy: WitnessPolicy | None
 ) -> tuple[bytes, Checkpoint]:
     """
     Return what `read_to_publish` returns, where `newest` has been read already; it is never of a larger size.
@@ -179,7 +179,7 @@ async def read_newest_signed(connection: Connection, log: Log, *, keys: Trusted)
 
 
 async def store_cosignatures(
-    connection: Connection, log_id: int, *, size: int, note: bytes, policy: Policy
+    connection: Connection, log_id: int, *, size: int, note: bytes, policy: WitnessPolicy
 ) -> tuple[str, ...]:
     """
     Keep the cosignatures of the policy's witnesses that `note` carries, a checkpoint of that size; return their names.
@@ -241,7 +241,7 @@ async def read_cosigned_note(connection: Connection, log: Log, *, size: int, not
     return _joined(log, found, note)
 
 
-async def _newest_with_quorum(connection: Connection, log: Log, policy: Policy, *, to_size: int) -> int | None:
+async def _newest_with_quorum(connection: Connection, log: Log, policy: WitnessPolicy, *, to_size: int) -> int | None:
     """Return the size of the newest checkpoint under which enough witnesses stand, by their names; nothing verified."""
     known = {(witness.key.name, witness.key.key_id): witness.name for witness in policy.witnesses}
     parameters = {"log_id": log.log_id, "to_size": to_size, "limit": CHECKPOINTS_LOOKED_AT_MAX}
@@ -254,7 +254,7 @@ async def _newest_with_quorum(connection: Connection, log: Log, policy: Policy, 
 
 
 async def _open_to_publish(
-    connection: Connection, log: Log, found: Newest | None, *, keys: Trusted, policy: Policy | None
+    connection: Connection, log: Log, found: Newest | None, *, keys: Trusted, policy: WitnessPolicy | None
 ) -> _Cosigned | None:
     if found is None:
         return None

@@ -33,7 +33,7 @@ from ledger.anchoring.cms import (
 )
 from ledger.anchoring.timestamp import Stamp, check_stamp
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
-from ledger.files.bounded_http import NoAnswerError, post
+from ledger.files.bounded_http import NoResponseError, post
 
 NONCE_SIZE_BYTES: Final = 16
 CLOCK_TOLERANCE: Final = timedelta(minutes=5)
@@ -143,7 +143,7 @@ async def request_stamp(
             )
     except TimeoutError as error:
         raise NoStampError(f"no answer of the time-stamping authority within {timeout_s} s") from error
-    except NoAnswerError as error:
+    except NoResponseError as error:
         raise NoStampError(f"no answer of the time-stamping authority: {error}") from error
     if answer.status != httpx.codes.OK or answer.content_type != _REPLY:
         raise NoStampError(f"the time-stamping authority answered {answer.status} with {answer.content_type!r:.100}")

@@ -22,12 +22,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Self
 
-from ledger.append.queue import Intake, Submission
+from ledger.append.queue import Submission, SubmissionQueue
 from ledger.append.writer import Writer
 from ledger.errors import LedgerError, LimitExceededError, LogUnavailableError, QueueFullError
 from ledger.format.guards import Guard, GuardRegistry
 from ledger.format.sealing import PLAIN, Seals
-from ledger.format.sequence import Appended, Group, Outcome, Refused, Stale
+from ledger.format.sequence import Appended, AppendOutcome, AppendRefused, Group, Stale
 from ledger.store.queries import load_queries
 
 APPEND_QUEUE_MAX: Final = 10_000
@@ -73,7 +73,7 @@ class Appender:
     ) -> None:
         self._sealer = sealer
         self._batch_max = batch_max
-        self._intake = Intake(groups_max=queue_max, size_bytes_max=queue_size_bytes_max)
+        self._intake = SubmissionQueue(groups_max=queue_max, size_bytes_max=queue_size_bytes_max)
         opener = PLAIN if sealer is None else sealer.opener
         self._new_writer: Callable[[], Writer] = partial(
             Writer, dsn, guards, self._intake, opener=opener, batch_max=batch_max, on_append=on_append
@@ -99,7 +99,7 @@ class Appender:
         task, self._task = self._task, None
         if task is None:
             return
-        unanswered = [s.answer for s in (*self._writer.held(), *self._intake.waiting()) if not s.answer.done()]
+        unanswered = [s.answer for s in (*self._writer.in_flight(), *self._intake.waiting()) if not s.answer.done()]
         if unanswered:
             await asyncio.wait(unanswered, timeout=STOP_WAIT_S)
         self._writer.stop()
@@ -129,23 +129,25 @@ class Appender:
         if self._sealer is not None:
             group = await self._sealer.seal(group, timeout_s=timeout_s)  # before any lock
         outcome = await self._submit(log_id, group, deadline_s)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, AppendRefused):
             raise outcome.error
         return outcome
 
-    async def append_many(self, log_id: int, groups: Sequence[Group], *, timeout_s: float = 60.0) -> list[Outcome]:
+    async def append_many(
+        self, log_id: int, groups: Sequence[Group], *, timeout_s: float = 60.0
+    ) -> list[AppendOutcome]:
         """
         Append many groups, for loaders and replays; returns an outcome for each, in order, whatever happens.
 
-        `Appended`: the group is in the log, and durable. `Refused` with `OutcomeUnknownError`: it may or may not be.
-        `Stale`, and `Refused` with any other error (the one that `append` would raise): this call has appended nothing
-        of it and will not. Asking again for all of them is safe: what is in the log is found.
+        `Appended`: the group is in the log, and durable. `AppendRefused` with `OutcomeUnknownError`: it may or may not
+        be in the log. `Stale`, and `AppendRefused` with any other error (the one that `append` would raise): this call
+        has appended nothing of it and will not. Submitting all of them again is safe: what is in the log is found.
 
-        They go in order, two batches of them at a time behind what others have asked for, so callers of `append` on
-        the same log wait a few milliseconds longer. A group that cannot be appended holds up no other; but if others
-        leave no room in the queue (`QueueFullError`), or the appender does not run (`LogUnavailableError`), those that
-        are left are refused with it untried. A call that is cancelled may append any of them or not. Measured in
-        `bench/append.py`.
+        The groups go in order, at most two batches of them at a time, behind what other callers have submitted. So
+        callers of `append` on the same log wait a few milliseconds longer. A group that cannot be appended delays no
+        other. If other callers leave no space in the queue (`QueueFullError`), or the appender does not run
+        (`LogUnavailableError`), the remaining groups are refused with that error, untried. A cancelled call may append
+        any of them or not. Measured in `bench/append.py`.
 
         Raises:
             LimitExceededError: over 100,000 groups; nothing was appended.
@@ -154,8 +156,8 @@ class Appender:
             raise LimitExceededError("append_many, groups", found=len(groups), limit=APPEND_MANY_MAX)
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
-        outcomes: list[Outcome] = []
-        answers: list[asyncio.Future[Outcome]] = []
+        outcomes: list[AppendOutcome] = []
+        answers: list[asyncio.Future[AppendOutcome]] = []
         for number, group in enumerate(groups):
             sealed = group
             if self._sealer is not None:
@@ -196,7 +198,7 @@ class Appender:
         if (error := task.exception()) is not None:
             raise error
 
-    def _submit(self, log_id: int, group: Group, deadline_s: float) -> asyncio.Future[Outcome]:
+    def _submit(self, log_id: int, group: Group, deadline_s: float) -> asyncio.Future[AppendOutcome]:
         """Put a group into the queue; the future has its outcome."""
         if self._task is None or self._task.done():
             raise LogUnavailableError("the appender is not running: nothing was appended")
@@ -211,7 +213,7 @@ class Appender:
     def _look_at_deadlines(self) -> None:
         loop = asyncio.get_running_loop()
         self._writer.answer_durable()  # who is in the log need not wait for a server that has fallen silent since
-        held = self._writer.held()
+        held = self._writer.in_flight()
         expired = self._intake.remove_expired(loop.time())
         expired += [s for s in held if s.deadline_s + GRACE_S <= loop.time()]
         for submission in expired:
@@ -220,8 +222,8 @@ class Appender:
         self._deadlines = loop.call_later(DEADLINES_S, self._look_at_deadlines) if busy else None
 
 
-def _refused(error: LedgerError) -> asyncio.Future[Outcome]:
+def _refused(error: LedgerError) -> asyncio.Future[AppendOutcome]:
     """Return the answer to a group that was not submitted."""
-    answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-    answer.set_result(Refused(error=error))
+    answer: asyncio.Future[AppendOutcome] = asyncio.get_running_loop().create_future()
+    answer.set_result(AppendRefused(error=error))
     return answer

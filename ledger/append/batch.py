@@ -23,7 +23,7 @@ from uuid import UUID
 
 import psycopg
 
-from ledger.append.pending_tiles import Edge, PendingTiles
+from ledger.append.pending_tiles import PendingTiles, RightEdge
 from ledger.append.statements import (
     BEGIN,
     COMMIT,
@@ -40,14 +40,23 @@ from ledger.append.statements import (
     read_stored_groups,
     update_heads,
 )
-from ledger.append.wire import Answer, Statement, Wire, parse_int, rows, tag
+from ledger.append.wire import Result, Statement, Wire, parse_int, rows, tag
 from ledger.errors import GuardError
 from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import Opener
-from ledger.format.sequence import Group, GuardAnswer, Head, Outcome, Row, Sequenced, StoredGroup, sequence
+from ledger.format.sequence import (
+    AppendOutcome,
+    Group,
+    GuardResult,
+    LogHead,
+    Sequenced,
+    SequencedEntry,
+    StoredGroup,
+    sequence,
+)
 from ledger.format.tiles import Tile
 from ledger.store.read import QUERIES
-from ledger.store.session import Connection, check_fsync, in_brief, is_refusal
+from ledger.store.session import Connection, brief_message, check_fsync, is_refusal
 
 EARLY_ROWS: Final = 24
 """Entries that are sent at a time, while the next ones are made."""
@@ -68,15 +77,15 @@ class Admission:
 class _LogBatch:
     """What the transaction does to one log whose head it has locked."""
 
-    head: Head
+    head: LogHead
     clock: datetime
     stored: dict[UUID, StoredGroup]
-    new_head: Head
+    new_head: LogHead
     tiles: Sequence[Tile] = ()
-    edge: Edge | None = None
+    edge: RightEdge | None = None
 
 
-class Transaction:
+class AppendTransaction:
     """
     Runs batches on one connection, one after the other: `open`, `begin`, `sequence`, then `commit` and `committed`, or
     `rollback`. Only `open` may come early, between `commit` and `committed` of the batch before.
@@ -92,16 +101,16 @@ class Transaction:
         self._pending = PendingTiles(connection)
         self._origins: dict[int, str] = {}
         """Of the logs that were confirmed when they were last looked at, which is whenever their heads are locked."""
-        self._early: tuple[int, asyncio.Future[list[Answer]]] | None = None
+        self._early: tuple[int, asyncio.Future[list[Result]]] | None = None
         """The log whose head was asked for early."""
-        self._opened: asyncio.Future[list[Answer]] | None = None
+        self._opened: asyncio.Future[list[Result]] | None = None
         self._looks_up_apart = False
         """Whether `_opened` has nothing but the look-up."""
-        self._looking_up: asyncio.Future[list[Answer]] | None = None
+        self._looking_up: asyncio.Future[list[Result]] | None = None
         """The look-up, while entries are made beside it."""
-        self._committing: tuple[bool, asyncio.Future[list[Answer]]] | None = None
+        self._committing: tuple[bool, asyncio.Future[list[Result]]] | None = None
         self._batches: dict[int, _LogBatch] = {}
-        self._unsent: dict[int, list[Row]] = {}
+        self._unsent: dict[int, list[SequencedEntry]] = {}
         self._writes_early = False
         self._in_savepoint = False
 
@@ -180,7 +189,7 @@ class Transaction:
         early, self._early, self._opened = self._early, None, None
         self._batches, self._unsent = {}, {}
         self._in_savepoint = False
-        found: Answer | None = None
+        found: Result | None = None
         try:
             locking = [] if early is None else await early[1]
             if self._looks_up_apart:
@@ -210,7 +219,7 @@ class Transaction:
         looking_up, self._looking_up = self._looking_up, None
         return looking_up is not None and await self._keep_stored((await looking_up)[-1])
 
-    async def _keep_stored(self, found: Answer) -> bool:
+    async def _keep_stored(self, found: Result) -> bool:
         values = [[present(value) for value in row] for row in rows(found)]
         firsts = [(parse_int(log_id), parse_int(index), entry) for log_id, index, entry in values]
         had = [first for first in firsts if first[0] in self._batches]
@@ -223,7 +232,7 @@ class Transaction:
         """Return the groups of this batch that the locked log holds already, once they are given their places."""
         return self._batches[log_id].stored
 
-    async def sequence(self, groups: Groups) -> dict[int, list[Outcome]]:
+    async def sequence(self, groups: Groups) -> dict[int, list[AppendOutcome]]:
         """
         Give every group its place; returns the outcomes in order, true once `committed` has returned True.
 
@@ -303,9 +312,9 @@ class Transaction:
     async def _execute(self, query: str, parameters: Mapping[str, object]) -> list[tuple[Any, ...]]:
         return await (await self._connection.execute(QUERIES[query], parameters)).fetchall()
 
-    async def _sequence_log(self, log_id: int, groups: Sequence[Group]) -> list[Outcome]:
+    async def _sequence_log(self, log_id: int, groups: Sequence[Group]) -> list[AppendOutcome]:
         batch = self._batches[log_id]
-        head, leaves, outcomes = batch.head, list[bytes](), list[Outcome]()
+        head, leaves, outcomes = batch.head, list[bytes](), list[AppendOutcome]()
         for piece in _pieces(groups) if self._writes_early else [groups]:
             sequenced = await self._drive(log_id, replace(batch, head=head), piece)
             if await self._looked_up():
@@ -341,7 +350,7 @@ class Transaction:
             result: Sequenced = done.value
             return result
 
-    async def _holds(self, log_id: int, group: Group) -> GuardAnswer:
+    async def _holds(self, log_id: int, group: Group) -> GuardResult:
         """Run a group's guards in a savepoint; whatever they changed stays only if all of them hold."""
         try:
             statements = [s for call in group.guard for s in self._guards.statements(call, log_id=log_id)]
@@ -360,7 +369,7 @@ class Transaction:
             if self._connection.closed or (isinstance(error, psycopg.Error) and not is_refusal(error)):
                 raise
             await self._connection.execute("ROLLBACK TO SAVEPOINT guard")
-            return GuardError(f"a guard of group {group.id} failed: {in_brief(error)}")
+            return GuardError(f"a guard of group {group.id} failed: {brief_message(error)}")
         return True
 
 

@@ -25,7 +25,7 @@ TILE_OF_TILES: Final = TILE_WIDTH * TILE_WIDTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class RightEdge:
     """
     The incomplete tiles of a log of `size`: of every level, or (`is_whole` False) of level 0 alone.
 
@@ -43,7 +43,7 @@ class PendingTiles:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._kept: dict[int, Edge] = {}
+        self._kept: dict[int, RightEdge] = {}
 
     def has_to_read(self, log_id: int, *, size: int, count: int) -> bool:
         """Tell whether `prepare` has to be called before at most `count` leaves are appended to the log of `size`."""
@@ -56,7 +56,7 @@ class PendingTiles:
         needs_all = _completes_all(size, size + count)
         self.keep(log_id, await self._read_edge(log_id, size, self._kept.get(log_id), needs_all=needs_all))
 
-    async def complete(self, log_id: int, *, size: int, leaves: Sequence[bytes]) -> tuple[list[Tile], Edge | None]:
+    async def complete(self, log_id: int, *, size: int, leaves: Sequence[bytes]) -> tuple[list[Tile], RightEdge | None]:
         """
         Return the tiles that appending `leaves` to the log of `size` completes, lower levels first, and what to `keep`.
 
@@ -72,28 +72,28 @@ class PendingTiles:
             edge = await self._read_edge(log_id, size, edge, needs_all=needs_all)
         if edge.is_whole:
             tiles, pending = complete_tiles(size=size, pending=edge.pending, leaves=leaves)
-            return tiles, Edge(size=end, pending=pending, is_whole=True)
+            return tiles, RightEdge(size=end, pending=pending, is_whole=True)
         # As if the log began with its last incomplete tile; the tiles are moved to where they are.
         tiles, pending = complete_tiles(size=size % TILE_WIDTH, pending=edge.pending, leaves=leaves)
         tiles = [replace(tile, index=tile.index + size // TILE_WIDTH) for tile in tiles]
-        return tiles, Edge(size=end, pending=pending[:1] if end % TILE_WIDTH else (), is_whole=False)
+        return tiles, RightEdge(size=end, pending=pending[:1] if end % TILE_WIDTH else (), is_whole=False)
 
-    def keep(self, log_id: int, edge: Edge) -> None:
+    def keep(self, log_id: int, edge: RightEdge) -> None:
         """Keep the edge of a log, which must be of a size that is committed."""
         self._kept.pop(log_id, None)
         self._kept[log_id] = edge
         if len(self._kept) > LOGS_KEPT_MAX:
             del self._kept[next(iter(self._kept))]  # the one not used for the longest time
 
-    async def _read_edge(self, log_id: int, size: int, earlier: Edge | None, *, needs_all: bool) -> Edge:
+    async def _read_edge(self, log_id: int, size: int, earlier: RightEdge | None, *, needs_all: bool) -> RightEdge:
         if earlier is not None and earlier.is_whole and size - earlier.size <= CATCH_UP_MAX:
             missed = await self._leaves(log_id, from_index=earlier.size, to_index=size)
             pending = complete_tiles(size=earlier.size, pending=earlier.pending, leaves=missed)[1]
-            return Edge(size=size, pending=pending, is_whole=True)
+            return RightEdge(size=size, pending=pending, is_whole=True)
         if needs_all:
-            return Edge(size=size, pending=await self._read(log_id, size), is_whole=True)
+            return RightEdge(size=size, pending=await self._read(log_id, size), is_whole=True)
         leaves = await self._leaves(log_id, from_index=size - size % TILE_WIDTH, to_index=size)
-        return Edge(size=size, pending=(tuple(leaves),) if leaves else (), is_whole=False)
+        return RightEdge(size=size, pending=(tuple(leaves),) if leaves else (), is_whole=False)
 
     async def _read(self, log_id: int, size: int) -> Pending:
         """Read the incomplete tiles of every level: leaves for level 0, roots of the tiles below for the others."""
@@ -131,6 +131,6 @@ def _completes_all(size: int, end: int) -> bool:
     return size // TILE_OF_TILES != end // TILE_OF_TILES
 
 
-def _lacks(edge: Edge | None, size: int, *, needs_all: bool) -> bool:
+def _lacks(edge: RightEdge | None, size: int, *, needs_all: bool) -> bool:
     """Tell whether `edge` is not that of the log at `size`, or not enough of it."""
     return edge is None or edge.size != size or (needs_all and not edge.is_whole)

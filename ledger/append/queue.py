@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError, UnconfirmedLogError
-from ledger.format.sequence import Group, Outcome, Refused
+from ledger.format.sequence import AppendOutcome, AppendRefused, Group
 
 GUARDED_GROUPS_MAX: Final = 50
 """Savepoints in one transaction: more than 64 overflow PostgreSQL's subtransaction cache."""
@@ -33,7 +33,7 @@ class Submission:
 
     log_id: int
     group: Group
-    answer: asyncio.Future[Outcome]
+    answer: asyncio.Future[AppendOutcome]
     deadline_s: float
     """By the event loop's clock."""
     alone: bool = False
@@ -53,7 +53,7 @@ class Submission:
             error = OutcomeUnknownError(
                 f"no answer to COMMIT arrived, the group may or may not be in the log ({error})"
             )
-        self.answer.set_result(Refused(error=error))
+        self.answer.set_result(AppendRefused(error=error))
 
     def give_up(self, when: str) -> None:
         """Answer with what is known now; `Writer._may_commit` makes that stay true."""
@@ -67,21 +67,21 @@ class Submission:
         self.refuse(error)
 
 
-Batch = dict[int, list[Submission]]
+SubmissionBatch = dict[int, list[Submission]]
 """What one transaction is to append: the submissions of each log, in order."""
 
 
-def submissions_of(batch: Batch) -> list[Submission]:
+def submissions_of(batch: SubmissionBatch) -> list[Submission]:
     """Return what is in a batch."""
     return [submission for line in batch.values() for submission in line]
 
 
-def groups_of(batch: Batch) -> dict[int, list[Group]]:
+def groups_of(batch: SubmissionBatch) -> dict[int, list[Group]]:
     """Return the groups of a batch, as a transaction takes them."""
     return {log_id: [submission.group for submission in line] for log_id, line in batch.items()}
 
 
-class Intake:
+class SubmissionQueue:
     """
     What waits. Takes submissions up to `groups_max`, and up to `size_bytes_max` of them together; what is given back is
     taken in any case, and so is one that is larger than all the room there is, if nothing else waits.
@@ -127,21 +127,21 @@ class Intake:
         line.append(submission)
         self._count(submission)
 
-    def give_back(self, submissions: Iterable[Submission]) -> None:
+    def requeue(self, submissions: Iterable[Submission]) -> None:
         """Put `submissions` at the front of their logs' lines, in their order."""
         for submission in reversed(list(submissions)):
             self._lines.setdefault(submission.log_id, deque()).appendleft(submission)
             self._count(submission)
 
-    def take(self, groups_max: int) -> Batch:
+    def take(self, groups_max: int) -> SubmissionBatch:
         """
         Take the next batch: of each log its fair share, from the front of its line.
 
         Nothing is taken for whom nobody waits any more. A submission that must go alone does, when its log's turn
         comes.
         """
-        batch: Batch = {}
-        room = _Room(groups=groups_max, guarded=GUARDED_GROUPS_MAX, size_bytes=BATCH_SIZE_BYTES_MAX)
+        batch: SubmissionBatch = {}
+        room = _Capacity(groups=groups_max, guarded=GUARDED_GROUPS_MAX, size_bytes=BATCH_SIZE_BYTES_MAX)
         more = list(self._lines)
         while more and room.groups > 0:
             share = max(1, room.groups // len(more))
@@ -175,7 +175,7 @@ class Intake:
         self._size = self.size_bytes = 0
         return waiting
 
-    def _take_share(self, log_id: int, share: int, room: _Room, batch: Batch) -> bool:
+    def _take_share(self, log_id: int, share: int, room: _Capacity, batch: SubmissionBatch) -> bool:
         """Move at most `share` submissions of one log into `batch`; tell whether there may be more to take."""
         line = self._lines[log_id]
         taken = batch.get(log_id, [])
@@ -208,7 +208,7 @@ class Intake:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Room:
+class _Capacity:
     """What a batch may still take."""
 
     groups: int

@@ -20,9 +20,9 @@ from typing import Final
 from uuid import UUID
 
 from ledger.append.wire import (
+    BinaryValue,
     Query,
     Statement,
-    Value,
     bool_array,
     bytea_array,
     hash_array,
@@ -42,7 +42,7 @@ from ledger.errors import BrokenError, Fault, FormatError
 from ledger.format.entry import parse_entry
 from ledger.format.merkle import Frontier
 from ledger.format.sealing import Opener, StoredPart, key_id_of, stored_bytes
-from ledger.format.sequence import Group, Head, Row, StoredGroup
+from ledger.format.sequence import Group, LogHead, SequencedEntry, StoredGroup
 from ledger.format.tiles import Tile
 from ledger.store.read import QUERIES
 from ledger.store.session import Connection
@@ -98,7 +98,7 @@ def find_groups(groups: Mapping[int, Sequence[Group]]) -> Statement:
     }
 
 
-def insert_entries(rows: Mapping[int, Sequence[Row]]) -> Statement:
+def insert_entries(rows: Mapping[int, Sequence[SequencedEntry]]) -> Statement:
     """
     Return the INSERT of all entries, by log_id; a log's are in order and without a gap.
 
@@ -124,7 +124,7 @@ def insert_entries(rows: Mapping[int, Sequence[Row]]) -> Statement:
     }
 
 
-def insert_parts(rows: Mapping[int, Sequence[Row]]) -> Statement | None:
+def insert_parts(rows: Mapping[int, Sequence[SequencedEntry]]) -> Statement | None:
     """
     Return the INSERT of all payload parts of these rows, or None if there are none.
     """
@@ -157,7 +157,7 @@ def insert_tiles(tiles: Mapping[int, Sequence[Tile]]) -> Statement | None:
     }
 
 
-def update_heads(heads: Mapping[int, Head]) -> Statement:
+def update_heads(heads: Mapping[int, LogHead]) -> Statement:
     """
     Return the UPDATE that moves the heads of logs that are not empty any more.
     """
@@ -181,7 +181,7 @@ def update_heads(heads: Mapping[int, Head]) -> Statement:
     }
 
 
-def _recorded_at(head: Head) -> datetime:
+def _recorded_at(head: LogHead) -> datetime:
     if head.recorded_at is None:
         message = f"a head of size {head.size} has no time"
         raise ValueError(message)
@@ -193,13 +193,13 @@ class Locked:
     """A head that is locked; `fsync` is that setting of the server."""
 
     log_id: int
-    head: Head
+    head: LogHead
     clock: datetime
     is_confirmed: bool
     fsync: str
 
 
-def parse_locked(row: Sequence[Value]) -> Locked:
+def parse_locked(row: Sequence[BinaryValue]) -> Locked:
     """
     Return what a row of `lock_heads` or `lock_head` says.
 
@@ -207,7 +207,7 @@ def parse_locked(row: Sequence[Value]) -> Locked:
         FormatError: if it is not of its form; the log is corrupt.
     """
     log_id, size, last, frontier, control_index, recorded_at, clock, confirmed, fsync = row
-    head = Head(
+    head = LogHead(
         size=parse_int(present(size)),
         last=present(last),
         frontier=Frontier.parse(parse_int(present(size)), present(frontier)),
@@ -223,7 +223,7 @@ def parse_locked(row: Sequence[Value]) -> Locked:
     )
 
 
-def present(value: Value) -> bytes:
+def present(value: BinaryValue) -> bytes:
     """
     Return a value that is not NULL.
 

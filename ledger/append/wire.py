@@ -36,7 +36,7 @@ from psycopg.pq.abc import PGresult
 from ledger.errors import FormatError
 from ledger.store.session import Connection
 
-Value = bytes | None
+BinaryValue = bytes | None
 """What stands for a value on the wire; None is NULL."""
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -191,10 +191,10 @@ class Query:
         self.text: Final = _PLACEHOLDER.sub(lambda found: numbers[found[1]], text).replace("%%", "%").encode()
 
 
-Statement: TypeAlias = tuple[Query, Mapping[str, Value]]
+Statement: TypeAlias = tuple[Query, Mapping[str, BinaryValue]]
 """A query and its parameters by name, in PostgreSQL's binary form."""
 
-Answer: TypeAlias = PGresult
+Result: TypeAlias = PGresult
 """What the server answered to one statement; see `rows`, `tag`."""
 
 
@@ -202,10 +202,10 @@ Answer: TypeAlias = PGresult
 class _Exchange:
     """Statements that end with one Sync: an error in one of them keeps the server from carrying out those behind it."""
 
-    done: asyncio.Future[list[Answer]]
+    done: asyncio.Future[list[Result]]
     wanted: deque[bool] = field(default_factory=deque)
     """One for each answer that is still to come; False: nobody asked (a query was prepared)."""
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[Result] = field(default_factory=list)
     prepares: list[Query] = field(default_factory=list)
     """What it prepares, if nothing before that fails."""
     error: psycopg.Error | None = None
@@ -238,7 +238,7 @@ class Wire:
         for query, parameters in statements:
             self._send(exchange, query, [parameters[name] for name in query.names])
 
-    def sync(self) -> asyncio.Future[list[Answer]]:
+    def sync(self) -> asyncio.Future[list[Result]]:
         """
         End the exchange that is open; the future has its answers, or the first error among them.
 
@@ -284,7 +284,7 @@ class Wire:
         self._sent.append(exchange)
         return exchange
 
-    def _send(self, exchange: _Exchange, query: Query, parameters: Sequence[Value]) -> None:
+    def _send(self, exchange: _Exchange, query: Query, parameters: Sequence[BinaryValue]) -> None:
         name = self._prepared.get(query)
         if name is None:
             uses = self._uses[query] = self._uses.get(query, 0) + 1
@@ -314,7 +314,7 @@ class Wire:
         except psycopg.Error as error:
             self._fail(error)
 
-    def _take(self, answer: Answer | None) -> None:
+    def _take(self, answer: Result | None) -> None:
         if answer is None:
             return  # the end of what one statement answers
         exchange = self._sent[0]
@@ -359,7 +359,7 @@ class Wire:
                 self._loop.remove_reader(self._socket)
 
 
-def rows(answer: Answer) -> list[list[Value]]:
+def rows(answer: Result) -> list[list[BinaryValue]]:
     """
     Return the rows of an answer, each value in PostgreSQL's binary form.
     """
@@ -367,14 +367,14 @@ def rows(answer: Answer) -> list[list[Value]]:
     return [[answer.get_value(row, column) for column in columns] for row in range(answer.ntuples)]
 
 
-def tag(answer: Answer) -> bytes:
+def tag(answer: Result) -> bytes:
     """
     Return what the server says it has done: `COMMIT`, `INSERT 0 3`.
     """
     return answer.command_status or b""
 
 
-def _error_of(answer: Answer) -> psycopg.Error:
+def _error_of(answer: Result) -> psycopg.Error:
     if answer.error_field(DiagnosticField.SQLSTATE) is None:
         # Not the server's word but libpq's own, which has lost it: nothing is known of what was sent.
         return psycopg.OperationalError(answer.get_error_message())

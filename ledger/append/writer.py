@@ -34,13 +34,13 @@ from uuid import UUID
 
 import psycopg
 
-from ledger.append.batch import Transaction
-from ledger.append.queue import Batch, Intake, Submission, groups_of, submissions_of
+from ledger.append.batch import AppendTransaction
+from ledger.append.queue import Submission, SubmissionBatch, SubmissionQueue, groups_of, submissions_of
 from ledger.errors import LedgerError, NoSuchLogError, UnsafeServerError
 from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import Opener
-from ledger.format.sequence import Outcome
-from ledger.store.session import LOCK_WAIT_MS, Connection, connect, in_brief, is_lasting, is_refusal
+from ledger.format.sequence import AppendOutcome
+from ledger.store.session import LOCK_WAIT_MS, Connection, brief_message, connect, is_permanent, is_refusal
 
 AHEAD_MAX: Final = 4
 """Batches in a row that lock their heads right behind the COMMIT before: then another process has a chance."""
@@ -71,7 +71,7 @@ class Writer:
         self,
         dsn: str,
         guards: GuardRegistry,
-        intake: Intake,
+        intake: SubmissionQueue,
         *,
         opener: Opener,
         batch_max: int,
@@ -87,14 +87,14 @@ class Writer:
         self._arrived = asyncio.Event()
         self._stopping = asyncio.Event()
         self._connection: Connection | None = None
-        self._transaction: Transaction | None = None
+        self._transaction: AppendTransaction | None = None
         self._writing: list[Submission] = []
         """What the transaction holds that is written now."""
         self._commit_sent = False
-        self._ahead: Batch | None = None
+        self._ahead: SubmissionBatch | None = None
         """The batch whose transaction was opened behind it."""
         self._aheads = 0
-        self._durable: tuple[Batch, Mapping[int, list[Outcome]]] | None = None
+        self._durable: tuple[SubmissionBatch, Mapping[int, list[AppendOutcome]]] | None = None
         """The batch before: in the log, its callers are answered as soon as the server has something to do."""
         self._waited_for: int | None = None
         """The head that the transaction waits for, if it does."""
@@ -118,10 +118,10 @@ class Writer:
         """Let `run` end; what is being written is cut off, since a server that hangs would not answer a cancelling."""
         self._stopping.set()
         self._arrived.set()
-        if self.held() and self._connection is not None:
+        if self.in_flight() and self._connection is not None:
             _cut(self._connection)
 
-    def held(self) -> list[Submission]:
+    def in_flight(self) -> list[Submission]:
         """Return the submissions that are neither in the intake nor in the log, as far as is known."""
         return [*self._writing, *submissions_of(self._ahead or {})]
 
@@ -144,11 +144,11 @@ class Writer:
                     pause_s = RECONNECT_PAUSE_S
                 except UnsafeServerError as error:
                     await self._disconnect()
-                    self._give_back(self._take_back())
+                    self._requeue(self._take_back())
                     for submission in self._intake.take_all():
                         submission.refuse(error)
                 except Exception as error:  # what one group makes our code raise is to end nobody else's appends
-                    if not self._writing and not is_foreseen(error):
+                    if not self._writing and not is_expected(error):
                         raise
                     await self._disconnect()
                     if not self._blame(error):
@@ -156,7 +156,7 @@ class Writer:
                         pause_s = min(2 * pause_s, RECONNECT_PAUSE_S_MAX)
         finally:
             self.answer_durable()
-            for submission in (*self.held(), *self._intake.take_all()):
+            for submission in (*self.in_flight(), *self._intake.take_all()):
                 submission.give_up("before the appender was stopped")
             await self._disconnect()
 
@@ -192,7 +192,7 @@ class Writer:
         if changes:
             self._on_append()
 
-    async def _opened(self, transaction: Transaction) -> Batch:
+    async def _opened(self, transaction: AppendTransaction) -> SubmissionBatch:
         """Return the batch whose transaction is open: the one that was opened ahead, or the next."""
         self._commit_sent = False
         if self._ahead is not None:
@@ -218,7 +218,7 @@ class Writer:
         transaction.open(groups_of(batch), wait=waited_for is not None)
         return batch
 
-    async def _admitted(self, batch: Batch, transaction: Transaction) -> Batch:
+    async def _admitted(self, batch: SubmissionBatch, transaction: AppendTransaction) -> SubmissionBatch:
         """Return the part of `batch` whose logs can be appended to; the rest is answered, or has gone back."""
         if transaction.admits(batch):
             return batch
@@ -238,7 +238,7 @@ class Writer:
             await self._pause(POLL_S)
         return batch
 
-    async def _locked(self, batch: Batch, transaction: Transaction) -> Batch:
+    async def _locked(self, batch: SubmissionBatch, transaction: AppendTransaction) -> SubmissionBatch:
         """Return the part of the batch whose heads are locked; the rest has gone back."""
         waited_for, self._waited_for = self._waited_for, None
         locked = await transaction.begin()
@@ -258,13 +258,13 @@ class Writer:
             await self._pause(POLL_S)
         return batch
 
-    def _look_ahead(self, transaction: Transaction) -> None:
+    def _look_ahead(self, transaction: AppendTransaction) -> None:
         """Open the next transaction behind the COMMIT that was sent, if there is something to write in it."""
         if self._aheads >= AHEAD_MAX or not (batch := self._intake.take(self._batch_max)):
             self._aheads = 0
             return
         if not self._may_lock_at_once(batch, transaction):
-            self._give_back(submissions_of(batch))
+            self._requeue(submissions_of(batch))
             self._aheads = 0
             return
         self._aheads += 1
@@ -274,7 +274,7 @@ class Writer:
     def _is_early(self) -> bool:
         return self._transaction is not None and self._transaction.early is not None
 
-    def _may_lock_at_once(self, log_ids: Collection[int], transaction: Transaction) -> bool:
+    def _may_lock_at_once(self, log_ids: Collection[int], transaction: AppendTransaction) -> bool:
         """Tell whether nothing is to be asked before these heads are locked, and none of them is to be waited for."""
         if not transaction.admits(log_ids):
             return False
@@ -304,19 +304,19 @@ class Writer:
                     submission.answer.set_result(outcome)
         return True
 
-    def _go_on_with(self, batch: Batch, log_ids: Collection[int]) -> Batch:
+    def _go_on_with(self, batch: SubmissionBatch, log_ids: Collection[int]) -> SubmissionBatch:
         """Return the part of `batch` that belongs to `log_ids`; the rest goes back to the front of its lines."""
-        self._give_back(s for log_id, line in batch.items() if log_id not in log_ids for s in line)
+        self._requeue(s for log_id, line in batch.items() if log_id not in log_ids for s in line)
         batch = {log_id: line for log_id, line in batch.items() if log_id in log_ids}
         self._writing = submissions_of(batch)
         return batch
 
-    def _give_back(self, submissions: Iterable[Submission]) -> None:
-        self._intake.give_back(submission for submission in submissions if not submission.answer.done())
+    def _requeue(self, submissions: Iterable[Submission]) -> None:
+        self._intake.requeue(submission for submission in submissions if not submission.answer.done())
 
     def _take_back(self) -> list[Submission]:
         """Take from the transactions that are lost what they held, in order."""
-        held = self.held()
+        held = self.in_flight()
         self._writing, self._ahead, self._aheads = [], None, 0
         return held
 
@@ -331,18 +331,18 @@ class Writer:
         if is_refusal(error) and self._commit_sent:
             for submission in writing:
                 submission.commit_sent = False  # an answer did arrive: it was not carried out
-        lasting = is_of_a_group(error)
+        lasting = is_caused_by_group(error)
         if lasting and len(writing) == 1:
-            writing[0].refuse(as_ours(error, group_id=writing[0].group.id))
+            writing[0].refuse(as_ledger_error(error, group_id=writing[0].group.id))
         for submission in writing:
             submission.alone = submission.alone or lasting
-        self._give_back(self._take_back())
+        self._requeue(self._take_back())
         return lasting
 
-    async def _connected(self) -> Transaction:
+    async def _connected(self) -> AppendTransaction:
         if self._transaction is None:
             self._connection = await connect(self._dsn)
-            self._transaction = Transaction(self._connection, self._guards, self._opener)
+            self._transaction = AppendTransaction(self._connection, self._guards, self._opener)
         return self._transaction
 
     async def _disconnect(self) -> None:
@@ -410,21 +410,21 @@ class Contention:
         self._wait_from_s = now_s + WAIT_AGAIN_S
 
 
-def is_foreseen(error: Exception) -> bool:
+def is_expected(error: Exception) -> bool:
     """
     Tell whether `error` is of the kinds that a transaction fails with.
     """
     return isinstance(error, _FORESEEN)
 
 
-def is_of_a_group(error: Exception) -> bool:
+def is_caused_by_group(error: Exception) -> bool:
     """
     Tell whether `error` is taken to be about what the transaction held, so that trying that again would not help.
     """
-    return isinstance(error, LedgerError) or is_lasting(error) or not is_foreseen(error)
+    return isinstance(error, LedgerError) or is_permanent(error) or not is_expected(error)
 
 
-def as_ours(error: Exception, *, group_id: UUID) -> LedgerError:
+def as_ledger_error(error: Exception, *, group_id: UUID) -> LedgerError:
     """
     Return what the caller of the group that has caused `error` is told.
 
@@ -432,7 +432,7 @@ def as_ours(error: Exception, *, group_id: UUID) -> LedgerError:
     """
     if isinstance(error, LedgerError):
         return error
-    if is_foreseen(error):
-        return LedgerError(f"the database refused it: {in_brief(error)}")
+    if is_expected(error):
+        return LedgerError(f"the database refused it: {brief_message(error)}")
     _log.error("appending broke on group %s", group_id, exc_info=error)
     return LedgerError(f"appending broke on it ({type(error).__name__}): the log says where")

@@ -34,7 +34,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
-from ledger.erasing.execution import Copies, Erasing, NoCopies, Recorded, carry_out
+from ledger.erasing.execution import Copies, ErasureTargets, NoCopies, RecordedErasure, execute_erasure
 from ledger.errors import BrokenError, Fault, LedgerError, NoSuchLogError
 from ledger.format.continuation import successor_origin
 from ledger.format.entry import Branch, parse_entry
@@ -108,7 +108,7 @@ class Erasure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ErasureRequest:
     """Who has asked for an erasure, why, and when; `actor` is 32 hex digits, or `system` for an operator."""
 
     reason: ErasureReason
@@ -135,12 +135,12 @@ class Eraser:
         copies: Copies | None = None,
     ) -> None:
         self._connection = connection
-        self._erasing = Erasing(connection=connection, keys=keys, copies=copies or NoCopies())
+        self._erasing = ErasureTargets(connection=connection, keys=keys, copies=copies or NoCopies())
         self._appender = appender
         self._new_group_id = new_group_id
         self._revoke = revoke
 
-    async def erase_subject(self, log: Log, subject: str, asked: Asked) -> Erasure:
+    async def erase_subject(self, log: Log, subject: str, asked: ErasureRequest) -> Erasure:
         """
         Erase one subject from a log: its parts, its key, who that was, and what they log in with.
 
@@ -160,7 +160,7 @@ class Eraser:
             return await self._append_and_erase(log, successors, erased, asked)
         return await self._erase_person(log, erased, asked)
 
-    async def erase_person(self, log: Log, subject: str, asked: Asked) -> tuple[Erasure, ...]:
+    async def erase_person(self, log: Log, subject: str, asked: ErasureRequest) -> tuple[Erasure, ...]:
         """
         Erase the person behind a subject whole: their other actors, under which keys that others issued to them have
         acted, and then this one.
@@ -178,7 +178,7 @@ class Eraser:
             erased += [await self.erase_subject(log, each, asked) for each in others[0]]
         return (*erased, await self.erase_subject(log, subject, asked))
 
-    async def erase_part(self, log: Log, index: int, name: str, asked: Asked) -> Erasure:
+    async def erase_part(self, log: Log, index: int, name: str, asked: ErasureRequest) -> Erasure:
         """
         Erase one part of one entry.
 
@@ -194,7 +194,15 @@ class Eraser:
         erased = PayloadErased(index=index, name=name, reason=asked.reason, subject=None, type=None, before=None)
         return await self._erase(log, erased, asked)
 
-    async def erase_before(self, log: Log, before: int, asked: Asked, *, name: str | None, type: str | None) -> Erasure:  # noqa: A002
+    async def erase_before(
+        self,
+        log: Log,
+        before: int,
+        asked: ErasureRequest,
+        *,
+        name: str | None,
+        type: str | None,  # noqa: A002  (an entry's word)
+    ) -> Erasure:
         """
         Erase the parts of all entries below index `before`: of one `name` or of every, of entries of one `type` or all.
 
@@ -204,20 +212,20 @@ class Eraser:
         erased = PayloadErased(before=before, name=name, type=type, reason=asked.reason, subject=None, index=None)
         return await self._erase(log, erased, asked)
 
-    async def saying(self, log: Log) -> Log:
+    async def recording_log(self, log: Log) -> Log:
         """
         Return the log that says what is erased of `log`: itself, or, once it is closed, the last that goes on from it.
         """
         return (log, *await self._successors(log))[-1]
 
-    async def _erase(self, log: Log, erased: PayloadErased, asked: Asked) -> Erasure:
+    async def _erase(self, log: Log, erased: PayloadErased, asked: ErasureRequest) -> Erasure:
         successors = await self._successors(log)
         if (known := await self._known(log, successors, erased)) is not None:
             return await self._repeat(known)
         return await self._append_and_erase(log, successors, erased, asked)
 
     async def _append_and_erase(
-        self, log: Log, successors: Sequence[Log], erased: PayloadErased, asked: Asked
+        self, log: Log, successors: Sequence[Log], erased: PayloadErased, asked: ErasureRequest
     ) -> Erasure:
         said = erased_elsewhere(log.origin, erased) if successors else erased
         saying = (log, *successors)[-1]
@@ -226,10 +234,10 @@ class Eraser:
         outcome = await self._appender.append(saying.log_id, group)
         if isinstance(outcome, Stale):
             raise LedgerError(f"log {saying.origin}: an erasure depends on no control entry, but was called stale")
-        recorded = Recorded(log_id=saying.log_id, index=outcome.indices.start, said=said)
+        recorded = RecordedErasure(log_id=saying.log_id, index=outcome.indices.start, event=said)
         return await self._carry_out(recorded, saying, repeated=outcome.repeated)
 
-    async def _erase_person(self, log: Log, erased: PayloadErased, asked: Asked) -> Erasure:
+    async def _erase_person(self, log: Log, erased: PayloadErased, asked: ErasureRequest) -> Erasure:
         event, subject = _prepared(erased, asked), erased.subject or ""
         for _ in range(ATTEMPTS):
             marks = await self._marks(log, subject)  # before looking for the entry, which comes with its mark
@@ -247,7 +255,7 @@ class Eraser:
             )
             outcome = await self._appender.append(log.log_id, group)
             if not isinstance(outcome, Stale) and outcome.branch is Branch.THEN:
-                recorded = Recorded(log_id=log.log_id, index=outcome.indices.stop - 1, said=erased)
+                recorded = RecordedErasure(log_id=log.log_id, index=outcome.indices.stop - 1, event=erased)
                 return await self._carry_out(recorded, log, repeated=outcome.repeated)
         raise ErasureConflictError(f"log {log.origin}: credentials of {subject} changed {ATTEMPTS} times meanwhile")
 
@@ -269,22 +277,24 @@ class Eraser:
                 successors.append(await find_log(self._connection, successor_origin(last.origin)))
         return tuple(successors)
 
-    async def _known(self, log: Log, successors: Sequence[Log], erased: PayloadErased) -> tuple[Recorded, Log] | None:
+    async def _known(
+        self, log: Log, successors: Sequence[Log], erased: PayloadErased
+    ) -> tuple[RecordedErasure, Log] | None:
         """Return the entry that says so already, with the log it stands in, if there is one."""
         row = await self._one("erasure_of_key", log_id=log.log_id, key=_key(erased))
         if row is not None:
-            return Recorded(log_id=log.log_id, index=int(row[0]), said=erased), log
+            return RecordedErasure(log_id=log.log_id, index=int(row[0]), event=erased), log
         logs, elsewhere = {each.log_id: each for each in successors}, erased_elsewhere(log.origin, erased)
         row = await self._one("erasure_elsewhere", log_ids=list(logs), key=_key(elsewhere)) if logs else None
         if row is None:
             return None
-        return Recorded(log_id=row[0], index=int(row[1]), said=elsewhere), logs[row[0]]
+        return RecordedErasure(log_id=row[0], index=int(row[1]), event=elsewhere), logs[row[0]]
 
-    async def _repeat(self, known: tuple[Recorded, Log]) -> Erasure:
+    async def _repeat(self, known: tuple[RecordedErasure, Log]) -> Erasure:
         return await self._carry_out(*known, repeated=True)
 
-    async def _carry_out(self, recorded: Recorded, saying: Log, *, repeated: bool) -> Erasure:
-        deleted = await carry_out(self._erasing, recorded)
+    async def _carry_out(self, recorded: RecordedErasure, saying: Log, *, repeated: bool) -> Erasure:
+        deleted = await execute_erasure(self._erasing, recorded)
         return Erasure(
             index=recorded.index,
             origin=saying.origin,
@@ -297,7 +307,7 @@ class Eraser:
         return await (await self._connection.execute(_QUERIES[query], parameters)).fetchone()
 
 
-def _prepared(said: PayloadErased | PayloadErasedElsewhere, asked: Asked) -> PreparedEvent:
+def _prepared(said: PayloadErased | PayloadErasedElsewhere, asked: ErasureRequest) -> PreparedEvent:
     check_erased(said if isinstance(said, PayloadErased) else said.erased)
     return prepare(
         Event(

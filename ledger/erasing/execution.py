@@ -71,7 +71,7 @@ class Deleted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Erasing:
+class ErasureTargets:
     """
     What erasures are carried out with. `connection` works as the eraser's role, in autocommit mode.
     """
@@ -82,15 +82,15 @@ class Erasing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedErasure:
     """An erasure that stands in the log of `log_id` at `index`: of that log's own parts, or of a closed one's."""
 
     log_id: int
     index: int
-    said: PayloadErased | PayloadErasedElsewhere
+    event: PayloadErased | PayloadErasedElsewhere
 
 
-async def carry_out(erasing: Erasing, recorded: Recorded) -> Deleted:
+async def execute_erasure(erasing: ErasureTargets, recorded: RecordedErasure) -> Deleted:
     """
     Do what an entry says once nobody else does it, and remember that it is done; return what was deleted.
 
@@ -104,9 +104,9 @@ async def carry_out(erasing: Erasing, recorded: Recorded) -> Deleted:
         return await _do(erasing, recorded)
 
 
-async def carry_out_if_free(erasing: Erasing, recorded: Recorded) -> Deleted | None:
+async def execute_erasure_if_free(erasing: ErasureTargets, recorded: RecordedErasure) -> Deleted | None:
     """
-    Do the same, unless somebody else is doing it: then return None. Raises as `carry_out`.
+    Do the same, unless somebody else is doing it: then return None. Raises as `execute_erasure`.
     """
     where = {"log_id": recorded.log_id, "index": recorded.index}
     row = await (await erasing.connection.execute(_QUERIES["take_turn"], where)).fetchone()
@@ -116,11 +116,11 @@ async def carry_out_if_free(erasing: Erasing, recorded: Recorded) -> Deleted | N
         return await _do(erasing, recorded)
 
 
-async def erase_person(erasing: Erasing, log_id: int, subject: str) -> Deleted:
+async def erase_person(erasing: ErasureTargets, log_id: int, subject: str) -> Deleted:
     """
     Destroy the key of a subject, then delete its parts, every copy of its login beside the log, and who it was.
 
-    Raises as `carry_out`.
+    Raises as `execute_erasure`.
     """
     connection, where = erasing.connection, {"log_id": log_id, "subject": subject}
     await connection.execute(_QUERIES["subject_erase"], where)
@@ -160,8 +160,8 @@ def parse_erasure(data: bytes) -> PayloadErased | PayloadErasedElsewhere:
     return elsewhere
 
 
-async def _do(erasing: Erasing, recorded: Recorded) -> Deleted:
-    log_id, said = recorded.log_id, recorded.said
+async def _do(erasing: ErasureTargets, recorded: RecordedErasure) -> Deleted:
+    log_id, said = recorded.log_id, recorded.event
     closed = None
     if isinstance(said, PayloadErasedElsewhere):
         try:
@@ -177,7 +177,7 @@ async def _do(erasing: Erasing, recorded: Recorded) -> Deleted:
     return deleted
 
 
-async def _delete(erasing: Erasing, log_id: int, erased: PayloadErased) -> Deleted:
+async def _delete(erasing: ErasureTargets, log_id: int, erased: PayloadErased) -> Deleted:
     connection = erasing.connection
     if erased.subject is not None:
         return await erase_person(erasing, log_id, erased.subject)

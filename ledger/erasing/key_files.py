@@ -35,9 +35,9 @@ LOCK_WAIT_S: Final = 5.0
 LOCK_POLL_S: Final = 0.01
 READS_MAX: Final = 100
 """How often a file may be replaced while it is read: each time takes another process several waits for the disk."""
-Seen = tuple[int, int, int]
+FileVersion = tuple[int, int, int]
 """Which file it was: its inode, when it was written (nanoseconds), its size (bytes)."""
-NO_FILE: Final[Seen] = (0, 0, 0)
+NO_FILE: Final[FileVersion] = (0, 0, 0)
 
 _DESTROYED: Final = "destroyed"
 
@@ -49,7 +49,7 @@ class KeyFiles:
         self.path = path
         self._lock_wait_s = lock_wait_s
 
-    def seen(self, name: str) -> Seen:
+    def seen(self, name: str) -> FileVersion:
         """
         Tell which file has the name now; `NO_FILE` if none has.
 
@@ -63,7 +63,7 @@ class KeyFiles:
         except OSError as error:
             raise self._unusable(name, error) from error
 
-    def read(self, name: str) -> tuple[Seen, KeyLines]:
+    def read(self, name: str) -> tuple[FileVersion, KeyLines]:
         """
         Return what a file holds, and which one it is.
 
@@ -161,7 +161,7 @@ class KeyFiles:
         )
 
 
-def _which(stat: os.stat_result) -> Seen:
+def _which(stat: os.stat_result) -> FileVersion:
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 

@@ -20,7 +20,7 @@ _BEFORE: Final = r"(?:(?<!\w)|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4})|(?<=%[0-9a-f]{2
 """A word begins behind what is none, or behind an escape of JSON or of a URL, which ends in letters."""
 
 
-class Mention:
+class LoginMatcher:
     """The login of one person, to be looked for."""
 
     def __init__(self, login: str) -> None:
@@ -34,7 +34,7 @@ class Mention:
         self._text = re.compile(pattern, re.IGNORECASE)
         self._bytes = re.compile(pattern.encode(), re.IGNORECASE)
 
-    def is_in(self, text: str | bytes | None) -> bool:
+    def matches(self, text: str | bytes | None) -> bool:
         """
         Tell whether a text, or bytes of whatever kind, mention the login.
         """
@@ -43,19 +43,19 @@ class Mention:
             return self._bytes.search(text) is not None
         return text is not None and self._text.search(text) is not None
 
-    def places(self, data: bytes) -> Iterator[tuple[int, int]]:
+    def spans(self, data: bytes) -> Iterator[tuple[int, int]]:
         """
         Yield from where to where in some bytes the login stands.
         """
         return (found.span() for found in self._bytes.finditer(data))
 
-    def without(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """
         Return a text with `erased` in place of the login.
         """
         return self._text.sub(ERASED, text)
 
-    def without_in_json(self, payload: bytes) -> bytes:
+    def redact_json(self, payload: bytes) -> bytes:
         """
         Return a JSON text with `erased` in place of the login in its strings and names; of what is none, nothing stays.
         """
@@ -68,10 +68,10 @@ class Mention:
     def _cleared(self, value: Any) -> Any:
         match value:
             case str():
-                return self.without(value)
+                return self.redact(value)
             case list():
                 return [self._cleared(each) for each in value]
             case dict():
-                return {self.without(name): self._cleared(each) for name, each in value.items()}
+                return {self.redact(name): self._cleared(each) for name, each in value.items()}
             case _:
                 return value

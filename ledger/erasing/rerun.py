@@ -20,15 +20,15 @@ from typing import Any, Final
 
 from ledger.erasing.execution import (
     Copies,
-    Erasing,
+    ErasureTargets,
     NoCopies,
-    Recorded,
-    carry_out_if_free,
+    RecordedErasure,
     erase_person,
+    execute_erasure_if_free,
     parse_erasure,
 )
 from ledger.errors import LedgerError
-from ledger.files.directory import LogDirectory, bundle_places
+from ledger.files.directory import LogDirectory, bundle_addresses
 from ledger.format.entry import parse_entry
 from ledger.format.events import PayloadErased
 from ledger.format.sealing import SubjectKeys, SubjectKeysError
@@ -66,13 +66,13 @@ async def rerun_erasures(connection: Connection, keys: SubjectKeys, copies: Copi
     Raises:
         SubjectKeysError: if the folder of keys cannot be read.
     """
-    erasing = Erasing(connection=connection, keys=keys, copies=copies or NoCopies())
+    erasing = ErasureTargets(connection=connection, keys=keys, copies=copies or NoCopies())
     erasures = parts = 0
     failed: dict[int, LedgerError] = {}
     for log_id, index, entry in await _rows(connection, "erasures_to_do"):
         try:
-            recorded = Recorded(log_id=log_id, index=index, said=parse_erasure(bytes(entry)))
-            deleted = await carry_out_if_free(erasing, recorded)
+            recorded = RecordedErasure(log_id=log_id, index=index, event=parse_erasure(bytes(entry)))
+            deleted = await execute_erasure_if_free(erasing, recorded)
         except LedgerError as error:
             failed.setdefault(log_id, error)
             continue
@@ -106,13 +106,13 @@ async def erase_before_confirming(
     Carry out what is known to be erased before these logs take entries again; return what kept it from being done.
 
     Of whom the keys alone know that they were erased, that is erased, too; that their log has yet to say so is found by
-    `read_unsaid`. Not in other logs: one that is still to be recovered from an export will be told by that.
+    `read_unrecorded`. Not in other logs: one that is still to be recovered from an export will be told by that.
 
     Raises:
         SubjectKeysError: if the folder of keys cannot be read.
     """
     done = await rerun_erasures(connection, keys, copies)
-    erasing = Erasing(connection=connection, keys=keys, copies=copies or NoCopies())
+    erasing = ErasureTargets(connection=connection, keys=keys, copies=copies or NoCopies())
     failed = dict(done.failed)
     for log_id, subject in done.unrecorded:
         if log_id in log_ids:
@@ -123,14 +123,14 @@ async def erase_before_confirming(
     return failed
 
 
-async def read_unsaid(connection: Connection) -> list[tuple[int, str]]:
+async def read_unrecorded(connection: Connection) -> list[tuple[int, str]]:
     """
     Return the subjects, by log_id, that are erased in this database though no log says so yet.
     """
     return [(log_id, subject) for log_id, subject in await _rows(connection, "unsaid")]
 
 
-async def read_taking(connection: Connection) -> frozenset[int]:
+async def read_confirmed_logs(connection: Connection) -> frozenset[int]:
     """
     Return the logs that are confirmed, so that something can be appended to them.
     """
@@ -148,7 +148,7 @@ def exported_erasures(path: Path, *, size: int) -> Iterator[PayloadErased]:
         FormatError: if an entry is not one.
     """
     directory = LogDirectory(path)
-    for index, width in bundle_places(size):
+    for index, width in bundle_addresses(size):
         for data in directory.read_bundle(index, width):
             if b'"payload.erased"' not in data or parse_entry(data).type != PayloadErased.TYPE:
                 continue
@@ -193,7 +193,7 @@ class ErasedParts:
                 kind = (erased.name, erased.type)
                 self._before[kind] = max(erased.before, self._before.get(kind, 0))
 
-    def names(self, *, index: int, type: str, part: str, subject: str | None) -> bool:  # noqa: A002  (an entry's word)
+    def covers(self, *, index: int, type: str, part: str, subject: str | None) -> bool:  # noqa: A002  (an entry's word)
         """Tell whether `part` of the entry at `index`, of this `type`, is erased; it is about `subject`, if anybody."""
         if subject in self._subjects or (index, part) in self._single:
             return True

@@ -25,7 +25,7 @@ from ledger.format.sealing import (
     DataKey,
     KeyOpener,
     Opener,
-    Random,
+    RandomBytes,
     SealedPart,
     SubjectKeys,
     SubjectKeysError,
@@ -42,7 +42,7 @@ class Sealer:
     Seals the parts of groups before they are appended (implements `Seals`); `random` gives that many random bytes.
     """
 
-    def __init__(self, keys: SubjectKeys, *, random: Random = os.urandom) -> None:
+    def __init__(self, keys: SubjectKeys, *, random: RandomBytes = os.urandom) -> None:
         self._keys = keys
         self._random = random
         # Its own: work that waits for keys must not keep everything else of the process from having a thread.
@@ -65,7 +65,7 @@ class Sealer:
         keys: dict[str, DataKey] = {}
         missing: list[str] = []
         for subject in subjects:
-            if (key := self._keys.at_hand(subject)) is None:
+            if (key := self._keys.cached(subject)) is None:
                 missing.append(subject)
             else:
                 keys[subject] = key
@@ -90,7 +90,7 @@ class Sealer:
             ) from error
 
     def _found_or_made(self, subjects: Sequence[str]) -> dict[str, DataKey]:
-        return {subject: self._keys.find_or_make(subject) or self._key_of_nobody() for subject in subjects}
+        return {subject: self._keys.find_or_create(subject) or self._key_of_nobody() for subject in subjects}
 
     def _key_of_nobody(self) -> DataKey:
         return DataKey(UUID(bytes=self._random(16), version=4), self._random(DATA_KEY_SIZE_BYTES))

@@ -35,7 +35,7 @@ from threading import Lock
 from typing import Final
 from uuid import UUID
 
-from ledger.erasing.key_files import LOCK_WAIT_S, NO_FILE, KeyFiles, KeyLines, Seen, WrappedKey
+from ledger.erasing.key_files import LOCK_WAIT_S, NO_FILE, FileVersion, KeyFiles, KeyLines, WrappedKey
 from ledger.errors import FormatError, LedgerError
 from ledger.files.atomic import create_file
 from ledger.files.private_files import check_private
@@ -45,7 +45,7 @@ from ledger.format.sealing import (
     NONCE_SIZE_BYTES,
     DataKey,
     KeyEncryption,
-    Random,
+    RandomBytes,
     SubjectKeysError,
 )
 
@@ -64,14 +64,14 @@ class KeyFolder:
         path: Path,
         encryption: KeyEncryption,
         *,
-        random: Random = os.urandom,
+        random: RandomBytes = os.urandom,
         lock_wait_s: float = LOCK_WAIT_S,
     ) -> None:
         self.path = path
         self._encryption = encryption
         self._random = random
         self._on_disk = KeyFiles(path, lock_wait_s=lock_wait_s)
-        self._files: dict[str, tuple[Seen, KeyLines]] = {}
+        self._files: dict[str, tuple[FileVersion, KeyLines]] = {}
         self._opened: OrderedDict[UUID, DataKey] = OrderedDict()
         self._turn = Lock()
         """Held over the two above by whoever changes them, and never while anything is waited for."""
@@ -93,7 +93,7 @@ class KeyFolder:
         except (OSError, ValueError) as error:
             raise SubjectKeysError(f"{file} cannot be read: restore {self.path} from its backup") from error
 
-    def at_hand(self, subject: str) -> DataKey | None:
+    def cached(self, subject: str) -> DataKey | None:
         """
         Return the key of a subject if this process has opened it, and its file is still the one that was read then.
 
@@ -116,7 +116,7 @@ class KeyFolder:
         wrapped = self._current(_shard(subject)).get(subject)
         return None if wrapped is None else self._open(subject, wrapped)
 
-    def find_or_make(self, subject: str) -> DataKey | None:
+    def find_or_create(self, subject: str) -> DataKey | None:
         """
         Return the key of a subject, made durable first if it has none; None if it was destroyed.
 
@@ -211,7 +211,7 @@ class KeyFolder:
 
 
 def open_key_folder(
-    path: Path, encryption: KeyEncryption, *, random: Random = os.urandom, lock_wait_s: float = LOCK_WAIT_S
+    path: Path, encryption: KeyEncryption, *, random: RandomBytes = os.urandom, lock_wait_s: float = LOCK_WAIT_S
 ) -> KeyFolder:
     """
     Return the keys in the folder `path`, made there first if there is none.
@@ -248,7 +248,7 @@ def _context(subject: str, key_id: UUID) -> bytes:
 class FileKeyEncryption:
     """The default: one AES-256 key in a file of mode 0600 (implements `KeyEncryption`)."""
 
-    def __init__(self, id: str, key: bytes, *, random: Random = os.urandom) -> None:  # noqa: A002
+    def __init__(self, id: str, key: bytes, *, random: RandomBytes = os.urandom) -> None:  # noqa: A002
         self.id = id
         self._key = DataKey(UUID(int=0), key)
         self._random = random
@@ -273,7 +273,7 @@ class FileKeyEncryption:
         return key
 
 
-def open_key_encryption(path: Path, *, random: Random = os.urandom) -> FileKeyEncryption:
+def open_key_encryption(path: Path, *, random: RandomBytes = os.urandom) -> FileKeyEncryption:
     """
     Return the key-encryption key in the file `path`, made there first if there is none.
 

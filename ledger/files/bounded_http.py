@@ -2,7 +2,7 @@
 Asking somebody else's server over HTTP: a request, and an answer that is read up to a limit.
 
 Guarantee: whatever URL, server and answer are, `post` takes up no more than the limit and one read of the network, and
-ends in an answer or in `NoAnswerError`. How long it may take is for the caller (`asyncio.timeout`).
+ends in an answer or in `NoResponseError`. How long it may take is for the caller (`asyncio.timeout`).
 
 The limit is on the bytes that arrive, so they must be what counts: a few kilobytes can be compressed from as many
 megabytes as one likes. What is compressed is neither asked for nor read.
@@ -24,12 +24,12 @@ _NO_ADDRESS: Final = (httpx.InvalidURL, ValueError, OverflowError)
 """What a URL raises that nobody can be asked under, when it is parsed or when its host or port is used."""
 
 
-class NoAnswerError(LedgerError):
+class NoResponseError(LedgerError):
     """A server cannot be asked, or has not answered within the limits; says why, and nothing of the URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpResponse:
     """What a server has answered; `content_type` is lower-case and without parameters."""
 
     status: int
@@ -39,7 +39,7 @@ class Answer:
 
 async def post(
     client: httpx.AsyncClient, url: str, content: bytes, *, headers: Mapping[str, str], size_bytes_max: int
-) -> Answer:
+) -> HttpResponse:
     """
     Return what the server at `url` answers to `content`; redirections are not followed, and no cookie is kept.
 
@@ -51,22 +51,22 @@ async def post(
     try:
         async with client.stream("POST", url, content=content, headers=asked, follow_redirects=False) as response:
             if (encoding := response.headers.get("Content-Encoding", "").strip().lower()) not in _PLAIN:
-                raise NoAnswerError(f"expected an answer that is not encoded, found {encoding!r:.100}")
+                raise NoResponseError(f"expected an answer that is not encoded, found {encoding!r:.100}")
             async for chunk in response.aiter_raw():
                 body += chunk
                 if len(body) > size_bytes_max:
-                    raise NoAnswerError(f"expected an answer of at most {size_bytes_max} bytes, found one over that")
+                    raise NoResponseError(f"expected an answer of at most {size_bytes_max} bytes, found one over that")
             kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-            return Answer(status=response.status_code, content_type=kind, body=bytes(body))
+            return HttpResponse(status=response.status_code, content_type=kind, body=bytes(body))
     except httpx.HTTPError as error:
-        raise NoAnswerError(f"{type(error).__name__}: {error}") from error
+        raise NoResponseError(f"{type(error).__name__}: {error}") from error
     except _NO_ADDRESS as error:
-        raise NoAnswerError(f"{type(error).__name__}: a URL that cannot be asked") from error
+        raise NoResponseError(f"{type(error).__name__}: a URL that cannot be asked") from error
     except ExceptionGroup as group:  # of the attempts on each address of a host
         failed, other = group.split((OSError, *_NO_ADDRESS))
         if failed is None or other is not None:
             raise
-        raise NoAnswerError("a URL that cannot be asked: none of its addresses can be used") from group
+        raise NoResponseError("a URL that cannot be asked: none of its addresses can be used") from group
     finally:
         client.cookies.clear()  # of those a server may set any number over time
 

@@ -35,7 +35,7 @@ from ledger.format.tiles import (
     Pending,
     Tile,
     bundle_path,
-    edge_places,
+    edge_addresses,
     parse_bundle,
     pending_widths,
     tile_path,
@@ -203,7 +203,7 @@ class LogDirectory:
         return data
 
 
-def bundle_places(size: int) -> Iterator[tuple[int, int]]:
+def bundle_addresses(size: int) -> Iterator[tuple[int, int]]:
     """
     Yield index and width of each entry bundle of a log of `size`, in order.
     """
@@ -213,23 +213,23 @@ def bundle_places(size: int) -> Iterator[tuple[int, int]]:
         yield size // TILE_WIDTH, rest
 
 
-def tile_places(size: int) -> Iterator[tuple[int, int, int]]:
+def tile_addresses(size: int) -> Iterator[tuple[int, int, int]]:
     """
     Yield level, index and width of each tile of a log of `size`: the complete ones in order, then those of the edge.
     """
     for level in range(len(pending_widths(size))):
         for index in range(size >> (TILE_HEIGHT * (level + 1))):
             yield level, index, TILE_WIDTH
-    yield from edge_places(size)
+    yield from edge_addresses(size)
 
 
 def log_files(size: int) -> Iterator[str]:
     """
     Yield the paths of all bundles and tiles of a log of `size`: bundles first, each kind in order.
     """
-    for index, width in bundle_places(size):
+    for index, width in bundle_addresses(size):
         yield bundle_path(index, width)
-    for level, index, width in tile_places(size):
+    for level, index, width in tile_addresses(size):
         yield tile_path(level, index, width)
 
 
@@ -340,7 +340,7 @@ def exported_edge(directory: LogDirectory, *, size: int, of: int) -> Pending:
         UnreadableError, BrokenError: as `LogDirectory.read_tile`.
     """
     edge: list[tuple[bytes, ...]] = [()] * len(pending_widths(size))
-    for level, index, width in edge_places(size):
+    for level, index, width in edge_addresses(size):
         tile = directory.read_tile(level, index, tile_width(level=level, index=index, size=of))
         edge[level] = tile.hashes[:width]
     return tuple(edge)

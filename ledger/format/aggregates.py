@@ -1,9 +1,9 @@
 """
 Events of aggregates, as the eventsourcing library stores them in a log. Pure.
 
-There are two kinds. A `Change` is one event of an aggregate of ours, which users edit, such as a policy. Its data is of
-our vocabulary, and its key is the family of its type and the aggregate's id. `AggregateRecorded` is an event of an
-application's own aggregate. Its state is opaque, and a guard inserts one row for each version.
+There are two kinds. A `ControlChange` is one event of an aggregate of ours, which users edit, such as a policy. Its
+data is of our vocabulary, and its key is the family of its type and the aggregate's id. `AggregateRecorded` is an event
+of an application's own aggregate. Its state is opaque, and a guard inserts one row for each version.
 
 Guarantee: each version of an application's aggregate is recorded once. If a row for it exists, or a group names a
 version twice, the group appends nothing. Recovery derives the same guards from the entries.
@@ -43,7 +43,7 @@ RECORDED: Final[dict[RecordedKind, type[RecordedData]]] = {
 """The event type of each kind."""
 
 
-class OfEntry(Protocol):
+class HasEntry(Protocol):
     """Something that is told of an entry."""
 
     @property
@@ -128,7 +128,7 @@ def recorded_guard(kind: RecordedKind, group_id: UUID, rows: Iterable[tuple[str,
     )
 
 
-def recorded_guards(group: Sequence[OfEntry]) -> Iterator[GuardCall]:
+def recorded_guards(group: Sequence[HasEntry]) -> Iterator[GuardCall]:
     """
     Tell which guards of recorded versions a group ran whose guards held.
 
@@ -143,7 +143,7 @@ def recorded_guards(group: Sequence[OfEntry]) -> Iterator[GuardCall]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ControlChange:
     """One event of one aggregate and who caused it when: the library's domain event. Parts are not read back."""
 
     event: Versioned

@@ -58,7 +58,7 @@ def predecessor_origin(origin: str) -> str | None:
     return found["first"] if number == 1 else f"{found['first']}/{number}"
 
 
-def system_origin_beside(origin: str) -> str:
+def system_origin_of(origin: str) -> str:
     """
     Return the origin of the system log of the installation that has a log of `origin`: the name alone says it.
     """

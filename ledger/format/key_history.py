@@ -355,7 +355,7 @@ class _Chains:
 Trusted: TypeAlias = Sequence[VerifierKey] | KeyHistory
 
 
-def tells_of_keys(entry: bytes) -> bool:
+def is_key_event(entry: bytes) -> bool:
     """Tell whether an entry of the system log may be about the signer's keys; of any other entry it is not."""
     return _TELLING in entry
 
@@ -370,7 +370,7 @@ def follow_told(entries: Iterable[bytes], pinned: Sequence[VerifierKey], *, orig
     Raises:
         BrokenError: as `follow_keys`; `Fault.ENTRY` if one of the entries is none.
     """
-    told = [entry for entry in entries if tells_of_keys(entry)]
+    told = [entry for entry in entries if is_key_event(entry)]
     if not told:
         return pinned
     try:

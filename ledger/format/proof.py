@@ -24,7 +24,7 @@ from ledger.format.checkpoint import Checkpoint
 from ledger.format.encoding import SIZE_MAX, format_base64, parse_base64, parse_decimal
 from ledger.format.merkle import HASH_SIZE_BYTES, HashReader, check_inclusion, leaf_hash, node_hash
 from ledger.format.note import NOTE_SIZE_BYTES_MAX, VerifierKey, open_checkpoint
-from ledger.format.witness_policy import Policy
+from ledger.format.witness_policy import WitnessPolicy
 
 HEADER = "c2sp.org/tlog-proof@v1"
 HASHES_MAX = 63
@@ -130,7 +130,7 @@ def check_proof(data: bytes, keys: Sequence[VerifierKey]) -> ProvenEntry:
     return _check_inclusion(proof, open_checkpoint(proof.checkpoint, keys))
 
 
-def check_witnessed_proof(data: bytes, policy: Policy, *, logs: Sequence[VerifierKey] = ()) -> ProvenEntry:
+def check_witnessed_proof(data: bytes, policy: WitnessPolicy, *, logs: Sequence[VerifierKey] = ()) -> ProvenEntry:
     """
     Check a proof file as `check_proof` does, and that the policy accepts its checkpoint: that witnesses have seen it.
 

@@ -32,7 +32,7 @@ NONCE_SIZE_BYTES: Final = 12
 TAG_SIZE_BYTES: Final = 16
 KEY_WAIT_S: Final = 10.0
 """How long sealing a group waits for keys that are not at hand."""
-Random = Callable[[int], bytes]
+RandomBytes = Callable[[int], bytes]
 
 
 class SubjectKeysError(LogUnavailableError):
@@ -91,13 +91,13 @@ class SubjectKeys(Protocol):
     A key that was destroyed is gone for every process at once, and its subject never has another one.
     """
 
-    def at_hand(self, subject: str) -> DataKey | None:
+    def cached(self, subject: str) -> DataKey | None:
         """Return the key of a subject if this process has opened it, and nothing has changed. Waits for nothing."""
 
     def find(self, subject: str) -> DataKey | None:
         """Return the key of a subject, or None if there is none (any more). Fast: called for every part."""
 
-    def find_or_make(self, subject: str) -> DataKey | None:
+    def find_or_create(self, subject: str) -> DataKey | None:
         """Return the key of a subject, made durable first if it has none; None if it was destroyed. May block."""
 
     def destroy(self, subject: str) -> None:

@@ -39,7 +39,7 @@ _FULL_FROM = LOG_SIZE_MAX - GROUP_EVENTS_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class LogHead:
     """The end of a log: `last` is the leaf hash of entry `size - 1`, `recorded_at` its time (None while empty)."""
 
     size: int
@@ -49,9 +49,11 @@ class Head:
     recorded_at: datetime | None
 
     @staticmethod
-    def empty() -> Head:
+    def empty() -> LogHead:
         """Return the head of a log without entries."""
-        return Head(size=0, last=FIRST_PREVIOUS, frontier=Frontier.empty(), control_index=NO_CONTROL, recorded_at=None)
+        return LogHead(
+            size=0, last=FIRST_PREVIOUS, frontier=Frontier.empty(), control_index=NO_CONTROL, recorded_at=None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +120,7 @@ class Stale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class AppendRefused:
     """
     Nothing was appended, because of `error`: other content under the id, a guard that failed, a deadline, a stop.
 
@@ -128,11 +130,11 @@ class Refused:
     error: LedgerError
 
 
-Outcome: TypeAlias = Appended | Stale | Refused
+AppendOutcome: TypeAlias = Appended | Stale | AppendRefused
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen: that would be a tenth of what an entry costs under the lock
-class Row:
+class SequencedEntry:
     """One entry to insert, with its derived columns; `group_id` only on the first entry of a group."""
 
     index: int
@@ -149,17 +151,17 @@ class Row:
 class Sequenced:
     """What one batch does to one log: rows to insert, the head to store, an outcome for every group in order."""
 
-    rows: list[Row]
-    head: Head
-    outcomes: list[Outcome]
+    rows: list[SequencedEntry]
+    head: LogHead
+    outcomes: list[AppendOutcome]
 
 
-GuardAnswer: TypeAlias = bool | GuardError
-Sequencing: TypeAlias = Generator[Group, GuardAnswer, Sequenced]
+GuardResult: TypeAlias = bool | GuardError
+Sequencing: TypeAlias = Generator[Group, GuardResult, Sequenced]
 
 
 def sequence(
-    head: Head, groups: Sequence[Group], *, log: str, stored: Mapping[UUID, StoredGroup], clock: datetime
+    head: LogHead, groups: Sequence[Group], *, log: str, stored: Mapping[UUID, StoredGroup], clock: datetime
 ) -> Sequencing:
     """
     Give each of `groups` its place behind `head`, in order.
@@ -174,10 +176,10 @@ def sequence(
     # recorded_at never falls, even where the database's clock does.
     recorded_at = clock if head.recorded_at is None else max(clock, head.recorded_at)
     batch = _Batch(log=log, head=head, recorded_at=recorded_at)
-    outcomes: list[Outcome] = []
+    outcomes: list[AppendOutcome] = []
     placed: dict[int, tuple[Group, Appended]] = {}  # by the number an id is: that hashes at once
     for group in groups:
-        outcome: Outcome
+        outcome: AppendOutcome
         if stored and (found := stored.get(group.id)) is not None:
             outcome = _stored_outcome(group, found)
         elif (twin := placed.get(group.id.int)) is not None:
@@ -185,10 +187,10 @@ def sequence(
         elif group.as_of is not None and batch.control_index > group.as_of:
             outcome = Stale(control_index=batch.control_index)
         elif batch.size > _FULL_FROM:  # before a guard is asked: it would change rows of a group that cannot follow
-            outcome = Refused(error=LimitExceededError(f"size of log {log}", found=batch.size, limit=_FULL_FROM))
+            outcome = AppendRefused(error=LimitExceededError(f"size of log {log}", found=batch.size, limit=_FULL_FROM))
         elif group.guard:
             answer = yield group
-            outcome = Refused(error=answer) if isinstance(answer, GuardError) else batch.place(group, held=answer)
+            outcome = AppendRefused(error=answer) if isinstance(answer, GuardError) else batch.place(group, held=answer)
         else:
             outcome = batch.place(group, held=True)
         if isinstance(outcome, Appended) and outcome.indices:
@@ -200,8 +202,8 @@ def sequence(
 class _Batch:
     """The entries of one batch as they are made. Owned by one call of `sequence`."""
 
-    def __init__(self, *, log: str, head: Head, recorded_at: datetime) -> None:
-        self.rows: list[Row] = []
+    def __init__(self, *, log: str, head: LogHead, recorded_at: datetime) -> None:
+        self.rows: list[SequencedEntry] = []
         self.control_index = head.control_index
         self._log = log
         self.size = head.size
@@ -231,7 +233,7 @@ class _Batch:
         )
         leaf = leaf_hash(entry)
         self.rows.append(
-            Row(
+            SequencedEntry(
                 index=self.size,
                 entry=entry,
                 leaf=leaf,
@@ -247,10 +249,10 @@ class _Batch:
         self._last = leaf
         self.size += 1
 
-    def new_head(self, before: Head) -> Head:
+    def new_head(self, before: LogHead) -> LogHead:
         if not self.rows:
             return before
-        return Head(
+        return LogHead(
             size=self.size,
             last=self._last,
             frontier=before.frontier.extended(row.leaf for row in self.rows),
@@ -268,19 +270,19 @@ def _size_bytes(events: Sequence[PreparedEvent]) -> int:
     return size
 
 
-def _twin_outcome(group: Group, first: Group, outcome: Appended) -> Outcome:
+def _twin_outcome(group: Group, first: Group, outcome: Appended) -> AppendOutcome:
     """Answer a group whose id was placed earlier in the batch: the first one's outcome, if it is the same group."""
     if differs := difference(group.branch(outcome.branch), first.branch(outcome.branch)):
-        return Refused(error=_mismatch(group.id, differs))
+        return AppendRefused(error=_mismatch(group.id, differs))
     return outcome._replace(repeated=True)
 
 
-def _stored_outcome(group: Group, found: StoredGroup) -> Outcome:
+def _stored_outcome(group: Group, found: StoredGroup) -> AppendOutcome:
     """Answer a group the log already holds: no guard runs again, the stored branch and indices are the answer."""
     entries = [parse_entry(entry) for entry in found.entries]
     branch = entries[0].branch
     if differs := difference_from_stored(group.branch(branch), entries, found.salts):
-        return Refused(error=_mismatch(group.id, differs))
+        return AppendRefused(error=_mismatch(group.id, differs))
     first = entries[0].index
     return Appended(
         branch=branch,

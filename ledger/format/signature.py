@@ -40,7 +40,7 @@ NAME_SIZE_BYTES_MAX: Final = 255
 _TIME: Final = struct.Struct(">Q")
 _LABEL: Final = b"subtree/v1\n\0"
 
-Check = Callable[[bytes, bytes, bytes], None]
+SignatureCheck = Callable[[bytes, bytes, bytes], None]
 """Checks (public key, signature, message); raises InvalidSignature or ValueError."""
 
 
@@ -52,7 +52,7 @@ class SignatureType:
     public_size_bytes: int
     signature_size_bytes: int
     is_timed: bool
-    check: Check
+    check: SignatureCheck
 
 
 def _check_ed25519(public: bytes, signature: bytes, message: bytes) -> None:

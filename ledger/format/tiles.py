@@ -75,7 +75,7 @@ class Tile:
         return root
 
 
-Place: TypeAlias = tuple[int, int, int]
+TileAddress: TypeAlias = tuple[int, int, int]
 """Level, index and width of a tile."""
 
 
@@ -216,7 +216,7 @@ def tile_width(*, level: int, index: int, size: int) -> int:
     return min(max((size >> (TILE_HEIGHT * level)) - index * TILE_WIDTH, 0), TILE_WIDTH)
 
 
-def subtree_place(*, level: int, index: int, size: int) -> tuple[Place, int, int]:
+def subtree_address(*, level: int, index: int, size: int) -> tuple[TileAddress, int, int]:
     """
     Return the tile of the tree of `size` that holds the `index`-th perfect subtree of 2**level leaves, and where in it.
 
@@ -243,10 +243,10 @@ def tile_hash_reader(read_tile: TileReader, size: int) -> HashReader:
         LedgerError: if the subtree does not lie within the tree.
         BrokenError: (`Fault.TILE`) if `read_tile` gives another tile, or one too narrow.
     """
-    subtrees: dict[Place, list[list[bytes]]] = {}
+    subtrees: dict[TileAddress, list[list[bytes]]] = {}
 
     def read(level: int, index: int) -> bytes:
-        place, start, width = subtree_place(level=level, index=index, size=size)
+        place, start, width = subtree_address(level=level, index=index, size=size)
         if place not in subtrees:  # one proof reads nearly all of a tile on its way, and many read the same ones
             tile = _read_exactly(read_tile, level=place[0], index=place[1], width=place[2])
             subtrees[place] = perfect_subtrees(tile.hashes)
@@ -303,7 +303,7 @@ def _bad_path(path: str) -> FormatError:
     return FormatError("tile path", expected=expected, found=path)
 
 
-def edge_places(size: int) -> list[tuple[int, int, int]]:
+def edge_addresses(size: int) -> list[tuple[int, int, int]]:
     """
     Return level, index and width of each incomplete tile of the tree of `size`, lowest level first.
     """
@@ -344,7 +344,7 @@ def leads_to_root(tile: Tile, *, size: int, root: bytes, read_tile: TileReader) 
         hashes = read_tile(level, index, tile_width(level=level, index=index, size=size)).hashes
         hashes = (*hashes[:position], child, *hashes[position + 1 :])
     edge: list[tuple[bytes, ...]] = [()] * len(pending_widths(size))
-    for edge_level, edge_index, width in edge_places(size):
+    for edge_level, edge_index, width in edge_addresses(size):
         edge[edge_level] = read_tile(edge_level, edge_index, width).hashes[:width]
     edge[level] = hashes[: tile_width(level=level, index=index, size=size)]
     return frontier_of(tuple(edge)).root() == root

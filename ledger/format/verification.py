@@ -38,7 +38,7 @@ from ledger.format.key_history import Trusted, last_trees, open_signed
 from ledger.format.merkle import EMPTY_ROOT, leaf_hash
 from ledger.format.proof import ProvenEntry
 
-Progress: TypeAlias = Callable[[int, int], None]
+ProgressCallback: TypeAlias = Callable[[int, int], None]
 """Told, now and then, how many entries of how many are done."""
 
 ID_BYTES: Final = 16
@@ -47,7 +47,7 @@ _FEW: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class VerificationReport:
     """
     What was verified: a log of `size` entries and this root, and no fault was found.
 
@@ -97,11 +97,11 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class LogVerdict:
     """What verification says of one of several logs: a report, or the first fault that was found."""
 
     origin: str
-    said: Report | BrokenError
+    result: VerificationReport | BrokenError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

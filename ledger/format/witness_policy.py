@@ -1,11 +1,13 @@
 """
 Trust policies: which logs, which witnesses, and how many of them must have cosigned (C2SP tlog-policy).
 
-Guarantee: `Policy.check` returns a checkpoint only if a log of the policy has signed it and its quorum has cosigned it.
-A policy that cannot be read to the last octet is none: no quorum, an unknown name, an empty group are errors.
+Guarantee: `WitnessPolicy.check` returns a checkpoint only if a log of the policy has signed it and its quorum has
+cosigned it. A policy that does not parse to its last octet is an error. So are a policy without a quorum, an unknown
+name and an empty group.
 
-Names are opaque octets; as text they carry what is not UTF-8 in lone surrogates (PEP 383), so that no two names become
-one. `UNSAFE_NO_QUORUM` is the quorum of a policy that asks for no witness, which has to be said: it is never a default.
+Names are opaque octets. As text, they carry bytes that are not UTF-8 as lone surrogates (PEP 383), so that different
+names stay different. `UNSAFE_NO_QUORUM` is the quorum of a policy that needs no witness. It must be written down: it is
+never a default.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ class Witnessed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class WitnessPolicy:
     """
     A trust policy. A group may name witnesses and the groups before it; `quorum` names a witness or a group.
 
@@ -121,7 +123,7 @@ class Policy:
             raise FormatError("policy: quorum", expected="a witness or a group of the policy", found=self.quorum)
 
     @classmethod
-    def parse(cls, data: bytes) -> Policy:
+    def parse(cls, data: bytes) -> WitnessPolicy:
         """
         Return the policy that a file holds; what `format` writes of it is read as the same policy.
 
@@ -265,7 +267,7 @@ class _Lines:
             raise FormatError("policy", expected="a name that a line before defines", found=name)
 
 
-def _parse(data: bytes) -> Policy:
+def _parse(data: bytes) -> WitnessPolicy:
     if len(data) > POLICY_SIZE_BYTES_MAX:
         raise FormatError("policy", expected=f"at most {POLICY_SIZE_BYTES_MAX} bytes", found=f"{len(data)} bytes")
     if (octet := _FORBIDDEN.search(data)) is not None:
@@ -283,7 +285,7 @@ def _parse(data: bytes) -> Policy:
                 raise FormatError(f"policy, line {number}", expected="a line as specified", found=str(error)) from error
     if len(read.quorums) != 1:
         raise FormatError("policy", expected="exactly one quorum line", found=len(read.quorums))
-    return Policy(
+    return WitnessPolicy(
         logs=tuple(read.logs), witnesses=tuple(read.witnesses), groups=tuple(read.groups), quorum=read.quorums[0]
     )
 

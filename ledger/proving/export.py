@@ -40,14 +40,14 @@ from ledger.files.directory import (
     STAMP_FILE,
     TEMPORARY_SUFFIX,
     LogDirectory,
-    bundle_places,
+    bundle_addresses,
     format_parts,
     is_bundle,
     is_log_file,
     log_files,
     parse_parts_path,
     parts_path,
-    tile_places,
+    tile_addresses,
 )
 from ledger.files.regular_file import UnreadableError
 from ledger.format.checkpoint import Checkpoint, parse_checkpoint
@@ -65,8 +65,8 @@ from ledger.format.tiles import (
     tile_path,
     tile_width,
 )
-from ledger.format.verification import Progress, read_checkpoint
-from ledger.format.witness_policy import Policy
+from ledger.format.verification import ProgressCallback, read_checkpoint
+from ledger.format.witness_policy import WitnessPolicy
 from ledger.store.read import QUERIES, Log, read_entries, read_parts, read_tile
 from ledger.store.session import Connection
 from ledger.store.stored_tree import NoCheckpointError
@@ -88,8 +88,8 @@ async def export_log(
     path: Path,
     *,
     keys: Trusted,
-    policy: Policy | None,
-    progress: Progress = lambda _done, _of: None,
+    policy: WitnessPolicy | None,
+    progress: ProgressCallback = lambda _done, _of: None,
 ) -> Exported:
     """
     Write the log, up to its newest checkpoint, into the directory `path`, and return that checkpoint.
@@ -115,8 +115,8 @@ async def export_stamped_log(
     path: Path,
     *,
     keys: Trusted,
-    policy: Policy | None,
-    progress: Progress = lambda _done, _of: None,
+    policy: WitnessPolicy | None,
+    progress: ProgressCallback = lambda _done, _of: None,
 ) -> Exported:
     """
     Write the log, up to its newest time-stamped checkpoint, with the stamp (RFC 3161) beside that, and return it.
@@ -140,11 +140,11 @@ async def export_stamped_log(
 
 
 async def _export(
-    connection: Connection, log: Log, writer: ExportFiles, end: ExportEnd, *, progress: Progress
+    connection: Connection, log: Log, writer: ExportFiles, end: ExportEnd, *, progress: ProgressCallback
 ) -> Exported:
     writer.begin(end)
     size = end.checkpoint.size
-    for index, width in bundle_places(size):
+    for index, width in bundle_addresses(size):
         if not (width == TILE_WIDTH and writer.has_bundle(index)):
             first = index * TILE_WIDTH
             entries = await read_entries(connection, log.log_id, from_index=first, to_index=first + width)
@@ -155,7 +155,7 @@ async def _export(
                 )
             writer.write(bundle_path(index, width), format_bundle(entries))
         progress(min((index + 1) * TILE_WIDTH, size), size)
-    for level, index, width in tile_places(size):
+    for level, index, width in tile_addresses(size):
         if not (width == TILE_WIDTH and writer.has_tile(level, index)):
             tile = await read_tile(connection, log.log_id, level=level, index=index, width=width)
             writer.write(tile_path(level, index, width), tile.pack())
@@ -169,7 +169,7 @@ async def export_parts(
     path: Path,
     *,
     opener: Opener = PLAIN,
-    progress: Progress = lambda _done, _of: None,
+    progress: ProgressCallback = lambda _done, _of: None,
 ) -> int:
     """
     Write beside an exported log the payload parts that still exist; return how many entries have some.

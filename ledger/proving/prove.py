@@ -19,10 +19,10 @@ from ledger.format.checkpoint import Checkpoint
 from ledger.format.key_history import Trusted
 from ledger.format.merkle import check_consistency, check_inclusion, leaf_hash, prove_consistency, prove_inclusion
 from ledger.format.proof import Proof, format_proof
-from ledger.format.witness_policy import Policy
-from ledger.store.read import Log, ask_entries, read_head, take_entry
+from ledger.format.witness_policy import WitnessPolicy
+from ledger.store.read import Log, fetch_entry, read_head, request_entries
 from ledger.store.session import Connection
-from ledger.store.stored_tree import AskedSubtrees, NoCheckpointError, ask_subtrees, on_subtrees
+from ledger.store.stored_tree import NoCheckpointError, RequestedSubtrees, compute_on_subtrees, request_subtrees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Inclusion:
         return format_proof(Proof(extra=self.entry, index=self.index, hashes=self.hashes, checkpoint=self.note))
 
 
-async def prove(connection: Connection, log: Log, index: int, *, keys: Trusted, policy: Policy | None) -> bytes:
+async def prove(connection: Connection, log: Log, index: int, *, keys: Trusted, policy: WitnessPolicy | None) -> bytes:
     """
     Return a proof file (C2SP tlog-proof) of the entry at `index` against the newest checkpoint of the log.
 
@@ -53,7 +53,7 @@ async def prove(connection: Connection, log: Log, index: int, *, keys: Trusted, 
 
 
 async def prove_entry(
-    connection: Connection, log: Log, index: int, *, keys: Trusted, policy: Policy | None
+    connection: Connection, log: Log, index: int, *, keys: Trusted, policy: WitnessPolicy | None
 ) -> Inclusion:
     """
     Return the entry at `index` and its inclusion in the log's newest checkpoint, checked before it is given out.
@@ -84,23 +84,23 @@ async def prove_entry(
         )
     if asked is None or asked.path.size != size:  # the witnesses have seen an older one
         asked = await _ask(connection, log, index, size)
-    entry = await take_entry(asked.entry, index)
+    entry = await fetch_entry(asked.entry, index)
     hashes = await asked.path.take()
     check_inclusion(index=index, size=size, leaf=leaf_hash(entry), proof=hashes, root=checkpoint.root)
     return Inclusion(index=index, entry=entry, hashes=tuple(hashes), note=note, checkpoint=checkpoint)
 
 
-class _Asked(NamedTuple):
+class _Requested(NamedTuple):
     """What was asked for to prove an entry: it, and the hashes that lead to a root."""
 
     entry: AsyncCursor[tuple[int, Any]]
-    path: AskedSubtrees[list[bytes]]
+    path: RequestedSubtrees[list[bytes]]
 
 
-async def _ask(connection: Connection, log: Log, index: int, size: int) -> _Asked:
-    return _Asked(
-        entry=await ask_entries(connection, log.log_id, from_index=index, to_index=index + 1),
-        path=await ask_subtrees(
+async def _ask(connection: Connection, log: Log, index: int, size: int) -> _Requested:
+    return _Requested(
+        entry=await request_entries(connection, log.log_id, from_index=index, to_index=index + 1),
+        path=await request_subtrees(
             connection, log.log_id, size, lambda read: prove_inclusion(index=index, size=size, read=read)
         ),
     )
@@ -114,7 +114,7 @@ async def prove_growth(connection: Connection, log: Log, older: Checkpoint, newe
         LedgerError: if `older` is the larger one.
         BrokenError: if what is stored does not prove it.
     """
-    hashes = await on_subtrees(
+    hashes = await compute_on_subtrees(
         connection,
         log.log_id,
         newer.size,

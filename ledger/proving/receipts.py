@@ -34,7 +34,7 @@ from ledger.format.merkle import Frontier, leaf_hash, node_hash, prove_inclusion
 from ledger.format.proof import Proof, format_proof
 from ledger.format.verification import read_checkpoint
 from ledger.proving.prove import prove
-from ledger.store.notifications import ASKED, SIGNED
+from ledger.store.notifications import CHECKPOINT_REQUESTED, CHECKPOINT_SIGNED
 from ledger.store.queries import load_queries
 from ledger.store.read import Log, read_leaves
 from ledger.store.session import Connection, Outage, connect_service
@@ -53,7 +53,7 @@ RETRY_S: Final = 0.2
 _QUERIES: Final = load_queries("ledger.store", "receipts.sql")
 _log = logging.getLogger(__name__)
 
-Node = tuple[int, int]
+NodeId = tuple[int, int]
 """Level and index of a perfect subtree of 2**level leaves."""
 
 
@@ -69,7 +69,7 @@ class _Waiter:
 
 
 @dataclass(slots=True)
-class _Signed:
+class _SignedTree:
     """The newest checkpoint of a log, and its tree as far as it is kept."""
 
     checkpoint: Checkpoint
@@ -97,7 +97,7 @@ class Receipts:
         self._waiting: dict[int, list[_Waiter]] = {}
         self._count = 0
         self._arrived = asyncio.Event()
-        self._signed: dict[int, _Signed] = {}
+        self._signed: dict[int, _SignedTree] = {}
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -158,10 +158,10 @@ class Receipts:
                 await self._somebody_waits()
                 try:
                     async with await connect_service(self._dsn, name="lakeproof receipts") as connection:
-                        await connection.execute(f"LISTEN {SIGNED}")
+                        await connection.execute(f"LISTEN {CHECKPOINT_SIGNED}")
                         await self._serve(connection)
                 except (psycopg.Error, OSError) as error:
-                    self._outage.goes_on(error)
+                    self._outage.failed(error)
                     await asyncio.sleep(RETRY_S)
         finally:
             for waiter in chain.from_iterable(self._waiting.values()):
@@ -172,8 +172,8 @@ class Receipts:
         while True:
             await self._somebody_waits()
             if not await self._answer(connection):
-                await connection.execute(f"NOTIFY {ASKED}")
-            self._outage.is_over()
+                await connection.execute(f"NOTIFY {CHECKPOINT_REQUESTED}")
+            self._outage.recovered()
             async for _ in connection.notifies(timeout=ASK_S, stop_after=1):
                 pass
 
@@ -206,7 +206,7 @@ class Receipts:
             if waiter.index < signed.window.start:
                 _answer(waiter, await prove(connection, log, waiter.index, keys=self._keys_of(log.origin), policy=None))
 
-    async def _grown(self, connection: Connection, log: Log, note: bytes, indices: Sequence[int]) -> _Signed:
+    async def _grown(self, connection: Connection, log: Log, note: bytes, indices: Sequence[int]) -> _SignedTree:
         """Return the log's tree at the checkpoint of `note`, whose root is checked; with those of `indices` it can."""
         known = self._signed.pop(log.log_id, None)
         if known is not None and known.note == note:
@@ -225,7 +225,7 @@ class Receipts:
         if window.size != checkpoint.size or (root := window.frontier().root()) != checkpoint.root:
             found = f"{window.size} leaf hashes" if window.size != checkpoint.size else root.hex()
             raise BrokenError(Fault.ROOT, where="ledger.entries", expected=checkpoint.root.hex(), found=found)
-        signed = _Signed(checkpoint=checkpoint, note=note, window=window)
+        signed = _SignedTree(checkpoint=checkpoint, note=note, window=window)
         self._signed[log.log_id] = signed
         if len(self._signed) > LOGS_KEPT_MAX:
             del self._signed[next(iter(self._signed))]  # the one not used for the longest time
@@ -254,7 +254,7 @@ def _stopped(log: Log, index: int) -> NoReceiptError:
     )
 
 
-def _proof(signed: _Signed, index: int, entry: bytes | None) -> bytes | BrokenError:
+def _proof(signed: _SignedTree, index: int, entry: bytes | None) -> bytes | BrokenError:
     if entry is None or leaf_hash(entry) != (leaf := signed.window.leaf(index)):
         expected = "an entry" if entry is None else f"bytes with the leaf hash {leaf.hex()}"
         found = "none" if entry is None else leaf_hash(entry).hex()
@@ -277,7 +277,7 @@ class TreeWindow:
 
     def __init__(self, frontier: Frontier) -> None:
         self.start = self.size = frontier.size
-        self._nodes: dict[Node, bytes] = dict(zip(_frontier_nodes(frontier.size), frontier.hashes, strict=True))
+        self._nodes: dict[NodeId, bytes] = dict(zip(_frontier_nodes(frontier.size), frontier.hashes, strict=True))
 
     def __len__(self) -> int:
         """Return how many subtrees are kept: about two for each leaf."""
@@ -317,9 +317,9 @@ class TreeWindow:
         return TreeWindow(self.frontier())
 
 
-def _frontier_nodes(size: int) -> Sequence[Node]:
+def _frontier_nodes(size: int) -> Sequence[NodeId]:
     """Return the perfect subtrees that `size` leaves fall into, largest first."""
-    nodes: list[Node] = []
+    nodes: list[NodeId] = []
     start = 0
     for level in reversed(range(size.bit_length())):
         if size >> level & 1:

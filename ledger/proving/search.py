@@ -19,8 +19,8 @@ from typing import Final
 
 from ledger.format import canonical
 from ledger.format.entry import parse_entry
-from ledger.format.verification import Progress
-from ledger.store.notifications import CHANNEL
+from ledger.format.verification import ProgressCallback
+from ledger.store.notifications import LOG_GROWN
 from ledger.store.queries import load_queries
 from ledger.store.read import Log, read_entries, read_entry, read_head
 from ledger.store.session import Connection
@@ -33,7 +33,7 @@ POLL_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class EntryFilter:
     """
     Which entries are wanted; None leaves a member open.
 
@@ -57,7 +57,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundEntry:
     """An entry that was found: its index, and its bytes as stored."""
 
     index: int
@@ -67,12 +67,12 @@ class Found:
 async def find_newest(
     connection: Connection,
     log: Log,
-    wanted: Wanted,
+    wanted: EntryFilter,
     *,
     count_max: int,
     from_index: int = 0,
-    progress: Progress = lambda _done, _of: None,
-) -> tuple[list[Found], int]:
+    progress: ProgressCallback = lambda _done, _of: None,
+) -> tuple[list[FoundEntry], int]:
     """
     Return the newest entries that are wanted, at most `count_max`, oldest first, and the size the log had.
 
@@ -84,7 +84,7 @@ async def find_newest(
     """
     size = (await read_head(connection, log.log_id)).size
     first, end = await _bounds(connection, log, wanted, from_index=min(from_index, size), size=size)
-    found: list[Found] = []
+    found: list[FoundEntry] = []
     at = end
     while at > first and len(found) < count_max:
         start = max(first, at - STRETCH_MAX)
@@ -94,7 +94,9 @@ async def find_newest(
     return found[::-1], size
 
 
-async def follow(connection: Connection, log: Log, wanted: Wanted, *, from_index: int) -> AsyncGenerator[Found, None]:
+async def follow(
+    connection: Connection, log: Log, wanted: EntryFilter, *, from_index: int
+) -> AsyncGenerator[FoundEntry, None]:
     """
     Yield the wanted entries from `from_index` on, and go on as the log grows, until closed or past `wanted.before`.
 
@@ -103,7 +105,7 @@ async def follow(connection: Connection, log: Log, wanted: Wanted, *, from_index
     Raises:
         FormatError: if an entry that times are compared with is corrupt.
     """
-    await connection.execute(f"LISTEN {CHANNEL}")
+    await connection.execute(f"LISTEN {LOG_GROWN}")
     at = from_index
     while True:
         size = (await read_head(connection, log.log_id)).size
@@ -138,7 +140,9 @@ async def first_index_at(connection: Connection, log_id: int, time: datetime, *,
     return low
 
 
-async def _bounds(connection: Connection, log: Log, wanted: Wanted, *, from_index: int, size: int) -> tuple[int, int]:
+async def _bounds(
+    connection: Connection, log: Log, wanted: EntryFilter, *, from_index: int, size: int
+) -> tuple[int, int]:
     """Return the stretch of indices whose times are wanted."""
     first, end = from_index, size
     if wanted.after is not None:
@@ -149,12 +153,12 @@ async def _bounds(connection: Connection, log: Log, wanted: Wanted, *, from_inde
 
 
 async def _matching(
-    connection: Connection, log: Log, wanted: Wanted, first: int, end: int, *, limit: int
-) -> list[Found]:
+    connection: Connection, log: Log, wanted: EntryFilter, first: int, end: int, *, limit: int
+) -> list[FoundEntry]:
     """Return what matches between two indices, the newest first."""
     parameters = {"log_id": log.log_id, "from_index": first, "to_index": end, "limit": limit} | wanted.parameters()
     cursor = await connection.execute(QUERIES["entries_found"], parameters, binary=True)
-    return [Found(index=index, entry=bytes(entry)) for index, entry in await cursor.fetchall()]
+    return [FoundEntry(index=index, entry=bytes(entry)) for index, entry in await cursor.fetchall()]
 
 
 def _begins(actor: str) -> bytes:

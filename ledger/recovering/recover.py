@@ -33,13 +33,13 @@ from typing import Final
 
 from ledger.erasing.rerun import ErasedParts, exported_erasures
 from ledger.errors import LedgerError
-from ledger.files.directory import LogDirectory, bundle_places, exported_edge
+from ledger.files.directory import LogDirectory, bundle_addresses, exported_edge
 from ledger.format.checkpoint import Checkpoint
 from ledger.format.note import VerifierKey
-from ledger.format.sequence import Head
+from ledger.format.sequence import LogHead
 from ledger.format.tiles import TILE_WIDTH, frontier_of, tile_width
-from ledger.format.verification import Progress, read_checkpoint
-from ledger.recovering.replay import RecoveryError, Replay, Replayer, batches, read_groups
+from ledger.format.verification import ProgressCallback, read_checkpoint
+from ledger.recovering.replay import RecoveryError, Replayer, ReplayRules, batches, read_groups
 from ledger.signing.key_directory import KeyDirectory, SignedNote
 from ledger.store.read import QUERIES, Log, read_head, read_leaves
 from ledger.store.session import Connection
@@ -68,9 +68,9 @@ async def recover_log(
     path: Path,
     *,
     keys: KeyDirectory,
-    replay: Replay,
+    replay: ReplayRules,
     pinned: Sequence[VerifierKey] = (),
-    progress: Progress = lambda _done, _of: None,
+    progress: ProgressCallback = lambda _done, _of: None,
 ) -> Recovered:
     """
     Replay what the database has lost of a log from its export in the directory `path`.
@@ -107,7 +107,7 @@ async def _verified(
     directory: LogDirectory,
     noted: SignedNote | None,
     trusted: Sequence[VerifierKey],
-    progress: Progress,
+    progress: ProgressCallback,
 ) -> SignedNote:
     """Return the checkpoint of an export that is whole, of this log, and not behind what was signed."""
     note = directory.read_checkpoint()
@@ -134,8 +134,8 @@ async def _check_beginning(
     directory: LogDirectory,
     exported: Checkpoint,
     trusted: Sequence[VerifierKey],
-    progress: Progress,
-) -> Head:
+    progress: ProgressCallback,
+) -> LogHead:
     """Return the head of a log that is whole and the beginning of the exported one."""
     head = await read_head(auditor, log.log_id)
     if head.size >= exported.size:
@@ -188,7 +188,7 @@ async def first_difference(auditor: Connection, log: Log, directory: LogDirector
     Raises:
         UnreadableError, BrokenError: as `LogDirectory.read_tile`.
     """
-    for index, width in bundle_places(size):
+    for index, width in bundle_addresses(size):
         first = index * TILE_WIDTH
         exported = directory.read_tile(0, index, tile_width(level=0, index=index, size=of)).hashes
         stored = await read_leaves(auditor, log.log_id, from_index=first, to_index=first + width)
@@ -218,7 +218,7 @@ class Adoptable:
 
 
 async def read_adoptable(
-    connection: Connection, log: Log, keys: KeyDirectory, *, progress: Progress = lambda _done, _of: None
+    connection: Connection, log: Log, keys: KeyDirectory, *, progress: ProgressCallback = lambda _done, _of: None
 ) -> Adoptable:
     """
     Verify a log in the database against its newest checkpoint and the last note; return what could be adopted.

@@ -1,10 +1,9 @@
 """
-Replays groups into a log that has lost them: entries to the byte, payload parts, tiles, head and guarded rows.
+Replays lost groups into a log: entries byte for byte, payload parts, tiles, the head and guarded rows.
 
-Guarantee: each transaction adds whole groups behind the head that it has locked, and makes of the rows beside the log
-what their guards made of them before; nothing is added behind any other head, and no part that is erased. A room tells
-which guards its groups ran (`Guarded`), and the guards themselves run again: what does not fit the rows that are there
-stops the replay.
+Guarantee: each transaction adds whole groups behind the head that it has locked, and makes the guarded rows that their
+guards made before. Nothing is added behind any other head, and no erased part is written. Each package says which
+guards its groups ran (`GuardsOfGroup`). The guards run again, and the replay stops at rows that do not fit.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ import psycopg
 from ledger.anchoring.anchor_log import ANCHORS_KEY
 from ledger.erasing.rerun import ErasedParts
 from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.files.directory import LogDirectory, bundle_places, parse_parts_path
+from ledger.files.directory import LogDirectory, bundle_addresses, parse_parts_path
 from ledger.format import canonical
-from ledger.format.aggregates import OfEntry, recorded_guards
+from ledger.format.aggregates import HasEntry, recorded_guards
 from ledger.format.entry import Branch, Entry, parse_entry
 from ledger.format.event import Part, PreparedEvent, is_control
 from ledger.format.events import LogsAnchored, PayloadErased, from_data
 from ledger.format.guards import GuardCall, GuardRegistry
 from ledger.format.merkle import leaf_hash
 from ledger.format.sealing import key_id_of, stored_bytes
-from ledger.format.sequence import Group, Head, Row
+from ledger.format.sequence import Group, LogHead, SequencedEntry
 from ledger.format.tiles import TILE_WIDTH, Pending, Tile, complete_tiles
 from ledger.store.queries import load_queries
 from ledger.store.read import Log, parse_head
@@ -44,7 +43,7 @@ class RecoveryError(LedgerError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ReplayedEntry:
     """One entry of a group that is replayed, and the payload parts of it that the export has."""
 
     entry: Entry
@@ -67,24 +66,24 @@ class Told:
         )
 
 
-Guarded: TypeAlias = Callable[[Sequence[Told]], Iterable[GuardCall]]
+GuardsOfGroup: TypeAlias = Callable[[Sequence[ReplayedEntry]], Iterable[GuardCall]]
 """Tells which guards made the rows that a group whose guards held has changed: a room's half of a replay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
+class ReplayRules:
     """
     How groups become rows again: `guards` by name, which of them a group ran (`guarded`, one a room), whom a payload
     part is about (`subject_of` entry and name), and how it is sealed (`seal`, as before an append).
     """
 
     guards: GuardRegistry
-    guarded: Sequence[Guarded]
+    guarded: Sequence[GuardsOfGroup]
     subject_of: Callable[[Entry, str], str | None]
     seal: Callable[[Group], Awaitable[Group]]
 
 
-def core_guards(group: Sequence[OfEntry]) -> Iterator[GuardCall]:
+def core_guards(group: Sequence[HasEntry]) -> Iterator[GuardCall]:
     """
     Tell which rows of the log's own a group has made: versions of what people edit, people who were erased, the count
     of groups of anchors, and what applications have recorded of their aggregates.
@@ -107,7 +106,7 @@ def core_guards(group: Sequence[OfEntry]) -> Iterator[GuardCall]:
             )
 
 
-def read_groups(directory: LogDirectory, start: int, size: int) -> Iterator[list[Told]]:
+def read_groups(directory: LogDirectory, start: int, size: int) -> Iterator[list[ReplayedEntry]]:
     """
     Yield the groups of an exported log from index `start` on, each with the parts that the export has.
 
@@ -117,24 +116,24 @@ def read_groups(directory: LogDirectory, start: int, size: int) -> Iterator[list
         BrokenError, UnreadableError: if it has changed since.
     """
     disclosed = {index for file in directory.files() if (index := parse_parts_path(file)) is not None}
-    group: list[Told] = []
-    for bundle, width in list(bundle_places(size))[start // TILE_WIDTH :]:
+    group: list[ReplayedEntry] = []
+    for bundle, width in list(bundle_addresses(size))[start // TILE_WIDTH :]:
         for position, data in enumerate(directory.read_bundle(bundle, width)):
             if (index := bundle * TILE_WIDTH + position) < start:
                 continue
             entry = parse_entry(data)
             parts = tuple(directory.read_parts(index)) if index in disclosed else ()
-            group.append(Told(entry=entry, data=data, parts=parts))
+            group.append(ReplayedEntry(entry=entry, data=data, parts=parts))
             if entry.position == entry.of - 1:
                 yield group
                 group = []
 
 
-def batches(groups: Iterable[list[Told]]) -> Iterator[list[list[Told]]]:
+def batches(groups: Iterable[list[ReplayedEntry]]) -> Iterator[list[list[ReplayedEntry]]]:
     """
     Yield the groups in lists, one for each transaction.
     """
-    batch: list[list[Told]] = []
+    batch: list[list[ReplayedEntry]] = []
     entries = 0
     for group in groups:
         batch.append(group)
@@ -153,7 +152,9 @@ class Replayer:
     Rows are made of all parts that the export has, but those that are `erased` are not written.
     """
 
-    def __init__(self, connection: Connection, log: Log, replay: Replay, *, edge: Pending, erased: ErasedParts) -> None:
+    def __init__(
+        self, connection: Connection, log: Log, replay: ReplayRules, *, edge: Pending, erased: ErasedParts
+    ) -> None:
         self.parts = 0
         self._erased = erased
         self._connection = connection
@@ -161,7 +162,7 @@ class Replayer:
         self._replay = replay
         self._edge = edge
 
-    async def add(self, batch: Sequence[Sequence[Told]], head: Head) -> Head:
+    async def add(self, batch: Sequence[Sequence[ReplayedEntry]], head: LogHead) -> LogHead:
         """
         Write whole groups behind `head`, in one transaction, and return the new head.
 
@@ -171,7 +172,7 @@ class Replayer:
         """
         rows = [row for group in batch for row in await self._rows(group)]
         tiles, edge = complete_tiles(size=head.size, pending=self._edge, leaves=[row.leaf for row in rows])
-        new_head = Head(
+        new_head = LogHead(
             size=head.size + len(rows),
             last=rows[-1].leaf,
             frontier=head.frontier.extended(row.leaf for row in rows),
@@ -192,7 +193,7 @@ class Replayer:
         self.parts += sum(len(row.parts) for row in rows)
         return new_head
 
-    async def _lock(self, head: Head) -> None:
+    async def _lock(self, head: LogHead) -> None:
         await self._connection.execute(_QUERIES["bound_waits"])
         row = await (await self._execute("lock_head")).fetchone()
         if row is None or parse_head(row)[1] != head:
@@ -202,7 +203,7 @@ class Replayer:
                 "appends; end what does, and run this again"
             )
 
-    async def _write(self, rows: Sequence[Row], tiles: Sequence[Tile], head: Head) -> None:
+    async def _write(self, rows: Sequence[SequencedEntry], tiles: Sequence[Tile], head: LogHead) -> None:
         await self._execute(
             "replay_entries",
             indices=[row.index for row in rows],
@@ -241,11 +242,11 @@ class Replayer:
     async def _execute(self, query: str, **columns: object) -> psycopg.AsyncCursor[Any]:
         return await self._connection.execute(_QUERIES[query], {"log_id": self._log.log_id, **columns})
 
-    async def _rows(self, group: Sequence[Told]) -> list[Row]:
+    async def _rows(self, group: Sequence[ReplayedEntry]) -> list[SequencedEntry]:
         """Return the rows of a group as its append made them, parts of people sealed."""
         sealed = await self._replay.seal(Group(id=group[0].entry.group_id, then=tuple(map(self._prepared, group))))
         return [
-            Row(
+            SequencedEntry(
                 index=told.entry.index,
                 entry=told.data,
                 leaf=leaf_hash(told.data),
@@ -258,7 +259,7 @@ class Replayer:
             for told, event in zip(group, sealed.then, strict=True)
         ]
 
-    def _prepared(self, told: Told) -> PreparedEvent:
+    def _prepared(self, told: ReplayedEntry) -> PreparedEvent:
         entry = told.entry
         return PreparedEvent(
             type=entry.type,
@@ -271,15 +272,15 @@ class Replayer:
             is_control=is_control(entry.type),
         )
 
-    def _kept(self, told: Told) -> Iterator[Part]:
+    def _kept(self, told: ReplayedEntry) -> Iterator[Part]:
         """Yield the parts of an entry that are not erased, with whom each is about."""
         entry = told.entry
         for part in told.parts:
             subject = self._replay.subject_of(entry, part.name)
-            if not self._erased.names(index=entry.index, type=entry.type, part=part.name, subject=subject):
+            if not self._erased.covers(index=entry.index, type=entry.type, part=part.name, subject=subject):
                 yield replace(part, subject=subject)
 
-    async def _make_guarded_rows(self, group: Sequence[Told]) -> None:
+    async def _make_guarded_rows(self, group: Sequence[ReplayedEntry]) -> None:
         if group[0].entry.branch is not Branch.THEN:
             return  # its guards did not hold: nothing was changed
         for call in (call for guarded in self._replay.guarded for call in guarded(group)):

@@ -22,21 +22,21 @@ from ledger.erasing.rerun import Rerun
 from ledger.format.continuation import Continuation, check_continuation, predecessor_origin, successor_origin
 from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
 from ledger.format.events import LogContinued, to_data
-from ledger.format.sequence import Appended, Group, Head, Stale
-from ledger.recovering.replay import RecoveryError, Replay
+from ledger.format.sequence import Appended, Group, LogHead, Stale
+from ledger.recovering.replay import RecoveryError, ReplayRules
 from ledger.signing.key_directory import KeyDirectory, SignedNote
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import Log, read_entries, read_head
 from ledger.store.session import Connection
 from ledger.store.stored_tree import read_frontier
 
-MakeLog: TypeAlias = Callable[[str, UUID], Awaitable[Log]]
+CreateLog: TypeAlias = Callable[[str, UUID], Awaitable[Log]]
 """Makes the log of an origin, which belongs to the tenant of that id, if it is not there; the owner's work."""
-Append: TypeAlias = Callable[[int, Group], Awaitable[Appended | Stale]]
+AppendGroup: TypeAlias = Callable[[int, Group], Awaitable[Appended | Stale]]
 
 
 async def continue_log(
-    auditor: Connection, log: Log, *, keys: KeyDirectory, make_log: MakeLog, append: Append, now: datetime
+    auditor: Connection, log: Log, *, keys: KeyDirectory, make_log: CreateLog, append: AppendGroup, now: datetime
 ) -> tuple[Log, Continuation]:
     """
     Begin the log that goes on from `log`, and return it with what its first entry says; safe to repeat after a crash.
@@ -82,7 +82,7 @@ def _tenant_of_successor(origin: str) -> UUID:
     return derived_group_id("log.successor", {"origin": origin})
 
 
-async def _check_lost(auditor: Connection, log: Log, head: Head, noted: SignedNote) -> None:
+async def _check_lost(auditor: Connection, log: Log, head: LogHead, noted: SignedNote) -> None:
     """Check that the database does not go on from the last note: a log that does is never closed."""
     signed = noted.checkpoint
     if head.size >= signed.size and (await read_frontier(auditor, log.log_id, signed.size)).root() == signed.root:
@@ -92,7 +92,7 @@ async def _check_lost(auditor: Connection, log: Log, head: Head, noted: SignedNo
         )
 
 
-def _continued(log: Log, noted: SignedNote, head: Head, now: datetime) -> Group:
+def _continued(log: Log, noted: SignedNote, head: LogHead, now: datetime) -> Group:
     event = LogContinued(origin=log.origin, note=noted.note.decode(), size=head.size, root=head.frontier.root().hex())
     data = to_data(event)
     prepared = prepare(
@@ -121,10 +121,10 @@ class RecoveryDesk:
     auditor: Connection
     appender_dsn: str = field(repr=False)
     keys: KeyDirectory
-    signer: Signer
-    replay: Replay
-    make_log: MakeLog
-    append: Append
+    signer: CheckpointSigner
+    replay: ReplayRules
+    make_log: CreateLog
+    append: AppendGroup
     rerun: Callable[[], Awaitable[Rerun]]
     found: Callable[[Log, Log, str], Awaitable[str]]
     clock: Callable[[], datetime]

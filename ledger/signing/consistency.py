@@ -74,7 +74,7 @@ class SignerRefusedError(LedgerError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogState:
+class SigningState:
     """The end of one log, its newest stored note, and whether it is confirmed for this start of the server."""
 
     log_id: int
@@ -86,7 +86,7 @@ class LogState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ConsistentLog:
     """A log that goes on from what was signed: its head, the checkpoint signed last, the newest one in the table."""
 
     head: Frontier
@@ -94,7 +94,7 @@ class Compared:
     stored: Checkpoint | None
 
 
-class Comparer:
+class ConsistencyChecker:
     """Compares logs with the notes of one key directory; remembers trees, so that a log that stands still is free."""
 
     def __init__(self, keys: KeyDirectory) -> None:
@@ -103,7 +103,7 @@ class Comparer:
         self._opened: dict[int, SignedNote] = {}
         self._trees: dict[int, tuple[Checkpoint, Frontier]] = {}
 
-    async def compare(self, connection: Connection, state: LogState, noted: SignedNote | None) -> Compared:
+    async def compare(self, connection: Connection, state: SigningState, noted: SignedNote | None) -> ConsistentLog:
         """
         Return what a log has grown to, if it goes on from what was signed.
 
@@ -128,13 +128,13 @@ class Comparer:
             held = f"a note of size {noted.checkpoint.size}" if noted else "no note of it"
             found = f"the key directory holds {held}, and the database a checkpoint of size {stored.checkpoint.size}"
             raise SignerRefusedError(state.origin, signed=last, size=state.size, found=found, advice=NOT_ADOPTED)
-        return Compared(head=head, last=last, stored=stored.checkpoint if stored else None)
+        return ConsistentLog(head=head, last=last, stored=stored.checkpoint if stored else None)
 
     def remember(self, log_id: int, checkpoint: Checkpoint, tree: Frontier) -> None:
         """Remember the tree of a checkpoint that is about to leave."""
         self._trees[log_id] = (checkpoint, tree)
 
-    async def _tree(self, connection: Connection, state: LogState, known: Sequence[Checkpoint]) -> Frontier:
+    async def _tree(self, connection: Connection, state: SigningState, known: Sequence[Checkpoint]) -> Frontier:
         """Return the tree that was signed last, checked to be what the database holds at each size that was signed."""
         tree = Frontier.empty()
         remembered = self._trees.get(state.log_id)
@@ -147,7 +147,7 @@ class Comparer:
             self._trees[state.log_id] = (checkpoint, tree)
         return tree
 
-    def _stored(self, state: LogState) -> SignedNote | None:
+    def _stored(self, state: SigningState) -> SignedNote | None:
         """Return the newest checkpoint in the database; a signature is checked when it is first seen."""
         if state.note is None:
             return None
@@ -159,13 +159,13 @@ class Comparer:
         return opened
 
 
-async def read_states(connection: Connection) -> list[LogState]:
+async def read_states(connection: Connection) -> list[SigningState]:
     """
     Return the state of every log, by log_id. `connection` works as the signer.
     """
     rows = await (await connection.execute(_QUERIES["signing_states"])).fetchall()
     return [
-        LogState(
+        SigningState(
             log_id=log_id,
             origin=origin,
             size=size,
@@ -189,7 +189,7 @@ async def _extended(connection: Connection, log_id: int, tree: Frontier, size: i
 
 
 @contextmanager
-def _refusing(state: LogState, signed: Checkpoint | None) -> Iterator[None]:
+def _refusing(state: SigningState, signed: Checkpoint | None) -> Iterator[None]:
     """Turn whatever is wrong with a log into the refusal to sign it."""
     try:
         yield
@@ -201,7 +201,7 @@ def _different(expected: str, found: str) -> BrokenError:
     return BrokenError(Fault.ROOT, where="ledger.heads", expected=expected, found=found)
 
 
-async def nothing_before(_connection: Connection, _log_ids: Collection[int]) -> Mapping[int, LedgerError]:
+async def no_preparation(_connection: Connection, _log_ids: Collection[int]) -> Mapping[int, LedgerError]:
     """Do nothing: where nothing is ever erased."""
     return {}
 

@@ -38,7 +38,7 @@ from ledger.format.note import VerifierKey, open_note
 from ledger.signing.key_ring import KeyRing, KeySource
 from ledger.signing.keys import NoteSigner, generate_key_file
 from ledger.signing.ssh_agent import AgentKey
-from ledger.signing.stored_keys import KEY_FILE, RING_FILE, StoredKeys, read_stored_keys, stamp_keys, write_ring
+from ledger.signing.stored_keys import KEY_FILE, RING_FILE, StoredKeys, read_stored_keys, ring_version, write_ring
 
 NOTES_FILE: Final = "last-notes"
 _POLL_S: Final = 0.02
@@ -219,7 +219,7 @@ class KeyDirectory:
                 return
 
     def _refresh(self) -> None:
-        if stamp_keys(self.path) != self.keys.stamp:
+        if ring_version(self.path) != self.keys.version:
             self.keys = _read_keys(self.path, self.agent)
 
 

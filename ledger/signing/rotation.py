@@ -53,7 +53,7 @@ from ledger.format.sequence import Appended, Group, Stale
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.key_ring import KeyLife, KeyRecord, KeySource, MlDsaRecord
 from ledger.signing.keys import SEED_SIZE_BYTES, FileKey, NoteSigner, SigningKey, read_seed
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.signing.ssh_agent import find_key
 from ledger.signing.stored_keys import (
     destroy_key,
@@ -87,7 +87,7 @@ def new_file_key(*, random: Callable[[int], bytes] = os.urandom) -> NewKey:
     return NewKey(key=FileKey.from_seed(seed), seed=seed)
 
 
-def brought_file_key(path: Path) -> NewKey:
+def imported_file_key(path: Path) -> NewKey:
     """
     Return the key in a file that was made in advance; it is copied, and the file stays.
 
@@ -109,7 +109,7 @@ def agent_key(socket: Path, key_id: str) -> NewKey:
     return NewKey(key=find_key(socket, key_id), seed=None)
 
 
-class KeyKeeper:
+class KeyRotation:
     """Changes the keys of one signer. `origin` is the system log's, `clock` gives the time of what happens."""
 
     def __init__(
@@ -120,7 +120,7 @@ class KeyKeeper:
         self._append = append
         self._clock = clock
 
-    async def tell_first(self) -> None:
+    async def record_first_key(self) -> None:
         """
         Tell the system log of the first key, if it does not know it.
 
@@ -156,7 +156,7 @@ class KeyKeeper:
         taken_up = await self.finish()
         if taken_up is not None and taken_up.life is KeyLife.ACTIVE:
             return taken_up
-        await self.tell_first()
+        await self.record_first_key()
         return await self._finish_rotation(await asyncio.to_thread(self._join, make))
 
     async def retire(self) -> KeyRecord:
@@ -336,8 +336,8 @@ class KeyDesk:
 
     origin: str
     directory: KeyDirectory
-    keeper: KeyKeeper
-    signer: Signer
+    keeper: KeyRotation
+    signer: CheckpointSigner
 
     def verifier_key(self, record: KeyRecord) -> VerifierKey:
         """Return a key as verifier key of the system log."""
@@ -357,7 +357,7 @@ class KeyDesk:
 
     async def rotate(self, make: Callable[[], NewKey]) -> KeyRecord:
         """
-        Let a new key join, and sign with it at once; raises as `KeyKeeper.rotate`.
+        Let a new key join, and sign with it at once; raises as `KeyRotation.rotate`.
         """
         await self.signer.sign_once()
         joined = await self.keeper.rotate(make)
@@ -366,7 +366,7 @@ class KeyDesk:
 
     async def retire(self) -> KeyRecord:
         """
-        Retire the overlapping key; raises as `KeyKeeper.retire`.
+        Retire the overlapping key; raises as `KeyRotation.retire`.
         """
         await self.signer.sign_once()
         return await self.keeper.retire()

@@ -42,17 +42,17 @@ from ledger.format.note import VerifierKey, sign_note
 from ledger.signing.consistency import (
     CLOSED,
     BeforeConfirming,
-    Compared,
-    Comparer,
-    LogState,
+    ConsistencyChecker,
+    ConsistentLog,
     SignerRefusedError,
+    SigningState,
     confirm,
-    nothing_before,
+    no_preparation,
     read_states,
     withdraw,
 )
 from ledger.signing.key_directory import KeyDirectory, SignedNote
-from ledger.store.notifications import ASKED, SIGNED
+from ledger.store.notifications import CHECKPOINT_REQUESTED, CHECKPOINT_SIGNED
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection, Outage, connect_service
 
@@ -70,7 +70,7 @@ _log = logging.getLogger(__name__)
 ARRIVALS_FILE: Final = "arrived-notes"
 
 
-class Standing(StrEnum):
+class SignerState(StrEnum):
     """What a signer did in its last round."""
 
     SIGNING = "signing"
@@ -79,7 +79,7 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signed:
+class IssuedCheckpoint:
     """A checkpoint that has left; `put_back` if it was signed earlier and had not arrived in the table."""
 
     log_id: int
@@ -88,12 +88,12 @@ class Signed:
     put_back: bool
 
 
-class Signer:
+class CheckpointSigner:
     """
     Signs all logs of one database with the keys of one directory, whatever they are in each round.
 
-    `dsn` connects as the signer role, `clock` gives POSIX seconds. `standing` tells whether it signs, `refused` which
-    logs it did not sign in its last round, by origin, and why; `held` which it signed and did not confirm, since
+    `dsn` connects as the signer role, `clock` gives POSIX seconds. `state` tells whether it signs, `refused` which
+    logs it did not sign in its last round, by origin, and why; `unconfirmed` which it signed and did not confirm, since
     `before_confirming` could not do its work on them.
     """
 
@@ -103,17 +103,17 @@ class Signer:
         keys: KeyDirectory,
         clock: Callable[[], float] = time.time,
         *,
-        before_confirming: BeforeConfirming = nothing_before,
+        before_confirming: BeforeConfirming = no_preparation,
     ) -> None:
-        self.standing = Standing.STANDBY
+        self.state = SignerState.STANDBY
         self.refused: Mapping[str, SignerRefusedError] = {}
-        self.held: Mapping[str, LedgerError] = {}
+        self.unconfirmed: Mapping[str, LedgerError] = {}
         self._before_confirming = before_confirming
         self._dsn = dsn
         self._outage = Outage("signer", _log)
         self.keys = keys
         self._clock = clock
-        self._comparer = Comparer(keys)
+        self._comparer = ConsistencyChecker(keys)
 
     @property
     def trouble(self) -> str:
@@ -142,21 +142,21 @@ class Signer:
             try:
                 async with await self._connect() as connection:
                     connection.add_notify_handler(lambda _: None)  # else the driver keeps what nobody takes
-                    await connection.execute(f"LISTEN {ASKED}")
+                    await connection.execute(f"LISTEN {CHECKPOINT_REQUESTED}")
                     while not stop.is_set():
                         if await self.sign_due(connection):
-                            await connection.execute(f"NOTIFY {SIGNED}")
+                            await connection.execute(f"NOTIFY {CHECKPOINT_SIGNED}")
                         await _pause(stop, min(interval_s, ROUND_PAUSE_S))
                         await _pause(stop, interval_s, connection)
             except UNAVAILABLE as error:
                 self._wait_out(error)
                 await _pause(stop, min(interval_s, RECONNECT_PAUSE_S))
 
-    async def sign_once(self) -> list[Signed]:
+    async def sign_once(self) -> list[IssuedCheckpoint]:
         """
         Do one round over a connection of its own: for those who are about to append to a server that has just started.
 
-        If the database or the disk fails, nothing is signed or confirmed, and `standing` says so.
+        If the database or the disk fails, nothing is signed or confirmed, and `state` says so.
 
         Raises:
             KeyDirectoryError, psycopg.Error: as `run`.
@@ -171,7 +171,7 @@ class Signer:
             self._wait_out(error)
             return []
 
-    async def sign_due(self, connection: Connection) -> list[Signed]:
+    async def sign_due(self, connection: Connection) -> list[IssuedCheckpoint]:
         """
         Sign every log whose head has moved, and return what has left; nothing while another signer works.
 
@@ -183,24 +183,24 @@ class Signer:
             psycopg.Error: if the database fails; what was signed is put back in the next round.
         """
         if not await self._hold_lock(connection):  # 1
-            self._stand(Standing.STANDBY, "another process signs the logs of this database")
+            self._set_state(SignerState.STANDBY, "another process signs the logs of this database")
             return []
         try:
             with self.keys.locked():
                 signed, refused = await self._round(connection)
         except BusyKeyDirectoryError as error:
-            self._stand(Standing.STANDBY, str(error))
+            self._set_state(SignerState.STANDBY, str(error))
             return []
-        self._stand(Standing.SIGNING, "")
+        self._set_state(SignerState.SIGNING, "")
         for origin in refused.keys() - self.refused.keys():
             _log.error("%s", refused[origin])
         self.refused = refused
         return signed
 
-    async def _round(self, connection: Connection) -> tuple[list[Signed], dict[str, SignerRefusedError]]:
+    async def _round(self, connection: Connection) -> tuple[list[IssuedCheckpoint], dict[str, SignerRefusedError]]:
         notes = self.keys.read_notes()
         states = {state.origin: state for state in await read_states(connection)}
-        passed: dict[str, Compared] = {}
+        passed: dict[str, ConsistentLog] = {}
         refused = {origin: _missing(notes[origin]) for origin in notes.keys() - states.keys()}
         for origin, state in states.items():  # 2
             try:
@@ -226,26 +226,28 @@ class Signer:
             keep_arrivals(self.keys.path, {one.checkpoint.origin: one.checkpoint.size for one in signed})
         return signed, refused
 
-    async def _confirm(self, connection: Connection, states: Sequence[LogState]) -> None:
+    async def _confirm(self, connection: Connection, states: Sequence[SigningState]) -> None:
         by_id = {state.log_id: state for state in states}
         failed = await self._before_confirming(connection, by_id.keys()) if by_id else {}
         held = {state.origin: failed[log_id] for log_id, state in by_id.items() if log_id in failed}
-        for origin in held.keys() - self.held.keys():
+        for origin in held.keys() - self.unconfirmed.keys():
             _log.error("log %s takes no entries: %s", origin, held[origin])
-        self.held = held
+        self.unconfirmed = held
         await confirm(connection, {log_id: state.size for log_id, state in by_id.items() if log_id not in failed})
 
-    def _due(self, state: LogState, log: Compared, noted: SignedNote | None) -> list[Signed]:
+    def _due(self, state: SigningState, log: ConsistentLog, noted: SignedNote | None) -> list[IssuedCheckpoint]:
         """Return the checkpoints of one log that are to leave now: one to put back, a new one, both, or none."""
-        due: list[Signed] = []
+        due: list[IssuedCheckpoint] = []
         if noted is not None and (log.stored is None or log.stored.size < noted.checkpoint.size):
-            due.append(Signed(log_id=state.log_id, checkpoint=noted.checkpoint, note=noted.note, put_back=True))
+            due.append(
+                IssuedCheckpoint(log_id=state.log_id, checkpoint=noted.checkpoint, note=noted.note, put_back=True)
+            )
         if log.head.size > (log.last.size if log.last else 0):
             checkpoint = Checkpoint(origin=state.origin, size=log.head.size, root=log.head.root())
             signers = self.keys.checkpoint_signers(state.origin, time_s=int(self._clock()))
             note = sign_note(format_checkpoint(checkpoint), signers)
             self._comparer.remember(state.log_id, checkpoint, log.head)
-            due.append(Signed(log_id=state.log_id, checkpoint=checkpoint, note=note, put_back=False))
+            due.append(IssuedCheckpoint(log_id=state.log_id, checkpoint=checkpoint, note=note, put_back=False))
         return due
 
     async def _connect(self) -> Connection:
@@ -255,18 +257,18 @@ class Signer:
         row = await (await connection.execute(_QUERIES["hold_signer_lock"], {"lock": _LOCK})).fetchone()
         return row is not None and bool(row[0])
 
-    def _stand(self, standing: Standing, reason: str) -> None:
-        self._outage.is_over()
-        if standing != self.standing:
+    def _set_state(self, standing: SignerState, reason: str) -> None:
+        self._outage.recovered()
+        if standing != self.state:
             _log.info("signer: %s%s", standing.value, f", {reason}" if reason else "")
-        self.standing = standing
+        self.state = standing
 
     def _wait_out(self, error: psycopg.Error | OSError | KeyUnavailableError) -> None:
-        self._outage.goes_on(error)
-        self.standing = Standing.UNAVAILABLE
+        self._outage.failed(error)
+        self.state = SignerState.UNAVAILABLE
 
 
-def _check_open(state: LogState, noted: SignedNote | None, origins: Collection[str]) -> None:
+def _check_open(state: SigningState, noted: SignedNote | None, origins: Collection[str]) -> None:
     """Check that the log does not go on under another origin."""
     if (successor := successor_origin(state.origin)) in origins:
         signed = noted.checkpoint if noted else None
@@ -280,11 +282,11 @@ def _missing(noted: SignedNote) -> SignerRefusedError:
     return SignerRefusedError(signed.origin, signed=signed, size=0, found="it has no log of this origin")
 
 
-def _is_wrongly_confirmed(state: LogState, refused: Mapping[str, SignerRefusedError]) -> bool:
+def _is_wrongly_confirmed(state: SigningState, refused: Mapping[str, SignerRefusedError]) -> bool:
     return state.confirmed and state.origin in refused
 
 
-def _columns(signed: Sequence[Signed]) -> dict[str, list[object]]:
+def _columns(signed: Sequence[IssuedCheckpoint]) -> dict[str, list[object]]:
     return {
         "log_ids": [one.log_id for one in signed],
         "sizes": [one.checkpoint.size for one in signed],

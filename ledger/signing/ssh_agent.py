@@ -37,7 +37,7 @@ _NO_FLAGS: Final = (0).to_bytes(4, "big")  # they choose the hash of RSA signatu
 
 _SIGNATURE_SIZE_BYTES: Final = 64
 
-Clock = Callable[[], float]
+MonotonicClock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class AgentKey:
     socket: Path
     public_key: bytes
     timeout_s: float = TIMEOUT_S
-    clock: Clock = field(default=time.monotonic, repr=False)
+    clock: MonotonicClock = field(default=time.monotonic, repr=False)
 
     @property
     def key_id(self) -> str:
@@ -79,7 +79,9 @@ class AgentKey:
         return signature
 
 
-def find_key(socket: Path, wanted: str, *, timeout_s: float = TIMEOUT_S, clock: Clock = time.monotonic) -> AgentKey:
+def find_key(
+    socket: Path, wanted: str, *, timeout_s: float = TIMEOUT_S, clock: MonotonicClock = time.monotonic
+) -> AgentKey:
     """
     Return the key with the id `wanted` that the agent behind `socket` holds.
 
@@ -92,7 +94,7 @@ def find_key(socket: Path, wanted: str, *, timeout_s: float = TIMEOUT_S, clock: 
     raise _missing(socket, wanted)
 
 
-def list_keys(socket: Path, *, timeout_s: float = TIMEOUT_S, clock: Clock = time.monotonic) -> list[bytes]:
+def list_keys(socket: Path, *, timeout_s: float = TIMEOUT_S, clock: MonotonicClock = time.monotonic) -> list[bytes]:
     """
     Return the public halves of the Ed25519 keys that the agent behind `socket` holds; others are left out.
 
@@ -106,7 +108,7 @@ def list_keys(socket: Path, *, timeout_s: float = TIMEOUT_S, clock: Clock = time
         raise _misread(socket, error) from error
 
 
-def _ask(path: Path, request: bytes, *, timeout_s: float, clock: Clock) -> bytes:
+def _ask(path: Path, request: bytes, *, timeout_s: float, clock: MonotonicClock) -> bytes:
     """Return the agent's answer to one request, on a connection of its own: an agent may be started anew between."""
     deadline_s = clock() + timeout_s
     try:
@@ -135,7 +137,7 @@ def _check_size(size: int) -> int:
     return size
 
 
-def _receive(connection: socket.socket, size: int, deadline_s: float, clock: Clock) -> bytes:
+def _receive(connection: socket.socket, size: int, deadline_s: float, clock: MonotonicClock) -> bytes:
     received = bytearray()
     while len(received) < size:
         left_s = deadline_s - clock()

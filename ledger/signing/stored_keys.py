@@ -38,7 +38,7 @@ _ML_DSA_KEYS: Final = f"{ML_DSA_KEY_FILE}-*"
 _HELD: Final = frozenset({KeyLife.JOINING, KeyLife.ACTIVE, KeyLife.OVERLAPPING})
 """Lives in which there is a private half."""
 
-Stamp = tuple[int, int, int] | None
+RingVersion = tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class StoredKeys:
     held: Mapping[bytes, SigningKey]
     ml_dsa: tuple[MlDsaKey, ...]
     history: KeyHistory
-    stamp: Stamp
+    version: RingVersion
 
     @property
     def signing(self) -> tuple[SigningKey, ...]:
@@ -63,7 +63,7 @@ class StoredKeys:
         return tuple(self.held[record.public] for record in self.ring.signing)
 
 
-def stamp_keys(path: Path) -> Stamp:
+def ring_version(path: Path) -> RingVersion:
     """
     Return what differs after every change of the keys in a directory: a change renames a new file over the old one.
     """
@@ -84,7 +84,7 @@ def read_stored_keys(path: Path, *, agent: Path | None) -> StoredKeys:
         OSError: if a file cannot be read.
     """
     check_private(path, mode=0o700)
-    stamp = stamp_keys(path)
+    stamp = ring_version(path)
     if stamp is None:
         if later := sorted(file.name for pattern in (_LATER_KEYS, _ML_DSA_KEYS) for file in path.glob(pattern)):
             raise KeyDirectoryError(
@@ -99,7 +99,7 @@ def read_stored_keys(path: Path, *, agent: Path | None) -> StoredKeys:
     terms = [_term(path, record) for record in ring.records if record.life is not KeyLife.JOINING]
     history = KeyHistory(terms=tuple(terms), ml_dsa=tuple(record.public for record in ring.ml_dsa))
     ml_dsa = tuple(_hold_ml_dsa(path, record) for record in ring.ml_dsa_signing)
-    return StoredKeys(path=path, ring=ring, held=held, ml_dsa=ml_dsa, history=history, stamp=stamp)
+    return StoredKeys(path=path, ring=ring, held=held, ml_dsa=ml_dsa, history=history, version=stamp)
 
 
 def write_ring(path: Path, ring: KeyRing, held: Mapping[bytes, SigningKey]) -> None:

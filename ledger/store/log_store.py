@@ -20,14 +20,14 @@ from ledger.errors import FormatError, LedgerError, LogUnavailableError, Outcome
 from ledger.format.aggregates import RecordedKind
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import QUERIES, read_head
-from ledger.store.session import Connection, in_brief
+from ledger.store.session import Connection, brief_message
 
 STORE_TIMEOUT_S: Final = 10.0
 LOOP_GRACE_S: Final = 2.0
 """How much longer a thread waits than the deadline it gave the loop, so that the loop's own answer is heard first."""
 
 R = TypeVar("R")
-Lend: TypeAlias = Callable[[], AbstractAsyncContextManager[Connection]]
+LendConnection: TypeAlias = Callable[[], AbstractAsyncContextManager[Connection]]
 """Lends a connection for one use; the `connection` method of a psycopg pool is one."""
 
 
@@ -47,7 +47,12 @@ class LogStore:
     """
 
     def __init__(
-        self, appender: Appends, lend: Lend, *, new_group_id: Callable[[], UUID], timeout_s: float = STORE_TIMEOUT_S
+        self,
+        appender: Appends,
+        lend: LendConnection,
+        *,
+        new_group_id: Callable[[], UUID],
+        timeout_s: float = STORE_TIMEOUT_S,
     ) -> None:
         self.new_group_id = new_group_id
         self._appender = appender
@@ -129,7 +134,9 @@ class LogStore:
             except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError) as error:
                 raise LogUnavailableError(f"the log could not be read: {error}") from error
             except psycopg.Error as error:
-                raise LedgerError(f"the database refuses to read the log for this role: {in_brief(error)}") from error
+                raise LedgerError(
+                    f"the database refuses to read the log for this role: {brief_message(error)}"
+                ) from error
 
         return self._wait(on_the_loop(), otherwise=LogUnavailableError(f"no answer within {self._timeout_s} s"))
 

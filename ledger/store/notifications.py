@@ -1,10 +1,10 @@
 """
-The doorbell, which tells readers that a log has grown, and how a loop waits for more of a log.
+Tells readers that a log has grown (LISTEN and NOTIFY), and lets a loop wait for more of a log.
 
-With it readers need not poll fast. It never rings inside an append (NOTIFY in a transaction takes a cluster-wide lock
-through its commit) but on a connection of its own, afterwards, and once for many appends. A ring that is lost costs a
-reader one second at most: readers look every second besides. `first_of` waits until the loop is told to stop, a bell
-rings, or it is time to look.
+Readers need not poll often. NOTIFY never runs inside an append, because in a transaction it takes a cluster-wide lock
+through the commit. It runs on a connection of its own, afterwards, and once for many appends. A lost notification costs
+a reader one second at most, because readers also poll every second. `wait_for_any` waits until the loop is stopped, a
+notification arrives, or the time is over.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, Final, Protocol
 import psycopg
 from psycopg import AsyncConnection, sql
 
-CHANNEL: Final = "lakeproof_log"
-ASKED: Final = "lakeproof_asked"
+LOG_GROWN: Final = "lakeproof_log"
+CHECKPOINT_REQUESTED: Final = "lakeproof_asked"
 """The channel on which the signer is asked for checkpoints, by those who wait for receipts."""
-SIGNED: Final = "lakeproof_signed"
+CHECKPOINT_SIGNED: Final = "lakeproof_signed"
 """The channel on which the signer tells that checkpoints have left."""
 PAUSE_S: Final = 0.02
 """At most one NOTIFY in this time, whatever is appended."""
@@ -27,9 +27,9 @@ RETRY_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Doorbell:
+class LogNotifier:
     """
-    One process's doorbell: `ring` after an append; `subscribe` to be told of appends here and elsewhere.
+    One process's doorbell: `notify` after an append; `subscribe` to be told of appends here and elsewhere.
 
     `dsn` may be of any role; NOTIFY and LISTEN need no grant.
     """
@@ -39,7 +39,7 @@ class Doorbell:
         self._rung = asyncio.Event()
         self._waiters: set[asyncio.Event] = set()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Say that a log has grown; returns at once."""
         self._rung.set()
         self._wake()
@@ -84,7 +84,7 @@ class Doorbell:
             task.result()
 
     async def _send(self, connection: AsyncConnection) -> None:
-        notify = sql.SQL("NOTIFY {}").format(sql.Identifier(CHANNEL))
+        notify = sql.SQL("NOTIFY {}").format(sql.Identifier(LOG_GROWN))
         while True:
             await self._rung.wait()
             self._rung.clear()
@@ -92,13 +92,13 @@ class Doorbell:
             await asyncio.sleep(PAUSE_S)
 
     async def _receive(self, connection: AsyncConnection) -> None:
-        await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
+        await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(LOG_GROWN)))
         async for _ in connection.notifies():
             self._wake()
 
 
-class Bell(Protocol):
-    """What rings when there may be work: asyncio.Event, or anything like it (see `Doorbell`)."""
+class WakeUp(Protocol):
+    """What rings when there may be work: asyncio.Event, or anything like it (see `LogNotifier`)."""
 
     async def wait(self) -> object:
         """Return when it has rung since it was cleared."""
@@ -107,7 +107,7 @@ class Bell(Protocol):
         """Be silent until it rings again. Cleared before looking: what comes from then on rings again."""
 
 
-async def first_of(stop: asyncio.Event, bell: Bell | None, *, timeout_s: float) -> None:
+async def wait_for_any(stop: asyncio.Event, bell: WakeUp | None, *, timeout_s: float) -> None:
     """
     Return when `stop` is set, `bell` rings, or the time is over.
     """
@@ -122,5 +122,5 @@ async def first_of(stop: asyncio.Event, bell: Bell | None, *, timeout_s: float) 
         await asyncio.gather(*waits, return_exceptions=True)
 
 
-async def _rung(bell: Bell) -> None:
+async def _rung(bell: WakeUp) -> None:
     await bell.wait()

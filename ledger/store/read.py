@@ -19,7 +19,7 @@ from ledger.errors import BrokenError, Fault, NoSuchLogError
 from ledger.format.event import Part
 from ledger.format.merkle import HASH_SIZE_BYTES, Frontier, root_of, split_hashes
 from ledger.format.sealing import PLAIN, Opener, StoredPart
-from ledger.format.sequence import Head
+from ledger.format.sequence import LogHead
 from ledger.format.tiles import TILE_WIDTH, Tile
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
@@ -62,7 +62,7 @@ async def find_log(connection: Connection, origin: str) -> Log:
     return Log(log_id=row[0], origin=row[1], tenant=row[2], reader=row[3])
 
 
-def parse_head(row: Sequence[Any]) -> tuple[int, Head]:
+def parse_head(row: Sequence[Any]) -> tuple[int, LogHead]:
     """
     Return (log_id, head) of a row of `ledger.heads`.
 
@@ -70,7 +70,7 @@ def parse_head(row: Sequence[Any]) -> tuple[int, Head]:
         FormatError: if the frontier is not of the size's shape.
     """
     log_id, size, last, frontier, control_index, recorded_at = row
-    return log_id, Head(
+    return log_id, LogHead(
         size=size,
         last=bytes(last),
         frontier=Frontier.parse(size, bytes(frontier)),
@@ -79,7 +79,7 @@ def parse_head(row: Sequence[Any]) -> tuple[int, Head]:
     )
 
 
-async def read_head(connection: Connection, log_id: int) -> Head:
+async def read_head(connection: Connection, log_id: int) -> LogHead:
     """
     Return the end of a log as of now, without a lock.
 
@@ -99,8 +99,8 @@ async def read_entries(connection: Connection, log_id: int, *, from_index: int, 
     Raises:
         BrokenError: if an entry is missing between two others, or NULL stands in its place.
     """
-    asked = await ask_entries(connection, log_id, from_index=from_index, to_index=to_index)
-    return await take_entries(asked, from_index)
+    asked = await request_entries(connection, log_id, from_index=from_index, to_index=to_index)
+    return await fetch_entries(asked, from_index)
 
 
 async def read_entry(connection: Connection, log_id: int, index: int) -> bytes:
@@ -110,10 +110,10 @@ async def read_entry(connection: Connection, log_id: int, index: int) -> bytes:
     Raises:
         BrokenError: if it is missing, or NULL stands in its place.
     """
-    return await take_entry(await ask_entries(connection, log_id, from_index=index, to_index=index + 1), index)
+    return await fetch_entry(await request_entries(connection, log_id, from_index=index, to_index=index + 1), index)
 
 
-async def ask_entries(
+async def request_entries(
     connection: Connection, log_id: int, *, from_index: int, to_index: int
 ) -> AsyncCursor[tuple[int, Any]]:
     """
@@ -123,7 +123,7 @@ async def ask_entries(
     return await connection.execute(QUERIES["entries_between"], bounds, binary=True)
 
 
-async def take_entries(asked: AsyncCursor[tuple[int, Any]], from_index: int) -> list[bytes]:
+async def fetch_entries(asked: AsyncCursor[tuple[int, Any]], from_index: int) -> list[bytes]:
     """
     Return the entries that were asked for, as `read_entries` does.
     """
@@ -136,11 +136,11 @@ async def take_entries(asked: AsyncCursor[tuple[int, Any]], from_index: int) -> 
     return [bytes(entry) for _, entry in rows]
 
 
-async def take_entry(asked: AsyncCursor[tuple[int, Any]], index: int) -> bytes:
+async def fetch_entry(asked: AsyncCursor[tuple[int, Any]], index: int) -> bytes:
     """
     Return the one entry that was asked for, as `read_entry` does.
     """
-    entries = await take_entries(asked, index)
+    entries = await fetch_entries(asked, index)
     if not entries:
         raise BrokenError(Fault.INDEX, where="ledger.entries", expected=f"entry {index}", found="none", index=index)
     return entries[0]

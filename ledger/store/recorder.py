@@ -37,7 +37,7 @@ from eventsourcing.utils import Environment, EnvType
 
 from ledger.errors import FormatError, LedgerError
 from ledger.format import canonical
-from ledger.format.aggregates import Change, Versioned
+from ledger.format.aggregates import ControlChange, Versioned
 from ledger.format.canonical import Json
 from ledger.format.entry import Branch, parse_entry
 from ledger.format.event import Event, PreparedEvent, prepare
@@ -98,7 +98,7 @@ class EventMapper(Mapper[str]):
             NotCanonicalError: if its data lies outside the canonical profile.
             LimitExceededError: if it is over 64,512 bytes.
         """
-        if not isinstance(domain_event, Change):
+        if not isinstance(domain_event, ControlChange):
             raise FormatError("domain event", expected="a Change", found=domain_event)
         event = domain_event.event
         if EVENTS.get((event.TYPE, event.VERSION)) is not type(event):
@@ -122,7 +122,7 @@ class EventMapper(Mapper[str]):
             prepared=prepared,
         )
 
-    def to_domain_event(self, stored_event: StoredEvent) -> Change:
+    def to_domain_event(self, stored_event: StoredEvent) -> ControlChange:
         """
         Return the change that a stored event is.
 
@@ -137,7 +137,7 @@ class EventMapper(Mapper[str]):
         members = canonical.decode(stored_event.state)
         if not isinstance(members, dict):
             raise FormatError("event", expected="an object", found=members)
-        change = Change(
+        change = ControlChange(
             event=cast("Versioned", from_data(cls, members.get("data"))),
             actor=str(members.get("actor")),
             occurred_at=canonical.parse_time(str(members.get("occurred_at"))),
@@ -271,7 +271,7 @@ class LogApplication(Application[str]):
         self._recorder = ChangeRecorder(store, log_id)
         super().__init__()
 
-    def load(self, key: str, project: Callable[[A | None, Iterable[Change]], A | None]) -> A:
+    def load(self, key: str, project: Callable[[A | None, Iterable[ControlChange]], A | None]) -> A:
         """
         Return the aggregate of `key`, rebuilt from the log.
 
@@ -287,7 +287,7 @@ class LogApplication(Application[str]):
 
     def record(
         self,
-        *changes: Change,
+        *changes: ControlChange,
         guard: Sequence[GuardCall] = (),
         as_of: int | None = None,
         group_id: UUID | None = None,

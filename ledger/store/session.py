@@ -143,7 +143,7 @@ def is_refusal(error: Exception) -> bool:
 _TRANSIENT: Final = frozenset({"08", "25", "40", "53", "55", "57", "58"})
 
 
-def is_lasting(error: Exception) -> bool:
+def is_permanent(error: Exception) -> bool:
     """
     Tell whether `error` is a refusal for what the statement asked, so that asking again would not help.
 
@@ -152,14 +152,14 @@ def is_lasting(error: Exception) -> bool:
     return isinstance(error, psycopg.Error) and is_refusal(error) and (error.sqlstate or "")[:2] not in _TRANSIENT
 
 
-def in_brief(error: Exception) -> str:
+def brief_message(error: Exception) -> str:
     """
     Return what went wrong, without the details that a server adds: they may hold what the callers wrote.
     """
     return (isinstance(error, psycopg.Error) and error.diag.message_primary) or str(error)
 
 
-def is_misuse(error: Exception) -> bool:
+def is_programming_error(error: Exception) -> bool:
     """
     Tell whether `error` is one of PostgreSQL, or its driver, that would never pass: it is to end who has met it.
     """
@@ -196,20 +196,20 @@ class Outage:
         """How long to wait before the next attempt, longer after each in a row."""
         return back_off_s(max(self._attempts - 1, 0))
 
-    def goes_on(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
         """
         Say what is wrong now, after an attempt that has raised `error`; that is raised again if it is no outage.
         """
-        if is_misuse(error):
+        if is_programming_error(error):
             raise error
         self._attempts += 1
-        trouble = " ".join(in_brief(error).split()) or type(error).__name__
+        trouble = " ".join(brief_message(error).split()) or type(error).__name__
         if trouble != self.trouble:
-            level = logging.ERROR if is_lasting(error) else logging.WARNING
+            level = logging.ERROR if is_permanent(error) else logging.WARNING
             self._log.log(level, "%s: waiting, and trying again: %s", self._service, trouble)
         self.trouble = trouble
 
-    def is_over(self) -> None:
+    def recovered(self) -> None:
         """Say that it is over, if there was one."""
         if self.trouble:
             self._log.info("%s: works again", self._service)

@@ -17,13 +17,13 @@ from ledger.errors import BrokenError, Fault, FormatError, LedgerError
 from ledger.format.merkle import HASH_SIZE_BYTES, Frontier, HashReader, split_hashes
 from ledger.format.tiles import (
     TILE_WIDTH,
-    Place,
     Tile,
+    TileAddress,
     TileReader,
-    edge_places,
+    edge_addresses,
     frontier_of,
     pending_widths,
-    subtree_place,
+    subtree_address,
     tile_hash_reader,
 )
 from ledger.store.read import TILE_QUERIES, parse_tile_root
@@ -44,12 +44,12 @@ async def read_frontier(connection: Connection, log_id: int, size: int) -> Front
         BrokenError: (`Fault.TILE`) if a tile or a leaf hash is missing.
     """
     edge: list[tuple[bytes, ...]] = [()] * len(pending_widths(size))
-    for (level, _, _), tile in (await read_tiles(connection, log_id, edge_places(size))).items():
+    for (level, _, _), tile in (await read_tiles(connection, log_id, edge_addresses(size))).items():
         edge[level] = tile.hashes
     return frontier_of(tuple(edge))
 
 
-async def on_tiles(connection: Connection, log_id: int, compute: Callable[[TileReader], R]) -> R:
+async def compute_on_tiles(connection: Connection, log_id: int, compute: Callable[[TileReader], R]) -> R:
     """
     Return `compute(read_tile)` for a computation that reads tiles and does no I/O itself.
 
@@ -59,15 +59,15 @@ async def on_tiles(connection: Connection, log_id: int, compute: Callable[[TileR
     Raises:
         BrokenError: (`Fault.TILE`) if a tile is missing.
     """
-    tiles = await read_tiles(connection, log_id, places_read(compute))
+    tiles = await read_tiles(connection, log_id, addresses_read(compute))
     return compute(lambda level, index, width: tiles[level, index, width])
 
 
-def places_read(compute: Callable[[TileReader], object]) -> set[Place]:
+def addresses_read(compute: Callable[[TileReader], object]) -> set[TileAddress]:
     """
     Return the tiles that `compute` reads, whatever their hashes are.
     """
-    places: set[Place] = set()
+    places: set[TileAddress] = set()
 
     def note(level: int, index: int, width: int) -> Tile:
         places.add((level, index, width))
@@ -77,56 +77,56 @@ def places_read(compute: Callable[[TileReader], object]) -> set[Place]:
     return places
 
 
-async def on_subtrees(connection: Connection, log_id: int, size: int, compute: Callable[[HashReader], R]) -> R:
+async def compute_on_subtrees(connection: Connection, log_id: int, size: int, compute: Callable[[HashReader], R]) -> R:
     """
     Return `compute(read)`, where `read` gives the perfect subtrees of the tree of `size`, as making a proof needs them.
 
-    It runs twice, as with `on_tiles`: first on zeros.
+    It runs twice, as with `compute_on_tiles`: first on zeros.
 
     Raises:
         BrokenError: (`Fault.TILE`) if a tile is missing.
     """
     async with connection.pipeline():  # what is asked within comes back together when it is left
-        asked = await ask_subtrees(connection, log_id, size, compute)
+        asked = await request_subtrees(connection, log_id, size, compute)
     return await asked.take()
 
 
-async def ask_subtrees(
+async def request_subtrees(
     connection: Connection, log_id: int, size: int, compute: Callable[[HashReader], R]
-) -> AskedSubtrees[R]:
+) -> RequestedSubtrees[R]:
     """
-    Ask for what `compute` reads, as `on_subtrees`; in a pipeline it is not waited for.
+    Ask for what `compute` reads, as `compute_on_subtrees`; in a pipeline it is not waited for.
     """
-    places: set[Place] = set()
+    places: set[TileAddress] = set()
 
     def note(level: int, index: int) -> bytes:
-        places.add(subtree_place(level=level, index=index, size=size)[0])
+        places.add(subtree_address(level=level, index=index, size=size)[0])
         return bytes(HASH_SIZE_BYTES)
 
     compute(note)
-    return AskedSubtrees(tiles=await ask_tiles(connection, log_id, places), size=size, compute=compute)
+    return RequestedSubtrees(tiles=await request_tiles(connection, log_id, places), size=size, compute=compute)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedSubtrees(Generic[R]):
-    """What `ask_subtrees` has asked for."""
+class RequestedSubtrees(Generic[R]):
+    """What `request_subtrees` has asked for."""
 
-    tiles: AskedTiles
+    tiles: RequestedTiles
     size: int
     compute: Callable[[HashReader], R]
 
     async def take(self) -> R:
         """
-        Return what `on_subtrees` returns, once the pipeline is left.
+        Return what `compute_on_subtrees` returns, once the pipeline is left.
 
         Raises:
-            BrokenError: as `on_subtrees`.
+            BrokenError: as `compute_on_subtrees`.
         """
         tiles = await self.tiles.take()
         return self.compute(tile_hash_reader(lambda level, index, width: tiles[level, index, width], self.size))
 
 
-async def read_tiles(connection: Connection, log_id: int, places: Iterable[Place]) -> dict[Place, Tile]:
+async def read_tiles(connection: Connection, log_id: int, places: Iterable[TileAddress]) -> dict[TileAddress, Tile]:
     """
     Return the tiles of several places in one round trip; incomplete ones are computed from what lies below them.
 
@@ -134,11 +134,11 @@ async def read_tiles(connection: Connection, log_id: int, places: Iterable[Place
         BrokenError: (`Fault.TILE`) if one is not stored, its hashes are not all there, or what is there is no tile.
     """
     async with connection.pipeline():
-        asked = await ask_tiles(connection, log_id, places)
+        asked = await request_tiles(connection, log_id, places)
     return await asked.take()
 
 
-async def ask_tiles(connection: Connection, log_id: int, places: Iterable[Place]) -> AskedTiles:
+async def request_tiles(connection: Connection, log_id: int, places: Iterable[TileAddress]) -> RequestedTiles:
     """
     Ask for the tiles of several places; in a pipeline they are not waited for.
 
@@ -149,7 +149,7 @@ async def ask_tiles(connection: Connection, log_id: int, places: Iterable[Place]
     for level, index, width in wanted:
         if width == TILE_WIDTH:
             complete.setdefault(level, []).append(index)
-    return AskedTiles(
+    return RequestedTiles(
         wanted=wanted,
         below={place: await _ask_below(connection, log_id, place) for place in wanted if place[2] < TILE_WIDTH},
         whole={level: await _ask_complete(connection, log_id, level, tiles) for level, tiles in complete.items()},
@@ -157,14 +157,14 @@ async def ask_tiles(connection: Connection, log_id: int, places: Iterable[Place]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedTiles:
-    """What `ask_tiles` has asked for: what lies below each incomplete tile, and the complete ones of each level."""
+class RequestedTiles:
+    """What `request_tiles` has asked for: what lies below each incomplete tile, and the complete ones of each level."""
 
-    wanted: Sequence[Place]
-    below: Mapping[Place, AsyncCursor[tuple[int, Any]]]
+    wanted: Sequence[TileAddress]
+    below: Mapping[TileAddress, AsyncCursor[tuple[int, Any]]]
     whole: Mapping[int, AsyncCursor[tuple[int, Any]]]
 
-    async def take(self) -> dict[Place, Tile]:
+    async def take(self) -> dict[TileAddress, Tile]:
         """
         Return what `read_tiles` returns, once the pipeline is left.
 
@@ -172,7 +172,7 @@ class AskedTiles:
             BrokenError: as `read_tiles`.
         """
         # NULL is as if nothing were there: whoever owns a database can drop NOT NULL.
-        tiles: dict[Place, Tile] = {}
+        tiles: dict[TileAddress, Tile] = {}
         for level, cursor in self.whole.items():
             for index, packed in await cursor.fetchall():
                 if packed is not None:
@@ -195,7 +195,7 @@ async def _ask_complete(
     return await connection.execute(TILE_QUERIES["complete_tiles"], wanted, binary=True)
 
 
-async def _ask_below(connection: Connection, log_id: int, place: Place) -> AsyncCursor[tuple[int, Any]]:
+async def _ask_below(connection: Connection, log_id: int, place: TileAddress) -> AsyncCursor[tuple[int, Any]]:
     """Ask for what an incomplete tile consists of: leaf hashes, or what stands for the roots of complete tiles."""
     level, index, width = place
     first, end = Int8(index * TILE_WIDTH), Int8(index * TILE_WIDTH + width)

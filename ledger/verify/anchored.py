@@ -26,14 +26,14 @@ from pathlib import Path
 
 from ledger.anchoring import Pinned, Witnessing, anchors_of, check_anchors, furthest, judge_kept, judge_witnessing
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
-from ledger.files.directory import CHECKPOINT_FILE, LogDirectory, bundle_places, exported_edge
+from ledger.files.directory import CHECKPOINT_FILE, LogDirectory, bundle_addresses, exported_edge
 from ledger.format.checkpoint import Checkpoint, parse_checkpoint
 from ledger.format.cosignature import open_cosignatures
 from ledger.format.key_history import KeyHistory, Trusted, every_key, follow_keys, follow_told
 from ledger.format.note import VerifierKey, parse_note
 from ledger.format.signature import ML_DSA_44_COSIGNATURE
 from ledger.format.tiles import frontier_of
-from ledger.format.verification import Progress, Report
+from ledger.format.verification import ProgressCallback, VerificationReport
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
 
@@ -43,13 +43,13 @@ class SystemExport:
     """An export of the system log in the directory `path`, verified, and whom it makes an auditor trust."""
 
     path: Path
-    report: Report
+    report: VerificationReport
     trusted: Trusted
 
 
 def verify_system_directory(
-    path: Path, pinned: Sequence[VerifierKey], *, progress: Progress = lambda _done, _of: None
-) -> tuple[Report, KeyHistory]:
+    path: Path, pinned: Sequence[VerifierKey], *, progress: ProgressCallback = lambda _done, _of: None
+) -> tuple[VerificationReport, KeyHistory]:
     """
     Verify the exported system log in `path`, and return with the report which keys `pinned` vouch for.
 
@@ -68,7 +68,7 @@ def verify_system_export(
     *,
     held: Sequence[bytes] = (),
     effort: Effort | None = None,
-    progress: Progress = lambda _done, _of: None,
+    progress: ProgressCallback = lambda _done, _of: None,
 ) -> SystemExport:
     """
     Verify the exported system log in `path`; if it tells of no keys at all, those that are pinned are trusted.
@@ -92,7 +92,7 @@ def entries_of(path: Path, size: int) -> Iterator[bytes]:
         BrokenError, UnreadableError: as `LogDirectory.read_bundle`.
     """
     directory = LogDirectory(path)
-    for index, width in bundle_places(size):
+    for index, width in bundle_addresses(size):
         yield from directory.read_bundle(index, width)
 
 
@@ -106,14 +106,14 @@ def _claimed(path: Path) -> Checkpoint:
 
 def judge_directory(
     path: Path,
-    report: Report,
+    report: VerificationReport,
     *,
     trusted: Trusted,
     pinned: Pinned,
     system: SystemExport | None = None,
     token: bytes | None = None,
     kept: Sequence[tuple[str, Checkpoint]] = (),
-) -> Report:
+) -> VerificationReport:
     """
     Return `report`, of the log in the directory `path`, with how far it is anchored and witnessed.
 
@@ -155,7 +155,7 @@ def judge_directory(
     return with_witnessing(replace(report, checked=(*report.checked, checked), anchored_size=anchored_size), judged)
 
 
-def with_witnessing(report: Report, judged: Witnessing) -> Report:
+def with_witnessing(report: VerificationReport, judged: Witnessing) -> VerificationReport:
     """Return a report that says what was judged."""
     if not judged.kinds:
         return report
@@ -164,7 +164,7 @@ def with_witnessing(report: Report, judged: Witnessing) -> Report:
     return replace(report, witnessed_size=min(judged.size, report.size), witnessed_by=by)
 
 
-def with_ml_dsa(report: Report, note: bytes, keys: Sequence[VerifierKey]) -> Report:
+def with_ml_dsa(report: VerificationReport, note: bytes, keys: Sequence[VerifierKey]) -> VerificationReport:
     """
     Return `report` with whether those of `keys` that are ML-DSA-44 keys of a log have signed its checkpoint `note`.
 

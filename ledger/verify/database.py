@@ -25,12 +25,12 @@ from typing import Any, Final, TypeVar
 from ledger.errors import BrokenError, Fault
 from ledger.format.checkpoint import Checkpoint
 from ledger.format.key_history import Trusted
-from ledger.format.sequence import NO_CONTROL, Head
+from ledger.format.sequence import NO_CONTROL, LogHead
 from ledger.format.tiles import TileReader, frontier_of, tile_path, tile_width
-from ledger.format.verification import Progress, Report, held_checkpoints, read_checkpoint
+from ledger.format.verification import ProgressCallback, VerificationReport, held_checkpoints, read_checkpoint
 from ledger.store.read import Log, read_entries, read_entry
 from ledger.store.session import Connection
-from ledger.store.stored_tree import on_tiles
+from ledger.store.stored_tree import compute_on_tiles
 from ledger.verify.database_pages import (
     ENTRIES,
     QUERIES,
@@ -71,9 +71,9 @@ async def verify_database(
     keeper: ProgressKeeper | None = None,
     effort: Effort | None = None,
     workers_dsn: str | None = None,
-    progress: Progress = lambda _done, _of: None,
+    progress: ProgressCallback = lambda _done, _of: None,
     clock: Callable[[], float] = time.perf_counter,
-) -> Report:
+) -> VerificationReport:
     """
     Verify a log in the database, and say what was verified.
 
@@ -100,7 +100,7 @@ async def verify_database(
             await checks.check_first()
         finally:
             await checks.release()  # or the end of the transaction would wait for a stream that nobody reads
-    return Report(
+    return VerificationReport(
         origin=log.origin,
         size=head.size,
         root=head.frontier.root(),
@@ -117,7 +117,9 @@ async def verify_database(
 class _DatabasePass:
     """One pass over a log in one snapshot. Owned by one call of `verify_database`, or one worker."""
 
-    def __init__(self, connection: Connection, log: Log, head: Head, trusted: Trusted, keeper: ProgressKeeper) -> None:
+    def __init__(
+        self, connection: Connection, log: Log, head: LogHead, trusted: Trusted, keeper: ProgressKeeper
+    ) -> None:
         self.checkpoints = 0
         self.first = 0
         self.since: Checkpoint | None = None
@@ -169,7 +171,7 @@ class _DatabasePass:
         """Make the connection free for something else."""
         await self._pages.release()
 
-    async def run(self, progress: Progress, effort: Effort, workers_dsn: str | None) -> None:
+    async def run(self, progress: ProgressCallback, effort: Effort, workers_dsn: str | None) -> None:
         """Check everything from there on."""
         size = self._size
         pages = self._pages
@@ -259,7 +261,7 @@ class _DatabasePass:
         def on_widest(read: TileReader) -> R:
             return compute(lambda level, index, _: read(level, index, tile_width(level=level, index=index, size=size)))
 
-        return await on_tiles(self._connection, self._log.log_id, on_widest)
+        return await compute_on_tiles(self._connection, self._log.log_id, on_widest)
 
     def _check_end(self) -> None:
         """Check that the entries end where the head says, and not before the newest checkpoint."""

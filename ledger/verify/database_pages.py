@@ -26,13 +26,13 @@ from ledger.format.checkpoint import Checkpoint
 from ledger.format.entry import Envelope
 from ledger.format.event import is_control
 from ledger.format.merkle import HASH_SIZE_BYTES, Frontier, leaf_hash
-from ledger.format.sequence import NO_CONTROL, Head
+from ledger.format.sequence import NO_CONTROL, LogHead
 from ledger.format.tiles import TILE_HEIGHT, TILE_WIDTH, Tile, leads_to_root, tile_path, tile_width
 from ledger.format.verification import ChainState, EntryRules, state_behind
 from ledger.store.queries import load_queries
 from ledger.store.read import Log, read_entries
 from ledger.store.session import Connection
-from ledger.store.stored_tree import on_tiles
+from ledger.store.stored_tree import compute_on_tiles
 from ledger.verify.effort import Checked, Effort, Segment, load_fast_path
 from ledger.verify.tree import Page, first_difference, tile_fault
 
@@ -165,7 +165,7 @@ def _page(row: tuple[Any, ...]) -> StoredPage:
 class StoredHead(NamedTuple):
     """The end of a log, and its time as text, empty if it has none: PostgreSQL has dates that are no entry's time."""
 
-    head: Head
+    head: LogHead
     recorded_at: str
 
 
@@ -193,7 +193,7 @@ async def read_sound_head(connection: Connection, log_id: int) -> StoredHead:
         tree = Frontier.parse(size, bytes(frontier))
     except FormatError as error:
         raise BrokenError(Fault.HEAD, where=HEADS, expected="a head", found=error) from error
-    head = Head(size=size, last=bytes(last), frontier=tree, control_index=control_index, recorded_at=None)
+    head = LogHead(size=size, last=bytes(last), frontier=tree, control_index=control_index, recorded_at=None)
     return StoredHead(head, recorded_at or "")
 
 
@@ -232,7 +232,7 @@ async def check_no_stray_row(connection: Connection, log_id: int) -> None:
 class DatabasePages:
     """Checks pages in order, in one snapshot; `newest` is the newest checkpoint, which decides where two disagree."""
 
-    def __init__(self, connection: Connection, log: Log, head: Head, newest: Checkpoint | None) -> None:
+    def __init__(self, connection: Connection, log: Log, head: LogHead, newest: Checkpoint | None) -> None:
         self.rules = EntryRules(origin=log.origin, where=lambda _index: ENTRIES)
         self.control_index = NO_CONTROL
         self.newest = newest
@@ -332,7 +332,7 @@ class DatabasePages:
             size, root = self.newest.size, self.newest.root
         width = tile_width(level=computed.level, index=computed.index, size=size)
         tile = Tile(level=computed.level, index=computed.index, hashes=computed.hashes[:width])
-        return await on_tiles(
+        return await compute_on_tiles(
             self._connection,
             self._log.log_id,
             lambda read: leads_to_root(tile, size=size, root=root, read_tile=read),
@@ -346,7 +346,7 @@ class Job:
     dsn: str
     snapshot: str
     log: Log
-    head: Head
+    head: LogHead
     newest: Checkpoint | None
 
 

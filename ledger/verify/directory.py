@@ -31,7 +31,7 @@ from ledger.files.directory import (
     CHECKPOINT_FILE,
     KEY_FILE,
     LogDirectory,
-    bundle_places,
+    bundle_addresses,
     is_bundle,
     is_log_file,
     log_files,
@@ -48,8 +48,8 @@ from ledger.format.tiles import TILE_WIDTH, Tile, TileReader, bundle_path, parse
 from ledger.format.verification import (
     ChainState,
     EntryRules,
-    Progress,
-    Report,
+    ProgressCallback,
+    VerificationReport,
     held_checkpoints,
     read_checkpoint,
     state_behind,
@@ -77,9 +77,9 @@ def verify_directory(
     since: bytes | None = None,
     keeper: ProgressKeeper | None = None,
     effort: Effort | None = None,
-    progress: Progress = lambda _done, _of: None,
+    progress: ProgressCallback = lambda _done, _of: None,
     clock: Callable[[], float] = time.perf_counter,
-) -> Report:
+) -> VerificationReport:
     """
     Verify the exported log in the directory `path`, and say what was verified.
 
@@ -124,7 +124,7 @@ def verify_directory(
         _check_continued(directory, trusted, checkpoint)  # 7
     keeper.forget()
     checked = {CHECKPOINT_FILE, KEY_FILE, *map(parts_path, disclosed)}
-    return Report(
+    return VerificationReport(
         origin=checkpoint.origin,
         size=checkpoint.size,
         root=checkpoint.root,
@@ -167,7 +167,7 @@ def _check_parts_of_other_entries(disclosed: set[int], size: int) -> None:
 
 
 def _check_continued(directory: LogDirectory, trusted: Trusted, checkpoint: Checkpoint) -> None:
-    index, width = next(bundle_places(checkpoint.size))
+    index, width = next(bundle_addresses(checkpoint.size))
     first_entry = directory.read_bundle(index, width)[0]
     check_continued(first_entry, trusted, origin=checkpoint.origin, where=bundle_path(index, width))
 
@@ -206,7 +206,7 @@ class _DirectoryPass:
         """The rules, as far as the entries were checked."""
         return self._pages.rules
 
-    def run(self, progress: Progress, effort: Effort, keeper: ProgressKeeper) -> None:
+    def run(self, progress: ProgressCallback, effort: Effort, keeper: ProgressKeeper) -> None:
         size, rules = self._newest.size, self.rules
         self._pages.load_fast_path(size - rules.size, effort)
 

@@ -13,7 +13,7 @@ from ledger.errors import BrokenError, Fault
 from ledger.format.entry import parse_entry
 from ledger.format.event import commitment
 from ledger.format.sealing import PLAIN, Opener, StoredPart
-from ledger.format.verification import Progress
+from ledger.format.verification import ProgressCallback
 from ledger.store.queries import load_queries
 from ledger.store.read import Log
 from ledger.store.session import Connection
@@ -41,7 +41,7 @@ async def verify_parts(
     *,
     opener: Opener | None = None,
     first: int = 0,
-    progress: Progress = lambda _done, _of: None,
+    progress: ProgressCallback = lambda _done, _of: None,
 ) -> PartsReport:
     """
     Check every payload part that still exists, of entries from `first` on, against the commitment in its entry.

@@ -27,7 +27,7 @@ from ledger.format.tiles import (
     TILE_WIDTH,
     Pending,
     TileReader,
-    edge_places,
+    edge_addresses,
     frontier_of,
     pending_widths,
     tile_hash_reader,
@@ -88,7 +88,7 @@ def read_prefix(read_tile: TileReader, *, since: Checkpoint) -> tuple[Pending, l
     `start_behind` to check.
     """
     edge: list[tuple[bytes, ...]] = [()] * len(pending_widths(since.size))
-    for level, index, width in edge_places(since.size):
+    for level, index, width in edge_addresses(since.size):
         edge[level] = read_tile(level, index, width).hashes[:width]
     if not (first := first_read(since)):
         return tuple(edge), []

@@ -20,7 +20,7 @@ from ledger.format.tiles import (
     TileReader,
     bundle_path,
     complete_tiles,
-    edge_places,
+    edge_addresses,
     frontier_of,
     leads_to_root,
     tile_path,
@@ -74,7 +74,9 @@ class TreeRules:
 
     def edge_tiles(self) -> list[Tile]:
         """Return the incomplete tiles, lowest level first."""
-        return [Tile(level=level, index=index, hashes=self.edge[level]) for level, index, _ in edge_places(self.size)]
+        return [
+            Tile(level=level, index=index, hashes=self.edge[level]) for level, index, _ in edge_addresses(self.size)
+        ]
 
 
 def check_roots(edge: Pending, leaves: Sequence[bytes], checkpoints: Iterable[Checkpoint]) -> None:

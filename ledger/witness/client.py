@@ -22,7 +22,7 @@ from ledger.format.cosignature import open_cosignatures, parse_cosignatures
 from ledger.format.encoding import parse_decimal
 from ledger.format.note import Signature, VerifierKey, format_note, parse_note
 from ledger.format.signature import cosigned_at
-from ledger.format.witness_policy import Policy, PolicyWitness, UnwitnessedError
+from ledger.format.witness_policy import PolicyWitness, UnwitnessedError, WitnessPolicy
 from ledger.witness.rules import SIZE_CONTENT_TYPE, AddCheckpoint, format_request
 
 Prove: TypeAlias = Callable[[int, int], Awaitable[Sequence[bytes]]]
@@ -37,7 +37,7 @@ _NOWHERE: Final = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class WitnessResponse:
     """
     What the witnesses at one URL answered: those of them that have cosigned, and in words for people what was said.
 
@@ -48,12 +48,12 @@ class Answer:
     url: str
     witnesses: tuple[str, ...]
     cosigned: tuple[str, ...]
-    said: str
+    message: str
     size: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cosigned:
+class CosignedCheckpoint:
     """
     A checkpoint with the cosignatures that its policy asks for.
 
@@ -64,7 +64,7 @@ class Cosigned:
     note: bytes
     checkpoint: Checkpoint
     cosignatures: Mapping[str, int]
-    answers: tuple[Answer, ...]
+    answers: tuple[WitnessResponse, ...]
     sizes: Mapping[str, int]
 
 
@@ -73,10 +73,12 @@ class QuorumNotMetError(UnwitnessedError):
     Too few witnesses have cosigned a checkpoint; names which witness said what.
 
     `note` carries the cosignatures that did arrive: handed to the next call, it saves asking those witnesses again.
-    `sizes` is for `known_sizes`, as in `Cosigned`.
+    `sizes` is for `known_sizes`, as in `CosignedCheckpoint`.
     """
 
-    def __init__(self, text: str, *, note: bytes, answers: tuple[Answer, ...], sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, text: str, *, note: bytes, answers: tuple[WitnessResponse, ...], sizes: Mapping[str, int]
+    ) -> None:
         super().__init__(text)
         self.note = note
         self.answers = answers
@@ -85,14 +87,14 @@ class QuorumNotMetError(UnwitnessedError):
 
 async def cosign(
     note: bytes,
-    policy: Policy,
+    policy: WitnessPolicy,
     *,
     prove: Prove,
     client: httpx.AsyncClient,
     timeout_s: float,
     known_sizes: Mapping[str, int],
     logs: Sequence[VerifierKey] = (),
-) -> Cosigned:
+) -> CosignedCheckpoint:
     """
     Return the signed checkpoint `note` with the cosignatures of the policy's witnesses, if they make its quorum.
 
@@ -128,11 +130,11 @@ async def cosign(
     try:
         witnessed = policy.check(cosigned, logs=logs)
     except UnwitnessedError as error:
-        said = "; ".join(f"{', '.join(answer.witnesses)}: {answer.said}" for answer in answers)
+        said = "; ".join(f"{', '.join(answer.witnesses)}: {answer.message}" for answer in answers)
         raise QuorumNotMetError(
             f"{error}; {said or 'no witness is left to be asked'}", note=cosigned, answers=answers, sizes=sizes
         ) from error
-    return Cosigned(
+    return CosignedCheckpoint(
         note=cosigned,
         checkpoint=witnessed.checkpoint,
         cosignatures=witnessed.cosignatures,
@@ -141,7 +143,7 @@ async def cosign(
     )
 
 
-def check_urls(policy: Policy) -> None:
+def check_urls(policy: WitnessPolicy) -> None:
     """
     Check that those witnesses of a policy that have a URL can be asked under it, as far as that can be told beforehand.
 
@@ -166,7 +168,7 @@ class _Submission:
     """One checkpoint on its way to the witnesses of a policy, and the lines of cosignatures that it has so far."""
 
     def __init__(
-        self, note: bytes, policy: Policy, logs: Sequence[VerifierKey], prove: Prove, client: httpx.AsyncClient
+        self, note: bytes, policy: WitnessPolicy, logs: Sequence[VerifierKey], prove: Prove, client: httpx.AsyncClient
     ) -> None:
         try:
             self._had = policy.check(note, logs=logs).cosignatures.keys()
@@ -193,11 +195,13 @@ class _Submission:
     def note(self) -> bytes:
         return format_note(self._text, self._lines)
 
-    async def ask(self, url: str, witnesses: Sequence[PolicyWitness], known_size: int, timeout_s: float) -> Answer:
+    async def ask(
+        self, url: str, witnesses: Sequence[PolicyWitness], known_size: int, timeout_s: float
+    ) -> WitnessResponse:
         """Ask the witnesses at one URL; what goes wrong there is the answer."""
         names = tuple(witness.name for witness in witnesses)
         if url == _NOWHERE:
-            return Answer(url=url, witnesses=names, cosigned=(), said="no URL in the policy", size=None)
+            return WitnessResponse(url=url, witnesses=names, cosigned=(), message="no URL in the policy", size=None)
         size: int | None = min(known_size, self._size)
         cosigned: tuple[str, ...] = ()
         try:
@@ -211,12 +215,12 @@ class _Submission:
                         break
             if status == httpx.codes.OK:
                 cosigned, size = self._take(witnesses, body), self._size
-            said = _in_words(status, body, cosigned)
+            said = _describe(status, body, cosigned)
         except TimeoutError:
             said, size = f"no answer within {timeout_s} s", None
         except LedgerError as error:
             said, size = str(error), None
-        return Answer(url=url, witnesses=names, cosigned=cosigned, said=said, size=size)
+        return WitnessResponse(url=url, witnesses=names, cosigned=cosigned, message=said, size=size)
 
     async def _post(self, url: str, old_size: int) -> tuple[int, str, bytes]:
         proof = await self._proof(old_size)
@@ -253,7 +257,7 @@ def _parse_size(content_type: str, body: bytes) -> int:
     return parse_decimal(body[:-1].decode("ascii", "replace"), what="conflict of a witness")
 
 
-def _in_words(status: int, body: bytes, cosigned: Sequence[str]) -> str:
+def _describe(status: int, body: bytes, cosigned: Sequence[str]) -> str:
     if cosigned:
         return "cosigned"
     if status == httpx.codes.OK:

@@ -8,7 +8,7 @@ The rules of a witness: what it cosigns, and how it refuses the rest (C2SP tlog-
     …
 
 That is a request. What is remembered of a log arrives as an argument, and what to remember is for the caller. The rules
-are in the order of the specification, which is the order in which a client learns what is wrong. `open_submission`
+are in the order of the specification, which is the order in which a client learns what is wrong. `open_request`
 needs to know only which logs there are; `check_growth` must run, and its outcome be kept, while nobody else does the
 same for this log, or two requests could each be right and together roll it back.
 """
@@ -113,7 +113,7 @@ class RefusedError(LedgerError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
+class OpenedRequest:
     """
     A request whose checkpoint a trusted key has signed: `text` is the note's, `lines` the first of each trusted key.
 
@@ -127,7 +127,7 @@ class Submission:
     lines: tuple[Signature, ...]
 
 
-def open_submission(body: bytes, keys_of: Callable[[str], Sequence[VerifierKey] | None]) -> Submission:
+def open_request(body: bytes, keys_of: Callable[[str], Sequence[VerifierKey] | None]) -> OpenedRequest:
     """
     Return what a request asks for, if a trusted key of its log has signed the checkpoint.
 
@@ -157,7 +157,7 @@ def open_submission(body: bytes, keys_of: Callable[[str], Sequence[VerifierKey] 
         raise RefusedError(
             Refusal.BAD_REQUEST, f"old size {request.old_size} is over the checkpoint's {checkpoint.size}"
         )
-    return Submission(
+    return OpenedRequest(
         old_size=request.old_size,
         proof=request.proof,
         text=text,
@@ -166,7 +166,7 @@ def open_submission(body: bytes, keys_of: Callable[[str], Sequence[VerifierKey] 
     )
 
 
-def check_growth(submission: Submission, last: Checkpoint | None) -> None:
+def check_growth(submission: OpenedRequest, last: Checkpoint | None) -> None:
     """
     Check that a checkpoint goes on from the one of its log that was cosigned `last`, None if there is none.
 

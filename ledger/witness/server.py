@@ -72,7 +72,7 @@ class Limits:
     idle_timeout_s: float
 
 
-class Stage(Enum):
+class ConnectionStage(Enum):
     """What a connection is waited for."""
 
     HEAD = auto()
@@ -95,7 +95,7 @@ class BoundedConnection(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._stage: Stage | None = None
+        self._stage: ConnectionStage | None = None
         self.since_s = 0.0
         self._deadline: asyncio.TimerHandle | None = None
         self.is_cut_off = False
@@ -103,20 +103,20 @@ class BoundedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as H11Protocol has it
         """Begin to wait for the first request, if there is room."""
         super().connection_made(transport)
-        self._enter(Stage.HEAD)
+        self._enter(ConnectionStage.HEAD)
         self._make_room()
 
     def data_received(self, data: bytes) -> None:
         """Take in what has arrived; bytes that complete no head buy no time."""
         super().data_received(data)
-        self._enter(Stage.ANSWER if self._is_answering else Stage.HEAD)
+        self._enter(ConnectionStage.ANSWER if self._is_answering else ConnectionStage.HEAD)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, or answer it if it has arrived already."""
-        self._enter(Stage.IDLE)
+        self._enter(ConnectionStage.IDLE)
         super().on_response_complete()
         if self._is_answering:
-            self._enter(Stage.ANSWER)
+            self._enter(ConnectionStage.ANSWER)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing more."""
@@ -142,14 +142,14 @@ class BoundedConnection(H11Protocol):
         address = ip_address(self.client[0].partition("%")[0])
         return address.packed[:_NETWORK_SIZE_BYTES] if isinstance(address, IPv6Address) else address.packed
 
-    def _enter(self, stage: Stage) -> None:
+    def _enter(self, stage: ConnectionStage) -> None:
         """Set the deadline of a stage; of one that goes on it stays."""
         if stage is self._stage or self.is_cut_off:
             return
         timeouts_s = {
-            Stage.HEAD: self.limits.head_timeout_s,
-            Stage.ANSWER: self.limits.answer_timeout_s,
-            Stage.IDLE: self.limits.idle_timeout_s,
+            ConnectionStage.HEAD: self.limits.head_timeout_s,
+            ConnectionStage.ANSWER: self.limits.answer_timeout_s,
+            ConnectionStage.IDLE: self.limits.idle_timeout_s,
         }
         if self._deadline is not None:
             self._deadline.cancel()

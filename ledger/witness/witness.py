@@ -27,7 +27,7 @@ from ledger.files.atomic import Disk, RealDisk
 from ledger.format.checkpoint import Checkpoint, parse_checkpoint
 from ledger.format.cosignature import Cosigner, format_cosignatures
 from ledger.format.note import VerifierKey, format_note, open_note
-from ledger.witness.rules import check_growth, open_submission
+from ledger.witness.rules import check_growth, open_request
 from ledger.witness.store import WitnessStore, WitnessStoreError, open_cosigners
 
 
@@ -57,7 +57,7 @@ class Witness:
             RefusedError: if it must not be cosigned.
             WitnessStoreError: if the disk fails or what it holds is damaged; nothing is cosigned.
         """
-        submission = open_submission(body, self._store.keys_of)  # 1
+        submission = open_request(body, self._store.keys_of)  # 1
         origin = submission.checkpoint.origin
         with self._locks.setdefault(origin, Lock()):  # 2
             check_growth(submission, self.last(origin))  # 3, 4

@@ -12,7 +12,14 @@ from uuid import UUID
 from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.entry import Entry
-from ledger.format.events import CommitDecided, CommitObserved, CommitSettled, Decided, PayloadErased, Settled
+from ledger.format.events import (
+    CommitDecided,
+    CommitDecision,
+    CommitObserved,
+    CommitOutcome,
+    CommitSettled,
+    PayloadErased,
+)
 from projections.entries import LogEntry, decision_of, principals_erased, read_principal
 from projections.graph import vertices as things
 from projections.graph.changes import Changes, Vertex
@@ -42,7 +49,7 @@ def decided(changes: Changes, item: LogEntry, event: CommitDecided) -> None:
     changes.edge(things.person(changes, entry.actor), EdgeLabel.WROTE, write)
     intended = things.target(changes, entry.key)
     changes.edge(write, EdgeLabel.INTENDED_WRITE, intended)
-    if intended.label is VertexLabel.TABLE and event.decision is not Decided.CONFLICTED:
+    if intended.label is VertexLabel.TABLE and event.decision is not CommitDecision.CONFLICTED:
         # A commit that lost a race may not have come to the policies at all.
         changes.governed_as_of(intended, as_of=event.as_of)
     if event.reason is not None:
@@ -64,7 +71,7 @@ def settled(changes: Changes, entry: Entry, event: CommitSettled) -> None:
         settled_index=entry.index,
         settled_at=canonical.format_time(entry.recorded_at),
     )
-    if event.outcome is not Settled.ACCEPTED:
+    if event.outcome is not CommitOutcome.ACCEPTED:
         return
     target = things.target(changes, entry.key, table_uuid=event.table_uuid, metadata_location=event.metadata_location)
     changes.edge(write, EdgeLabel.ACTUAL_WRITE, target)

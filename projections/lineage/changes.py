@@ -19,6 +19,7 @@ from ledger.format.events import (
     CatalogCreated,
     CatalogRetired,
     CommitObserved,
+    CommitOutcome,
     CommitSettled,
     Identifier,
     LineageCycleFound,
@@ -26,7 +27,6 @@ from ledger.format.events import (
     LineageReceived,
     OnCycle,
     SettingChanged,
-    Settled,
     TableIdentified,
 )
 from projections.entries import LogEntry, storable
@@ -153,7 +153,7 @@ def changes_of(entries: Iterable[LogEntry], known: Known, *, keeps_cycles: bool 
                 _catalog(changes, known, catalog.id, _known_catalog(catalog.options))
             case CatalogRetired() as catalog:
                 _catalog(changes, known, catalog.id, None)
-            case CommitSettled() as settled if settled.outcome is Settled.ACCEPTED:
+            case CommitSettled() as settled if settled.outcome is CommitOutcome.ACCEPTED:
                 _settled(changes, known, entry, settled)
             case CommitObserved() as observed:
                 _observed(changes, known, observed)

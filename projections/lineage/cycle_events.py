@@ -21,7 +21,7 @@ from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknow
 from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, prepare
 from ledger.format.events import LineageCycleFound, to_data
 from ledger.format.sequence import Appended, Group, Stale
-from ledger.store.notifications import Bell, first_of
+from ledger.store.notifications import WakeUp, wait_for_any
 from ledger.store.read import Log
 from ledger.store.session import Connection, back_off_s
 from projections.lineage.edges import QUERIES
@@ -73,7 +73,7 @@ def cycle_group(found: LineageCycleFound, *, at: datetime) -> Group:
 
 
 async def keep_telling(
-    dsn: str, append: Append, stop: asyncio.Event, wake: Bell | None = None, *, clock: Clock
+    dsn: str, append: Append, stop: asyncio.Event, wake: WakeUp | None = None, *, clock: Clock
 ) -> None:
     """
     Tell of cycles until `stop` is set; `dsn` works as the projector role.
@@ -90,9 +90,9 @@ async def keep_telling(
                     told = await tell_cycles(connection, append, clock=clock)
                     failures = 0
                     # A full round may have left some behind; what it told is found again until it is projected.
-                    await first_of(stop, wake, timeout_s=back_off_s(0) if told == BATCH_MAX else POLL_S)
+                    await wait_for_any(stop, wake, timeout_s=back_off_s(0) if told == BATCH_MAX else POLL_S)
         except (psycopg.OperationalError, LogUnavailableError, OutcomeUnknownError, QueueFullError) as error:
             if not failures:
                 _log.warning("cycles in lineage are told later: %s", error)
-            await first_of(stop, None, timeout_s=back_off_s(failures))
+            await wait_for_any(stop, None, timeout_s=back_off_s(failures))
             failures += 1

@@ -22,7 +22,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from ledger.format.sealing import PLAIN, Opener
-from ledger.store.notifications import Bell, first_of
+from ledger.store.notifications import WakeUp, wait_for_any
 from ledger.store.read import Log
 from ledger.store.session import Connection, Outage
 from projections.errors import ProjectionError, StaleGenerationError, UnknownControlError
@@ -65,7 +65,7 @@ class Runner:
         self.too_old_for: dict[int, str] = {}
         """The logs (log_id) that `run` leaves where they are until a newer version runs, and why."""
 
-    async def run(self, stop: asyncio.Event, wake: Bell | None = None) -> None:
+    async def run(self, stop: asyncio.Event, wake: WakeUp | None = None) -> None:
         """
         Keep all projections up to date until `stop` is set; a batch that has begun is finished.
 
@@ -84,13 +84,13 @@ class Runner:
                         if wake is not None:
                             wake.clear()  # before looking: what is appended from here on rings again
                         applied = await self._round(connection, stop)
-                        outage.is_over()
+                        outage.recovered()
                         if not applied:
-                            await first_of(stop, wake, timeout_s=self._poll_s)
+                            await wait_for_any(stop, wake, timeout_s=self._poll_s)
             except psycopg.Error as error:
                 # The transaction is undone as a whole: the next connection begins where the cursor stands.
-                outage.goes_on(error)
-                await first_of(stop, None, timeout_s=outage.pause_s)
+                outage.failed(error)
+                await wait_for_any(stop, None, timeout_s=outage.pause_s)
 
     async def catch_up(self, log_id: int, to_index: int) -> None:
         """

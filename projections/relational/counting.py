@@ -23,9 +23,10 @@ from ledger.format.events import (
     AlertRaised,
     CallerRefused,
     CommitDecided,
+    CommitDecision,
     CommitObserved,
+    CommitOutcome,
     CommitSettled,
-    Decided,
     DetectionFound,
     LineageCycleFound,
     LineageReceived,
@@ -33,7 +34,6 @@ from ledger.format.events import (
     ScanCompleted,
     ScanCompletedV1,
     ScanFailed,
-    Settled,
     TableIdentified,
     TriggerReceived,
 )
@@ -111,19 +111,19 @@ def tally(entries: Sequence[LogEntry], stored: Iterable[OpenCommit]) -> Tally:
     for item in entries:
         entry = item.entry
         match item.event:
-            case CommitDecided(decision=Decided.APPROVED) as decided:
+            case CommitDecided(decision=CommitDecision.APPROVED) as decided:
                 commit = _opened(entry, decided)
                 open_commits.setdefault((commit.group_id, commit.key), []).append(commit)
                 result.opened[commit.index] = commit
             case CommitDecided() as decided:
                 result.counts[_dimensions(_opened(entry, decided), decided.decision, NO_OUTCOME)] += 1
-            case CommitSettled(outcome=Settled.UNKNOWN) as settled:
+            case CommitSettled(outcome=CommitOutcome.UNKNOWN) as settled:
                 place = decision_of(entry, settled), entry.key
                 open_commits[place] = [replace(commit, is_unknown=True) for commit in open_commits.get(place, [])]
                 result.opened.update({commit.index: commit for commit in open_commits[place]})
             case CommitSettled() as settled:
                 for commit in open_commits.pop((decision_of(entry, settled), entry.key), []):
-                    result.counts[_dimensions(commit, Decided.APPROVED, settled.outcome.value)] += 1
+                    result.counts[_dimensions(commit, CommitDecision.APPROVED, settled.outcome.value)] += 1
                     result.opened.pop(commit.index, None)
                     result.closed.add(commit.index)
             case AccessRefused() | CallerRefused() as refused:
@@ -171,7 +171,7 @@ def _opened(entry: Entry, decided: CommitDecided) -> OpenCommit:
     )
 
 
-def _dimensions(commit: OpenCommit, decision: Decided, outcome: str) -> Dimensions:
+def _dimensions(commit: OpenCommit, decision: CommitDecision, outcome: str) -> Dimensions:
     return Dimensions(
         hour=commit.recorded_at.replace(minute=0, second=0, microsecond=0),
         key=commit.key,

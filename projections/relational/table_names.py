@@ -24,13 +24,13 @@ from ledger.format.event import parse_key
 from ledger.format.events import (
     CommitDecided,
     CommitObserved,
+    CommitOutcome,
     CommitSettled,
     DetectionFound,
     Identifier,
     ScanCompleted,
     ScanCompletedV1,
     ScanFailed,
-    Settled,
     TableIdentified,
 )
 from ledger.store.queries import load_queries
@@ -283,7 +283,7 @@ def _told_by(item: LogEntry) -> _Told | _Dropped | None:
         case CommitDecided(base=str(), table_uuid=str(table_uuid)) if item.entry.key.startswith(f"{TABLE}:"):
             # Whatever was decided: the gateway has loaded the table by this name, to judge what would be done to it.
             return _Told(table_uuid=_uuid(table_uuid), key=item.entry.key, is_certain=True)
-        case CommitSettled(outcome=Settled.ACCEPTED) as settled if item.entry.key.startswith(f"{TABLE}:"):
+        case CommitSettled(outcome=CommitOutcome.ACCEPTED) as settled if item.entry.key.startswith(f"{TABLE}:"):
             if settled.metadata_location is None:
                 return _Dropped(key=item.entry.key)  # an accepted commit that leaves no metadata file
             if settled.table_uuid is None:

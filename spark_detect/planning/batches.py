@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import psycopg
 from psycopg import Connection, sql
 
-from ledger.store.notifications import CHANNEL
+from ledger.store.notifications import LOG_GROWN
 from ledger.store.queries import load_queries
 from ledger.store.read import Log
 from projections.entries import LogEntry, read_log_entry
@@ -72,7 +72,7 @@ class Batches:
         self.connection: Connection[Any] = psycopg.connect(
             dsn, autocommit=True, connect_timeout=5, application_name="lakeproof detection"
         )
-        self.connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
+        self.connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(LOG_GROWN)))
 
     def close(self) -> None:
         """Give back the turn and the connection."""

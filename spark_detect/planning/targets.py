@@ -18,10 +18,10 @@ from ledger.format.event import format_key
 from ledger.format.events import (
     CatalogCreated,
     CommitObserved,
+    CommitOutcome,
     CommitSettled,
     Identifier,
     ScanRequested,
-    Settled,
     TriggerReceived,
     TriggerSource,
 )
@@ -75,7 +75,9 @@ def read_target(item: LogEntry, *, ruleset: str) -> Target | None:
     entry = item.entry
     key, identifier = _table(entry)
     match item.event:
-        case CommitSettled(outcome=Settled.ACCEPTED, metadata_location=str(location)) as settled if key is not None:
+        case CommitSettled(outcome=CommitOutcome.ACCEPTED, metadata_location=str(location)) as settled if (
+            key is not None
+        ):
             return Target(
                 index=entry.index,
                 key=key,

@@ -13,7 +13,7 @@ from ledger.append.appender import Appender
 from ledger.errors import GroupMismatchError
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Appended, Group, Stale
-from ledger.store.notifications import Doorbell
+from ledger.store.notifications import LogNotifier
 from spark_detect.marks import GUARDS
 
 APPEND_TIMEOUT_S: Final = 30.0
@@ -23,7 +23,7 @@ class AppenderThread:
     """Appends groups of scans, blocking; use as a context manager. `dsn` works as the appender role."""
 
     def __init__(self, dsn: str) -> None:
-        self._doorbell = Doorbell(dsn)
+        self._notifier = LogNotifier(dsn)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="appender", daemon=True)
         self._dsn = dsn
@@ -64,9 +64,9 @@ class AppenderThread:
             return None
 
     async def _start(self) -> None:
-        self._appender = Appender(self._dsn, GuardRegistry(GUARDS), on_append=self._doorbell.ring)
+        self._appender = Appender(self._dsn, GuardRegistry(GUARDS), on_append=self._notifier.notify)
         await self._appender.start()
-        self._ringing = asyncio.create_task(self._doorbell.run())
+        self._ringing = asyncio.create_task(self._notifier.run())
 
     async def _stop(self) -> None:
         if self._ringing is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from ledger.format.events import CommitDecided, Decided, Identifier
+from ledger.format.events import CommitDecided, CommitDecision, Identifier
 from ledger.store.queries import load_queries
 from ledger.store.read import read_head
 from ledger.store.session import Connection
@@ -63,7 +63,7 @@ async def read_decided(connection: Connection, log_id: int, *, table_uuid: str, 
     rows = await connection.execute(QUERIES["decisions_from"], {"log_id": log_id, "from_index": next_index})
     for (entry,) in await rows.fetchall():
         match read_log_entry(bytes(entry), {}).event:
-            case CommitDecided(decision=Decided.APPROVED) as decided if decided.table_uuid in {table_uuid, None}:
+            case CommitDecided(decision=CommitDecision.APPROVED) as decided if decided.table_uuid in {table_uuid, None}:
                 approved.update(decided.snapshots)
                 if decided.table_uuid is not None and decided.identifier.name is not None:
                     identifier = decided.identifier

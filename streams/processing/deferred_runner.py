@@ -19,7 +19,7 @@ from typing import Final
 
 import psycopg
 
-from ledger.store.notifications import first_of
+from ledger.store.notifications import wait_for_any
 from ledger.store.session import Connection, Outage
 from streams.connections import PAUSE_S, POLL_S, connect_following, connect_reading
 from streams.errors import TransientError, UnansweredError
@@ -134,8 +134,8 @@ class Asking:
                     await self._hand_out(pool, claiming, tasks, stop, outage)
             except* psycopg.Error as group:
                 # What was begun is undone as a whole; its lease runs out.
-                outage.goes_on(_first(group))
-                await first_of(stop, None, timeout_s=outage.pause_s)
+                outage.failed(_first(group))
+                await wait_for_any(stop, None, timeout_s=outage.pause_s)
 
     async def _hand_out(
         self, pool: _Pool, claiming: Connection, tasks: asyncio.TaskGroup, stop: asyncio.Event, outage: Outage
@@ -148,9 +148,9 @@ class Asking:
                 asked.add(task)
                 task.add_done_callback(asked.discard)
                 task.add_done_callback(lambda _: pool.bell.set())
-            outage.is_over()
-            await first_of(stop, None, timeout_s=min(PAUSE_S, self._poll_s))
-            await first_of(stop, pool.bell, timeout_s=self._poll_s)
+            outage.recovered()
+            await wait_for_any(stop, None, timeout_s=min(PAUSE_S, self._poll_s))
+            await wait_for_any(stop, pool.bell, timeout_s=self._poll_s)
 
     async def _claim(self, connection: Connection, pool: _Pool, *, log_id: int | None = None) -> HostLease | None:
         return await deferred.claim(

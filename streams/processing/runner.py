@@ -24,7 +24,7 @@ from typing import Final
 
 import psycopg
 
-from ledger.store.notifications import Bell, first_of
+from ledger.store.notifications import WakeUp, wait_for_any
 from ledger.store.session import Connection, Outage
 from streams.connections import PAUSE_S, POLL_S, connect_following, connect_reading, pass_on
 from streams.errors import StreamError, TransientError
@@ -103,7 +103,7 @@ class Runner:
         """The handlers, in the order in which they were given."""
         return self._given
 
-    async def run(self, stop: asyncio.Event, wake: Bell | None = None) -> None:
+    async def run(self, stop: asyncio.Event, wake: WakeUp | None = None) -> None:
         """
         Handle what comes until `stop` is set; batches that have begun are finished.
 
@@ -164,8 +164,8 @@ class Runner:
                     await self._take_turns(session, stop, wake)
             except psycopg.Error as error:
                 # What was begun is undone as a whole; its lease runs out, or is taken back by its next holder.
-                self._outage.goes_on(error)
-                await first_of(stop, None, timeout_s=self._outage.pause_s)
+                self._outage.failed(error)
+                await wait_for_any(stop, None, timeout_s=self._outage.pause_s)
 
     async def _take_turns(self, session: _Session, stop: asyncio.Event, wake: asyncio.Event) -> None:
         clock = asyncio.get_running_loop().time
@@ -176,11 +176,11 @@ class Runner:
                 await cursors.tend(session.storing, self.handlers)
                 tended_s = clock()
             is_busy = await self._turn(session)
-            self._outage.is_over()
+            self._outage.recovered()
             if is_busy:
                 continue
-            await first_of(stop, None, timeout_s=min(PAUSE_S, self._poll_s))
-            await first_of(stop, wake, timeout_s=self._poll_s)
+            await wait_for_any(stop, None, timeout_s=min(PAUSE_S, self._poll_s))
+            await wait_for_any(stop, wake, timeout_s=self._poll_s)
 
     async def _turn(self, session: _Session, *, log_id: int | None = None) -> bool:
         """Handle some batches of whatever has waited longest; return False if there was nothing to do."""

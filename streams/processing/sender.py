@@ -18,7 +18,7 @@ import psycopg
 
 from ledger.errors import GroupMismatchError, LedgerError
 from ledger.format.sequence import Group
-from ledger.store.notifications import Bell, first_of
+from ledger.store.notifications import WakeUp, wait_for_any
 from ledger.store.session import Connection, Outage
 from streams.connections import PAUSE_S, POLL_S, connect_storing, pass_on
 from streams.errors import StreamError, TransientError
@@ -74,7 +74,7 @@ class Sender:
         self._lease_s = lease_s
         self._on_sent = on_sent
 
-    async def run(self, stop: asyncio.Event, wake: Bell | None = None) -> None:
+    async def run(self, stop: asyncio.Event, wake: WakeUp | None = None) -> None:
         """
         Send what comes until `stop` is set; messages that are on their way are waited for, and so is the database.
 
@@ -112,14 +112,14 @@ class Sender:
                     while not stop.is_set():
                         wake.clear()  # before looking: what is put there from here on rings again
                         is_busy = await self._turn(connection, sink)
-                        outage.is_over()
+                        outage.recovered()
                         if is_busy:
                             continue
-                        await first_of(stop, None, timeout_s=min(PAUSE_S, self._poll_s))
-                        await first_of(stop, wake, timeout_s=self._poll_s)
+                        await wait_for_any(stop, None, timeout_s=min(PAUSE_S, self._poll_s))
+                        await wait_for_any(stop, wake, timeout_s=self._poll_s)
             except psycopg.Error as error:
-                outage.goes_on(error)
-                await first_of(stop, None, timeout_s=outage.pause_s)
+                outage.failed(error)
+                await wait_for_any(stop, None, timeout_s=outage.pause_s)
 
     async def _turn(self, connection: Connection, sink: Sink) -> bool:
         """Send some messages of the log that has waited longest; return False if none was due."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ledger.erasing.redaction import Mention
+from ledger.erasing.redaction import LoginMatcher
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 
@@ -22,7 +22,7 @@ TABLES: Final = ("streams.dead_letters", "streams.outbox", "streams.hosts")
 _QUERIES: Final = load_queries("streams", "forgetting.sql")
 
 
-async def forget_login(connection: Connection, log_id: int, mention: Mention) -> int:
+async def forget_login(connection: Connection, log_id: int, mention: LoginMatcher) -> int:
     """
     Take a login out of what is kept of a log's messages; return in how many it was. `connection` is in autocommit mode.
     """
@@ -33,38 +33,38 @@ async def forget_login(connection: Connection, log_id: int, mention: Mention) ->
     )
 
 
-async def _forget_dead(connection: Connection, log_id: int, mention: Mention) -> int:
+async def _forget_dead(connection: Connection, log_id: int, mention: LoginMatcher) -> int:
     forgotten, after = 0, ("", "")
     while page := await _rows(connection, "dead", log_id=log_id, source=after[0], id=after[1]):
         for source, id_, index, key, payload, reason in page:
             which = {"log_id": log_id, "source": source, "id": id_}
             if index is None:
                 kept = (id_, key, bytes(payload), reason)
-                if any(mention.is_in(each) for each in kept):
+                if any(mention.matches(each) for each in kept):
                     forgotten += (await connection.execute(_QUERIES["delete_dead"], which)).rowcount
-            elif mention.is_in(reason):
-                rewritten = {**which, "reason": mention.without(reason)}
+            elif mention.matches(reason):
+                rewritten = {**which, "reason": mention.redact(reason)}
                 forgotten += (await connection.execute(_QUERIES["rewrite_dead"], rewritten)).rowcount
         after = (page[-1][0], page[-1][1])
     return forgotten
 
 
-async def _forget_waiting(connection: Connection, log_id: int, mention: Mention) -> int:
+async def _forget_waiting(connection: Connection, log_id: int, mention: LoginMatcher) -> int:
     forgotten, position = 0, -1
     while page := await _rows(connection, "waiting", log_id=log_id, position=position):
         for position, payload in page:
-            if mention.is_in(bytes(payload)):
+            if mention.matches(bytes(payload)):
                 rewritten = {"log_id": log_id, "position": position}
-                rewritten["payload"] = mention.without_in_json(bytes(payload))
+                rewritten["payload"] = mention.redact_json(bytes(payload))
                 forgotten += (await connection.execute(_QUERIES["rewrite_waiting"], rewritten)).rowcount
     return forgotten
 
 
-async def _forget_answers(connection: Connection, log_id: int, mention: Mention) -> int:
+async def _forget_answers(connection: Connection, log_id: int, mention: LoginMatcher) -> int:
     forgotten = 0
     for handler, host, reason in await _rows(connection, "answers", log_id=log_id):
-        if mention.is_in(reason):
-            rewritten = {"log_id": log_id, "handler": handler, "host": host, "reason": mention.without(reason)}
+        if mention.matches(reason):
+            rewritten = {"log_id": log_id, "handler": handler, "host": host, "reason": mention.redact(reason)}
             forgotten += (await connection.execute(_QUERIES["rewrite_answer"], rewritten)).rowcount
     return forgotten
 

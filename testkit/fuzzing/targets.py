@@ -44,13 +44,13 @@ from ledger.format.tiles import (
     parse_tile_path,
     tile_path,
 )
-from ledger.format.witness_policy import Policy, PolicyGroup, PolicyLog, PolicyWitness
+from ledger.format.witness_policy import PolicyGroup, PolicyLog, PolicyWitness, WitnessPolicy
 from ledger.proving.evidence.bundle import Bundle, BundledEntry, Section
 from ledger.proving.evidence.bundle import format_bundle as format_evidence
 from ledger.proving.evidence.bundle import parse_bundle as parse_evidence
 from ledger.proving.evidence.check import check_evidence
 from ledger.proving.evidence.scope import TableScope, format_scope, parse_scope
-from ledger.witness.rules import AddCheckpoint, RefusedError, format_request, open_submission, parse_request
+from ledger.witness.rules import AddCheckpoint, RefusedError, format_request, open_request, parse_request
 from testkit.fuzzing import files as fuzz_files
 from testkit.fuzzing.files import ORIGIN, SEEDS, entry_of
 
@@ -119,7 +119,7 @@ HASHES: Final = tuple(
     prove_inclusion(index=3, size=5, read=lambda level, i: root_of(LEAVES[i << level : (i + 1) << level]))
 )
 PROOF: Final = format_proof(Proof(extra=ENTRIES[3], index=3, hashes=HASHES, checkpoint=COSIGNED))
-POLICY: Final = Policy(
+POLICY: Final = WitnessPolicy(
     logs=(PolicyLog(key=LOG.verifier_key, url="https://log.example/"),),
     witnesses=tuple(
         PolicyWitness(name=f"w{number}", key=cosigner.verifier_key) for number, cosigner in enumerate(COSIGNERS)
@@ -166,10 +166,10 @@ def _tile_paths(data: bytes) -> None:
 
 def _policy(data: bytes) -> None:
     try:
-        policy = Policy.parse(data)
+        policy = WitnessPolicy.parse(data)
     except FormatError:
         return
-    if Policy.parse(policy.format()) != policy:  # comments and spaces are not kept, everything else is
+    if WitnessPolicy.parse(policy.format()) != policy:  # comments and spaces are not kept, everything else is
         raise NotWrittenAgainError(policy)
     with suppress(FormatError, BrokenError):
         policy.cosignatures(COSIGNED)
@@ -196,7 +196,7 @@ def keys_of(origin: str) -> list[VerifierKey] | None:
 
 def _submission(data: bytes) -> None:
     with suppress(RefusedError):
-        open_submission(data, keys_of)
+        open_request(data, keys_of)
 
 
 def _envelope(data: bytes) -> None:
@@ -242,10 +242,10 @@ def targets() -> dict[str, Target]:
         ),
         "bundle": _again(parse_bundle, format_bundle, [format_bundle(ENTRIES), format_bundle([b"", b"one"])]),
         "cosignatures": _again(parse_cosignatures, format_cosignatures, [format_cosignatures(COSIGNATURES)]),
-        "policy": Target(run=_policy, accepts=Policy.parse, seeds=(POLICY.format(), b"# none\nquorum none\n")),
+        "policy": Target(run=_policy, accepts=WitnessPolicy.parse, seeds=(POLICY.format(), b"# none\nquorum none\n")),
         "witness_request": _again(parse_request, format_request, [REQUEST]),
         "witness_submission": Target(
-            run=_submission, accepts=lambda data: open_submission(data, keys_of), seeds=(REQUEST,)
+            run=_submission, accepts=lambda data: open_request(data, keys_of), seeds=(REQUEST,)
         ),
         "evidence": _again(parse_evidence, format_evidence, [EVIDENCE, DISCLOSING]),
         "check_evidence": Target(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from gateway.admin.application import OPERATOR
-from ledger.format.events import Settled
+from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Group
 from spark_detect.marks import scan_guard
 from spark_detect.recording.groups import record_scan
@@ -59,9 +59,9 @@ async def live_on(gateway: Gateway, key_id: str) -> tuple[str, str]:
     await admin.revoke_key(log_id, OPERATOR, key_id=key_id)
     made = await admin.create_key(log_id, OPERATOR, identity="eve@acme.example", roles=[])
     done, doubted, _ = [await decide(gateway.services, log_id) for _ in range(3)]
-    assert await settle(gateway.services, log_id, done, Settled.ACCEPTED)
-    assert not await settle(gateway.services, log_id, done, Settled.FAILED), "it is settled already"
-    assert await settle(gateway.services, log_id, doubted, Settled.UNKNOWN)
+    assert await settle(gateway.services, log_id, done, CommitOutcome.ACCEPTED)
+    assert not await settle(gateway.services, log_id, done, CommitOutcome.FAILED), "it is settled already"
+    assert await settle(gateway.services, log_id, doubted, CommitOutcome.UNKNOWN)
     await save_note(gateway.services, log_id, 2, 3)
     await record(gateway, replace(scan(), snapshot="1"))
     await record(gateway, replace(scan(), request="somebody asked"))

@@ -20,7 +20,7 @@ from gateway.identifiers import Target
 from lakeproof.services import Services, new_group_id
 from ledger.format.entry import Branch
 from ledger.format.event import SYSTEM_ACTOR, Event, Part, prepare
-from ledger.format.events import CommitDecided, CommitSettled, Decided, Evidence, Settled, to_data
+from ledger.format.events import CommitDecided, CommitDecision, CommitOutcome, CommitSettled, OutcomeEvidence, to_data
 from ledger.format.sequence import Appended, Group
 
 NOON: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -48,7 +48,7 @@ async def decide(
         actions=(),
         as_of=0,
         base="s3://b/0.json",
-        decision=Decided.APPROVED,
+        decision=CommitDecision.APPROVED,
         identifier=target.identifier(),
         operation="table.commit",
         policy_set="0" * 64,
@@ -83,18 +83,20 @@ async def decide(
     return decision
 
 
-async def settle(services: Services, log_id: int, decision: UUID, outcome: Settled, key: str = TARGET.key) -> bool:
+async def settle(
+    services: Services, log_id: int, decision: UUID, outcome: CommitOutcome, key: str = TARGET.key
+) -> bool:
     """Settle a decision as whoever finds out does; tells whether it was still open."""
     data = CommitSettled(
         decision=str(decision),
-        evidence=Evidence.RECONCILED,
+        evidence=OutcomeEvidence.RECONCILED,
         metadata_location=None,
         metadata_sha256=None,
         outcome=outcome,
         snapshots=(),
         table_uuid=None,
     )
-    guard = (doubt_guard if outcome is Settled.UNKNOWN else close_guard)(decision, key)
+    guard = (doubt_guard if outcome is CommitOutcome.UNKNOWN else close_guard)(decision, key)
     event = settled_event(data, key=key, actor=SYSTEM_ACTOR, at=NOON)
     appended = await services.house.append(log_id, Group(id=new_group_id(), then=(event,), guard=(guard,)))
     assert isinstance(appended, Appended)

@@ -20,7 +20,7 @@ from gateway.admin.application import OPERATOR
 from gateway.commit.house import House
 from gateway.reconcile.reconciler import Reconciled, Reconciler
 from lakeproof.services import Services
-from ledger.format.events import CommitSettled, Settled
+from ledger.format.events import CommitOutcome, CommitSettled
 from testkit.gateway.sales import SCHEMA
 from testkit.gateway.story import tell, words
 from testkit.servers.faulty_wire import FaultyWire, Request
@@ -179,22 +179,22 @@ class Far:
         there = await self.snapshots()
         outcomes = await self._outcomes()
         for outcome, added in outcomes.values():
-            assert (outcome is Settled.ACCEPTED) == bool(set(added) & there), (outcome, added, there)
-        is_open = {one for one, (outcome, _) in outcomes.items() if outcome in {None, Settled.UNKNOWN}}
+            assert (outcome is CommitOutcome.ACCEPTED) == bool(set(added) & there), (outcome, added, there)
+        is_open = {one for one, (outcome, _) in outcomes.items() if outcome in {None, CommitOutcome.UNKNOWN}}
         assert await self.open_decisions() == is_open
 
-    async def outcomes(self) -> list[tuple[Settled | None, tuple[str, ...]]]:
+    async def outcomes(self) -> list[tuple[CommitOutcome | None, tuple[str, ...]]]:
         """Return the last outcome of each approved commit, None if there is none yet, and the snapshots it adds."""
         return list((await self._outcomes()).values())
 
-    async def _outcomes(self) -> dict[str, tuple[Settled | None, tuple[str, ...]]]:
-        outcomes: dict[str, tuple[Settled | None, tuple[str, ...]]] = {}
+    async def _outcomes(self) -> dict[str, tuple[CommitOutcome | None, tuple[str, ...]]]:
+        outcomes: dict[str, tuple[CommitOutcome | None, tuple[str, ...]]] = {}
         for told in await tell(self.services, self.log_id, key=self.key):
             if told.words == "approved":
                 outcomes[str(told.entry.group_id)] = (None, told.decided.snapshots)
             elif told.entry.type == CommitSettled.TYPE:
                 before, snapshots = outcomes[told.settled.decision]
-                assert before in {None, Settled.UNKNOWN}, "an outcome that ends a decision is the last one"
+                assert before in {None, CommitOutcome.UNKNOWN}, "an outcome that ends a decision is the last one"
                 outcomes[told.settled.decision] = (told.settled.outcome, snapshots)
         return outcomes
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 import httpx
 
 from ledger.errors import LogUnavailableError, OutcomeUnknownError
-from ledger.format.events import Settled
+from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Appended, Group, Stale
 from testkit.gateway.far import ALIAS, ROOT, TABLES, UNKNOWN_STATUSES, Far
 from testkit.gateway.sales import SCHEMA
@@ -289,7 +289,7 @@ async def check_other_changes(far: Far) -> None:
         far.wire.fault = Fault(happens=Loss.ANSWER, path=path.removeprefix(ROOT) or "/namespaces")
         lost = await far.gateway.http.request(method, path, json=body)
         assert what_is_told(lost) is Told.UNKNOWN
-        assert [each.outcome for each in await far.reconcile()] == [Settled.ACCEPTED], path
+        assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.ACCEPTED], path
     told = await tell(far.services, far.log_id, key=f"table:{ALIAS}/sales/{lines}")
     uuids = {one.settled.table_uuid for one in told if one.words == ACCEPTED}
     assert len(uuids) == 1
@@ -382,7 +382,7 @@ async def check_mixture(far: Far, random: Random) -> None:
     await _check_history(far, ever | await far.snapshots())
     outcomes = await far.outcomes()
     there = await far.snapshots()
-    assert all(outcome is Settled.ACCEPTED for outcome, added in outcomes if set(added) & there)
+    assert all(outcome is CommitOutcome.ACCEPTED for outcome, added in outcomes if set(added) & there)
 
 
 async def _deliver(fault: Fault, asking: asyncio.Task[httpx.Response]) -> None:
@@ -401,8 +401,8 @@ async def _expiry(far: Far, snapshot: str) -> dict[str, Any]:
 async def _check_history(far: Far, ever: set[str]) -> None:
     assert not far.unrecorded
     for outcome, added in await far.outcomes():
-        assert outcome is not Settled.ACCEPTED or set(added) <= ever
-        assert outcome in {None, Settled.UNKNOWN, Settled.ACCEPTED} or not set(added) & ever
+        assert outcome is not CommitOutcome.ACCEPTED or set(added) <= ever
+        assert outcome in {None, CommitOutcome.UNKNOWN, CommitOutcome.ACCEPTED} or not set(added) & ever
 
 
 # Kills

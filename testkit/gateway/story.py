@@ -20,7 +20,7 @@ from gateway.metadata.files import local_path
 from lakeproof.log_room import InstalledLogs
 from lakeproof.services import Services
 from ledger.format.entry import Entry, parse_entry
-from ledger.format.events import CommitDecided, CommitSettled, Decided, Settled, from_data
+from ledger.format.events import CommitDecided, CommitDecision, CommitOutcome, CommitSettled, from_data
 from ledger.signing.key_directory import holds_keys
 from ledger.store.read import iterate_entries, read_head, read_parts
 from ledger.verify.database import verify_database
@@ -91,9 +91,9 @@ def replay(told: Sequence[Told]) -> Rows:
     for one in told:
         if one.entry.type == CommitDecided.TYPE:
             decisions[str(one.entry.group_id), one.entry.key] = one
-        elif one.entry.type == CommitSettled.TYPE and one.settled.outcome is Settled.ACCEPTED:
+        elif one.entry.type == CommitSettled.TYPE and one.settled.outcome is CommitOutcome.ACCEPTED:
             decision = decisions[one.settled.decision, one.entry.key]
-            assert decision.decided.decision is Decided.APPROVED
+            assert decision.decided.decision is CommitDecision.APPROVED
             _apply(rows, decision, one.settled)
     return rows
 

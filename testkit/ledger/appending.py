@@ -21,7 +21,7 @@ from ledger.format.entry import Branch, Entry, parse_entry
 from ledger.format.event import Event, Part, PreparedEvent, prepare, random_group_id
 from ledger.format.guards import Guard, GuardCall, GuardRegistry
 from ledger.format.sequence import Appended, Group, Stale
-from ledger.format.verification import Report
+from ledger.format.verification import VerificationReport
 from ledger.store.queries import load_queries
 from ledger.store.read import Log, read_entries, read_head, read_logs
 from ledger.verify.database import verify_database
@@ -114,7 +114,7 @@ def places(entries: list[Entry], group_id: UUID) -> tuple[Branch, range] | None:
     return found[0].branch, range(found[0].index, found[-1].index + 1)
 
 
-async def verify(installation: Installation, log_id: int) -> Report:
+async def verify(installation: Installation, log_id: int) -> VerificationReport:
     """Verify everything about a log that the database holds; no checkpoint is asked for."""
     dsn = installation.as_role(installation.roles.auditor)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:

@@ -14,7 +14,7 @@ from psycopg import AsyncConnection
 
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.append.appender import CORE_GUARDS, Appender
-from ledger.erasing.erase import Asked, Eraser
+from ledger.erasing.erase import Eraser, ErasureRequest
 from ledger.erasing.key_files import LOCK_FILE
 from ledger.erasing.sealer import Sealer
 from ledger.erasing.subject_keys import KeyFolder, open_key_encryption, open_key_folder
@@ -28,7 +28,7 @@ from ledger.store.session import Connection
 from testkit.ledger.appending import NOON, appended, new_id
 
 ADA, EVE = "ad" * 16, "e0" * 16
-ASKED = Asked(reason=ErasureReason.REQUEST, at=NOON)
+ASKED = ErasureRequest(reason=ErasureReason.REQUEST, at=NOON)
 
 
 def key_folder(directory: Path, kek: str = "kek") -> KeyFolder:

@@ -15,20 +15,20 @@ from ledger.format.checkpoint import Checkpoint
 from ledger.format.event import Event, Part, PreparedEvent, prepare
 from ledger.format.events import (
     CommitDecided,
+    CommitDecision,
+    CommitOutcome,
     CommitSettled,
-    Decided,
-    Evidence,
     Identifier,
     LogsAnchored,
-    Settled,
+    OutcomeEvidence,
     to_data,
 )
 from ledger.format.merkle import root_of
 from ledger.format.note import Ed25519Signer
 from ledger.format.proof import prove_entries
-from ledger.format.sequence import Group, Head, Row, sequence
+from ledger.format.sequence import Group, LogHead, SequencedEntry, sequence
 from ledger.proving.evidence.bundle import BundledEntry, Section
-from ledger.proving.evidence.gather import ALL_PARTS, DirectorySource, PartNames, Wanted, gather
+from ledger.proving.evidence.gather import ALL_PARTS, DirectorySource, EvidenceRequest, PartNames, gather
 from testkit.ledger.logs import KEY, ORIGIN, START, noise, signed, write_directory
 
 SYSTEM_ORIGIN = "logs.example/system"
@@ -39,7 +39,9 @@ METADATA = "file:///warehouse/sales/orders/metadata"
 RULES: Json = [["access_rule", "engineers", 1], ["policy", "keep", 2]]
 
 
-def decided(group_id: UUID, *, key: str = TABLE, as_of: int = 3, decision: Decided = Decided.APPROVED) -> PreparedEvent:
+def decided(
+    group_id: UUID, *, key: str = TABLE, as_of: int = 3, decision: CommitDecision = CommitDecision.APPROVED
+) -> PreparedEvent:
     """Return a decision as the gateway records it, with three payload parts."""
     alias, namespace, name = key.removeprefix("table:").split("/")
     data = CommitDecided(
@@ -65,10 +67,10 @@ def settled(group_id: UUID, *, key: str = TABLE) -> PreparedEvent:
     """Return the outcome of a decision."""
     data = CommitSettled(
         decision=str(group_id),
-        evidence=Evidence.ANSWER,
+        evidence=OutcomeEvidence.ANSWER,
         metadata_location=f"{METADATA}/00002-6d0ba0e2-7a55-4f0f-8f4e-0d7f1f7b8d10.metadata.json",
         metadata_sha256=noise("metadata", group_id).hex(),
-        outcome=Settled.ACCEPTED,
+        outcome=CommitOutcome.ACCEPTED,
         snapshots=("3051729675574597004",),
         table_uuid="9c12d441-03fe-4693-9a96-a0705ddf69c1",
     )
@@ -111,7 +113,7 @@ def story() -> list[Group]:
         group_of(7, decided(group_id(7), as_of=4)),
         group_of(8, rule("policy.changed", "keep", 3)),
         group_of(9, settled(group_id(7))),
-        group_of(10, decided(group_id(10), key=OTHER_TABLE, decision=Decided.REJECTED)),
+        group_of(10, decided(group_id(10), key=OTHER_TABLE, decision=CommitDecision.REJECTED)),
     ]
 
 
@@ -124,10 +126,10 @@ def text_of(time: datetime) -> str:
     return canonical.format_time(time)
 
 
-def story_rows(groups: Sequence[Group] | None = None, *, log: str = ORIGIN) -> list[Row]:
+def story_rows(groups: Sequence[Group] | None = None, *, log: str = ORIGIN) -> list[SequencedEntry]:
     """Return the rows of the story, a batch an hour."""
-    rows: list[Row] = []
-    head = Head.empty()
+    rows: list[SequencedEntry] = []
+    head = LogHead.empty()
     for number, group in enumerate(groups if groups is not None else story()):
         try:
             next(sequence(head, [group], log=log, stored={}, clock=hour(number)))
@@ -137,7 +139,7 @@ def story_rows(groups: Sequence[Group] | None = None, *, log: str = ORIGIN) -> l
     return rows
 
 
-def evidence(path: Path, wanted: Wanted, *, parts: PartNames = ALL_PARTS) -> bytes:
+def evidence(path: Path, wanted: EvidenceRequest, *, parts: PartNames = ALL_PARTS) -> bytes:
     """Return a bundle, made of an exported directory."""
     return asyncio.run(gather(DirectorySource(path, [KEY]), wanted, keys=[KEY], parts=parts))
 
@@ -156,7 +158,7 @@ def anchor_of(checkpoint: Checkpoint, *, others: int = 5, signer: Ed25519Signer 
     return section_of(rows, [2], signer)
 
 
-def section_of(rows: Sequence[Row], indexes: Sequence[int], signer: Ed25519Signer) -> Section:
+def section_of(rows: Sequence[SequencedEntry], indexes: Sequence[int], signer: Ed25519Signer) -> Section:
     """Return a section of these entries of a log, without parts."""
     leaves = [row.leaf for row in rows]
     proof = prove_entries(indexes, size=len(rows), read=lambda level, i: root_of(leaves[i << level : (i + 1) << level]))

@@ -14,10 +14,10 @@ from uuid import UUID
 
 from ledger.files.directory import KEY_FILE
 from ledger.format.event import Event, Part, prepare
-from ledger.format.events import CommitSettled, PolicyCreated, Settled, to_data
-from ledger.format.events.commits import Evidence
+from ledger.format.events import CommitOutcome, CommitSettled, PolicyCreated, to_data
+from ledger.format.events.commits import OutcomeEvidence
 from ledger.format.note import Ed25519Signer
-from ledger.format.sequence import Group, Row
+from ledger.format.sequence import Group, SequencedEntry
 from testkit.ledger.logs import sequenced, write_directory
 
 ORIGIN = "logs.example/00112233445566778899aabbccddeeff"
@@ -27,7 +27,7 @@ ADA = "6f1d2c3b4a5968778695a4b3c2d1e0f0"
 TABLE_UUID = "0b9f0b7e-4c9c-4a57-a6f0-0c5d7a1f5f0e"
 
 
-def example_rows() -> list[Row]:
+def example_rows() -> list[SequencedEntry]:
     """Return the three entries: a policy, and the outcomes of two commits, with who made the second as a part."""
     policy = PolicyCreated(
         id="0190", version=1, expression="!has(table.properties.frozen)", message="the table is frozen"
@@ -35,10 +35,10 @@ def example_rows() -> list[Row]:
     made = [
         Event(type=policy.TYPE, version=1, key="policy:0190", actor="system", occurred_at=NOON, data=to_data(policy))
     ]
-    for number, outcome in ((1, Settled.CONFLICTED), (2, Settled.ACCEPTED)):
+    for number, outcome in ((1, CommitOutcome.CONFLICTED), (2, CommitOutcome.ACCEPTED)):
         settled = CommitSettled(
             decision=f"0195-{number}",
-            evidence=Evidence.ANSWER,
+            evidence=OutcomeEvidence.ANSWER,
             metadata_location=None,
             metadata_sha256=None,
             outcome=outcome,

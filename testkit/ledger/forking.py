@@ -14,7 +14,7 @@ from typing import Final
 from psycopg import AsyncConnection
 
 from ledger.signing.key_directory import NOTES_FILE
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from testkit.ledger.logs import rows_of
 from testkit.ledger.signing_site import Site, forked
 
@@ -49,7 +49,7 @@ class Arena:
             await site.hold([])
             await execute(site, "DELETE FROM ledger.checkpoints")
 
-    async def signed_history(self, random: Random, *, steps_min: int = 1) -> tuple[Signer, list[int]]:
+    async def signed_history(self, random: Random, *, steps_min: int = 1) -> tuple[CheckpointSigner, list[int]]:
         """Let the log of the first database grow and be signed a few times; return the signer and the sizes."""
         signer, sizes = self.one.signer(), [0]
         for _ in range(random.randint(steps_min, 3)):
@@ -142,7 +142,7 @@ async def honest(arena: Arena, random: Random) -> Trial:
 FORKS: Final[Sequence[Callable[[Arena, Random], Awaitable[Trial]]]] = (restored_backup, rewritten_suffix, two_heads)
 
 
-async def _found(site: Site, kind: str, detail: str, signer: Signer, random: Random) -> Trial:
+async def _found(site: Site, kind: str, detail: str, signer: CheckpointSigner, random: Random) -> Trial:
     """Do the next round, with the signer or with one that has just started, and tell whether it found the fork."""
     signer = random.choice((signer, site.signer()))
     left = await site.sign(signer)

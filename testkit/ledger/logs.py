@@ -16,19 +16,19 @@ from psycopg.sql import SQL, Identifier
 
 from lakeproof.provision import Installation
 from ledger.append.appender import CORE_GUARDS, Appender
-from ledger.files.directory import CHECKPOINT_FILE, bundle_places, format_parts, parts_path
+from ledger.files.directory import CHECKPOINT_FILE, bundle_addresses, format_parts, parts_path
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.entry import FIRST_PREVIOUS, Branch, format_entry, parse_entry
 from ledger.format.event import Event, Part, PreparedEvent, prepare, random_group_id
 from ledger.format.guards import GuardRegistry
 from ledger.format.merkle import Frontier, leaf_hash
 from ledger.format.note import Ed25519Signer, Signer, sign_note
-from ledger.format.sequence import NO_CONTROL, Group, Head, Row, sequence
+from ledger.format.sequence import NO_CONTROL, Group, LogHead, SequencedEntry, sequence
 from ledger.format.tiles import (
     TILE_WIDTH,
     bundle_path,
     complete_tiles,
-    edge_places,
+    edge_addresses,
     format_bundle,
     frontier_of,
     tile_path,
@@ -108,10 +108,12 @@ def groups(count: int, *, first: int = 0, salt: str = "") -> Iterator[Group]:
         number += of
 
 
-def sequenced(wanted: Sequence[Group], *, log: str = ORIGIN, head: Head | None = None) -> tuple[list[Row], Head]:
+def sequenced(
+    wanted: Sequence[Group], *, log: str = ORIGIN, head: LogHead | None = None
+) -> tuple[list[SequencedEntry], LogHead]:
     """Return the rows that appending `wanted` adds behind `head`, in batches of 100 groups, and the new head."""
-    rows: list[Row] = []
-    head = head or Head.empty()
+    rows: list[SequencedEntry] = []
+    head = head or LogHead.empty()
     for at in range(0, len(wanted), 100):
         clock = START + timedelta(milliseconds=at)
         steps = sequence(head, wanted[at : at + 100], log=log, stored={}, clock=clock)
@@ -123,22 +125,22 @@ def sequenced(wanted: Sequence[Group], *, log: str = ORIGIN, head: Head | None =
     return rows, head
 
 
-def rows_of(count: int, *, log: str = ORIGIN, salt: str = "") -> list[Row]:
+def rows_of(count: int, *, log: str = ORIGIN, salt: str = "") -> list[SequencedEntry]:
     """Return the rows of a log of `count` entries."""
     return sequenced(list(groups(count, salt=salt)), log=log)[0]
 
 
-def plain_rows(count: int, *, log: str = ORIGIN) -> list[Row]:
+def plain_rows(count: int, *, log: str = ORIGIN) -> list[SequencedEntry]:
     """Return the rows of a log in which the same event stands `count` times: fast, for large ones."""
     same = event(1)
     return sequenced([Group(id=UUID(int=number), then=(same,)) for number in range(count)], log=log)[0]
 
 
-def head_of(rows: Sequence[Row]) -> Head:
+def head_of(rows: Sequence[SequencedEntry]) -> LogHead:
     """Return the head of a log that ends with these rows, its first ones; they may end within a group."""
-    return Head(
+    return LogHead(
         size=len(rows),
-        last=rows[-1].leaf if rows else Head.empty().last,
+        last=rows[-1].leaf if rows else LogHead.empty().last,
         frontier=Frontier.empty().extended(row.leaf for row in rows),
         control_index=max((row.index for row in rows if row.is_control), default=NO_CONTROL),
         recorded_at=parse_entry(rows[-1].entry).recorded_at if rows else None,
@@ -153,14 +155,19 @@ def signed(entries: Sequence[bytes], signer: Signer = SIGNER, *, origin: str | N
 
 
 def write_directory(
-    path: Path, rows: Sequence[Row], signer: Signer = SIGNER, *, note: bytes | None = None, parts: bool = False
+    path: Path,
+    rows: Sequence[SequencedEntry],
+    signer: Signer = SIGNER,
+    *,
+    note: bytes | None = None,
+    parts: bool = False,
 ) -> Path:
     """Write the directory of a log, not by the exporter but from the entries alone."""
     entries = [row.entry for row in rows]
     tiles, edge = complete_tiles(size=0, pending=(), leaves=[leaf_hash(entry) for entry in entries])
     files = {tile_path(tile.level, tile.index): tile.pack() for tile in tiles}
-    files |= {tile_path(level, i, width): b"".join(edge[level]) for level, i, width in edge_places(len(entries))}
-    for index, width in bundle_places(len(entries)):
+    files |= {tile_path(level, i, width): b"".join(edge[level]) for level, i, width in edge_addresses(len(entries))}
+    for index, width in bundle_addresses(len(entries)):
         files[bundle_path(index, width)] = format_bundle(entries[index * TILE_WIDTH :][:width])
     if parts:
         files |= {parts_path(row.index): format_parts(row.index, row.parts) for row in rows if row.parts}
@@ -180,7 +187,7 @@ async def append(installation: Installation, log_id: int, wanted: Sequence[Group
             await asyncio.gather(*(appender.append(log_id, group) for group in wanted[at : at + 500]))
 
 
-async def put(database: str, log_id: int, rows: Sequence[Row]) -> None:
+async def put(database: str, log_id: int, rows: Sequence[SequencedEntry]) -> None:
     """Make the log one of exactly these rows, fast and as the database's owner; checkpoints stay."""
     tiles, _ = complete_tiles(size=0, pending=(), leaves=[row.leaf for row in rows])
     head = head_of(rows)

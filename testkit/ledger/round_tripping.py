@@ -27,7 +27,7 @@ from lakeproof.provision import Installation, create_tenant_log
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.merkle import Frontier
 from ledger.format.note import Ed25519Signer, sign_note
-from ledger.format.sequence import Head, Row, sequence
+from ledger.format.sequence import LogHead, SequencedEntry, sequence
 from ledger.format.tiles import complete_tiles
 from ledger.proving.export import as_reader, export_log, export_parts
 from ledger.store.read import Log, find_log, read_head
@@ -148,12 +148,12 @@ def _note(traveller: Traveller, log: Log, frontier: Frontier) -> bytes:
     return sign_note(format_checkpoint(checkpoint), [traveller.signer(log)])
 
 
-def _rows(pool: EventPool, log: Log, count: int) -> tuple[list[Row], Head]:
+def _rows(pool: EventPool, log: Log, count: int) -> tuple[list[SequencedEntry], LogHead]:
     """Return the rows of random groups, batch by batch, recorded at times at which clocks change."""
     groups = list(pool.groups(count))
     batches = [groups[at : at + BATCH_GROUPS] for at in range(0, len(groups), BATCH_GROUPS)]
-    rows: list[Row] = []
-    head = Head.empty()
+    rows: list[SequencedEntry] = []
+    head = LogHead.empty()
     for batch, clock in zip(batches, sorted(pool.time() for _ in batches), strict=True):
         try:
             next(sequence(head, batch, log=log.origin, stored={}, clock=clock))
@@ -163,7 +163,7 @@ def _rows(pool: EventPool, log: Log, count: int) -> tuple[list[Row], Head]:
     return rows, head
 
 
-async def _copy(owner: Connection, log: Log, rows: list[Row], head: Head) -> None:
+async def _copy(owner: Connection, log: Log, rows: list[SequencedEntry], head: LogHead) -> None:
     columns = "log_id, index, entry, leaf, type, key, is_control, group_id"
     async with owner.cursor() as cursor:
         async with cursor.copy(f"COPY ledger.entries ({columns}) FROM STDIN (FORMAT BINARY)") as copy:

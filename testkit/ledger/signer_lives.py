@@ -9,7 +9,7 @@ from uuid import UUID
 from ledger.format.events import EventData, SignedTree, SignerCreated, SignerRetired, SignerRotated
 from ledger.format.key_history import state_retirement, state_rotation
 from ledger.format.note import VerifierKey
-from ledger.format.sequence import Group, Row
+from ledger.format.sequence import Group, SequencedEntry
 from ledger.signing.keys import FileKey, NoteSigner
 from ledger.signing.rotation import told
 from testkit.ledger.logs import START, event, sequenced
@@ -45,7 +45,7 @@ def retired(number: int, successor: int, ends: Sequence[SignedTree], *, by: Sequ
     return state_retirement(signers, retired=pin(number), successor=pin(successor), trees=ends)
 
 
-def rows(*events: EventData, log: str = SYSTEM) -> list[Row]:
+def rows(*events: EventData, log: str = SYSTEM) -> list[SequencedEntry]:
     """Return the rows of a system log that tells of these, with something else before each."""
     groups = []
     for number, one in enumerate(events):

@@ -19,8 +19,8 @@ from ledger.format.sequence import Appended, Group, Stale
 from ledger.signing.key_directory import KeyDirectory, open_key_directory
 from ledger.signing.key_ring import KeyLife
 from ledger.signing.keys import FileKey, read_seed
-from ledger.signing.rotation import KeyKeeper
-from ledger.signing.signer import Signed, Signer
+from ledger.signing.rotation import KeyRotation
+from ledger.signing.signer import CheckpointSigner, IssuedCheckpoint
 from ledger.store.read import read_entries, read_head
 from testkit.ledger.appending import NOON, appender_dsn, group
 from testkit.ledger.logs import TENANT
@@ -44,16 +44,16 @@ class Works:
         """Return the directory as a process has it that has just started."""
         return open_key_directory(self.path, agent=self.agent)
 
-    def started(self) -> Signer:
-        return Signer(self.installation.as_role(self.installation.roles.signer), self.open())
+    def started(self) -> CheckpointSigner:
+        return CheckpointSigner(self.installation.as_role(self.installation.roles.signer), self.open())
 
-    def keeper(self, append: Callable[[Group], Awaitable[Appended | Stale]] | None = None) -> KeyKeeper:
-        return KeyKeeper(self.open(), origin=self.system, append=append or self.tell, clock=lambda: NOON)
+    def keeper(self, append: Callable[[Group], Awaitable[Appended | Stale]] | None = None) -> KeyRotation:
+        return KeyRotation(self.open(), origin=self.system, append=append or self.tell, clock=lambda: NOON)
 
     async def tell(self, told: Group) -> Appended | Stale:
         return await self.appender.append(1, told)
 
-    async def grow(self) -> list[Signed]:
+    async def grow(self) -> list[IssuedCheckpoint]:
         """Append to the tenant's log, and return what the signer, running all the time, then signs."""
         await self.signer.sign_once()
         await self.appender.append(self.log_id, group())

@@ -11,9 +11,9 @@ from psycopg import AsyncConnection
 from lakeproof.provision import Installation
 from ledger.format.merkle import Frontier
 from ledger.format.note import open_checkpoint
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from ledger.signing.key_directory import KeyDirectory, open_key_directory
-from ledger.signing.signer import Signed, Signer
+from ledger.signing.signer import CheckpointSigner, IssuedCheckpoint
 from ledger.store.session import Connection
 from testkit.ledger.logs import groups, head_of, put, sequenced
 
@@ -30,14 +30,14 @@ class Site:
     left: dict[int, bytes] = field(default_factory=dict)
     """Every note that was ever seen in the table of checkpoints, by size."""
 
-    async def hold(self, rows: Sequence[Row]) -> None:
+    async def hold(self, rows: Sequence[SequencedEntry]) -> None:
         """Make the log one of exactly these rows."""
         await put(self.database, self.log_id, rows)
 
-    def signer(self) -> Signer:
+    def signer(self) -> CheckpointSigner:
         """Return a signer as a process has it that has just started: it remembers nothing."""
         dsn = self.installation.as_role(self.installation.roles.signer)
-        return Signer(dsn, open_key_directory(self.keys.path))
+        return CheckpointSigner(dsn, open_key_directory(self.keys.path))
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Connection]:
@@ -46,7 +46,7 @@ class Site:
         async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
             yield connection
 
-    async def sign(self, signer: Signer | None = None) -> list[Signed]:
+    async def sign(self, signer: CheckpointSigner | None = None) -> list[IssuedCheckpoint]:
         """Let a signer, or one that has just started, do one round; return what left of this log."""
         async with self.connected() as connection:
             signed = await (signer or self.signer()).sign_due(connection)
@@ -79,7 +79,7 @@ class Site:
                 "UPDATE ledger.confirmations SET server_started_at = server_started_at - interval '1 s'"
             )
 
-    def check_left(self, rows: Sequence[Row]) -> None:
+    def check_left(self, rows: Sequence[SequencedEntry]) -> None:
         """Check that everything that has left is signed, and of the tree that these rows make at its size."""
         for size, note in self.left.items():
             checkpoint = open_checkpoint(note, [self.keys.verifier_key(self.origin)], origin=self.origin)
@@ -91,13 +91,13 @@ class Site:
         return note.checkpoint.size if note else 0
 
 
-def forked(rows: Sequence[Row], at: int, count: int, *, origin: str, salt: str) -> list[Row]:
+def forked(rows: Sequence[SequencedEntry], at: int, count: int, *, origin: str, salt: str) -> list[SequencedEntry]:
     """Return a log that is `rows` up to `at` and goes on with `count` entries of its own, chain and all recomputed."""
     kept = list(rows[:at])
     follow, _ = sequenced(list(groups(count, first=at, salt=salt)), log=origin, head=head_of(kept))
     return [*kept, *follow]
 
 
-def root_of_rows(rows: Sequence[Row]) -> bytes:
+def root_of_rows(rows: Sequence[SequencedEntry]) -> bytes:
     """Return the root of the tree over these rows."""
     return Frontier.empty().extended(row.leaf for row in rows).root()

@@ -14,12 +14,12 @@ from ledger.format.events import (
     LINEAGE_CYCLES,
     CatalogCreated,
     CatalogRetired,
+    CommitOutcome,
     CommitSettled,
-    Evidence,
     LineageCycleFound,
     OnCycle,
+    OutcomeEvidence,
     SettingChanged,
-    Settled,
 )
 from projections.lineage.cycle_events import cycle_group
 from projections.lineage.ingest import Received, receive
@@ -89,10 +89,10 @@ def settle(story: Story, of: str, metadata_location: str | None, *, snapshots: S
     """An accepted commit; without a metadata location a drop."""
     data = CommitSettled(
         decision=str(UUID(int=1)),
-        evidence=Evidence.ANSWER,
+        evidence=OutcomeEvidence.ANSWER,
         metadata_location=metadata_location,
         metadata_sha256=metadata_location and "2" * 64,
-        outcome=Settled.ACCEPTED,
+        outcome=CommitOutcome.ACCEPTED,
         snapshots=tuple(snapshots),
         table_uuid=TABLE_UUID,
     )

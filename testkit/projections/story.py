@@ -25,21 +25,22 @@ from ledger.format.events import (
     AlertRaised,
     CatalogCreated,
     CommitDecided,
+    CommitDecision,
     CommitObserved,
+    CommitOutcome,
     CommitSettled,
     DatasetName,
-    Decided,
     DetectionFound,
     DetectionKind,
     Effect,
     ErasureReason,
-    Evidence,
     Identifier,
     IdentitySource,
     LineageColumn,
     LineageDataset,
     LineageKind,
     LineageReceived,
+    OutcomeEvidence,
     PayloadErased,
     PolicyChanged,
     PolicyCreated,
@@ -49,7 +50,6 @@ from ledger.format.events import (
     ScanCompleted,
     ScanFailed,
     ScanFault,
-    Settled,
     TableIdentified,
     TriggerReceived,
     TriggerSource,
@@ -57,7 +57,7 @@ from ledger.format.events import (
     to_data,
 )
 from ledger.format.guards import GuardRegistry
-from ledger.format.sequence import Group, Head, sequence
+from ledger.format.sequence import Group, LogHead, sequence
 from ledger.store.read import Log, find_log
 from ledger.store.session import Connection
 from projections.entries import LogEntry, read_log_entry
@@ -131,7 +131,7 @@ class Story:
     def decision(
         self,
         key: str = ORDERS,
-        decision: Decided = Decided.APPROVED,
+        decision: CommitDecision = CommitDecision.APPROVED,
         *,
         actor: str = ADA,
         principal: str | None = "ada@example.com",
@@ -162,16 +162,16 @@ class Story:
         self,
         group_id: UUID,
         key: str = ORDERS,
-        outcome: Settled = Settled.ACCEPTED,
+        outcome: CommitOutcome = CommitOutcome.ACCEPTED,
         *,
         snapshots: Sequence[str] = (),
         table_uuid: str | None = ORDERS_UUID,
     ) -> PreparedEvent:
         """Return the outcome of what that group decided."""
-        accepted = outcome is Settled.ACCEPTED
+        accepted = outcome is CommitOutcome.ACCEPTED
         data = CommitSettled(
             decision=str(group_id),
-            evidence=Evidence.ANSWER,
+            evidence=OutcomeEvidence.ANSWER,
             metadata_location=f"file:///lake/{len(self.groups)}.json" if accepted else None,
             metadata_sha256="2" * 64 if accepted else None,
             outcome=outcome,
@@ -180,11 +180,13 @@ class Story:
         )
         return self.event(data, key=key)
 
-    def decided(self, key: str = ORDERS, decision: Decided = Decided.APPROVED, **more: Any) -> UUID:
+    def decided(self, key: str = ORDERS, decision: CommitDecision = CommitDecision.APPROVED, **more: Any) -> UUID:
         """A decision in a group of its own."""
         return self.add(self.decision(key, decision, **more))
 
-    def settled(self, group_id: UUID, key: str = ORDERS, outcome: Settled = Settled.ACCEPTED, **more: Any) -> None:
+    def settled(
+        self, group_id: UUID, key: str = ORDERS, outcome: CommitOutcome = CommitOutcome.ACCEPTED, **more: Any
+    ) -> None:
         """An outcome in a group of its own."""
         self.add(self.outcome(group_id, key, outcome, **more))
 
@@ -297,10 +299,10 @@ class Story:
         """An accepted commit that leaves nothing."""
         data = CommitSettled(
             decision=str(self.decided(key, operation="table.drop")),
-            evidence=Evidence.ANSWER,
+            evidence=OutcomeEvidence.ANSWER,
             metadata_location=None,
             metadata_sha256=None,
-            outcome=Settled.ACCEPTED,
+            outcome=CommitOutcome.ACCEPTED,
             snapshots=(),
             table_uuid=table_uuid,
         )
@@ -386,7 +388,7 @@ class Story:
 
     def entries(self, origin: str = "example.com/log") -> list[LogEntry]:
         """Return the entries of a log in which just this happened, a second apart, without a database."""
-        head, entries = Head.empty(), []
+        head, entries = LogHead.empty(), []
         for position, group in enumerate(self.groups):
             clock = NOON + timedelta(seconds=position)
             sequencing = sequence(head, [group], log=origin, stored={}, clock=clock)

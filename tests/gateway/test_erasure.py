@@ -16,7 +16,7 @@ from gateway.identity.revoking import revoke_keys
 from lakeproof.erasing import erase_again, open_erasing_desk
 from lakeproof.projecting import PROJECTIONS, attest
 from lakeproof.services import now
-from ledger.erasing.erase import Asked, Eraser, ErasingDesk, Revocations
+from ledger.erasing.erase import Eraser, ErasingDesk, ErasureRequest, Revocations
 from ledger.format.event import SYSTEM_ACTOR, Event, Part, prepare
 from ledger.format.events import ErasureReason, KeyRevoked, PayloadErased, ProjectionAttested
 from ledger.format.sequence import Group
@@ -69,8 +69,8 @@ async def desk_of(gateway: Gateway) -> AsyncIterator[tuple[ErasingDesk, Log]]:
         yield desk, await find_log(own, gateway.services.foundation.installation.origin(gateway.acme.tenant))
 
 
-def asked() -> Asked:
-    return Asked(reason=ErasureReason.REQUEST, at=now())
+def asked() -> ErasureRequest:
+    return ErasureRequest(reason=ErasureReason.REQUEST, at=now())
 
 
 async def erase(gateway: Gateway) -> None:

@@ -38,7 +38,7 @@ from ledger.format.event import Event, prepare
 from ledger.format.merkle import leaf_hash, node_hash
 from ledger.format.note import Ed25519Signer, sign_note
 from ledger.format.proof import Proof, format_proof
-from ledger.format.sequence import Group, Head, sequence
+from ledger.format.sequence import Group, LogHead, sequence
 from projections.errors import NotProjectedError
 from testkit.environment import PROJECT
 from testkit.lakeproof.made_rooms import make_data_folder
@@ -139,7 +139,7 @@ def entries_of(origin: str, count: int) -> list[bytes]:
     noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
     event = Event(type="scan.requested", version=1, key="table:a/b", actor="system", occurred_at=noon, data={})
     groups = [Group(id=UUID(int=(1 << 127) + number, version=4), then=(prepare(event),)) for number in range(count)]
-    sequencing = sequence(Head.empty(), groups, log=origin, stored={}, clock=noon)
+    sequencing = sequence(LogHead.empty(), groups, log=origin, stored={}, clock=noon)
     with pytest.raises(StopIteration) as ended:
         next(sequencing)
     return [row.entry for row in ended.value.value.rows]

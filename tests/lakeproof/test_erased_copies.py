@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from lakeproof.erased_copies import READ_BYTES, log_folders, overwrite_login
-from ledger.erasing.redaction import Mention
+from ledger.erasing.redaction import LoginMatcher
 from ledger.errors import LedgerError
 
 ADA = b"ada@acme.example"
 
 
 def overwrite(home: Path, *, has_own_server: bool = False) -> int:
-    return overwrite_login(log_folders(home, has_own_server=has_own_server), Mention(ADA.decode()))
+    return overwrite_login(log_folders(home, has_own_server=has_own_server), LoginMatcher(ADA.decode()))
 
 
 def test_a_login_is_overwritten_where_it_stands_wherever_the_file_is_cut(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from ledger.proving.evidence.check import check_evidence
 from ledger.proving.evidence.from_database import open_source
 from ledger.proving.evidence.gather import ALL_PARTS, DecisionAt, PartNames, Rules, gather
 from ledger.signing.key_directory import create_key_directory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import read_head
 from testkit.gateway.sales import ORDERS, create_orders, properties
 from testkit.ledger.evidence_logs import TABLE, evidence, story_directory
@@ -167,7 +167,7 @@ async def opened(gateway: Gateway) -> AsyncIterator[LogRoom]:
     foundation = gateway.services.foundation
     signer_dsn = foundation.installation.as_role(foundation.installation.roles.signer)
     keys = create_key_directory(foundation.keys)
-    signer = Signer(signer_dsn, keys)
+    signer = CheckpointSigner(signer_dsn, keys)
     async with (
         await AsyncConnection.connect(signer_dsn, autocommit=True) as signing,
         Rooms(foundation=foundation).open() as room,

@@ -25,7 +25,7 @@ from ledger.format.sequence import Appended, Group, Stale
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 from ledger.signing.key_ring import KeyLife
 from ledger.signing.keys import read_key_file
-from ledger.signing.rotation import KeyKeeper, new_file_key
+from ledger.signing.rotation import KeyRotation, new_file_key
 from ledger.signing.stored_keys import KEY_FILE
 from testkit.ledger.logs import TENANT
 from testkit.ledger.rooms import Rooms
@@ -167,7 +167,7 @@ async def test_a_start_tells_of_the_first_key_once_and_takes_a_rotation_up(
             return await services.house.append(services.system.log_id, group)
 
         with pytest.raises(Gone):
-            await KeyKeeper(keys, origin=services.system.origin, append=gone, clock=now).rotate(new_file_key)
+            await KeyRotation(keys, origin=services.system.origin, append=gone, clock=now).rotate(new_file_key)
         assert keys.keys.ring.find(KeyLife.JOINING) is not None
         keys = await started(services)
         assert keys.keys.ring.find(KeyLife.OVERLAPPING) is not None

@@ -22,8 +22,8 @@ from ledger.files.directory import LogDirectory
 from ledger.format.merkle import prove_inclusion, root_of
 from ledger.format.note import Ed25519Signer
 from ledger.format.proof import Proof, format_proof
-from ledger.format.sequence import Row
-from ledger.signing.signer import Signer
+from ledger.format.sequence import SequencedEntry
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import Log, find_log
 from testkit.ledger.logs import KEY, ORIGIN, TENANT, change, put, rows_of, signed, write_directory
 from testkit.ledger.rooms import Rooms, make_rooms
@@ -46,17 +46,17 @@ def run(*arguments: object) -> Result:
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Row]:
+def rows() -> list[SequencedEntry]:
     return rows_of(SIZE)
 
 
 @pytest.fixture
-def exported(tmp_path: Path, rows: list[Row]) -> Path:
+def exported(tmp_path: Path, rows: list[SequencedEntry]) -> Path:
     return write_directory(tmp_path / "exported", rows, parts=True)
 
 
 @pytest.fixture
-def proof(tmp_path: Path, rows: list[Row]) -> Path:
+def proof(tmp_path: Path, rows: list[SequencedEntry]) -> Path:
     leaves = [row.leaf for row in rows]
     hashes = prove_inclusion(index=17, size=SIZE, read=lambda level, i: root_of(leaves[i << level : (i + 1) << level]))
     note = signed([row.entry for row in rows])
@@ -68,7 +68,7 @@ def proof(tmp_path: Path, rows: list[Row]) -> Path:
 # Offline
 
 
-def test_a_verified_directory_is_ok_and_not_witnessed(exported: Path, rows: list[Row]) -> None:
+def test_a_verified_directory_is_ok_and_not_witnessed(exported: Path, rows: list[SequencedEntry]) -> None:
     done = run("verify", exported, "--key", VKEY)
     assert (done.exit_code, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -99,7 +99,7 @@ def test_a_verified_directory_as_json(exported: Path) -> None:
     ],
 )
 def test_a_changed_byte_is_named_and_fails(
-    exported: Path, rows: list[Row], name: str, fault: str, index: int | None, where: str, as_json: bool
+    exported: Path, rows: list[SequencedEntry], name: str, fault: str, index: int | None, where: str, as_json: bool
 ) -> None:
     data = bytearray((exported / name).read_bytes())
     at = sum(2 + len(row.entry) for row in rows[:111]) + 50 if fault == "entry" else 9
@@ -131,7 +131,9 @@ def test_another_key_of_that_name_does_not_verify(exported: Path, proof: Path) -
         assert done.stdout.startswith("signature fault")
 
 
-def test_a_checkpoint_that_was_kept_is_held_against_the_log(exported: Path, tmp_path: Path, rows: list[Row]) -> None:
+def test_a_checkpoint_that_was_kept_is_held_against_the_log(
+    exported: Path, tmp_path: Path, rows: list[SequencedEntry]
+) -> None:
     kept = tmp_path / "kept"
     kept.write_bytes((exported / "checkpoint").read_bytes())
     assert run("verify", exported, "--key", VKEY, "--checkpoint", kept).exit_code == 0
@@ -171,7 +173,7 @@ def test_what_cannot_be_told_is_neither_verified_nor_broken(
     assert (json.loads(done.stdout)["status"] if as_json else done.stdout) == ("unknown" if as_json else "")
 
 
-def test_a_proof_is_checked_and_its_entry_shown(proof: Path, rows: list[Row]) -> None:
+def test_a_proof_is_checked_and_its_entry_shown(proof: Path, rows: list[SequencedEntry]) -> None:
     done = run("check-proof", proof, "--key", VKEY)
     shown, rest = done.stdout.split("\n}\n")
     assert (done.exit_code, json.loads(shown + "}")) == (0, json.loads(rows[17].entry))
@@ -182,7 +184,7 @@ def test_a_proof_is_checked_and_its_entry_shown(proof: Path, rows: list[Row]) ->
     assert result["entry"] == json.loads(rows[17].entry)
 
 
-def test_a_changed_proof_fails(proof: Path, rows: list[Row]) -> None:
+def test_a_changed_proof_fails(proof: Path, rows: list[SequencedEntry]) -> None:
     whole = proof.read_text()
     proof.write_text(whole.replace("index 17", "index 18"))
     assert run("check-proof", proof, "--key", VKEY).exit_code == 1
@@ -190,7 +192,9 @@ def test_a_changed_proof_fails(proof: Path, rows: list[Row]) -> None:
     assert run("check-proof", proof, "--key", VKEY).exit_code == 2
 
 
-def test_an_entry_that_speaks_of_another_place_is_no_proof_of_this_one(tmp_path: Path, rows: list[Row]) -> None:
+def test_an_entry_that_speaks_of_another_place_is_no_proof_of_this_one(
+    tmp_path: Path, rows: list[SequencedEntry]
+) -> None:
     for entries, fault in (
         ([rows[1].entry], "index"),
         ([rows_of(1, log="a/b")[0].entry], "origin"),
@@ -282,7 +286,7 @@ def house(database: str, installation: Installation, tmp_path: Path) -> House:
         await put(database, 1, rows_of(4, log=installation.system_origin))
         dsn = installation.as_role(installation.roles.signer)
         async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-            assert len(await Signer(dsn, rooms.keys).sign_due(connection)) == 2
+            assert len(await CheckpointSigner(dsn, rooms.keys).sign_due(connection)) == 2
             return await find_log(connection, origin)
 
     return House(rooms=rooms, database=database, log=asyncio.run(grow()))

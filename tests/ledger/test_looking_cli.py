@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from testkit.ledger.logs import TENANT, change, put, rows_of
 from testkit.ledger.rooms import Rooms, make_rooms
 
@@ -18,12 +18,12 @@ NAME = TENANT.hex
 
 
 @pytest.fixture
-def rows(installation: Installation) -> list[Row]:
+def rows(installation: Installation) -> list[SequencedEntry]:
     return rows_of(SIZE, log=installation.origin(TENANT))
 
 
 @pytest.fixture
-def rooms(database: str, installation: Installation, rows: list[Row], tmp_path: Path) -> Rooms:
+def rooms(database: str, installation: Installation, rows: list[SequencedEntry], tmp_path: Path) -> Rooms:
     log_id = create_tenant_log(database, installation, TENANT)
     asyncio.run(put(database, log_id, rows))
     change(
@@ -43,7 +43,7 @@ def test_the_newest_entries_are_shown_a_line_each(rooms: Rooms) -> None:
     assert "table:sales/orders" in lines[-1]
 
 
-def test_only_entries_that_match_are_shown(rooms: Rooms, rows: list[Row]) -> None:
+def test_only_entries_that_match_are_shown(rooms: Rooms, rows: list[SequencedEntry]) -> None:
     done = rooms.run("show", NAME, "--type", "policy.*", "--about", "table:sales/orders*", "-n", 1_000)
     shown = [int(line.split()[0].replace(",", "")) for line in done.stdout.splitlines()]
     assert shown == [row.index for row in rows if row.type.startswith("policy.")]
@@ -51,7 +51,7 @@ def test_only_entries_that_match_are_shown(rooms: Rooms, rows: list[Row]) -> Non
     assert rooms.run("show", NAME, "--before", "2026-03-01T12:00:00Z").stdout == ""
 
 
-def test_an_actor_may_be_called_by_name(rooms: Rooms, rows: list[Row]) -> None:
+def test_an_actor_may_be_called_by_name(rooms: Rooms, rows: list[SequencedEntry]) -> None:
     actor = json.loads(rows[1].entry)["event"]["actor"]
     by_name = rooms.run("tail", NAME, "--actor", "ann@example.org", "-n", SIZE, "--json").stdout
     assert by_name == rooms.run("tail", NAME, "--actor", actor, "-n", SIZE, "--json").stdout
@@ -63,7 +63,7 @@ def test_an_actor_may_be_called_by_name(rooms: Rooms, rows: list[Row]) -> None:
     assert done.stderr.startswith("lakeproof: actor 'nobody@example.org': expected 32 hex digits")
 
 
-def test_a_name_means_all_actors_of_that_identity(rooms: Rooms, rows: list[Row], database: str) -> None:
+def test_a_name_means_all_actors_of_that_identity(rooms: Rooms, rows: list[SequencedEntry], database: str) -> None:
     actors = {json.loads(row.entry)["event"]["actor"] for row in rows} - {"system"}
     own = json.loads(rows[1].entry)["event"]["actor"]
     for number, actor in enumerate(sorted(actors - {own})):
@@ -82,7 +82,7 @@ def test_a_name_means_all_actors_of_that_identity(rooms: Rooms, rows: list[Row],
     ]
 
 
-def test_tail_writes_the_entries_as_they_are_stored(rooms: Rooms, rows: list[Row]) -> None:
+def test_tail_writes_the_entries_as_they_are_stored(rooms: Rooms, rows: list[SequencedEntry]) -> None:
     done = rooms.run("tail", NAME, "--json", "-n", SIZE)
     assert done.stdout.encode() == b"".join(row.entry + b"\n" for row in rows)
     assert rooms.run("tail", NAME, "--json", "--from", SIZE - 2).stdout.encode() == b"".join(
@@ -90,7 +90,9 @@ def test_tail_writes_the_entries_as_they_are_stored(rooms: Rooms, rows: list[Row
     )
 
 
-def test_one_entry_is_shown_whole_with_the_parts_that_are_held(rooms: Rooms, rows: list[Row], database: str) -> None:
+def test_one_entry_is_shown_whole_with_the_parts_that_are_held(
+    rooms: Rooms, rows: list[SequencedEntry], database: str
+) -> None:
     change(database, "DELETE FROM ledger.parts WHERE index = 7 AND name = 'inputs'")
     done = rooms.run("show", NAME, 7)
     assert done.exit_code == 0
@@ -117,7 +119,7 @@ def test_what_cannot_be_shown_is_said_in_a_sentence(rooms: Rooms, arguments: lis
     assert "Traceback" not in done.stderr
 
 
-def test_the_figures_are_shown_as_a_page_and_as_json(rooms: Rooms, rows: list[Row]) -> None:
+def test_the_figures_are_shown_as_a_page_and_as_json(rooms: Rooms, rows: list[SequencedEntry]) -> None:
     page = rooms.run("stats", NAME)
     assert (page.exit_code, page.stderr) == (0, "")
     assert f"size       {SIZE} entries in " in page.stdout

@@ -22,7 +22,7 @@ from lakeproof.provision import Installation
 from ledger.anchoring.kept import Kept, PlaceError
 from ledger.anchoring.places import FilePlace
 from ledger.errors import BrokenError, Fault
-from ledger.format.verification import Report
+from ledger.format.verification import VerificationReport
 from ledger.signing.key_directory import SignedNote
 from ledger.verify import resuming
 from ledger.verify.resuming import ProgressFile
@@ -52,7 +52,7 @@ async def broken(world: World, *, log: str = "one", pinned: bool = False) -> Bro
     return caught.value
 
 
-async def verify(world: World, wanted: Wanted, *, log: str = "one") -> Report:
+async def verify(world: World, wanted: Wanted, *, log: str = "one") -> VerificationReport:
     origin = world.logs[log].log.origin
     return await verify_log(world.open_room, origin, wanted, progress=lambda _done, _of: None)
 
@@ -167,14 +167,14 @@ async def test_parts_are_read_from_the_first_on_though_entries_are_taken_up_agai
 # All of them, and what is kept outside
 
 
-async def every(world: World, wanted: Wanted | None = None) -> dict[str, Report | BrokenError]:
+async def every(world: World, wanted: Wanted | None = None) -> dict[str, VerificationReport | BrokenError]:
     """Return what is said of each log, by the name that the world has for it, or by its origin."""
     verdicts = await verify_every_log(world.open_room, wanted or Wanted(), progress=lambda _done, _of: None)
     names = {state.log.origin: name for name, state in world.logs.items()}
-    return {names.get(verdict.origin, verdict.origin): verdict.said for verdict in verdicts}
+    return {names.get(verdict.origin, verdict.origin): verdict.result for verdict in verdicts}
 
 
-def faults(said: dict[str, Report | BrokenError]) -> dict[str, Fault]:
+def faults(said: dict[str, VerificationReport | BrokenError]) -> dict[str, Fault]:
     return {name: one.fault for name, one in said.items() if isinstance(one, BrokenError)}
 
 
@@ -193,7 +193,7 @@ async def test_without_a_name_every_log_is_verified_the_system_log_first(world: 
     assert next(iter(said)) == "system"
     assert set(said) == {"system", "one", "other"}
     for name, report in said.items():
-        assert isinstance(report, Report)
+        assert isinstance(report, VerificationReport)
         assert (report.is_signed, report.witnessed_size) == (True, 0)
         assert report.anchored_size == (None if name == "system" else world_anchored(world, name))
 

@@ -20,7 +20,7 @@ from pymerkle.proof import InclusionProof
 
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.errors import BrokenError, Fault, LimitExceededError
-from ledger.files.directory import LogDirectory, bundle_places, exported_edge, parse_parts_path, parts_path
+from ledger.files.directory import LogDirectory, bundle_addresses, exported_edge, parse_parts_path, parts_path
 from ledger.format.checkpoint import format_checkpoint
 from ledger.format.entry import parse_entry, read_envelope
 from ledger.format.event import GROUP_EVENTS_MAX
@@ -35,11 +35,11 @@ from ledger.format.merkle import (
 )
 from ledger.format.note import open_checkpoint, sign_note
 from ledger.format.proof import Proof, check_proof, format_proof, inclusion_proof, prove_entries, root_from
-from ledger.format.sequence import LOG_SIZE_MAX, NO_CONTROL, Group, Head, Row, sequence
+from ledger.format.sequence import LOG_SIZE_MAX, NO_CONTROL, Group, LogHead, SequencedEntry, sequence
 from ledger.format.tiles import (
     bundle_path,
     complete_tiles,
-    edge_places,
+    edge_addresses,
     format_bundle,
     frontier_of,
     parse_bundle_path,
@@ -56,7 +56,7 @@ from ledger.proving.evidence.check import check_evidence
 from ledger.proving.evidence.scope import TableScope
 from ledger.proving.prove import prove, prove_growth
 from ledger.signing.key_directory import SignedNote, create_key_directory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import find_log, read_entries, read_head
 from ledger.store.session import Connection
 from ledger.store.stored_tree import read_tiles
@@ -64,7 +64,7 @@ from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
 from ledger.verify.fast import FastPath
-from ledger.witness.rules import AddCheckpoint, Refusal, RefusedError, check_growth, format_request, open_submission
+from ledger.witness.rules import AddCheckpoint, Refusal, RefusedError, check_growth, format_request, open_request
 from testkit.ledger.appending import confirm
 from testkit.ledger.logs import KEY, ORIGIN, SIGNER, START, TENANT, append, change, event, groups, noise, sequenced
 from testkit.ledger.standalone import MODULE, standalone
@@ -306,13 +306,13 @@ def test_the_files_of_the_last_entry_have_one_spelling(size: int) -> None:
             assert MODULE.path_of(f"tile/{level}", last >> 8 * level + 8, width) == path
     assert parse_parts_path(parts_path(last)) == last
     assert MODULE.path_of("parts", last) == parts_path(last)
-    assert next(bundle_places(size)) == (0, 256)
+    assert next(bundle_addresses(size)) == (0, 256)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_edge_of_an_export_is_read_by_both_verifiers(size: int, tmp_path: Path) -> None:
     log = VirtualLog(size, {size - 1: MARK})
-    log.write(tmp_path, edge_places(size), SIGNER)
+    log.write(tmp_path, edge_addresses(size), SIGNER)
     directory = LogDirectory(tmp_path)
     checkpoint = open_checkpoint(directory.read_checkpoint(), [KEY])
     assert (checkpoint.size, checkpoint.root) == (size, log.root())
@@ -320,13 +320,13 @@ def test_the_edge_of_an_export_is_read_by_both_verifiers(size: int, tmp_path: Pa
     theirs = MODULE.Directory(tmp_path, MODULE.Trust([KEY.format()], []))
     assert (theirs.origin, theirs.size, theirs.root_hash) == (ORIGIN, size, log.root())
     edge: list[bytes] = []
-    for level, index, width in edge_places(size):
+    for level, index, width in edge_addresses(size):
         hashes = theirs.tile(level, index)
         assert len(hashes) == width
         edge = [MODULE.root_of(hashes + edge)]
     assert MODULE.root_of(edge) == log.root()
     assert theirs.unread == set()
-    level, index, width = edge_places(size)[0]
+    level, index, width = edge_addresses(size)[0]
     file = tmp_path / tile_path(level, index, width)
     file.write_bytes(bytes(32) + file.read_bytes()[32:])
     assert frontier_of(exported_edge(directory, size=size, of=size)).root() != log.root()
@@ -341,7 +341,7 @@ class Export:
     """A log whose last 600 entries or so are real, behind entries that are all alike, and the files of its end."""
 
     log: VirtualLog
-    rows: list[Row]
+    rows: list[SequencedEntry]
     first: int
 
     def entry(self, index: int) -> bytes:
@@ -356,7 +356,7 @@ class Export:
             for level in range(8)
             if (width := tile_width(level=level, index=index >> 8 * level + 8, size=size))
         }
-        self.log.write(path, sorted(places | set(edge_places(size))), SIGNER)
+        self.log.write(path, sorted(places | set(edge_addresses(size))), SIGNER)
         for bundle in range(self.first // 256, last // 256 + 1):
             entries = [row.entry for row in self.rows[bundle * 256 - self.first :][:256]]
             file = path / bundle_path(bundle, len(entries))
@@ -374,10 +374,10 @@ def export(base: int) -> Export:
     return Export(log=log, rows=rows, first=first)
 
 
-def head_at(size: int) -> Head:
+def head_at(size: int) -> LogHead:
     """Return the head of the virtual log of that size."""
     frontier = Frontier(size=size, hashes=VirtualLog(size).frontier())
-    return Head(size=size, last=LEAF, frontier=frontier, control_index=NO_CONTROL, recorded_at=START)
+    return LogHead(size=size, last=LEAF, frontier=frontier, control_index=NO_CONTROL, recorded_at=START)
 
 
 @pytest.mark.parametrize("size", [LOG_SIZE_MAX - GROUP_EVENTS_MAX, LOG_SIZE_MAX - GROUP_EVENTS_MAX - 1])
@@ -497,7 +497,7 @@ def test_a_witness_sees_that_a_large_log_has_grown(smaller: int, larger: int) ->
 
     def judge(hashes: Sequence[bytes], note: bytes) -> None:
         body = format_request(AddCheckpoint(old_size=smaller, proof=tuple(hashes), note=note))
-        check_growth(open_submission(body, lambda _: [KEY]), last)
+        check_growth(open_request(body, lambda _: [KEY]), last)
 
     judge(proof, grown.signed(SIGNER))
     rewritten = VirtualLog(larger, {larger - 1: OTHER_MARK})
@@ -528,7 +528,7 @@ async def test_a_large_log_in_the_database_is_appended_to_signed_and_proven(
     keys.keep_notes({origin: SignedNote(checkpoint=before, note=note)})
     change(database, "INSERT INTO ledger.checkpoints VALUES (%s, %s, %s)", log_id, size, note)
     async with connected(installation, installation.roles.signer) as connection:
-        signed = await Signer(installation.as_role(installation.roles.signer), keys).sign_due(connection)
+        signed = await CheckpointSigner(installation.as_role(installation.roles.signer), keys).sign_due(connection)
     key = keys.verifier_key(origin)
     async with connected(installation, installation.roles.auditor) as connection:
         log = await find_log(connection, origin)
@@ -544,8 +544,8 @@ async def test_a_large_log_in_the_database_is_appended_to_signed_and_proven(
             assert (proven.index, proven.checkpoint.size) == (index, grown.size)
         older, newer = grown.at(size + 7).checkpoint(origin), grown.checkpoint(origin)
         assert await prove_growth(connection, log, older, newer) == grown.consistency(size + 7)
-        tiles = await read_tiles(connection, log_id, edge_places(grown.size))
-        assert list(tiles.values()) == [grown.tile(*place) for place in edge_places(grown.size)]
+        tiles = await read_tiles(connection, log_id, edge_addresses(grown.size))
+        assert list(tiles.values()) == [grown.tile(*place) for place in edge_addresses(grown.size)]
         since = sign_note(format_checkpoint(grown.at(size + 7).checkpoint(origin)), keys.signers(origin))
         report = await verify_database(connection, log, [key], since=since)
         assert (report.size, report.root, report.signed_size) == (grown.size, grown.root(), grown.size)

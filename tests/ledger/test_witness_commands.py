@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from lakeproof.commands.ledger import ledger_app
 from ledger.format.note import VerifierKey
-from ledger.format.witness_policy import Policy
+from ledger.format.witness_policy import WitnessPolicy
 from testkit.environment import PROJECT
 from testkit.ledger.witnesses import GENUINE, LOG, NAME, ORIGIN, key_files
 from testkit.servers.java import free_ports
@@ -47,7 +47,7 @@ def test_init_makes_both_keys_for_nobody_else_and_shows_lines_of_a_policy(tmp_pa
     path = tmp_path / "new" / "witness"
     done = run("init", path, "--name", NAME)
     assert (done.exit_code, done.stderr) == (0, "")
-    policy = Policy.parse(f"{done.stdout}group w all {NAME}:ed25519 {NAME}:ml-dsa-44\nquorum w\n".encode())
+    policy = WitnessPolicy.parse(f"{done.stdout}group w all {NAME}:ed25519 {NAME}:ml-dsa-44\nquorum w\n".encode())
     assert [witness.key.algorithm for witness in policy.witnesses] == [4, 6]
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
     for file in (*key_files(path), path / "name"):

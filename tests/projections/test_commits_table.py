@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ledger.format.events import Decided, Reason, Settled
+from ledger.format.events import CommitDecision, CommitOutcome, Reason
 from projections.processing.generations import rebuild
 from projections.relational.commits import read_commits, read_commits_of_group
 
@@ -36,7 +36,7 @@ async def test_a_commit_is_a_row_with_its_outcome(world: World, story: Story) ->
 
 async def test_a_transaction_is_several_rows_settled_each_by_its_key(world: World, story: Story) -> None:
     group = story.add(story.decision(ORDERS), story.decision(ITEMS))
-    story.add(story.outcome(group, ITEMS), story.outcome(group, ORDERS, Settled.CONFLICTED))
+    story.add(story.outcome(group, ITEMS), story.outcome(group, ORDERS, CommitOutcome.CONFLICTED))
     log = await world.new_log()
     await world.project(log, story, batch_max=3)
     async with world.as_reader(log) as connection:
@@ -46,7 +46,9 @@ async def test_a_transaction_is_several_rows_settled_each_by_its_key(world: Worl
 
 async def test_commits_are_paged_and_filtered(world: World, story: Story) -> None:
     for number in range(4):
-        story.decided(ORDERS if number % 2 else ITEMS, Decided.REJECTED if number == 3 else Decided.APPROVED)
+        story.decided(
+            ORDERS if number % 2 else ITEMS, CommitDecision.REJECTED if number == 3 else CommitDecision.APPROVED
+        )
     log = await world.new_log()
     await world.project(log, story)
     async with world.as_reader(log) as connection:
@@ -60,8 +62,8 @@ async def test_commits_are_paged_and_filtered(world: World, story: Story) -> Non
 async def test_an_outcome_settles_its_decision_only_and_the_last_one_counts(world: World, story: Story) -> None:
     first, second = story.decided(), story.decided()
     story.settled(second, ITEMS)  # another key: not its outcome
-    story.settled(first, outcome=Settled.UNKNOWN)
-    story.settled(first, outcome=Settled.ACCEPTED)
+    story.settled(first, outcome=CommitOutcome.UNKNOWN)
+    story.settled(first, outcome=CommitOutcome.ACCEPTED)
     log = await world.new_log()
     await world.project(log, story, batch_max=4)
     async with world.as_reader(log) as connection:

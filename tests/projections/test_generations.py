@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.errors import LedgerError
-from ledger.format.events import Decided, ProjectionAttested, Reason, Settled
+from ledger.format.events import CommitDecision, CommitOutcome, ProjectionAttested, Reason
 from ledger.store.read import Log
 from projections.errors import (
     DigestMismatchError,
@@ -36,9 +36,9 @@ def told(story: Story, commits: int = 6) -> Story:
         story.policy("p1", version)
         for _ in range(commits):
             story.committed(snapshots=["1", "2"])
-        story.decided(decision=Decided.REJECTED, reason=Reason(id="p1", version=version))
+        story.decided(decision=CommitDecision.REJECTED, reason=Reason(id="p1", version=version))
     story.policy_retired("p1", 4)
-    story.settled(story.decided(ITEMS), ITEMS, Settled.UNKNOWN)
+    story.settled(story.decided(ITEMS), ITEMS, CommitOutcome.UNKNOWN)
     return story
 
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from ledger.format.event import format_key
-from ledger.format.events import Decided, DetectionKind, Reason
+from ledger.format.events import CommitDecision, DetectionKind, Reason
 from projections.errors import NotProjectedError, ProjectionError
 from projections.graph.answers import EACH_MAX, WRITES, ColumnFound, Data, Governing, Work
 from projections.graph.answers_svg import draw_answers
@@ -35,7 +35,7 @@ def happened(story: Story) -> Story:
     story.policy("writers", expression="'data-eng' in principal.roles")
     story.committed(snapshots=["11"])
     story.policy("tenant-id", 2, expression="size(result.columns) > 0")
-    story.decided(ORDERS, Decided.REJECTED, actor=BOB, principal="bob", reason=Reason(id="writers", version=1))
+    story.decided(ORDERS, CommitDecision.REJECTED, actor=BOB, principal="bob", reason=Reason(id="writers", version=1))
     story.committed(snapshots=["12"])
     story.observed("13", parent="12")
     story.lineage(
@@ -98,7 +98,7 @@ async def test_one_query_gives_all_five_answers(world: World, story: Story) -> N
 async def test_a_table_of_which_little_is_known_is_answered_too_and_one_of_which_nothing_is_refused(
     world: World, story: Story
 ) -> None:
-    story.decided(decision=Decided.CONFLICTED)
+    story.decided(decision=CommitDecision.CONFLICTED)
     log = await projected(world, story)
     async with world.as_reader(log) as connection:
         graph = await open_graph(connection)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.format.events import Decided, Reason, Settled
+from ledger.format.events import CommitDecision, CommitOutcome, Reason
 from projections.errors import NotProjectedError, ProjectionError
 from projections.graph.answers import PolicyVersion
 from projections.graph.labels import EDGES, VERTICES, EdgeLabel, VertexLabel, vertex_key
@@ -26,7 +26,11 @@ async def test_who_wrote_what_under_which_policy(world: World, story: Story) -> 
     story.committed(snapshots=["11"])
     story.policy("p1", 2)
     story.decided(
-        "table:lake/sales/orders", Decided.REJECTED, actor=BOB, principal="bob", reason=Reason(id="p1", version=2)
+        "table:lake/sales/orders",
+        CommitDecision.REJECTED,
+        actor=BOB,
+        principal="bob",
+        reason=Reason(id="p1", version=2),
     )
     log = await world.new_log()
     await world.project(log, story)
@@ -161,13 +165,13 @@ def test_vertex_keys_are_event_keys() -> None:
 
 async def test_an_outcome_that_supersedes_unknown_is_shown(world: World, story: Story) -> None:
     group = story.decided()
-    story.settled(group, outcome=Settled.UNKNOWN)
+    story.settled(group, outcome=CommitOutcome.UNKNOWN)
     log = await world.new_log()
     await world.project(log, story)
     async with world.as_reader(log) as connection:
         (write,) = await (await open_graph(connection)).writes()
         assert write.outcome == "unknown"
-    story.settled(group, outcome=Settled.ACCEPTED, snapshots=["7"])
+    story.settled(group, outcome=CommitOutcome.ACCEPTED, snapshots=["7"])
     await world.project(log, story)
     async with world.as_reader(log) as connection:
         graph = await open_graph(connection)

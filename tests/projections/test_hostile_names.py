@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from psycopg import sql
 
 from ledger.format.event import format_key
-from ledger.format.events import CatalogCreated, Decided, Reason
+from ledger.format.events import CatalogCreated, CommitDecision, Reason
 from ledger.store.session import Connection
 from projections.exposition import format_metrics
 from projections.graph.labels import EdgeLabel, VertexLabel
@@ -55,7 +55,7 @@ async def test_hostile_names_are_stored_and_found(world: World, story: Story) ->
         story.add(story.event(catalog, key=format_key("catalog", [name])))
         story.policy(name)
         story.committed(key, snapshots=[name], principal=name, table_uuid=f"uuid {name}")
-        story.decided(key, Decided.REJECTED, reason=Reason(id=name, version=1))
+        story.decided(key, CommitDecision.REJECTED, reason=Reason(id=name, version=1))
     log = await world.new_log()
     await world.project(log, story)
     async with world.as_reader(log) as connection:

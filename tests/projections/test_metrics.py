@@ -15,12 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from ledger.format.events import (
     AccessRefused,
     CallerRefused,
-    Decided,
+    CommitDecision,
+    CommitOutcome,
     DetectionKind,
     LineageCycleFound,
     Reason,
     ScanFault,
-    Settled,
     TriggerSource,
 )
 from projections.exposition import CONTENT_TYPE, Metric, MetricKind, Sample, format_metrics
@@ -48,9 +48,9 @@ def test_a_commit_is_counted_when_it_is_at_its_end(story: Story) -> None:
     story.decided()
     assert counted(story) == {}
     story.committed()
-    story.decided(decision=Decided.REJECTED, reason=Reason(id="p1", version=2))
-    story.decided(decision=Decided.CONFLICTED)
-    story.settled(story.decided(), outcome=Settled.REFUSED)
+    story.decided(decision=CommitDecision.REJECTED, reason=Reason(id="p1", version=2))
+    story.decided(decision=CommitDecision.CONFLICTED)
+    story.settled(story.decided(), outcome=CommitOutcome.REFUSED)
     assert counted(story) == {
         ("approved", "accepted", ""): 1,
         ("rejected", "", "p1/2"): 1,
@@ -61,7 +61,7 @@ def test_a_commit_is_counted_when_it_is_at_its_end(story: Story) -> None:
 
 def test_unknown_is_no_end_and_a_second_outcome_counts_nothing(story: Story) -> None:
     group = story.decided()
-    story.settled(group, outcome=Settled.UNKNOWN)
+    story.settled(group, outcome=CommitOutcome.UNKNOWN)
     assert counted(story) == {}
     assert [commit.is_unknown for commit in tally(story.entries(), []).opened.values()] == [True]
     story.settled(group)
@@ -76,7 +76,7 @@ def test_unknown_is_no_end_and_a_second_outcome_counts_nothing(story: Story) -> 
 def test_a_transaction_counts_each_of_its_tables(story: Story) -> None:
     other = "table:lake/sales/items"
     group = story.add(story.decision(), story.decision(other))
-    story.add(story.outcome(group), story.outcome(group, other, Settled.FAILED))
+    story.add(story.outcome(group), story.outcome(group, other, CommitOutcome.FAILED))
     assert counted(story) == {("approved", "accepted", ""): 1, ("approved", "failed", ""): 1}
     assert groups_settled(story.entries()) == [group]
 
@@ -84,7 +84,7 @@ def test_a_transaction_counts_each_of_its_tables(story: Story) -> None:
 def test_a_batch_needs_only_the_open_commits_that_it_settles(new_story: Callable[[], Story]) -> None:
     story = new_story()
     group = story.decided()
-    story.settled(group, outcome=Settled.UNKNOWN)
+    story.settled(group, outcome=CommitOutcome.UNKNOWN)
     story.settled(group)
     entries = story.entries()
     opened: dict[int, object] = {}
@@ -103,8 +103,8 @@ async def test_the_metrics_of_all_tenants_are_scraped_and_parse(world: World, ne
         story = new_story()
         for _ in range(commits):
             story.committed()
-        story.decided(decision=Decided.REJECTED, reason=Reason(id='say "no"\\\n', version=1))
-        story.settled(story.decided(), outcome=Settled.UNKNOWN)
+        story.decided(decision=CommitDecision.REJECTED, reason=Reason(id='say "no"\\\n', version=1))
+        story.settled(story.decided(), outcome=CommitOutcome.UNKNOWN)
         story.decided()
         refused = AccessRefused(operation="table.load", identifier=None, reason=None, count=2)
         caller = CallerRefused(operation="table.load", identifier=None, reason=None, count=3, key="key-1")
@@ -173,7 +173,7 @@ async def test_triggers_lineage_and_detection_are_counted_and_name_nobody(world:
 
 async def test_a_rebuild_changes_no_metric(world: World, story: Story) -> None:
     story.committed()
-    story.decided(decision=Decided.REJECTED)
+    story.decided(decision=CommitDecision.REJECTED)
     log = await world.new_log()
     await world.project(log, story)
     texts = set()

@@ -19,13 +19,13 @@ from ledger.format.events import (
     AccessRuleCreatedV1,
     CatalogCreated,
     CatalogRetired,
-    Decided,
+    CommitDecision,
+    CommitOutcome,
     DetectionKind,
     KeyCreated,
     KeyCreatedV1,
     KeyRevoked,
     Reason,
-    Settled,
 )
 from projections.errors import UnknownLabelError
 from projections.graph.changes import Changes, Edge, Vertex, is_in_force
@@ -69,16 +69,18 @@ def test_an_accepted_commit_is_drawn_from_its_author_to_its_snapshot(story: Stor
     assert properties["recorded_at"] == "2026-11-20T12:00:00.000000Z"
 
 
-@pytest.mark.parametrize("decision", [Decided.REJECTED, Decided.UNDECIDABLE, Decided.CONFLICTED])
-def test_what_was_not_approved_is_intended_and_never_actual(story: Story, decision: Decided) -> None:
+@pytest.mark.parametrize("decision", [CommitDecision.REJECTED, CommitDecision.UNDECIDABLE, CommitDecision.CONFLICTED])
+def test_what_was_not_approved_is_intended_and_never_actual(story: Story, decision: CommitDecision) -> None:
     story.decided(decision=decision)
     labels = {edge.label for edge in changes_of(story.entries()).edges}
     assert EdgeLabel.INTENDED_WRITE in labels
     assert EdgeLabel.ACTUAL_WRITE not in labels
 
 
-@pytest.mark.parametrize("outcome", [Settled.CONFLICTED, Settled.REFUSED, Settled.FAILED, Settled.UNKNOWN])
-def test_what_was_not_accepted_is_never_actual(story: Story, outcome: Settled) -> None:
+@pytest.mark.parametrize(
+    "outcome", [CommitOutcome.CONFLICTED, CommitOutcome.REFUSED, CommitOutcome.FAILED, CommitOutcome.UNKNOWN]
+)
+def test_what_was_not_accepted_is_never_actual(story: Story, outcome: CommitOutcome) -> None:
     story.settled(story.decided(), outcome=outcome, snapshots=["1"])
     changes = changes_of(story.entries())
     assert EdgeLabel.ACTUAL_WRITE not in {edge.label for edge in changes.edges}
@@ -123,7 +125,7 @@ def test_a_principal_whose_part_was_erased_is_not_there(story: Story) -> None:
 def test_the_reason_is_the_version_that_was_in_force_and_no_other_kind_of_rule(story: Story) -> None:
     story.policy("p1")
     story.policy("p1", 2)
-    story.decided(decision=Decided.REJECTED, reason=Reason(id="p1", version=2))
+    story.decided(decision=CommitDecision.REJECTED, reason=Reason(id="p1", version=2))
     story.policy("p1", 3)
     story.rule("p1")
     decided_by = {end for _, label, end in drawn(changes_of(story.entries())) if label == "DECIDED_BY"}
@@ -136,7 +138,7 @@ def test_a_policy_and_a_rule_of_one_name_are_two_and_both_can_be_the_reason(
 ) -> None:
     story.policy("p1")
     story.rule("p1", kind)
-    story.decided(decision=Decided.REJECTED, reason=Reason(id="p1", version=1))
+    story.decided(decision=CommitDecision.REJECTED, reason=Reason(id="p1", version=1))
     decided_by = {end for _, label, end in drawn(changes_of(story.entries())) if label == "DECIDED_BY"}
     assert decided_by == {"policy:p1/1", "access_rule:p1/1"}
 
@@ -219,9 +221,9 @@ def test_the_policies_in_force_govern_the_tables_they_judge(story: Story) -> Non
     story.policy("columns", expression="size(result.columns) < 5")
     story.policy("people", expression="principal.sub != '' && table.exists")
     story.committed()
-    story.decided("table:lake/sales/refused", Decided.REJECTED)
+    story.decided("table:lake/sales/refused", CommitDecision.REJECTED)
     story.policy("later")
-    story.decided("table:lake/sales/lost", Decided.CONFLICTED)
+    story.decided("table:lake/sales/lost", CommitDecision.CONFLICTED)
     story.committed("view:lake/sales/v")
     governing = {edge for edge in drawn(changes_of(story.entries())) if edge[1].endswith("_GOVERNS")}
     assert governing == {
@@ -406,7 +408,7 @@ def test_batches_one_after_the_other_change_what_one_batch_of_both_changes(
 ) -> None:
     story = new_story()
     group = story.decided(key, snapshots=["1"])
-    story.settled(group, key, outcome=Settled.UNKNOWN)
+    story.settled(group, key, outcome=CommitOutcome.UNKNOWN)
     story.settled(group, key, snapshots=["1"])
     story.committed(key)
     story.committed(ORDERS)

@@ -13,7 +13,7 @@ from uuid import UUID
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ledger.format.events import Decided, DetectionKind, Reason, Settled, TriggerSource
+from ledger.format.events import CommitDecision, CommitOutcome, DetectionKind, Reason, TriggerSource
 from projections.graph.model import changes_of
 from projections.graph.runs import Resolved
 from projections.graph.write import digest_changes
@@ -63,10 +63,14 @@ def tell(story: Story, happened: list[tuple[str, int, int]]) -> Story:
             case "settle":
                 # Also of decisions that are settled already, or never were.
                 group, of = groups[how % len(groups)] if groups else (how + 1, key)
-                story.settled(UUID(int=group), of, list(Settled)[(which + how) % 5], snapshots=["9"])
+                story.settled(UUID(int=group), of, list(CommitOutcome)[(which + how) % 5], snapshots=["9"])
             case "reject":
                 reason = Reason(id=f"p{which}", version=how + 1)
-                story.decided(key, [Decided.REJECTED, Decided.UNDECIDABLE, Decided.CONFLICTED][how % 3], reason=reason)
+                story.decided(
+                    key,
+                    [CommitDecision.REJECTED, CommitDecision.UNDECIDABLE, CommitDecision.CONFLICTED][how % 3],
+                    reason=reason,
+                )
             case "policy" if which not in retired:
                 versions[which] += 1
                 story.policy(f"p{which}", versions[which], expression=f"{how} == 1")

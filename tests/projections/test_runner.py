@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from ledger.format.events import Decided, ProjectionAttested
+from ledger.format.events import CommitDecision, ProjectionAttested
 from projections.entries import LogEntry
 from projections.errors import ProjectionError, StaleGenerationError, UnknownControlError
 from projections.processing import cursors
@@ -29,7 +29,7 @@ TIMEOUT_S = 20
 def told(story: Story, commits: int) -> Story:
     for number in range(commits):
         if number % 3 == 2:
-            story.decided(decision=Decided.REJECTED)
+            story.decided(decision=CommitDecision.REJECTED)
         else:
             story.committed(f"table:lake/sales/t{number % 4}", snapshots=[str(number)])
     return story

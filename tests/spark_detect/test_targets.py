@@ -8,7 +8,14 @@ from uuid import UUID
 
 import pytest
 
-from ledger.format.events import CatalogCreated, CommitObserved, Identifier, Settled, TriggerReceived, TriggerSource
+from ledger.format.events import (
+    CatalogCreated,
+    CommitObserved,
+    CommitOutcome,
+    Identifier,
+    TriggerReceived,
+    TriggerSource,
+)
 from ledger.store.read import Log
 from spark_detect.classify import RULESET
 from spark_detect.planning.targets import Target, catalog_of, read_target
@@ -37,8 +44,8 @@ def test_an_accepted_commit_leads_to_its_table_and_snapshots() -> None:
     assert (target.key, target.snapshots, target.table_uuid) == (ORDERS, (11, 12), TABLE_UUID)
 
 
-@pytest.mark.parametrize("outcome", [each for each in Settled if each is not Settled.ACCEPTED])
-def test_a_commit_that_did_not_happen_leads_to_nothing(outcome: Settled) -> None:
+@pytest.mark.parametrize("outcome", [each for each in CommitOutcome if each is not CommitOutcome.ACCEPTED])
+def test_a_commit_that_did_not_happen_leads_to_nothing(outcome: CommitOutcome) -> None:
     story = Story()
     story.settled(story.decided(snapshots=["11"]), outcome=outcome, snapshots=["11"])
     assert led_to(story) == []

@@ -16,7 +16,7 @@ from ledger.format import canonical
 from ledger.format.entry import parse_entry
 from ledger.format.event import Event, Part, prepare
 from ledger.format.events import DetectionFound
-from ledger.format.sequence import Group, Head, sequence
+from ledger.format.sequence import Group, LogHead, sequence
 from streams.errors import PoisonError
 from streams.handler import Message
 from streams.handlers.cloud_events import Publish, format_cloud_event
@@ -29,7 +29,7 @@ ORIGIN: Final = "logs.example.org/00112233445566778899aabbccddeeff"
 def entry_of(event: Event) -> bytes:
     """Return the first entry of a log that holds just `event`."""
     steps = sequence(
-        Head.empty(), [Group(id=UUID(int=1, version=4), then=(prepare(event),))], log=ORIGIN, stored={}, clock=NOON
+        LogHead.empty(), [Group(id=UUID(int=1, version=4), then=(prepare(event),))], log=ORIGIN, stored={}, clock=NOON
     )
     with pytest.raises(StopIteration) as done:
         next(steps)

@@ -20,7 +20,7 @@ from lakeproof.demo.cloud import Cloud
 from ledger.format.events import (
     CatalogCreated,
     CommitDecided,
-    Decided,
+    CommitDecision,
     Identifier,
     IdentitySource,
     TableIdentified,
@@ -91,7 +91,10 @@ def metadata(*snapshots: int, uuid: str = TABLE_UUID) -> bytes:
 
 
 def decision(
-    *snapshots: int, decided: Decided = Decided.APPROVED, uuid: str | None = TABLE_UUID, name: str = "orders"
+    *snapshots: int,
+    decided: CommitDecision = CommitDecision.APPROVED,
+    uuid: str | None = TABLE_UUID,
+    name: str = "orders",
 ) -> CommitDecided:
     return CommitDecided(
         actions=("add-snapshot",),
@@ -237,9 +240,9 @@ async def test_what_was_approved_is_not_ungoverned(lake: Lake, is_projected: boo
 @pytest.mark.parametrize(
     "other",
     [
-        decision(SNAPSHOT, decided=Decided.REJECTED),
-        decision(SNAPSHOT, decided=Decided.UNDECIDABLE),
-        decision(SNAPSHOT, decided=Decided.CONFLICTED),
+        decision(SNAPSHOT, decided=CommitDecision.REJECTED),
+        decision(SNAPSHOT, decided=CommitDecision.UNDECIDABLE),
+        decision(SNAPSHOT, decided=CommitDecision.CONFLICTED),
         decision(SNAPSHOT, uuid=OTHER_UUID),
         decision(EARLIER),
     ],

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 
-class Decided(StrEnum):
+class CommitDecision(StrEnum):
     """What was decided on a mutation before anything was changed."""
 
     APPROVED = "approved"
@@ -20,7 +20,7 @@ class Decided(StrEnum):
     CONFLICTED = "conflicted"
 
 
-class Settled(StrEnum):
+class CommitOutcome(StrEnum):
     """What became of an approved mutation."""
 
     ACCEPTED = "accepted"
@@ -30,7 +30,7 @@ class Settled(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Evidence(StrEnum):
+class OutcomeEvidence(StrEnum):
     """How the outcome is known: from the answer itself, or found afterwards."""
 
     ANSWER = "answer"
@@ -70,7 +70,7 @@ class CommitDecided:
     actions: tuple[str, ...]
     as_of: int
     base: str | None
-    decision: Decided
+    decision: CommitDecision
     identifier: Identifier
     operation: str
     policy_set: str
@@ -93,10 +93,10 @@ class CommitSettled:
     VERSION: ClassVar[int] = 1
 
     decision: str
-    evidence: Evidence
+    evidence: OutcomeEvidence
     metadata_location: str | None
     metadata_sha256: str | None
-    outcome: Settled
+    outcome: CommitOutcome
     snapshots: tuple[str, ...]
     table_uuid: str | None
 

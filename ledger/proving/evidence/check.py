@@ -34,7 +34,7 @@ from ledger.anchoring.anchors import (
 from ledger.anchoring.timestamp import check_stamp
 from ledger.errors import BrokenError, Fault, FormatError, LimitExceededError
 from ledger.format.checkpoint import Checkpoint
-from ledger.format.continuation import is_or_succeeds, system_origin_beside
+from ledger.format.continuation import is_or_succeeds, system_origin_of
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.event import Part, commitment
 from ledger.format.merkle import leaf_hash
@@ -49,7 +49,7 @@ NOBODY: Final = Pinned()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProvenEntry:
+class EvidenceEntry:
     """An entry that the log has signed, and the payload parts of it that were disclosed and match."""
 
     entry: Entry
@@ -57,7 +57,7 @@ class ProvenEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class CheckedEvidence:
     """
     What a bundle proves.
 
@@ -67,14 +67,14 @@ class Evidence:
 
     scope: Scope
     checkpoint: Checkpoint
-    entries: tuple[ProvenEntry, ...]
+    entries: tuple[EvidenceEntry, ...]
     coverage: Coverage
     anchor: Anchor | None
     witnessing: Witnessing
     unchecked: tuple[str, ...]
 
 
-def check_evidence(data: bytes, keys: Sequence[VerifierKey], *, pinned: Pinned = NOBODY) -> Evidence:
+def check_evidence(data: bytes, keys: Sequence[VerifierKey], *, pinned: Pinned = NOBODY) -> CheckedEvidence:
     """
     Check a bundle against the keys that the caller trusts, and return what it proves.
 
@@ -90,7 +90,7 @@ def check_evidence(data: bytes, keys: Sequence[VerifierKey], *, pinned: Pinned =
     unchecked = _strangers(bundle.section.checkpoint, keys, pinned)
     anchor: Anchor | None = None
     # By the origin that the log has signed: what the anchor says of its own could be changed, to have it passed over.
-    system = system_origin_beside(checkpoint.origin)
+    system = system_origin_of(checkpoint.origin)
     if bundle.anchor is not None and not any(is_or_succeeds(key.name, first=system) for key in keys):
         unchecked.append(f"the anchor in the log {system}: name its key, too")
     elif bundle.anchor is not None:
@@ -102,7 +102,7 @@ def check_evidence(data: bytes, keys: Sequence[VerifierKey], *, pinned: Pinned =
     for section in (bundle.section, bundle.anchor if anchor is not None else None):
         if section is not None and section.stamp is not None and pinned.stamp_roots:
             _check_stamp(section.stamp, section.checkpoint, pinned)
-    return Evidence(
+    return CheckedEvidence(
         scope=bundle.scope,
         checkpoint=checkpoint,
         entries=tuple(entries),
@@ -124,9 +124,9 @@ def _parse(data: bytes) -> Bundle:
 
 def _check_section(
     section: Section, keys: Sequence[VerifierKey], *, where: str
-) -> tuple[Checkpoint, list[ProvenEntry]]:
+) -> tuple[Checkpoint, list[EvidenceEntry]]:
     checkpoint = read_checkpoint(section.checkpoint, keys, where=where)  # 1
-    proven: list[ProvenEntry] = []
+    proven: list[EvidenceEntry] = []
     leaves: dict[int, bytes] = {}
     before: Entry | None = None
     for bundled in section.entries:
@@ -134,7 +134,7 @@ def _check_section(
         _check_order(entry, before, leaves, where=where)
         _check_parts(entry, bundled.parts, where=where)  # 3
         leaves[entry.index] = leaf_hash(bundled.entry)
-        proven.append(ProvenEntry(entry=entry, parts=bundled.parts))
+        proven.append(EvidenceEntry(entry=entry, parts=bundled.parts))
         before = entry
     root = root_from(leaves, size=checkpoint.size, proof=section.proof)  # 4
     if root != checkpoint.root:
@@ -195,7 +195,7 @@ def _check_parts(entry: Entry, parts: Sequence[Part], *, where: str) -> None:
 
 def _check_anchor(section: Section, checkpoint: Checkpoint, keys: Sequence[VerifierKey]) -> Anchor:
     signed, proven = _check_section(section, keys, where="anchor")  # 6
-    system = system_origin_beside(checkpoint.origin)
+    system = system_origin_of(checkpoint.origin)
     if not is_or_succeeds(signed.origin, first=system):
         raise BrokenError(Fault.ANCHOR, where="anchor", expected=f"the system log {system}", found=signed.origin)
     try:

@@ -19,15 +19,15 @@ from ledger.format.note import VerifierKey
 from ledger.format.proof import prove_entries
 from ledger.format.sealing import PLAIN, Opener
 from ledger.format.verification import read_checkpoint
-from ledger.format.witness_policy import Policy
+from ledger.format.witness_policy import WitnessPolicy
 from ledger.proving.evidence.bundle import BundledEntry, Section
-from ledger.proving.evidence.gather import Signed
+from ledger.proving.evidence.gather import EvidenceCheckpoint
 from ledger.proving.export import as_reader
 from ledger.store.queries import load_queries
 from ledger.store.read import QUERIES as LOG_QUERIES
 from ledger.store.read import Log, read_entries, read_parts
 from ledger.store.session import Connection
-from ledger.store.stored_tree import NoCheckpointError, on_subtrees
+from ledger.store.stored_tree import NoCheckpointError, compute_on_subtrees
 
 _QUERIES: Final = load_queries("ledger.store", "evidence.sql")
 _PAGE: Final = 500
@@ -37,7 +37,13 @@ class DatabaseSource:
     """A log in the database (implements `gather.Source`); opened by `open_source`."""
 
     def __init__(
-        self, connection: Connection, log: Log, *, newest: Signed, anchored: Signed | None, opener: Opener
+        self,
+        connection: Connection,
+        log: Log,
+        *,
+        newest: EvidenceCheckpoint,
+        anchored: EvidenceCheckpoint | None,
+        opener: Opener,
     ) -> None:
         self.newest = newest
         self.anchored = anchored
@@ -95,7 +101,7 @@ async def open_source(
     system: Log | None,
     *,
     keys: Sequence[VerifierKey],
-    policy: Policy | None,
+    policy: WitnessPolicy | None,
     opener: Opener = PLAIN,
 ) -> DatabaseSource:
     """
@@ -113,7 +119,7 @@ async def open_source(
         raise NoCheckpointError(
             f"log {log.origin} has no signed checkpoint yet: `lakeproof up` signs one soon after the first append"
         )
-    newest = Signed(note=published.note, checkpoint=published.checkpoint, stamp=published.token)
+    newest = EvidenceCheckpoint(note=published.note, checkpoint=published.checkpoint, stamp=published.token)
     anchored = None
     if system is not None and system.log_id != log.log_id:
         anchored = await _read_anchored(connection, log, system, keys, policy)
@@ -121,8 +127,8 @@ async def open_source(
 
 
 async def _read_anchored(
-    connection: Connection, log: Log, system: Log, keys: Sequence[VerifierKey], policy: Policy | None
-) -> Signed | None:
+    connection: Connection, log: Log, system: Log, keys: Sequence[VerifierKey], policy: WitnessPolicy | None
+) -> EvidenceCheckpoint | None:
     """Return the newest checkpoint of a log that the published checkpoint of the system log covers, or None."""
     published = await read_published_checkpoint(connection, system, keys=keys, policy=policy)
     if published is None:
@@ -142,7 +148,7 @@ async def _read_anchored(
     checkpoint = read_checkpoint(bytes(kept[0]), keys, where="ledger.checkpoints", origin=log.origin)
     proof = await _prove(connection, system, [anchor.index], size=covering.size)
     section = Section(entries=(BundledEntry(entry=entry),), proof=tuple(proof), checkpoint=note, stamp=stamp)
-    return Signed(note=bytes(kept[0]), checkpoint=checkpoint, anchor=section)
+    return EvidenceCheckpoint(note=bytes(kept[0]), checkpoint=checkpoint, anchor=section)
 
 
 def _vouched_for(published: Published) -> tuple[bytes, bytes | None]:
@@ -153,4 +159,6 @@ def _vouched_for(published: Published) -> tuple[bytes, bytes | None]:
 
 
 async def _prove(connection: Connection, log: Log, indexes: Sequence[int], *, size: int) -> list[bytes]:
-    return await on_subtrees(connection, log.log_id, size, lambda read: prove_entries(indexes, size=size, read=read))
+    return await compute_on_subtrees(
+        connection, log.log_id, size, lambda read: prove_entries(indexes, size=size, read=read)
+    )

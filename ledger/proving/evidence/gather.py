@@ -2,8 +2,8 @@
 Gathers a bundle: the entries that a scope needs, what may be disclosed of them, and the proof. Then it checks the
 bundle.
 
-Entries, parts, tiles and checkpoints come from a `Source`: an exported directory (`DirectorySource`) or PostgreSQL
-(`from_database.py`). No bundle is returned that `check_evidence` would not accept.
+Entries, parts, tiles and checkpoints come from an `EvidenceSource`: an exported directory (`DirectorySource`) or
+PostgreSQL (`from_database.py`). No bundle is returned that `check_evidence` would not accept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
 from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.files.directory import CHECKPOINT_FILE, LogDirectory, bundle_places, parts_path
+from ledger.files.directory import CHECKPOINT_FILE, LogDirectory, bundle_addresses, parts_path
 from ledger.format import canonical
 from ledger.format.checkpoint import Checkpoint
 from ledger.format.entry import Entry, parse_entry
@@ -73,11 +73,11 @@ class DecisionOf:
     rules: Rules = Rules.OMITTED
 
 
-Wanted: TypeAlias = DecisionAt | DecisionOf | TableScope | PeriodScope
+EvidenceRequest: TypeAlias = DecisionAt | DecisionOf | TableScope | PeriodScope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signed:
+class EvidenceCheckpoint:
     """A checkpoint to prove against: its note, a time stamp over that, and the system log's section that anchors it."""
 
     note: bytes
@@ -86,14 +86,14 @@ class Signed:
     anchor: Section | None = None
 
 
-class Source(Protocol):
+class EvidenceSource(Protocol):
     """A log up to its newest checkpoint; `anchored` is the newest one that the system log anchors, if there is one."""
 
     @property
-    def newest(self) -> Signed: ...
+    def newest(self) -> EvidenceCheckpoint: ...
 
     @property
-    def anchored(self) -> Signed | None: ...
+    def anchored(self) -> EvidenceCheckpoint | None: ...
 
     async def entries(self, first: int, end: int) -> Sequence[bytes]:
         """Return the entries `first` … `end` - 1; raises BrokenError if one is missing."""
@@ -114,7 +114,9 @@ class Source(Protocol):
         """Return the proof of these entries in the tree of that size (`format/proof.py`)."""
 
 
-async def gather(source: Source, wanted: Wanted, *, keys: Sequence[VerifierKey], parts: PartNames = NO_PARTS) -> bytes:
+async def gather(
+    source: EvidenceSource, wanted: EvidenceRequest, *, keys: Sequence[VerifierKey], parts: PartNames = NO_PARTS
+) -> bytes:
     """
     Return the bundle of what is wanted, checked with `keys`.
 
@@ -141,7 +143,7 @@ async def gather(source: Source, wanted: Wanted, *, keys: Sequence[VerifierKey],
     return data
 
 
-def _signed(source: Source, scope: Scope, last: Entry) -> Signed:
+def _signed(source: EvidenceSource, scope: Scope, last: Entry) -> EvidenceCheckpoint:
     """Return the checkpoint to prove against; a period that the log has not outlived needs the newest."""
     anchored = source.anchored
     is_over = not isinstance(scope, PeriodScope) or canonical.format_time(last.recorded_at) >= scope.period.until
@@ -151,7 +153,7 @@ def _signed(source: Source, scope: Scope, last: Entry) -> Signed:
 Selected: TypeAlias = list[tuple[Entry, bytes]]
 
 
-async def _select(source: Source, wanted: Wanted) -> tuple[Scope, Selected]:
+async def _select(source: EvidenceSource, wanted: EvidenceRequest) -> tuple[Scope, Selected]:
     match wanted:
         case DecisionAt(index=index, rules=rules):
             entry = (await _read(source, index, index + 1))[0][0]
@@ -166,7 +168,7 @@ async def _select(source: Source, wanted: Wanted) -> tuple[Scope, Selected]:
             return wanted, await _period(source, period)
 
 
-async def _decision(source: Source, scope: DecisionScope, rules: Rules) -> Selected:
+async def _decision(source: EvidenceSource, scope: DecisionScope, rules: Rules) -> Selected:
     first = await source.first_of_group(scope.group_id)
     if first is None or first >= source.newest.checkpoint.size:
         raise EvidenceRefusedError(f"there is no group {scope.group_id} in what is signed: look at its id, or wait")
@@ -192,7 +194,7 @@ async def _decision(source: Source, scope: DecisionScope, rules: Rules) -> Selec
     return [selected[index] for index in sorted(selected)]
 
 
-async def _rules(source: Source, as_of: int) -> Selected:
+async def _rules(source: EvidenceSource, as_of: int) -> Selected:
     """Return the entries that have put in force the rules that were so as of a control entry."""
     newest: dict[str, tuple[Entry, bytes]] = {}
     for raw in await source.control_entries(end=as_of + 1):
@@ -205,7 +207,7 @@ async def _rules(source: Source, as_of: int) -> Selected:
     return list(newest.values())
 
 
-async def _table(source: Source, scope: TableScope) -> Selected:
+async def _table(source: EvidenceSource, scope: TableScope) -> Selected:
     # An entry's key stands in it in canonical spelling, so this finds each; strings of data are looked at again below.
     key = b'"key":%b' % canonical.encode(scope.key)
     first, end = 0, source.newest.checkpoint.size
@@ -221,7 +223,7 @@ async def _table(source: Source, scope: TableScope) -> Selected:
     return selected
 
 
-async def _period(source: Source, period: Period) -> Selected:
+async def _period(source: EvidenceSource, period: Period) -> Selected:
     size = source.newest.checkpoint.size
     first, end = await _bounds(source, period)
     if end - first > ENTRIES_MAX - 2:
@@ -234,12 +236,12 @@ async def _period(source: Source, period: Period) -> Selected:
     return await _read(source, max(first - 1, 0), min(end + 1, size))
 
 
-async def _bounds(source: Source, period: Period) -> tuple[int, int]:
+async def _bounds(source: EvidenceSource, period: Period) -> tuple[int, int]:
     """Return the indexes between which a period lies; times never fall, so each is found by halving."""
     return await _first_since(source, period.since), await _first_since(source, period.until)
 
 
-async def _first_since(source: Source, time: str) -> int:
+async def _first_since(source: EvidenceSource, time: str) -> int:
     low, high = 0, source.newest.checkpoint.size
     while low < high:
         middle = (low + high) // 2
@@ -248,7 +250,7 @@ async def _first_since(source: Source, time: str) -> int:
     return low
 
 
-async def _read(source: Source, first: int, end: int) -> Selected:
+async def _read(source: EvidenceSource, first: int, end: int) -> Selected:
     size = source.newest.checkpoint.size
     if not 0 <= first < end <= size:
         raise EvidenceRefusedError(
@@ -276,8 +278,8 @@ class DirectorySource:
         self._files = self._directory.files()
         self._read: tuple[int, list[bytes]] = (-1, [])
         note = self._directory.read_checkpoint()
-        self.newest = Signed(note=note, checkpoint=read_checkpoint(note, keys, where=CHECKPOINT_FILE))
-        self.anchored: Signed | None = None  # another log would be needed for that
+        self.newest = EvidenceCheckpoint(note=note, checkpoint=read_checkpoint(note, keys, where=CHECKPOINT_FILE))
+        self.anchored: EvidenceCheckpoint | None = None  # another log would be needed for that
         self._size = self.newest.checkpoint.size
 
     async def entries(self, first: int, end: int) -> Sequence[bytes]:
@@ -321,7 +323,7 @@ class DirectorySource:
         return prove_entries(indexes, size=size, read=tile_hash_reader(self._directory.read_tile, size))
 
     def _containing(self, texts: Collection[bytes]) -> Iterator[tuple[int, bytes]]:
-        for bundle, _ in bundle_places(self._size):
+        for bundle, _ in bundle_addresses(self._size):
             for position, raw in enumerate(self._bundle(bundle)):
                 if all(text in raw for text in texts):
                     yield bundle * TILE_WIDTH + position, raw

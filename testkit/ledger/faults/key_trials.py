@@ -12,7 +12,7 @@ from uuid import UUID
 import psycopg
 from psycopg import AsyncConnection
 
-from ledger.erasing.erase import Asked, Eraser, Erasure
+from ledger.erasing.erase import Eraser, Erasure, ErasureRequest
 from ledger.erasing.rerun import rerun_erasures
 from ledger.erasing.sealer import Sealer
 from ledger.errors import LedgerError, OutcomeUnknownError
@@ -22,14 +22,14 @@ from ledger.format.events import ErasureReason
 from ledger.format.sealing import KeyOpener, SubjectKeysError
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.signing.key_directory import create_key_directory, open_key_directory
-from ledger.signing.signer import Signed, Signer, Standing
+from ledger.signing.signer import CheckpointSigner, IssuedCheckpoint, SignerState
 from ledger.store.log_store import Appends
 from ledger.store.read import Log, read_entries, read_head, read_parts
 from testkit.ledger.faults.batches import NOON, SUBJECTS, draw_batch
 from testkit.ledger.faults.site import Reach, Site
 from testkit.ledger.faults.trials import Arm, folder
 
-ASKED = Asked(reason=ErasureReason.REQUEST, at=NOON)
+ASKED = ErasureRequest(reason=ErasureReason.REQUEST, at=NOON)
 
 
 class SignTrial:
@@ -38,7 +38,7 @@ class SignTrial:
     def __init__(self, seed: int, directory: Path) -> None:
         self.batch = draw_batch(seed, sealed=False)
         self.logs: list[Log] = []
-        self.told: list[Signed] | None = None
+        self.told: list[IssuedCheckpoint] | None = None
         self._directory = directory / "keys"
         draw = random.Random(seed)  # noqa: S311 - it is to be repeatable
         self._signed_before, self._unconfirmed, self._lost = (draw.random() < chance for chance in (0.6, 0.5, 0.3))
@@ -70,7 +70,7 @@ class SignTrial:
                 signed = await signer.sign_once()
         except psycopg.Error:
             return  # an error that does not speak of the server's state: the signer's process would end
-        self.told = signed if signer.standing is Standing.SIGNING else None
+        self.told = signed if signer.state is SignerState.SIGNING else None
 
     async def check(self, site: Site) -> None:
         """Check that what left stays, is of the tree, and was kept beside the key before."""
@@ -94,7 +94,7 @@ class SignTrial:
         signer = self._signer(site.reach(direct=True))
         self.told = await signer.sign_once()
         await site.settle()
-        assert signer.standing is Standing.SIGNING, "the signer stands by, and nobody else signs"
+        assert signer.state is SignerState.SIGNING, "the signer stands by, and nobody else signs"
         assert not signer.refused, f"refused {signer.refused}"
         query = "SELECT FROM ledger.confirmed_logs"
         assert (await site.owner.execute(query)).rowcount == len(self.logs)
@@ -117,8 +117,8 @@ class SignTrial:
         self._seen = left
         return left
 
-    def _signer(self, reach: Reach) -> Signer:
-        return Signer(reach.dsn_of("signer"), open_key_directory(self._directory))
+    def _signer(self, reach: Reach) -> CheckpointSigner:
+        return CheckpointSigner(reach.dsn_of("signer"), open_key_directory(self._directory))
 
 
 class Hurried:

@@ -149,7 +149,7 @@ class SealTrial(AppendTrial):
         keys = self.keys()
         if self.batch.seed % 3 == 0:
             subject = next(part.subject for _, group in self.batch.groups for one in group.then for part in one.parts)
-            await asyncio.to_thread(keys.find_or_make, subject or "")
+            await asyncio.to_thread(keys.find_or_create, subject or "")
 
     def keys(self) -> KeyFolder:
         """Return the keys as a process has them that has just started."""

@@ -15,7 +15,7 @@ from ledger.errors import BrokenError, Fault, FormatError
 from ledger.files.directory import CHECKPOINT_FILE, is_bundle, is_log_file, parts_path
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.note import Ed25519Signer, sign_note
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from ledger.format.tiles import TILE_WIDTH, bundle_path, format_bundle, tile_path
 from ledger.store.read import Log
 from ledger.verify.directory import verify_directory
@@ -61,7 +61,7 @@ class Export:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
 
-    def write_rows(self, rows: Sequence[Row], *, note: bytes) -> None:
+    def write_rows(self, rows: Sequence[SequencedEntry], *, note: bytes) -> None:
         """Write the export of other rows over this one; what is not in it is removed."""
         self.remove([name for name in self.files if is_log_file(name)])
         write_directory(self.path, rows, note=note)

@@ -17,7 +17,7 @@ from ledger.errors import Fault
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.merkle import leaf_hash
 from ledger.format.note import Ed25519Signer, sign_note
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from ledger.format.tiles import TILE_WIDTH
 from testkit.ledger.logs import head_of, sequenced
 from testkit.ledger.tampering.beside import blind
@@ -29,7 +29,7 @@ from testkit.ledger.tampering.world import ANCHORED, random_groups
 ONE: Final = "one"
 
 
-def relinked(rows: Sequence[Row], at: int, entry: bytes) -> list[Row]:
+def relinked(rows: Sequence[SequencedEntry], at: int, entry: bytes) -> list[SequencedEntry]:
     """Return the log with `entry` at `at`, and everything behind it chained to that."""
     kept = list(rows[:at])
     for row in rows[at:]:
@@ -39,7 +39,7 @@ def relinked(rows: Sequence[Row], at: int, entry: bytes) -> list[Row]:
     return kept
 
 
-def retold(row: Row, random: Random) -> bytes:
+def retold(row: SequencedEntry, random: Random) -> bytes:
     """Return the entry with another number in its data: canonical, and in its place."""
     return re.sub(rb'"number":\d+', b'"number":%d' % random.getrandbits(49), row.entry)
 

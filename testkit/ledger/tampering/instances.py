@@ -23,8 +23,8 @@ from lakeproof.commands.room import LogRoom
 from lakeproof.commands.verify_database import verify_log
 from ledger.anchoring.kept import Kept
 from ledger.errors import BrokenError, Fault, LedgerError
-from ledger.format.sequence import Row
-from ledger.format.verification import Report
+from ledger.format.sequence import SequencedEntry
+from ledger.format.verification import VerificationReport
 from ledger.signing.key_directory import KeyDirectory
 from ledger.store.read import Log
 from ledger.store.session import Connection
@@ -84,7 +84,7 @@ class LogState:
     """A log as it was before anything was done to it."""
 
     log: Log
-    rows: Sequence[Row]
+    rows: Sequence[SequencedEntry]
     notes: Mapping[int, bytes]
 
     @property
@@ -119,7 +119,7 @@ class World:
         """Open what the commands work in: always the same one, since connecting takes longer than verifying."""
         yield self.room
 
-    async def verify(self, log: str, *, held: tuple[bytes, ...] = (), effort: Effort = EXACT) -> Report:
+    async def verify(self, log: str, *, held: tuple[bytes, ...] = (), effort: Effort = EXACT) -> VerificationReport:
         """Verify a log as `lakeproof ledger verify --log` does."""
         wanted = Wanted(kept=[Kept(where="a file", notes=held)] if held else (), effort=effort)
         return await verify_log(self.open_room, self.logs[log].log.origin, wanted, progress=lambda _done, _of: None)

@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from ledger.errors import Fault
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from ledger.format.tiles import complete_tiles
 from testkit.ledger.logs import head_of
 from testkit.ledger.tampering.instances import LogState, Tampered, Tampering, World, faulty
@@ -20,7 +20,7 @@ CONTENT: Final = "entry, leaf, type, key, is_control"
 COLUMNS: Final = f"{CONTENT}, group_id"
 
 
-async def hold(world: World, state: LogState, rows: Sequence[Row], *, at: int) -> None:
+async def hold(world: World, state: LogState, rows: Sequence[SequencedEntry], *, at: int) -> None:
     """Make the log one of exactly these rows, which are the old ones up to `at`: entries, tiles, head."""
     tiles, _ = complete_tiles(size=0, pending=(), leaves=[row.leaf for row in rows])
     head, log_id = head_of(rows), state.log_id
@@ -51,7 +51,7 @@ async def set_back(world: World, state: LogState, size: int) -> None:
     await world.execute("DELETE FROM ledger.checkpoints WHERE log_id = %s AND size > %s", state.log_id, size)
 
 
-async def put_row(world: World, state: LogState, index: int, row: Row, *, columns: str = CONTENT) -> None:
+async def put_row(world: World, state: LogState, index: int, row: SequencedEntry, *, columns: str = CONTENT) -> None:
     """Put the content of `row` in the place of the entry at `index`."""
     names = columns.split(", ")
     assignments = ", ".join(f"{name} = %s" for name in names)
@@ -135,7 +135,7 @@ async def inserted_at_no_place(world: World, random: Random) -> Tampered:
     return faulty(Fault.INDEX, index=index, detail=f"an entry at {index}")
 
 
-async def _insert(world: World, state: LogState, row: Row, *, index: int) -> None:
+async def _insert(world: World, state: LogState, row: SequencedEntry, *, index: int) -> None:
     await world.execute(
         f"INSERT INTO ledger.entries (log_id, index, {COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",  # noqa: S608
         state.log_id, index, row.entry, row.leaf, row.type, row.key, row.is_control, row.group_id,

@@ -29,10 +29,10 @@ from ledger.format.event import Event, Part, PreparedEvent, prepare, random_grou
 from ledger.format.guards import GuardRegistry
 from ledger.format.note import VerifierKey
 from ledger.format.sealing import KeyOpener, Opener
-from ledger.format.sequence import Appended, Group, Row, Stale
+from ledger.format.sequence import Appended, Group, SequencedEntry, Stale
 from ledger.format.tiles import Tile
 from ledger.signing.key_directory import KeyDirectory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import Log, read_logs
 from ledger.store.session import Connection
 from testkit.ledger.erasing import ADA, EVE
@@ -120,7 +120,7 @@ async def _write(appender: Appender, signer_dsn: str, keys: KeyDirectory, audito
 
     await grow(None, 20, 0)
     async with await AsyncConnection.connect(signer_dsn, autocommit=True) as connection:
-        signer = Signer(signer_dsn, keys)
+        signer = CheckpointSigner(signer_dsn, keys)
         for step in range(len(SIZES[0])):
             for tenant, steps in zip(TENANTS, SIZES, strict=True):
                 await grow(tenant, steps[step], sizes[tenant])
@@ -191,7 +191,7 @@ async def _state(owner: Connection, log: Log) -> LogState:
     query = f"SELECT {columns} FROM ledger.entries WHERE log_id = %s ORDER BY index"  # noqa: S608
     found = await (await owner.execute(query.encode(), (log.log_id,), binary=True)).fetchall()
     rows = [
-        Row(
+        SequencedEntry(
             index=index, entry=bytes(entry), leaf=bytes(leaf), type=kind, key=key, is_control=control, group_id=group,
             parts=(),
         )

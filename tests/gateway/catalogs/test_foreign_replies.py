@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.catalogs.replies import Answered, NeverSent, Outcome, Unanswered, message_of, outcome_of
 from gateway.mutations import Operation
-from ledger.format.events import Settled
+from ledger.format.events import CommitOutcome
 
 TABLE = orjson.dumps({"metadata-location": "s3://b/m.json", "metadata": {"table-uuid": "u"}, "config": {}})
 ERROR = orjson.dumps({"error": {"message": "no", "type": "CommitFailedException", "code": 409}})
@@ -23,7 +23,7 @@ def test_a_table_in_a_success_is_accepted_with_where_it_is() -> None:
     for operation in TABLE_WRITES:
         reply = Answered(status=200, body=TABLE)
         assert outcome_of(operation, reply) == Outcome(
-            settled=Settled.ACCEPTED, reply=reply, metadata_location="s3://b/m.json", table_uuid="u"
+            settled=CommitOutcome.ACCEPTED, reply=reply, metadata_location="s3://b/m.json", table_uuid="u"
         )
 
 
@@ -47,29 +47,29 @@ def test_a_table_in_a_success_is_accepted_with_where_it_is() -> None:
 )
 def test_a_success_without_a_table_is_unknown(body: bytes) -> None:
     for operation in TABLE_WRITES:
-        assert outcome_of(operation, Answered(status=200, body=body)).settled is Settled.UNKNOWN
+        assert outcome_of(operation, Answered(status=200, body=body)).settled is CommitOutcome.UNKNOWN
 
 
 def test_other_mutations_need_no_body_to_succeed() -> None:
     for operation in OTHERS:
         for status in (200, 204):
-            assert outcome_of(operation, Answered(status=status)).settled is Settled.ACCEPTED
+            assert outcome_of(operation, Answered(status=status)).settled is CommitOutcome.ACCEPTED
 
 
 def test_what_never_left_has_failed_and_what_left_is_unknown() -> None:
     for operation in Operation:
-        assert outcome_of(operation, NeverSent(cause="refused")).settled is Settled.FAILED
-        assert outcome_of(operation, Unanswered(cause="cut")).settled is Settled.UNKNOWN
+        assert outcome_of(operation, NeverSent(cause="refused")).settled is CommitOutcome.FAILED
+        assert outcome_of(operation, Unanswered(cause="cut")).settled is CommitOutcome.UNKNOWN
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 406, 410, 413, 415, 419, 422, 429])
 def test_a_4xx_is_a_certain_no(status: int) -> None:
-    assert outcome_of(Operation.TABLE_COMMIT, Answered(status=status)).settled is Settled.REFUSED
+    assert outcome_of(Operation.TABLE_COMMIT, Answered(status=status)).settled is CommitOutcome.REFUSED
 
 
 def test_a_409_is_a_conflict() -> None:
     outcome = outcome_of(Operation.TABLE_COMMIT, Answered(status=409, body=ERROR))
-    assert outcome.settled is Settled.CONFLICTED
+    assert outcome.settled is CommitOutcome.CONFLICTED
     assert outcome.cause == "the upstream answered 409 (CommitFailedException: no)"
 
 
@@ -78,7 +78,7 @@ def test_everything_else_is_unknown(status: int) -> None:
     for body in (b"", ERROR, TABLE):
         for retry_after in (None, "1"):
             reply = Answered(status=status, body=body, retry_after=retry_after)
-            assert outcome_of(Operation.TABLE_COMMIT, reply).settled is Settled.UNKNOWN
+            assert outcome_of(Operation.TABLE_COMMIT, reply).settled is CommitOutcome.UNKNOWN
 
 
 @given(
@@ -87,6 +87,6 @@ def test_everything_else_is_unknown(status: int) -> None:
 )
 def test_no_answer_is_called_a_failure_and_none_raises(operation: Operation, reply: Answered) -> None:
     outcome = outcome_of(operation, reply)
-    assert outcome.settled is not Settled.FAILED
-    assert (outcome.settled is Settled.ACCEPTED) <= (200 <= reply.status <= 299)
+    assert outcome.settled is not CommitOutcome.FAILED
+    assert (outcome.settled is CommitOutcome.ACCEPTED) <= (200 <= reply.status <= 299)
     assert message_of(reply).startswith("the upstream answered ")

@@ -29,7 +29,7 @@ from gateway.catalogs.upstreams import Upstreams
 from gateway.errors import UnavailableError, UpstreamNotAllowedError
 from gateway.identifiers import Target
 from gateway.mutations import Mutation, Operation
-from ledger.format.events import Settled
+from ledger.format.events import CommitOutcome
 from projections.egress.rules import EgressRules
 from testkit.gateway.sales import CREATE, error_of, properties
 from testkit.gateway.story import words
@@ -224,7 +224,7 @@ async def test_an_upstream_that_says_it_is_elsewhere_is_not_followed(told: Told,
         assert uri not in str(refused.value)
         reply = await told.catalog.forward(outgoing(Operation.TABLE_COMMIT))
         assert isinstance(reply, Refused)
-        assert outcome_of(Operation.TABLE_COMMIT, reply).settled is Settled.FAILED
+        assert outcome_of(Operation.TABLE_COMMIT, reply).settled is CommitOutcome.FAILED
     assert set(told.script.paths()) == {"/v1/config"}
 
 
@@ -257,7 +257,7 @@ async def test_an_upstream_that_redirects_is_not_followed(told: Told, trap: Trap
     with pytest.raises(UnavailableError, match=f"the upstream answered {status}"):
         await told.catalog.list_namespaces((), page_token=None, page_size=None)
     reply = await told.catalog.forward(outgoing(Operation.TABLE_COMMIT))
-    assert outcome_of(Operation.TABLE_COMMIT, reply).settled is Settled.UNKNOWN
+    assert outcome_of(Operation.TABLE_COMMIT, reply).settled is CommitOutcome.UNKNOWN
 
 
 async def test_nothing_else_that_an_upstream_says_leads_anywhere(told: Told, trap: Trap) -> None:

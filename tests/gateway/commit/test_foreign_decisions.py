@@ -30,7 +30,7 @@ from gateway.errors import BadRequestError
 from lakeproof.services import Services
 from lakeproof.tenants import Founded, found_tenant
 from ledger.format.entry import Branch, Entry
-from ledger.format.events import CommitDecided, CommitSettled, Settled, from_data
+from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, from_data
 from testkit.gateway.decisions import NOON, OWNER, TARGET, decide, settle
 from testkit.gateway.open_rows import open_rows
 from testkit.gateway.story import Told, tell
@@ -69,7 +69,7 @@ def open_table(parts: Mapping[int, Mapping[str, bytes]]) -> GuardedTable[str, Ro
             ]
         elif entry.type == CommitSettled.TYPE:
             settled = from_data(CommitSettled, entry.data)
-            if settled.decision in rows and settled.outcome is Settled.UNKNOWN:
+            if settled.decision in rows and settled.outcome is CommitOutcome.UNKNOWN:
                 rows[settled.decision] = [*rows[settled.decision][:-1], True]
             else:
                 rows.pop(settled.decision, None)
@@ -112,19 +112,21 @@ async def test_a_decision_stays_open_until_it_is_settled_for_certain(module_serv
     assert due.result == state_digest(Change(properties={"a": "b"}))
     assert not due.is_unknown
     for _ in range(2):
-        assert await settle(module_services, acme.log_id, first, Settled.UNKNOWN)
+        assert await settle(module_services, acme.log_id, first, CommitOutcome.UNKNOWN)
         (due,) = await open_of(module_services, acme.log_id, NOON + timedelta(seconds=1))
         assert due.is_unknown
     assert len(await check_agreement(module_services, acme.log_id)) == 2
-    assert await settle(module_services, acme.log_id, first, Settled.ACCEPTED)
+    assert await settle(module_services, acme.log_id, first, CommitOutcome.ACCEPTED)
     assert len(await check_agreement(module_services, acme.log_id)) == 1
 
 
 async def test_a_decision_is_settled_once_and_by_its_own_key(module_services: Services, acme: Founded) -> None:
     decision = await decide(module_services, acme.log_id)
-    assert not await settle(module_services, acme.log_id, decision, Settled.ACCEPTED, key="table:beyond/sales/others")
-    assert await settle(module_services, acme.log_id, decision, Settled.CONFLICTED)
-    for late in Settled:
+    assert not await settle(
+        module_services, acme.log_id, decision, CommitOutcome.ACCEPTED, key="table:beyond/sales/others"
+    )
+    assert await settle(module_services, acme.log_id, decision, CommitOutcome.CONFLICTED)
+    for late in CommitOutcome:
         assert not await settle(module_services, acme.log_id, decision, late), "it is known already"
     assert await check_agreement(module_services, acme.log_id) == {}
 
@@ -132,7 +134,7 @@ async def test_a_decision_is_settled_once_and_by_its_own_key(module_services: Se
 async def test_another_tenants_decision_is_out_of_reach(module_services: Services, acme: Founded) -> None:
     other = await found_tenant(module_services, name="other", identity="eve@other.example")
     decision = await decide(module_services, acme.log_id)
-    assert not await settle(module_services, other.log_id, decision, Settled.ACCEPTED)
+    assert not await settle(module_services, other.log_id, decision, CommitOutcome.ACCEPTED)
     roles = module_services.house.roles
     counts = {}
     for tenant in (acme.tenant, other.tenant):
@@ -143,14 +145,16 @@ async def test_another_tenants_decision_is_out_of_reach(module_services: Service
 
 
 steps = st.lists(
-    st.one_of(st.just("open"), st.tuples(st.integers(0, 5), st.sampled_from(list(Settled)))), min_size=1, max_size=8
+    st.one_of(st.just("open"), st.tuples(st.integers(0, 5), st.sampled_from(list(CommitOutcome)))),
+    min_size=1,
+    max_size=8,
 )
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=steps)
 async def test_the_rows_are_what_the_log_says(
-    module_services: Services, acme: Founded, history: list[str | tuple[int, Settled]]
+    module_services: Services, acme: Founded, history: list[str | tuple[int, CommitOutcome]]
 ) -> None:
     decisions: list[UUID] = []
     for step in history:

@@ -27,7 +27,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from gateway.admin.application import OPERATOR
 from lakeproof.services import Services
-from ledger.format.events import Settled
+from ledger.format.events import CommitOutcome
 from testkit.gateway.sales import another_guest, before_each_append, properties
 from testkit.gateway.story import Told, check_agreement, check_log, tell, words
 from testkit.servers.chained import BEYOND, Chained, open_chain
@@ -241,8 +241,8 @@ async def test_two_engines_race_through_two_gateways_and_no_row_is_lost(chained:
     assert found == [*range(10 * commits), *range(1_000, 1_000 + 10 * commits)]
     told = await told_of(chained)
     outcomes = [one.settled.outcome for one in told if one.entry.type == "commit.settled"]
-    assert outcomes.count(Settled.ACCEPTED) == 1 + 2 * commits
-    assert set(outcomes) <= {Settled.ACCEPTED, Settled.CONFLICTED}
+    assert outcomes.count(CommitOutcome.ACCEPTED) == 1 + 2 * commits
+    assert set(outcomes) <= {CommitOutcome.ACCEPTED, CommitOutcome.CONFLICTED}
     assert await open_decisions(chained) == 0
 
 

@@ -22,7 +22,7 @@ from ledger.format.event import Event, prepare
 from ledger.format.proof import check_proof
 from ledger.format.sequence import Group
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import QUERIES
 from ledger.verify.directory import verify_directory
 from testkit.gateway.sales import another_key
@@ -49,7 +49,7 @@ async def sign(gateway: Gateway, keys: KeyDirectory) -> None:
     installation = gateway.services.foundation.installation
     dsn = installation.as_role(installation.roles.signer)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-        await Signer(dsn, keys).sign_due(connection)
+        await CheckpointSigner(dsn, keys).sign_due(connection)
 
 
 @pytest_asyncio.fixture
@@ -227,7 +227,7 @@ async def test_a_receipt_is_the_proof_of_an_entry_as_soon_as_it_is_signed(
     installation = gateway.services.foundation.installation
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
-        signer = Signer(installation.as_role(installation.roles.signer), keys)
+        signer = CheckpointSigner(installation.as_role(installation.roles.signer), keys)
         tasks.create_task(signer.run(stop, interval_s=3_600))
         answer = await gateway.http.get(f"/log/{origin}/receipt/{size}")
         stop.set()

@@ -22,13 +22,13 @@ from gateway.identity.revoking import revoke_keys
 from lakeproof.erasing import open_erasing_desk
 from lakeproof.services import KEY_SECRET, Services, now
 from lakeproof.tenants import found_tenant
-from ledger.erasing.erase import Asked
+from ledger.erasing.erase import ErasureRequest
 from ledger.format import canonical
 from ledger.format.event import Event, prepare
 from ledger.format.events import ErasureReason, KeyCreated, KeyCreatedV1, from_data, to_data
 from ledger.format.guards import GuardCall
 from ledger.format.sequence import Group
-from ledger.recovering.replay import Told as Replayed
+from ledger.recovering.replay import ReplayedEntry as Replayed
 from ledger.store.read import find_log
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, error_of
 from testkit.gateway.story import Told, tell
@@ -311,7 +311,7 @@ async def erase(gateway: Gateway, subject: str) -> None:
         open_erasing_desk(gateway.services.foundation, auditor) as desk,
     ):
         log = await find_log(auditor, installation.origin(gateway.acme.tenant))
-        await desk.eraser.erase_person(log, subject, Asked(reason=ErasureReason.REQUEST, at=now()))
+        await desk.eraser.erase_person(log, subject, ErasureRequest(reason=ErasureReason.REQUEST, at=now()))
 
 
 # Logs from before

@@ -17,7 +17,7 @@ from gateway.commit.open_decisions import OpenDecision, state_digest
 from gateway.identifiers import Target
 from gateway.metadata import apply_updates, create_updates, parse_updates
 from gateway.reconcile.outcome_proof import Claim, Known, prove
-from ledger.format.events import Evidence, Settled
+from ledger.format.events import CommitOutcome, OutcomeEvidence
 
 OURS, THEIRS = UUID(int=1), UUID(int=2)
 TABLE_UUID = "6a0b7735-dc29-40ee-840c-97c1326fa45a"
@@ -26,7 +26,7 @@ LOCATION = "s3://lake/orders"
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": True}]}
 CREATE: dict[str, Any] = {"name": "orders", "schema": SCHEMA, "location": LOCATION}
 KNOWN = Known(index=10)
-ACCEPTED, FAILED, UNKNOWN = Settled.ACCEPTED, Settled.FAILED, Settled.UNKNOWN
+ACCEPTED, FAILED, UNKNOWN = CommitOutcome.ACCEPTED, CommitOutcome.FAILED, CommitOutcome.UNKNOWN
 
 
 def file(number: int) -> str:
@@ -110,7 +110,7 @@ def claim(
     made: Loaded | None = None,
     snapshots: Sequence[int] = (),
     table_uuid: str | None = TABLE_UUID,
-    evidence: Evidence = Evidence.ANSWER,
+    evidence: OutcomeEvidence = OutcomeEvidence.ANSWER,
     index: int = 20,
 ) -> Claim:
     return Claim(
@@ -239,7 +239,7 @@ def test_a_commit_without_snapshots_failed_if_every_commit_since_is_anothers_and
     answers = (claim(made=theirs, snapshots=[102]), claim(made=again, snapshots=[103]))
     assert prove(paint(), again, replace(KNOWN, claims=answers)) is FAILED
     assert prove(paint(), again, replace(KNOWN, claims=answers[1:])) is UNKNOWN, "one commit is nobody's"
-    found_later = tuple(replace(each, evidence=Evidence.RECONCILED) for each in answers)
+    found_later = tuple(replace(each, evidence=OutcomeEvidence.RECONCILED) for each in answers)
     assert prove(paint(), again, replace(KNOWN, claims=found_later)) is UNKNOWN, "it was found in it, perhaps not made"
     unmoved = after(ONE, properties(size="big"))
     known = replace(KNOWN, claims=(claim(made=unmoved),))
@@ -352,4 +352,4 @@ def test_metadata_with_one_member_of_another_shape_raises_nothing(member: str, v
     assert ONE.metadata is not None
     found = replace(ONE, metadata={**ONE.metadata, member: value})
     for each in (append_on(ONE, 101), paint(), decision("table.create", table_uuid=None)):
-        assert prove(each, found, replace(KNOWN, asked=CREATE)) in set(Settled)
+        assert prove(each, found, replace(KNOWN, asked=CREATE)) in set(CommitOutcome)

@@ -18,7 +18,7 @@ from gateway.reconcile.reconciler import Reconciler
 from lakeproof.services import Services
 from ledger.errors import LogUnavailableError
 from ledger.format.event import SYSTEM_ACTOR, Event, prepare, random_group_id
-from ledger.format.events import CommitObserved, CommitSettled, Settled, to_data
+from ledger.format.events import CommitObserved, CommitOutcome, CommitSettled, to_data
 from ledger.format.sequence import Appended, Group, Stale
 from projections.exposition import format_metrics
 from testkit.gateway.far import ALIAS, PAST_DEADLINES, TABLES, Far, open_far
@@ -49,7 +49,7 @@ async def test_a_commit_whose_answer_was_lost_is_found(far: Far) -> None:
     assert answer.status_code == 504
     assert await far.words() == ["approved", "unknown"]
     (reconciled,) = await far.reconcile()
-    assert reconciled.outcome is Settled.ACCEPTED
+    assert reconciled.outcome is CommitOutcome.ACCEPTED
     accepted = (await tell(far.services, far.log_id, key=far.key))[-1].settled
     table = await far.table()
     assert accepted.evidence == "reconciled"
@@ -75,13 +75,13 @@ async def test_what_is_not_found_stays_unknown_and_is_found_later(far: Far) -> N
     await fault.hit.wait()
     for _ in range(2):
         (reconciled,) = await far.reconcile()
-        assert reconciled.outcome is Settled.UNKNOWN
+        assert reconciled.outcome is CommitOutcome.UNKNOWN
     assert await far.words() == ["approved", "unknown"], "said once"
     fault.deliver.set()
     await fault.delivered.wait()
     assert (await asking).status_code == 504
     (reconciled,) = await far.reconcile()
-    assert reconciled.outcome is Settled.ACCEPTED
+    assert reconciled.outcome is CommitOutcome.ACCEPTED
     await far.check()
 
 
@@ -90,7 +90,7 @@ async def test_a_branch_that_moved_without_it_settles_a_lost_commit_as_failed(fa
     assert (await far.gateway.http.post(far.orders, json=await far.next_append())).status_code == 504
     await far.commit_behind(await far.next_append())
     (reconciled,) = await far.reconcile()
-    assert reconciled.outcome is Settled.FAILED
+    assert reconciled.outcome is CommitOutcome.FAILED
     assert await far.words() == ["approved", "unknown", "failed"]
     await far.check()
 
@@ -99,7 +99,7 @@ async def test_a_replaced_table_settles_a_lost_commit_as_failed(far: Far) -> Non
     lose(far, Loss.REQUEST)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     await far.make_table()
-    assert [each.outcome for each in await far.reconcile()] == [Settled.FAILED]
+    assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.FAILED]
 
 
 async def test_a_change_of_properties_is_found_and_a_lost_one_that_was_made_again_is_not_counted_twice(
@@ -108,10 +108,10 @@ async def test_a_change_of_properties_is_found_and_a_lost_one_that_was_made_agai
     lose(far, Loss.REQUEST)
     assert (await far.gateway.http.post(far.orders, json=properties(color="red"))).status_code == 504
     assert (await far.gateway.http.post(far.orders, json=properties(color="red"))).status_code == 200
-    assert [each.outcome for each in await far.reconcile()] == [Settled.UNKNOWN]
+    assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.UNKNOWN]
     lose(far, Loss.ANSWER)
     assert (await far.gateway.http.post(far.orders, json=properties(size="big"))).status_code == 504
-    assert sorted(each.outcome for each in await far.reconcile()) == [Settled.ACCEPTED, Settled.UNKNOWN]
+    assert sorted(each.outcome for each in await far.reconcile()) == [CommitOutcome.ACCEPTED, CommitOutcome.UNKNOWN]
 
 
 async def test_a_lost_create_that_was_made_again_failed(far: Far) -> None:
@@ -119,7 +119,7 @@ async def test_a_lost_create_that_was_made_again_failed(far: Far) -> None:
     created = {**CREATE, "name": "lines"}
     assert (await far.gateway.http.post(TABLES, json=created)).status_code == 504
     assert (await far.gateway.http.post(TABLES, json=created)).status_code == 200
-    assert [each.outcome for each in await far.reconcile()] == [Settled.FAILED]
+    assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.FAILED]
 
 
 async def test_reconcilers_that_look_at_once_settle_once(far: Far) -> None:
@@ -127,7 +127,7 @@ async def test_reconcilers_that_look_at_once_settle_once(far: Far) -> None:
         lose(far, Loss.ANSWER)
         await far.gateway.http.post(far.orders, json=await far.next_append())
     looks = await asyncio.gather(*(far.reconcile() for _ in range(4)))
-    assert [each.outcome for look in looks for each in look] == [Settled.ACCEPTED] * 3
+    assert [each.outcome for look in looks for each in look] == [CommitOutcome.ACCEPTED] * 3
     assert (await far.words()).count("accepted") == 3
     await far.check()
 
@@ -139,33 +139,33 @@ async def test_a_key_that_a_dead_process_held_is_looked_at_when_its_time_is_over
     assert await dead._looks.hold(limit=1_000)
     assert await far.reconcile() == [], "it is held"
     later = far.services.house.clock() + timedelta(days=1)
-    assert [each.outcome for each in await far.reconcile(lambda: later)] == [Settled.ACCEPTED]
+    assert [each.outcome for each in await far.reconcile(lambda: later)] == [CommitOutcome.ACCEPTED]
 
 
 async def test_an_upstream_that_does_not_answer_leaves_the_outcome_unknown(far: Far) -> None:
     lose(far, Loss.ANSWER)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     far.wire.fault = Fault(happens=Loss.REQUEST, path=far.path, methods=frozenset({"GET"}))
-    assert [each.outcome for each in await far.reconcile()] == [Settled.UNKNOWN]
-    assert [each.outcome for each in await far.reconcile()] == [Settled.ACCEPTED]
+    assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.UNKNOWN]
+    assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.ACCEPTED]
 
 
 async def test_a_catalog_that_was_retired_leaves_the_outcome_unknown(far: Far) -> None:
     lose(far, Loss.ANSWER)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     await far.services.house.admin.retire_catalog(far.log_id, OPERATOR, alias=ALIAS)
-    assert [each.outcome for each in await far.reconcile()] == [Settled.UNKNOWN]
+    assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.UNKNOWN]
 
 
 async def test_a_look_in_vain_is_repeated_after_a_pause_and_at_once_when_the_table_is_observed(far: Far) -> None:
     lose(far, Loss.REQUEST)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     reconciler = far.reconciler(pauses=[timedelta(days=1)])
-    assert [each.outcome for each in far.own(await reconciler.settle_due())] == [Settled.UNKNOWN]
+    assert [each.outcome for each in far.own(await reconciler.settle_due())] == [CommitOutcome.UNKNOWN]
     await far.commit_behind(await far.next_append())
     assert far.own(await reconciler.settle_due()) == [], "it waits"
     await observe(far)
-    assert [each.outcome for each in far.own(await reconciler.settle_due())] == [Settled.FAILED]
+    assert [each.outcome for each in far.own(await reconciler.settle_due())] == [CommitOutcome.FAILED]
 
 
 async def test_another_decision_on_a_key_does_not_wait_for_the_first(far: Far) -> None:
@@ -173,13 +173,13 @@ async def test_another_decision_on_a_key_does_not_wait_for_the_first(far: Far) -
     await far.gateway.http.post(far.orders, json=await far.next_append())
     pauses, looked_at = [timedelta(days=1)], far.late()
     reconciler = far.reconciler(lambda: looked_at, pauses=pauses)
-    assert [each.outcome for each in far.own(await reconciler.settle_due())] == [Settled.UNKNOWN]
+    assert [each.outcome for each in far.own(await reconciler.settle_due())] == [CommitOutcome.UNKNOWN]
     later = far.gateway.through(clock=lambda: looked_at)
     lose(far, Loss.ANSWER)
     assert (await later.post(far.orders, json=await far.next_append())).status_code == 504
     reconciler = far.reconciler(lambda: looked_at + PAST_DEADLINES, pauses=pauses)
     outcomes = [each.outcome for each in far.own(await reconciler.settle_due())]
-    assert outcomes == [Settled.FAILED, Settled.ACCEPTED]
+    assert outcomes == [CommitOutcome.FAILED, CommitOutcome.ACCEPTED]
 
 
 async def test_it_goes_on_when_the_log_was_away(far: Far) -> None:
@@ -234,7 +234,7 @@ async def test_it_stops_at_once_while_a_catalog_is_slow_and_others_go_on_at_once
     await slow.hit.wait()
     stop.set()
     await running
-    assert [each.outcome for each in await far.reconcile()] == [Settled.ACCEPTED]
+    assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.ACCEPTED]
 
 
 async def test_an_answer_that_arrives_after_all_is_the_outcome_and_is_not_settled_twice(far: Far) -> None:

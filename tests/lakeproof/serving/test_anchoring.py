@@ -31,9 +31,9 @@ from ledger.files.atomic import RealDisk
 from ledger.files.directory import STAMP_FILE
 from ledger.format.note import VerifierKey
 from ledger.format.signature import ED25519_COSIGNATURE
-from ledger.format.witness_policy import UNSAFE_NO_QUORUM, Policy, PolicyGroup, PolicyWitness
+from ledger.format.witness_policy import UNSAFE_NO_QUORUM, PolicyGroup, PolicyWitness, WitnessPolicy
 from ledger.proving.export import export_stamped_log
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import read_entries, read_head
 from ledger.verify.anchored import judge_directory
 from ledger.verify.directory import verify_directory
@@ -58,7 +58,7 @@ class Site:
     """One installation, its tenant, and the rounds of its tasks, done by hand."""
 
     services: Services
-    signer: Signer
+    signer: CheckpointSigner
     acme: Founded
     directory: Path
 
@@ -77,7 +77,7 @@ class Site:
         async with self.services.house.database.as_role(roles.auditor) as connection:
             return (await read_head(connection, self.services.system.log_id)).size
 
-    async def published(self, policy: Policy | None) -> Published | None:
+    async def published(self, policy: WitnessPolicy | None) -> Published | None:
         roles = self.services.foundation.installation.roles
         async with self.services.house.database.as_role(roles.auditor) as connection:
             return await read_published_checkpoint(connection, self.services.system, keys=self.keys, policy=policy)
@@ -130,13 +130,13 @@ async def serve_witness(path: Path) -> AsyncIterator[str]:
             yield url
 
 
-def policy_of(witnesses: Sequence[tuple[VerifierKey, str]], *, threshold: int) -> Policy:
+def policy_of(witnesses: Sequence[tuple[VerifierKey, str]], *, threshold: int) -> WitnessPolicy:
     named = tuple(PolicyWitness(name=f"w{n}", key=key, url=url) for n, (key, url) in enumerate(witnesses))
     group = PolicyGroup(name="quorum", threshold=threshold, members=tuple(one.name for one in named))
-    return Policy(logs=(), witnesses=named, groups=(group,), quorum="quorum")
+    return WitnessPolicy(logs=(), witnesses=named, groups=(group,), quorum="quorum")
 
 
-def tasks_of(site: Site, client: httpx.AsyncClient, policy: Policy | None = None) -> AnchoringTasks:
+def tasks_of(site: Site, client: httpx.AsyncClient, policy: WitnessPolicy | None = None) -> AnchoringTasks:
     authority = load_authority(site.services.foundation.settings)
     return AnchoringTasks(site.services, policy=policy, authority=authority, client=client)
 
@@ -148,7 +148,7 @@ async def test_without_a_policy_the_newest_signed_checkpoint_is_published(
     published = await site.published(None)
     assert published is not None
     assert (published.checkpoint.size, published.cosigned_by, published.token) == (size, (), None)
-    assert await site.published(Policy(logs=(), witnesses=(), groups=(), quorum=UNSAFE_NO_QUORUM)) == published
+    assert await site.published(WitnessPolicy(logs=(), witnesses=(), groups=(), quorum=UNSAFE_NO_QUORUM)) == published
     assert (await tasks.cosign_due(), await tasks.stamp_due()) == (False, False)
     text = await site.metrics()
     assert f'lakeproof_system_log_checkpoint_size{{stage="published"}} {size}\n' in text
@@ -316,7 +316,7 @@ async def test_up_anchors_by_itself(database: str, installation: Installation, t
         asyncio.timeout(60),
     ):
         acme = await found_tenant(services, name="acme", identity="ada@acme.example")
-        bell = services.doorbell.subscribe()
+        bell = services.notifier.subscribe()
         roles = services.foundation.installation.roles
         while True:
             bell.clear()

@@ -21,11 +21,11 @@ from ledger.errors import BrokenError, Fault, LedgerError, LogUnavailableError, 
 from ledger.format.merkle import Frontier
 from ledger.format.note import Signature, format_note, parse_note
 from ledger.format.proof import check_proof, parse_proof
-from ledger.format.sequence import Appended, Group, Row, Stale
-from ledger.format.witness_policy import Policy
+from ledger.format.sequence import Appended, Group, SequencedEntry, Stale
+from ledger.format.witness_policy import WitnessPolicy
 from ledger.proving.prove import prove
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import Log, read_entries, read_head, read_leaves, read_logs
 from ledger.store.session import Connection
 from ledger.store.stored_tree import NoCheckpointError
@@ -38,7 +38,7 @@ SIZE_MAX = 300
 TENANTS = [UUID(int=n + 1) for n in range(3)]
 
 
-def rows(log: Log, size: int, *, salt: str = "") -> list[Row]:
+def rows(log: Log, size: int, *, salt: str = "") -> list[SequencedEntry]:
     """Return the first rows of a log, the same ones each time."""
     return rows_of(SIZE_MAX, log=log.origin, salt=salt)[:size]
 
@@ -66,7 +66,7 @@ class Site:
     async def grow(self, log: Log, size: int, *, salt: str = "") -> None:
         """Make a tenant's log one of that size, and sign whatever has moved."""
         await put(self.database, log.log_id, rows(log, size, salt=salt))
-        await Signer(self.signer.info.dsn, self.keys).sign_due(self.signer)
+        await CheckpointSigner(self.signer.info.dsn, self.keys).sign_due(self.signer)
 
     async def append(self, log_id: int, group: Group) -> Appended | Stale:
         return await self.appender.append(log_id, group)
@@ -110,7 +110,7 @@ async def site(database: str, installation: Installation, tmp_path: Path) -> Asy
             signer=signer,
             logs={log.origin: log for log in await read_logs(auditor)},
         )
-        await Signer(signer.info.dsn, site.keys).sign_due(signer)
+        await CheckpointSigner(signer.info.dsn, site.keys).sign_due(signer)
         yield site
 
 
@@ -165,7 +165,7 @@ async def test_anchors_do_not_anchor_themselves(site: Site) -> None:
     await site.anchor()
     size = (await read_head(site.auditor, site.system.log_id)).size
     for _ in range(3):
-        await Signer(site.signer.info.dsn, site.keys).sign_due(site.signer)
+        await CheckpointSigner(site.signer.info.dsn, site.keys).sign_due(site.signer)
         await site.anchor()
     assert (await read_head(site.auditor, site.system.log_id)).size == size
 
@@ -303,7 +303,7 @@ async def test_a_cosignature_without_a_time_is_not_kept_and_publishes_nothing(si
     newest = await read_newest_signed(site.auditor, site.system, keys=keys)
     assert newest is not None
     (checkpoint, note), cosigner = newest, cosigners()[1]
-    policy = Policy.parse(f"witness w {cosigner.verifier_key.format()}\nquorum w\n".encode())
+    policy = WitnessPolicy.parse(f"witness w {cosigner.verifier_key.format()}\nquorum w\n".encode())
     text, lines = parse_note(note)
     none, timed = timeless(cosigner, text), cosigner.cosign(text, time_s=TIME_S)
 
@@ -329,7 +329,7 @@ async def test_a_cosignature_without_a_time_is_not_kept_and_publishes_nothing(si
 
 async def test_the_system_log_is_proven_up_to_what_enough_witnesses_have_seen(site: Site) -> None:
     keys, cosigner = site.keys.verifier_keys(site.system.origin), cosigners()[1]
-    policy = Policy.parse(f"witness w {cosigner.verifier_key.format()}\nquorum w\n".encode())
+    policy = WitnessPolicy.parse(f"witness w {cosigner.verifier_key.format()}\nquorum w\n".encode())
 
     async def proven(index: int) -> int:
         """Return the size of the checkpoint that the entry is proven against, with the witness's line under it."""

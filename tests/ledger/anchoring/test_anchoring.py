@@ -27,9 +27,9 @@ from ledger.format.event import Event, prepare
 from ledger.format.events import LogsAnchored, to_data
 from ledger.format.merkle import Frontier
 from ledger.format.note import Ed25519Signer, format_note, parse_note
-from ledger.format.sequence import Group, Row
+from ledger.format.sequence import Group, SequencedEntry
 from ledger.format.signature import ED25519_COSIGNATURE
-from ledger.format.witness_policy import UNSAFE_NO_QUORUM, Policy, PolicyGroup, PolicyWitness
+from ledger.format.witness_policy import UNSAFE_NO_QUORUM, PolicyGroup, PolicyWitness, WitnessPolicy
 from testkit.ledger.logs import ORIGIN, START, groups, rows_of, sequenced, signed
 from testkit.ledger.stamps import good
 from testkit.ledger.witnesses import timeless
@@ -42,7 +42,7 @@ LATER_S = int(START.timestamp()) + 60
 ROWS = rows_of(SIZES[-1])
 
 
-def root_of_rows(rows: Sequence[Row], size: int) -> bytes:
+def root_of_rows(rows: Sequence[SequencedEntry], size: int) -> bytes:
     return Frontier.empty().extended(row.leaf for row in rows[:size]).root()
 
 
@@ -67,13 +67,13 @@ def system_log(*events: Event) -> list[bytes]:
     return [row.entry for row in sequenced(wanted, log=SYSTEM)[0]]
 
 
-def check(events: Sequence[Event], rows: Sequence[Row], *, origin: str = ORIGIN) -> Anchor | None:
+def check(events: Sequence[Event], rows: Sequence[SequencedEntry], *, origin: str = ORIGIN) -> Anchor | None:
     """Check the log of `rows` against the anchors among `events`."""
     anchors = anchors_of(system_log(*events)).get(origin, ())
     return check_anchors(anchors, origin=origin, size=len(rows), root_at=lambda size: root_of_rows(rows, size))
 
 
-def fault(events: Sequence[Event], rows: Sequence[Row]) -> BrokenError:
+def fault(events: Sequence[Event], rows: Sequence[SequencedEntry]) -> BrokenError:
     with pytest.raises(BrokenError) as caught:
         check(events, rows)
     assert caught.value.fault is Fault.ANCHOR
@@ -179,7 +179,7 @@ def test_anchors_of_another_log_are_no_evidence() -> None:
 
 
 WITNESSES = [Cosigner.from_seed(ED25519_COSIGNATURE, name=f"w{n}.example/w", seed=bytes([n]) * 32) for n in range(3)]
-POLICY = Policy(
+POLICY = WitnessPolicy(
     logs=(),
     witnesses=tuple(PolicyWitness(name=f"w{n}", key=one.verifier_key) for n, one in enumerate(WITNESSES)),
     groups=(PolicyGroup(name="two", threshold=2, members=("w0", "w1", "w2")),),
@@ -275,5 +275,5 @@ def test_what_is_stamped_is_the_note_without_the_lines_of_others() -> None:
 
 
 def test_a_quorum_of_nobody_has_to_be_said() -> None:
-    unsafe = Policy(logs=(), witnesses=POLICY.witnesses, groups=(), quorum=UNSAFE_NO_QUORUM)
+    unsafe = WitnessPolicy(logs=(), witnesses=POLICY.witnesses, groups=(), quorum=UNSAFE_NO_QUORUM)
     assert judge(system_note(14), pinned=Pinned(policy=unsafe)) == NOT_WITNESSED

@@ -13,7 +13,7 @@ from lakeproof.provision import Installation, create_tenant_log
 from ledger.append.appender import APPEND_MANY_MAX, Appender
 from ledger.errors import GroupMismatchError, LimitExceededError, LogUnavailableError, OutcomeUnknownError
 from ledger.format.guards import GuardRegistry
-from ledger.format.sequence import Appended, Refused
+from ledger.format.sequence import Appended, AppendRefused
 from ledger.store.read import QUERIES
 from ledger.store.session import connect
 from testkit.ledger.appending import aggregate, appended, appender, appender_dsn, event, group, places, read_log, verify
@@ -147,8 +147,8 @@ async def test_one_of_many_that_is_refused_holds_up_no_other(installation: Insta
         await running.append(log_id, taken)
         wanted = [group(), group(event({"n": 2}), group_id=taken.id), aggregate("policy:p", 1), group()]
         outcomes = await running.append_many(log_id, wanted)
-    assert [type(one) for one in outcomes] == [Appended, Refused, Appended, Appended]
-    assert isinstance(outcomes[1], Refused)
+    assert [type(one) for one in outcomes] == [Appended, AppendRefused, Appended, Appended]
+    assert isinstance(outcomes[1], AppendRefused)
     assert isinstance(outcomes[1].error, GroupMismatchError)
 
 
@@ -162,7 +162,7 @@ async def test_many_are_told_the_truth_at_the_deadline(database: str, installati
     async with await AsyncConnection.connect(database) as holder, appender(installation) as running:
         await holder.execute("SELECT FROM ledger.heads WHERE log_id = %s FOR UPDATE", (log_id,))
         outcomes = await running.append_many(log_id, [group() for _ in range(5)], timeout_s=0.2)
-    assert [type(one.error) for one in outcomes if isinstance(one, Refused)] == [LogUnavailableError] * 5
+    assert [type(one.error) for one in outcomes if isinstance(one, AppendRefused)] == [LogUnavailableError] * 5
     assert await read_log(database, log_id) == []
 
 

@@ -16,7 +16,7 @@ from ledger.erasing.sealer import Sealer
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import SubjectKeysError
-from ledger.format.sequence import Appended, Group, Outcome, Refused
+from ledger.format.sequence import Appended, AppendOutcome, AppendRefused, Group
 from testkit.ledger.appending import appender_dsn, group, new_id, places, read_log
 from testkit.ledger.erasing import ADA, about, key_folder
 
@@ -26,21 +26,21 @@ def log_id(database: str, installation: Installation) -> int:
     return create_tenant_log(database, installation, uuid4())
 
 
-async def check_told(database: str, log_id: int, wanted: Sequence[Group], outcomes: Sequence[Outcome]) -> None:
+async def check_told(database: str, log_id: int, wanted: Sequence[Group], outcomes: Sequence[AppendOutcome]) -> None:
     """Check that there is an outcome for each group, and that each is true."""
     entries = await read_log(database, log_id)
     for one, outcome in zip(wanted, outcomes, strict=True):
         match outcome:
             case Appended():
                 assert places(entries, one.id) == (outcome.branch, outcome.indices)
-            case Refused(error=OutcomeUnknownError()):
+            case AppendRefused(error=OutcomeUnknownError()):
                 pass
             case _:
                 assert places(entries, one.id) is None, f"told {outcome!r}"
 
 
-def errors(outcomes: Sequence[Outcome]) -> set[type]:
-    return {type(one.error) for one in outcomes if isinstance(one, Refused)}
+def errors(outcomes: Sequence[AppendOutcome]) -> set[type]:
+    return {type(one.error) for one in outcomes if isinstance(one, AppendRefused)}
 
 
 async def test_a_group_that_cannot_be_sealed_is_refused_and_holds_up_no_other(
@@ -73,7 +73,7 @@ async def test_many_that_are_cut_off_by_a_stop_are_told_which_of_them_are_in(
     outcomes = await call
     await check_told(database, log_id, wanted, outcomes)
     assert isinstance(outcomes[0], Appended)
-    assert isinstance(outcomes[-1], Refused)
+    assert isinstance(outcomes[-1], AppendRefused)
     assert errors(outcomes) <= {LogUnavailableError, OutcomeUnknownError}
 
 

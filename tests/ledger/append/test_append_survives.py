@@ -150,7 +150,7 @@ async def test_a_process_that_holds_the_keys_keeps_nobody_from_an_answer(
     async with Appender(dsn, GuardRegistry(()), sealer=Sealer(keys)) as running, asyncio.timeout(30):
         known = group_about(ADA)
         await running.append(log_id, known)
-        other.find_or_make(ADA[:2] + "0" * 30)  # a key more in her file, which must be read anew
+        other.find_or_create(ADA[:2] + "0" * 30)  # a key more in her file, which must be read anew
         with held(keys):
             with pytest.raises(SubjectKeysError, match="nothing was appended"):
                 await running.append(log_id, group_about(EVE), timeout_s=0.2)

@@ -23,7 +23,7 @@ from ledger.append.appender import Appender
 from ledger.errors import LogUnavailableError, OutcomeUnknownError
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.signing.key_directory import create_key_directory, open_key_directory
-from ledger.signing.signer import Signer, Standing
+from ledger.signing.signer import CheckpointSigner, SignerState
 from testkit.databases import LOGIN_PASSWORD
 from testkit.environment import missing
 from testkit.ledger.appending import appender, confirm, event, group, places, read_log, verify
@@ -115,19 +115,19 @@ async def test_while_the_signer_s_disk_is_full_no_note_leaves_and_then_it_does(
         create_key_directory(disk / "keys")
         async with appender(installation) as running:
             await running.append(log_id, group())
-        signer = Signer(installation.as_role(installation.roles.signer), open_key_directory(disk / "keys"))
+        signer = CheckpointSigner(installation.as_role(installation.roles.signer), open_key_directory(disk / "keys"))
         assert await signer.sign_once()
         async with appender(installation) as running:
             await running.append(log_id, group())
         filling = fill(disk, spare_bytes=0)
         assert await signer.sign_once() == []
-        assert signer.standing == Standing.UNAVAILABLE.value
+        assert signer.state == SignerState.UNAVAILABLE.value
         kept = open_key_directory(disk / "keys").read_notes()
         assert {note.checkpoint.size for note in kept.values()} == {1}
         filling.unlink()
         signed = await signer.sign_once()
         assert [one.checkpoint.size for one in signed] == [2]
-        assert signer.standing == Standing.SIGNING.value
+        assert signer.state == SignerState.SIGNING.value
 
 
 def test_a_disk_that_is_filled_has_no_room(short_directory: Callable[[], AbstractContextManager[Path]]) -> None:

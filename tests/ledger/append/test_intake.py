@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.append.appender import APPEND_QUEUE_BYTES_MAX, APPEND_QUEUE_MAX
-from ledger.append.queue import BATCH_SIZE_BYTES_MAX, GUARDED_GROUPS_MAX, Batch, Intake, Submission
+from ledger.append.queue import BATCH_SIZE_BYTES_MAX, GUARDED_GROUPS_MAX, Submission, SubmissionBatch, SubmissionQueue
 from ledger.errors import QueueFullError
 from ledger.format.event import Event, Part, prepare
 from ledger.format.guards import GuardCall
@@ -35,14 +35,14 @@ def submission(log_id: int = 1, *, guarded: bool = False, size_bytes: int = 0, d
     return Submission(log_id, group, asyncio.get_running_loop().create_future(), deadline_s)
 
 
-def filled(*submissions: Submission) -> Intake:
-    intake = Intake(groups_max=10_000, size_bytes_max=2**30)
+def filled(*submissions: Submission) -> SubmissionQueue:
+    intake = SubmissionQueue(groups_max=10_000, size_bytes_max=2**30)
     for one in submissions:
         intake.add(one)
     return intake
 
 
-def sizes(batch: Batch) -> dict[int, int]:
+def sizes(batch: SubmissionBatch) -> dict[int, int]:
     return {log_id: len(line) for log_id, line in batch.items()}
 
 
@@ -59,7 +59,7 @@ async def test_what_is_given_back_comes_first_again_and_in_its_order() -> None:
     waiting = [submission() for _ in range(5)]
     intake = filled(*waiting)
     batch = intake.take(3)
-    intake.give_back(batch[1])
+    intake.requeue(batch[1])
     assert len(intake) == 5
     assert intake.take(5) == {1: waiting}
 
@@ -87,7 +87,7 @@ async def test_a_log_that_gives_everything_back_keeps_nobody_waiting() -> None:
         intake.add(late)
         batch = intake.take(256)
         assert batch[2] == [late], number
-        intake.give_back(batch[1])
+        intake.requeue(batch[1])
 
 
 async def test_a_batch_holds_at_most_fifty_guarded_groups() -> None:
@@ -143,7 +143,7 @@ async def test_expired_groups_are_taken_out_and_the_others_stay() -> None:
 
 
 async def test_a_full_intake_refuses_and_takes_again_when_there_is_room() -> None:
-    intake = Intake(groups_max=2, size_bytes_max=2**30)
+    intake = SubmissionQueue(groups_max=2, size_bytes_max=2**30)
     intake.add(submission())
     intake.add(submission(2))
     assert not intake.has_room_for(submission(3).group)
@@ -154,7 +154,7 @@ async def test_a_full_intake_refuses_and_takes_again_when_there_is_room() -> Non
 
 
 async def test_an_intake_is_full_of_bytes_as_of_groups() -> None:
-    intake = Intake(groups_max=10_000, size_bytes_max=3_000_000)
+    intake = SubmissionQueue(groups_max=10_000, size_bytes_max=3_000_000)
     first, second = submission(size_bytes=1_400_000), submission(2, size_bytes=1_400_000)
     intake.add(first)
     intake.add(second)
@@ -166,16 +166,21 @@ async def test_an_intake_is_full_of_bytes_as_of_groups() -> None:
 
 
 async def test_what_leaves_the_intake_leaves_room_however_it_leaves() -> None:
-    def taken(intake: Intake) -> object:
+    def taken(intake: SubmissionQueue) -> object:
         return intake.take(10)
 
-    def given_up(intake: Intake) -> object:
+    def given_up(intake: SubmissionQueue) -> object:
         intake.waiting()[0].answer.cancel()
         return intake.take(10)
 
-    leave: list[Callable[[Intake], object]] = [taken, given_up, lambda i: i.remove_expired(99), Intake.take_all]
+    leave: list[Callable[[SubmissionQueue], object]] = [
+        taken,
+        given_up,
+        lambda i: i.remove_expired(99),
+        SubmissionQueue.take_all,
+    ]
     for leaves in leave:
-        intake = Intake(groups_max=10, size_bytes_max=100_000)
+        intake = SubmissionQueue(groups_max=10, size_bytes_max=100_000)
         intake.add(submission(size_bytes=90_000))
         assert not intake.has_room_for(submission(size_bytes=90_000).group)
         leaves(intake)
@@ -184,15 +189,15 @@ async def test_what_leaves_the_intake_leaves_room_however_it_leaves() -> None:
 
 
 async def test_what_is_given_back_takes_its_room_again() -> None:
-    intake = Intake(groups_max=10, size_bytes_max=100_000)
+    intake = SubmissionQueue(groups_max=10, size_bytes_max=100_000)
     intake.add(submission(size_bytes=90_000))
-    intake.give_back(intake.take(1)[1])
+    intake.requeue(intake.take(1)[1])
     with pytest.raises(QueueFullError):
         intake.add(submission(size_bytes=90_000))
 
 
 async def test_a_group_that_is_larger_than_all_room_is_taken_when_nothing_waits() -> None:
-    intake = Intake(groups_max=10, size_bytes_max=1_000)
+    intake = SubmissionQueue(groups_max=10, size_bytes_max=1_000)
     intake.add(submission(size_bytes=2_000))
     with pytest.raises(QueueFullError):
         intake.add(submission())

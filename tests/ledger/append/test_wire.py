@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from ledger.append.wire import PREPARE_AFTER, Answer, Query, Statement, Wire, int4, int4_array, parse_int, rows, tag
+from ledger.append.wire import PREPARE_AFTER, Query, Result, Statement, Wire, int4, int4_array, parse_int, rows, tag
 from ledger.store.session import is_refusal
 
 DOUBLE = Query("SELECT %(n)s::integer * 2")
@@ -39,7 +39,7 @@ def double(number: int) -> Statement:
     return DOUBLE, {"n": int4(number)}
 
 
-def number_in(answer: Answer) -> int:
+def number_in(answer: Result) -> int:
     ((value,),) = rows(answer)
     assert value is not None
     return parse_int(value)

@@ -12,7 +12,7 @@ from psycopg.errors import InsufficientPrivilege
 
 from lakeproof.provision import Installation
 from ledger.erasing.erase import Eraser, NoSuchSubjectError, Revocations, first_index_since
-from ledger.erasing.execution import Deleted, Erasing, Recorded, carry_out, parse_erasure
+from ledger.erasing.execution import Deleted, ErasureTargets, RecordedErasure, execute_erasure, parse_erasure
 from ledger.erasing.rerun import check_key_folder, rerun_erasures
 from ledger.erasing.subject_keys import KeyFolder, open_key_encryption
 from ledger.errors import BrokenError, Fault, FormatError
@@ -313,6 +313,8 @@ async def test_a_part_that_was_stored_in_the_clear_is_erased_like_any_other(site
         "UPDATE ledger.parts SET key_id = NULL, sealed = %s WHERE index = 0", (bytes(32) + b"in the clear",)
     )
     erased = PayloadErased(subject=ADA, reason=ErasureReason.MISTAKE, before=None, index=None, name=None, type=None)
-    recorded = Recorded(log_id=site.log.log_id, index=0, said=erased)
-    assert await carry_out(Erasing(connection=site.connection, keys=site.keys), recorded) == Deleted(parts=1)
+    recorded = RecordedErasure(log_id=site.log.log_id, index=0, event=erased)
+    assert await execute_erasure(ErasureTargets(connection=site.connection, keys=site.keys), recorded) == Deleted(
+        parts=1
+    )
     assert await site.count("ledger.parts") == 0

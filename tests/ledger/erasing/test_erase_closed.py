@@ -12,14 +12,14 @@ from psycopg import sql
 
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.erasing.erase import Eraser, NoSuchSubjectError
-from ledger.erasing.execution import NoCopies, Recorded, parse_erasure
-from ledger.erasing.rerun import erase_before_confirming, read_taking, read_unsaid, rerun_erasures
+from ledger.erasing.execution import NoCopies, RecordedErasure, parse_erasure
+from ledger.erasing.rerun import erase_before_confirming, read_confirmed_logs, read_unrecorded, rerun_erasures
 from ledger.errors import FormatError
 from ledger.format.entry import parse_entry
 from ledger.format.events import PayloadErased, PayloadErasedElsewhere
 from ledger.recovering.successor import continue_log
 from ledger.signing.key_directory import create_key_directory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import Log, find_log, read_entries, read_head
 from testkit.ledger.appending import appender, new_id
 from testkit.ledger.erasing import ADA, ASKED, EVE, Site, about, open_site
@@ -30,7 +30,7 @@ WORDS = {"principal": b"who it was", "inputs": b"what was asked"}
 class Closed:
     """A site whose log was set back behind what was signed, and is closed; `successor` goes on from it."""
 
-    def __init__(self, site: Site, successor: Log, signer: Signer) -> None:
+    def __init__(self, site: Site, successor: Log, signer: CheckpointSigner) -> None:
         self.site = site
         self.successor = successor
         self.signer = signer
@@ -46,7 +46,7 @@ class Closed:
 async def closed(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Closed]:
     async with open_site(database, installation, tmp_path) as site:
         keys = create_key_directory(tmp_path / "keys")
-        signer = Signer(installation.as_role(installation.roles.signer), keys)
+        signer = CheckpointSigner(installation.as_role(installation.roles.signer), keys)
         await site.tell(about(ADA, WORDS))
         await site.tell(about(EVE, WORDS))
         head = await (await site.owner.execute("TABLE ledger.heads")).fetchall()
@@ -166,11 +166,11 @@ async def test_a_backup_older_than_an_erasure_does_not_hold_up_what_is_said_of_a
     assert (await rerun_erasures(site.connection, site.keys)).unrecorded == ((site.log.log_id, ADA),)
     assert not await erase_before_confirming(site.connection, site.keys, [closed.successor.log_id])
     assert await site.count("ledger.parts", f"subject = '{ADA}'") == 2, "a log that is refused may be recovered yet"
-    assert closed.successor.log_id in await read_taking(site.connection)
-    assert await site.eraser.saying(site.log) == closed.successor
+    assert closed.successor.log_id in await read_confirmed_logs(site.connection)
+    assert await site.eraser.recording_log(site.log) == closed.successor
     await site.eraser.erase_subject(site.log, ADA, ASKED)
     assert (await rerun_erasures(site.connection, site.keys)).unrecorded == ()
-    assert await read_unsaid(site.connection) == []
+    assert await read_unrecorded(site.connection) == []
 
 
 async def test_what_is_erased_elsewhere_is_read_strictly(closed: Closed) -> None:
@@ -178,7 +178,7 @@ async def test_what_is_erased_elsewhere_is_read_strictly(closed: Closed) -> None
     done = await site.eraser.erase_part(site.log, 0, "inputs", ASKED)
     log_id, index = closed.successor.log_id, done.index
     (entry,) = await read_entries(site.owner, log_id, from_index=index, to_index=index + 1)
-    assert Recorded(log_id=log_id, index=index, said=parse_erasure(entry)).said == (await closed.told())[0]
+    assert RecordedErasure(log_id=log_id, index=index, event=parse_erasure(entry)).event == (await closed.told())[0]
     with pytest.raises(FormatError):
         parse_erasure(entry.replace(b'"name":"inputs"', b'"name":null'))
     with pytest.raises(FormatError):

@@ -10,13 +10,13 @@ import pytest
 from psycopg import sql
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.erasing.rerun import erase_before_confirming, read_taking, read_unsaid, rerun_erasures
+from ledger.erasing.rerun import erase_before_confirming, read_confirmed_logs, read_unrecorded, rerun_erasures
 from ledger.erasing.subject_keys import KeyFolder
 from ledger.errors import LedgerError
 from ledger.format.entry import parse_entry
 from ledger.format.events import PayloadErased
 from ledger.signing.key_directory import create_key_directory, open_key_directory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import read_entries, read_head
 from ledger.store.session import Connection
 from testkit.ledger.erasing import ADA, ASKED, EVE, Site, about, open_site
@@ -30,7 +30,7 @@ async def site(database: str, installation: Installation, tmp_path: Path) -> Asy
         yield site
 
 
-def signer(site: Site, tmp_path: Path, keys: KeyFolder | None = None) -> Signer:
+def signer(site: Site, tmp_path: Path, keys: KeyFolder | None = None) -> CheckpointSigner:
     """Return a signer that erases first, over its own connection."""
     installation = site.installation
 
@@ -45,7 +45,7 @@ def signer(site: Site, tmp_path: Path, keys: KeyFolder | None = None) -> Signer:
     if not path.exists():
         create_key_directory(path)
     dsn = installation.as_role(installation.roles.signer)
-    return Signer(dsn, open_key_directory(path), before_confirming=erase)
+    return CheckpointSigner(dsn, open_key_directory(path), before_confirming=erase)
 
 
 async def start_anew(site: Site) -> None:
@@ -76,8 +76,8 @@ async def test_what_a_restored_database_has_forgotten_is_erased_when_the_signer_
     await start_anew(site)
     await signing.sign_once()
     assert await site.count("ledger.parts") + await site.count("ledger.subjects", f"actor = '{ADA}'") == 0
-    assert site.log.log_id in await read_taking(site.connection)
-    assert not signing.held
+    assert site.log.log_id in await read_confirmed_logs(site.connection)
+    assert not signing.unconfirmed
 
 
 async def test_whom_the_keys_alone_know_to_be_erased_is_erased_first_and_the_log_says_it_afterwards(
@@ -88,10 +88,10 @@ async def test_whom_the_keys_alone_know_to_be_erased_is_erased_first_and_the_log
     await start_anew(site)
     await signer(site, tmp_path).sign_once()
     assert await site.count("ledger.parts") + await site.count("ledger.subjects", f"actor = '{ADA}'") == 0
-    assert await read_unsaid(site.connection) == [(site.log.log_id, ADA)]
+    assert await read_unrecorded(site.connection) == [(site.log.log_id, ADA)]
     done = await site.eraser.erase_subject(site.log, ADA, ASKED)
     assert not done.repeated
-    assert await read_unsaid(site.connection) == []
+    assert await read_unrecorded(site.connection) == []
     assert (await site.eraser.erase_subject(site.log, ADA, ASKED)).index == done.index
     size = (await read_head(site.owner, site.log.log_id)).size
     entries = await read_entries(site.owner, site.log.log_id, from_index=0, to_index=size)
@@ -120,15 +120,15 @@ async def test_a_log_whose_erasures_cannot_be_carried_out_stays_unconfirmed_and_
     signing = signer(site, tmp_path, stuck)
     await signing.sign_once()
     await signing.sign_once()
-    assert list(signing.held) == [site.log.origin]
+    assert list(signing.unconfirmed) == [site.log.origin]
     assert not signing.refused
-    taking = await read_taking(site.connection)
+    taking = await read_confirmed_logs(site.connection)
     assert site.log.log_id not in taking
     assert other in taking
     assert await site.count("ledger.erasures_done") == 1, "what can be erased is erased"
     assert caplog.text.count("the disk of the keys is full") == 1, "said loudly, and once"
     await signer(site, tmp_path).sign_once()
-    assert site.log.log_id in await read_taking(site.connection)
+    assert site.log.log_id in await read_confirmed_logs(site.connection)
 
 
 async def test_an_erasure_is_carried_out_by_one_at_a_time(site: Site) -> None:

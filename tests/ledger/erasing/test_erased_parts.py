@@ -56,6 +56,6 @@ def erased(**named: Any) -> PayloadErased:
 def test_exactly_what_is_named_is_erased(erasures: list[PayloadErased], is_named: Callable[[Place], bool]) -> None:
     told = ErasedParts(erasures)
     for place in PLACES:
-        assert told.names(index=place.at, type=place.type, part=place.part, subject=place.subject) == is_named(place), (
+        assert told.covers(index=place.at, type=place.type, part=place.part, subject=place.subject) == is_named(
             place
-        )
+        ), place

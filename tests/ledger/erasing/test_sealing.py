@@ -65,7 +65,7 @@ async def test_a_sealed_part_stands_for_nothing_else(keys: KeyFolder) -> None:
     for wrong in (stored(part, name="inputs"), stored(part, data=b"short")):
         with pytest.raises(BrokenError):
             KeyOpener(keys).open(wrong)
-    keys.find_or_make(EVE)
+    keys.find_or_create(EVE)
     assert KeyOpener(keys).open(stored(part, subject=EVE)) is None
 
 
@@ -91,7 +91,7 @@ async def test_a_destroyed_key_is_gone_for_every_process_at_once_and_for_ever(ke
     other.destroy(ADA)
     for process in (keys, other, key_folder(tmp_path)):
         assert KeyOpener(process).open(stored(part)) is None
-        assert process.find_or_make(ADA) is None
+        assert process.find_or_create(ADA) is None
         assert process.destroyed() == {ADA}
     assert before.split()[-1] not in b"".join(file.read_bytes() for file in keys.path.iterdir())
     other.destroy(ADA)  # again: nothing happens
@@ -125,7 +125,7 @@ async def test_the_file_that_was_replaced_is_overwritten(keys: KeyFolder) -> Non
 def test_two_processes_that_make_a_key_at_once_agree(tmp_path: Path) -> None:
     one, other = key_folder(tmp_path), key_folder(tmp_path)
     assert one.id == other.id
-    made = [process.find_or_make(ADA) for process in (one, other, one)]
+    made = [process.find_or_create(ADA) for process in (one, other, one)]
     assert len({key.id for key in made if key is not None}) == 1
 
 
@@ -137,12 +137,12 @@ def test_a_damaged_file_is_said_to_be_damaged(keys: KeyFolder, text: str) -> Non
     with pytest.raises(SubjectKeysError, match="damaged"):
         keys.find(ADA)
     with pytest.raises(SubjectKeysError, match="damaged"):
-        keys.find_or_make(ADA)
+        keys.find_or_create(ADA)
 
 
 def test_keys_are_nobody_else_s_and_another_key_encryption_key_opens_none(tmp_path: Path) -> None:
     keys = key_folder(tmp_path)
-    keys.find_or_make(ADA)
+    keys.find_or_create(ADA)
     modes = {file.stat().st_mode & 0o077 for file in (keys.path, *keys.path.iterdir(), tmp_path / "kek")}
     assert modes == {0}
     stranger = open_key_folder(keys.path, open_key_encryption(tmp_path / "another"))
@@ -167,6 +167,6 @@ def test_a_damaged_key_encryption_key_is_refused_and_not_shown(tmp_path: Path) -
 
 @pytest.mark.parametrize("subject", ["system", "", "../../etc/passwd", "A" * 32])
 def test_no_other_name_becomes_a_file(keys: KeyFolder, subject: str) -> None:
-    for act in (keys.find_or_make, keys.destroy):
+    for act in (keys.find_or_create, keys.destroy):
         with pytest.raises(FormatError):
             act(subject)

@@ -37,13 +37,13 @@ def id_of(key: DataKey | None) -> object:
 
 async def test_a_key_is_read_while_another_process_holds_the_folder_though_its_file_is_new(tmp_path: Path) -> None:
     keys, other = key_folder(tmp_path), key_folder(tmp_path)
-    made = keys.find_or_make(ADA)
-    other.find_or_make(BESIDE)  # so that the file is another one than the first process has read
+    made = keys.find_or_create(ADA)
+    other.find_or_create(BESIDE)  # so that the file is another one than the first process has read
     with held(keys):
         async with asyncio.timeout(20):
             found = await asyncio.to_thread(keys.find, ADA)
             assert id_of(found) == id_of(made)
-            assert id_of(await asyncio.to_thread(keys.find_or_make, BESIDE)) == id_of(other.find(BESIDE))
+            assert id_of(await asyncio.to_thread(keys.find_or_create, BESIDE)) == id_of(other.find(BESIDE))
             assert await asyncio.to_thread(keys.find, EVE) is None
             assert await asyncio.to_thread(keys.destroyed) == frozenset()
 
@@ -51,10 +51,10 @@ async def test_a_key_is_read_while_another_process_holds_the_folder_though_its_f
 async def test_who_must_write_waits_only_so_long_for_another_process(tmp_path: Path) -> None:
     keys = open_key_folder(tmp_path / "subjects", open_key_encryption(tmp_path / "kek"), lock_wait_s=0.05)
     with held(keys):
-        for write in (keys.find_or_make, keys.destroy):
+        for write in (keys.find_or_create, keys.destroy):
             with pytest.raises(SubjectKeysError, match="held by another process"):
                 write(ADA)
-    assert keys.find_or_make(ADA) is not None
+    assert keys.find_or_create(ADA) is not None
     keys.destroy(ADA)
     assert keys.find(ADA) is None
 
@@ -77,21 +77,21 @@ async def test_a_key_that_is_at_hand_needs_no_thread_and_one_that_is_not_is_wait
 
 def test_a_key_is_at_hand_only_as_long_as_its_file_is_the_one_that_was_read(tmp_path: Path) -> None:
     keys, other = key_folder(tmp_path), key_folder(tmp_path)
-    assert keys.at_hand(ADA) is None
-    made = keys.find_or_make(ADA)
-    assert keys.at_hand(ADA) is made
-    other.find_or_make(BESIDE)
-    assert keys.at_hand(ADA) is None
+    assert keys.cached(ADA) is None
+    made = keys.find_or_create(ADA)
+    assert keys.cached(ADA) is made
+    other.find_or_create(BESIDE)
+    assert keys.cached(ADA) is None
     keys.find(ADA)
-    assert id_of(keys.at_hand(ADA)) == id_of(made)
+    assert id_of(keys.cached(ADA)) == id_of(made)
     other.destroy(ADA)
-    assert keys.at_hand(ADA) is None
+    assert keys.cached(ADA) is None
     assert keys.find(ADA) is None
 
 
 def test_a_file_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path) -> None:
     keys = key_folder(tmp_path)
-    made = keys.find_or_make(ADA)
+    made = keys.find_or_create(ADA)
     path, newer = keys.path / ADA[:2], tmp_path / "newer"
     path.rename(newer)
     os.mkfifo(path)  # a file whose reader does not go on before its writer does
@@ -132,9 +132,9 @@ def test_whatever_a_key_service_raises_is_said_to_be_its_error(tmp_path: Path) -
     service = FailingService()
     keys, other = (open_key_folder(tmp_path / "subjects", service) for _ in range(2))
     with pytest.raises(SubjectKeysError, match="service"):
-        keys.find_or_make(ADA)
+        keys.find_or_create(ADA)
     service.fails = False
-    keys.find_or_make(ADA)
+    keys.find_or_create(ADA)
     service.fails = True
     with pytest.raises(SubjectKeysError, match="RuntimeError"):
         other.find(ADA)
@@ -151,8 +151,8 @@ def test_whatever_interrupts_an_erasure_nothing_of_the_key_is_left_once_it_is_ru
         directory = tmp_path / str(step)
         directory.mkdir()
         keys = key_folder(directory)
-        keys.find_or_make(ADA)
-        beside = keys.find_or_make(BESIDE)
+        keys.find_or_create(ADA)
+        beside = keys.find_or_create(BESIDE)
         wrapped = [line.split()[-1] for line in (keys.path / ADA[:2]).read_bytes().splitlines()]
         plan = FilePlan(step, fault)
         with (keys.path / ADA[:2]).open("rb") as replaced, file_faults():
@@ -179,13 +179,13 @@ def test_whatever_interrupts_the_making_of_a_key_the_others_stay_and_it_is_made_
         directory = tmp_path / str(step)
         directory.mkdir()
         keys = key_folder(directory)
-        ada = keys.find_or_make(ADA)
+        ada = keys.find_or_create(ADA)
         plan = FilePlan(step, fault)
         with file_faults(), planned(plan), suppress(Crash):
-            keys.find_or_make(BESIDE)
+            keys.find_or_create(BESIDE)
         again = key_folder(directory)
         assert id_of(again.find(ADA)) == id_of(ada)
-        assert again.find_or_make(BESIDE) is not None
+        assert again.find_or_create(BESIDE) is not None
         assert again.destroyed() == frozenset()
         again.destroy(BESIDE)
         assert {file.name for file in again.path.iterdir()} == {"id", "lock", ADA[:2]}

@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ledger.errors import FormatError
-from ledger.files.bounded_http import Answer, NoAnswerError, check_url, post
+from ledger.files.bounded_http import HttpResponse, NoResponseError, check_url, post
 from testkit.servers.loopback import serve
 
 LIMIT_BYTES = 1000
@@ -59,7 +59,7 @@ def answering(headers: dict[str, str], body: bytes = b"", status: int = 200) -> 
     return Starlette(routes=[Route("/", answer, methods=["POST"])])
 
 
-async def ask(client: httpx.AsyncClient, url: str) -> Answer:
+async def ask(client: httpx.AsyncClient, url: str) -> HttpResponse:
     return await post(client, url, b"question", headers={"X-Asked": "yes"}, size_bytes_max=LIMIT_BYTES)
 
 
@@ -71,7 +71,7 @@ async def test_an_answer_is_what_the_server_said(client: httpx.AsyncClient) -> N
         return Response(await request.body() + b"\xff", status_code=409, headers={"content-type": "Text/X; charset=x"})
 
     async with serve(Starlette(routes=[Route("/", answer, methods=["POST"])])) as url:
-        expected = Answer(status=409, content_type="text/x", body=b"question\xff")
+        expected = HttpResponse(status=409, content_type="text/x", body=b"question\xff")
         assert await ask(client, f"{url}/") == expected
     (request,) = seen
     assert (request.headers["accept-encoding"], request.headers["x-asked"]) == ("identity", "yes")
@@ -81,7 +81,7 @@ async def test_an_answer_up_to_the_limit_is_taken_and_one_over_it_is_not(client:
     async with serve(answering({}, bytes(LIMIT_BYTES))) as url:
         assert len((await ask(client, f"{url}/")).body) == LIMIT_BYTES
     async with serve(answering({}, bytes(LIMIT_BYTES + 1))) as url:
-        with pytest.raises(NoAnswerError, match=f"at most {LIMIT_BYTES} bytes"):
+        with pytest.raises(NoResponseError, match=f"at most {LIMIT_BYTES} bytes"):
             await ask(client, f"{url}/")
 
     async def endless(_: Request) -> Response:
@@ -93,14 +93,14 @@ async def test_an_answer_up_to_the_limit_is_taken_and_one_over_it_is_not(client:
         return StreamingResponse(chunks())
 
     async with serve(Starlette(routes=[Route("/", endless, methods=["POST"])])) as url:
-        with pytest.raises(NoAnswerError, match=f"at most {LIMIT_BYTES} bytes"):
+        with pytest.raises(NoResponseError, match=f"at most {LIMIT_BYTES} bytes"):
             await ask(client, f"{url}/")
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "identity, gzip", "GZIP", "x" * 5_000])
 async def test_a_compressed_answer_is_not_read(client: httpx.AsyncClient, encoding: str) -> None:
     async with serve(answering({"content-encoding": encoding}, gzip.compress(b"small"))) as url:
-        with pytest.raises(NoAnswerError, match="not encoded") as caught:
+        with pytest.raises(NoResponseError, match="not encoded") as caught:
             await ask(client, f"{url}/")
     assert len(str(caught.value)) < 200
 
@@ -134,7 +134,7 @@ async def test_cookies_are_not_collected(client: httpx.AsyncClient) -> None:
 async def test_a_server_that_is_not_there_gives_no_answer(client: httpx.AsyncClient) -> None:
     async with serve(answering({})) as url:
         pass
-    with pytest.raises(NoAnswerError, match="ConnectError"):
+    with pytest.raises(NoResponseError, match="ConnectError"):
         await ask(client, url)
 
 
@@ -144,7 +144,7 @@ async def test_a_url_that_cannot_be_asked_is_found_before_and_gives_no_answer(
 ) -> None:
     with pytest.raises(FormatError) as found:
         check_url(url)
-    with pytest.raises(NoAnswerError) as answered:
+    with pytest.raises(NoResponseError) as answered:
         await ask(client, url)
     for error in (found.value, answered.value):
         assert SECRET not in str(error)

@@ -19,7 +19,7 @@ from ledger.format.merkle import leaf_hash, prove_inclusion, root_of
 from ledger.format.note import Signature, VerifierKey, format_note, open_checkpoint, open_note, parse_note
 from ledger.format.proof import Proof, check_proof, check_witnessed_proof, format_proof, parse_proof
 from ledger.format.tiles import Tile, complete_tiles, parse_bundle_path, parse_tile_path, tile_path, tile_width
-from ledger.format.witness_policy import Policy, PolicyLog, PolicyWitness, UnwitnessedError
+from ledger.format.witness_policy import PolicyLog, PolicyWitness, UnwitnessedError, WitnessPolicy
 from testkit.fuzzing.targets import targets
 from testkit.ledger.witnesses import GENUINE, LOG, ORIGIN, SIZE, TIME_S, History, cosigners
 
@@ -173,7 +173,7 @@ def test_applications_must_not_implicitly_trust_the_extra_data() -> None:
 def test_the_cosignatures_of_a_proof_are_held_against_a_policy() -> None:
     ed25519, ml_dsa_44 = cosigners()
     witnesses = tuple(PolicyWitness(name=f"w{c.verifier_key.algorithm}", key=c.verifier_key) for c in cosigners())
-    policy = Policy(logs=(PolicyLog(key=LOG.verifier_key),), witnesses=witnesses, groups=(), quorum="w6")
+    policy = WitnessPolicy(logs=(PolicyLog(key=LOG.verifier_key),), witnesses=witnesses, groups=(), quorum="w6")
     text, lines = parse_note(PROVEN.note(SIZE))
     witnessed = format_note(text, [*lines, ml_dsa_44.cosign(text, time_s=TIME_S)])
     assert check_witnessed_proof(proof_of(witnessed), policy).entry == ENTRIES[5]

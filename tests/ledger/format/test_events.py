@@ -17,12 +17,12 @@ from ledger.format.events import (
     EVENTS,
     CatalogCreated,
     CommitDecided,
+    CommitDecision,
+    CommitOutcome,
     CommitSettled,
-    Decided,
-    Evidence,
     Identifier,
+    OutcomeEvidence,
     Reason,
-    Settled,
     from_data,
     to_data,
 )
@@ -95,7 +95,7 @@ DECIDED = CommitDecided(
     actions=("add-snapshot", "set-snapshot-ref"),
     as_of=-1,
     base=None,
-    decision=Decided.REJECTED,
+    decision=CommitDecision.REJECTED,
     identifier=Identifier(alias="lake", namespace=("sales", "eu"), name="orders"),
     operation="updateTable",
     policy_set="ab" * 32,
@@ -191,10 +191,10 @@ def test_an_object_of_strings_refuses_other_values() -> None:
 def test_an_outcome_is_one_of_a_closed_set() -> None:
     settled = CommitSettled(
         decision="017f22e2-79b0-7cc3-98c4-dc0c0c07398f",
-        evidence=Evidence.ANSWER,
+        evidence=OutcomeEvidence.ANSWER,
         metadata_location=None,
         metadata_sha256=None,
-        outcome=Settled.UNKNOWN,
+        outcome=CommitOutcome.UNKNOWN,
         snapshots=(),
         table_uuid=None,
     )

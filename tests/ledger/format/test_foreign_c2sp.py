@@ -17,7 +17,7 @@ from ledger.format.merkle import leaf_hash, prove_inclusion
 from ledger.format.note import Signature, VerifierKey, format_note, open_checkpoint, open_note, parse_note
 from ledger.format.proof import Proof, format_proof
 from ledger.format.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE
-from ledger.format.witness_policy import Policy, PolicyGroup, PolicyLog, PolicyWitness, UnwitnessedError
+from ledger.format.witness_policy import PolicyGroup, PolicyLog, PolicyWitness, UnwitnessedError, WitnessPolicy
 from ledger.witness.client import QuorumNotMetError, cosign
 from ledger.witness.server import witness_app
 from testkit.ledger.witnesses import GENUINE, LOG, NAME, SIZE, TIME_S, History, cosigners, forked, make_witness, opened
@@ -38,8 +38,8 @@ def cosigned(size: int, *cosigners: Cosigner) -> bytes:
     return format_note(text, [*lines, *(cosigner.cosign(text, time_s=TIME_S) for cosigner in cosigners)])
 
 
-def policy_of(keys: Sequence[VerifierKey], *, url: str | None = None, threshold: int | None = None) -> Policy:
-    return Policy(
+def policy_of(keys: Sequence[VerifierKey], *, url: str | None = None, threshold: int | None = None) -> WitnessPolicy:
+    return WitnessPolicy(
         logs=(PolicyLog(key=LOG.verifier_key),),
         witnesses=tuple(PolicyWitness(name=f"w{at}", key=key, url=url) for at, key in enumerate(keys)),
         groups=(

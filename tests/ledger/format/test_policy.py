@@ -17,11 +17,11 @@ from ledger.format.signature import ED25519_COSIGNATURE
 from ledger.format.witness_policy import (
     LINES_MAX,
     UNSAFE_NO_QUORUM,
-    Policy,
     PolicyGroup,
     PolicyLog,
     PolicyWitness,
     UnwitnessedError,
+    WitnessPolicy,
 )
 from testkit.ledger.witnesses import GENUINE, LOG, OTHER_LOG, TIME_S, cosigners, timeless
 
@@ -53,8 +53,8 @@ W1 = f"witness X1 {KEYS['X1']}"
 W2 = f"witness X2 {KEYS['X2']}"
 
 
-def parse(*lines: str) -> Policy:
-    return Policy.parse("".join(f"{line}\n" for line in lines).encode())
+def parse(*lines: str) -> WitnessPolicy:
+    return WitnessPolicy.parse("".join(f"{line}\n" for line in lines).encode())
 
 
 def cosigned(*names: str, log: Ed25519Signer = LOG, size: int = 7) -> bytes:
@@ -65,7 +65,7 @@ def cosigned(*names: str, log: Ed25519Signer = LOG, size: int = 7) -> bytes:
 
 
 def test_the_example_of_the_specification_asks_for_two_x_and_one_y() -> None:
-    policy = Policy.parse(EXAMPLE.encode())
+    policy = WitnessPolicy.parse(EXAMPLE.encode())
     for count in range(7):
         for names in combinations(WITNESSES, count):
             x, y = (sum(name.startswith(side) for name in names) for side in "XY")
@@ -91,7 +91,7 @@ def test_a_witness_that_names_no_time_does_not_count_and_a_bad_line_of_it_is_sti
 
 
 def test_an_accepted_checkpoint_comes_with_its_log_and_the_times_of_its_witnesses() -> None:
-    witnessed = Policy.parse(EXAMPLE.encode()).check(cosigned("X1", "X3", "Y2"))
+    witnessed = WitnessPolicy.parse(EXAMPLE.encode()).check(cosigned("X1", "X3", "Y2"))
     assert witnessed.checkpoint == GENUINE.checkpoint(7)
     assert witnessed.log == LOG.verifier_key
     assert witnessed.cosignatures == {"X1": TIME_S, "X3": TIME_S, "Y2": TIME_S}
@@ -114,7 +114,7 @@ def test_a_policy_without_witness_cosigning_has_to_say_quorum_none() -> None:
     with pytest.raises(FormatError, match="quorum"):
         parse(f"log {LOG_KEY}")
     with pytest.raises(FormatError, match="quorum"):
-        Policy.parse(b"")
+        WitnessPolicy.parse(b"")
 
 
 def test_any_one_of_the_logs_is_accepted_and_no_other() -> None:
@@ -198,23 +198,23 @@ def test_names_are_opaque_octets() -> None:
     ]
     lines = [b"witness %b %b" % (name, key.encode()) for name, key in zip(names, KEYS.values(), strict=True)]
     for at, name in enumerate(names):
-        policy = Policy.parse(b"\n".join([*lines, b"quorum " + name]) + b"\n")
+        policy = WitnessPolicy.parse(b"\n".join([*lines, b"quorum " + name]) + b"\n")
         assert policy.quorum == policy.witnesses[at].name
         assert policy.is_met_by({policy.witnesses[at].name})
         assert not policy.is_met_by({w.name for w in policy.witnesses if w is not policy.witnesses[at]})
-        assert Policy.parse(policy.format()) == policy
+        assert WitnessPolicy.parse(policy.format()) == policy
 
 
 @pytest.mark.parametrize("octet", [*range(9), *range(11, 32), 127])
 def test_other_control_characters_than_tab_and_newline_are_refused(octet: int) -> None:
     with pytest.raises(FormatError, match="control"):
-        Policy.parse(b"# a comment %c\nquorum none\n" % octet)
+        WitnessPolicy.parse(b"# a comment %c\nquorum none\n" % octet)
 
 
 def test_every_line_must_end_in_a_newline_so_that_a_cut_policy_is_none() -> None:
     for end in range(len(EXAMPLE)):
         with pytest.raises(FormatError):
-            Policy.parse(EXAMPLE[:end].encode())
+            WitnessPolicy.parse(EXAMPLE[:end].encode())
 
 
 @pytest.mark.parametrize(
@@ -275,8 +275,8 @@ def test_32_logs_32_witnesses_and_32_groups_are_supported() -> None:
     logs = [Ed25519Signer.from_seed(name=f"log.example/{n}", seed=bytes([n]) * 32) for n in range(LINES_MAX + 1)]
     keys = [Cosigner.from_seed(ED25519_COSIGNATURE, name="w", seed=bytes([n]) * 32) for n in range(LINES_MAX + 1)]
 
-    def policy(count: int) -> Policy:
-        return Policy(
+    def policy(count: int) -> WitnessPolicy:
+        return WitnessPolicy(
             logs=tuple(PolicyLog(key=log.verifier_key) for log in logs[:count]),
             witnesses=tuple(PolicyWitness(name=f"w{n}", key=keys[n].verifier_key) for n in range(count)),
             groups=tuple(PolicyGroup(name=f"g{n}", threshold=1, members=(f"w{n}",)) for n in range(count)),
@@ -284,7 +284,7 @@ def test_32_logs_32_witnesses_and_32_groups_are_supported() -> None:
         )
 
     for count in (32, LINES_MAX):
-        assert Policy.parse(policy(count).format()) == policy(count)
+        assert WitnessPolicy.parse(policy(count).format()) == policy(count)
         assert policy(count).is_met_by({f"w{count - 1}"})
     with pytest.raises(FormatError, match="at most"):
         policy(LINES_MAX + 1)
@@ -293,10 +293,12 @@ def test_32_logs_32_witnesses_and_32_groups_are_supported() -> None:
 @pytest.mark.parametrize("word", ["", "a b", "a\tb", "a\nb", "a\x00", "\x7f", "\ud800"])
 def test_a_policy_that_could_not_be_read_again_cannot_be_made(word: str) -> None:
     key = WITNESSES["X1"].verifier_key
-    makes: list[Callable[[], Policy]] = [
-        lambda: Policy(logs=(), witnesses=(PolicyWitness(name=word, key=key),), groups=(), quorum=word),
-        lambda: Policy(logs=(), witnesses=(PolicyWitness(name="w", key=key, url=word),), groups=(), quorum="w"),
-        lambda: Policy(logs=(PolicyLog(key=LOG.verifier_key, url=word),), witnesses=(), groups=(), quorum="none"),
+    makes: list[Callable[[], WitnessPolicy]] = [
+        lambda: WitnessPolicy(logs=(), witnesses=(PolicyWitness(name=word, key=key),), groups=(), quorum=word),
+        lambda: WitnessPolicy(logs=(), witnesses=(PolicyWitness(name="w", key=key, url=word),), groups=(), quorum="w"),
+        lambda: WitnessPolicy(
+            logs=(PolicyLog(key=LOG.verifier_key, url=word),), witnesses=(), groups=(), quorum="none"
+        ),
     ]
     for make in makes:
         with pytest.raises(FormatError):
@@ -320,8 +322,8 @@ def test_a_mutated_policy_is_a_policy_that_is_written_again_or_a_format_error(da
                 cut = data.draw(st.integers(0, len(lines[at])))
                 lines[at] = lines[at][:cut] + data.draw(st.text(" #\tX12gnone", max_size=4)) + lines[at][cut + 1 :]
     try:
-        policy = Policy.parse("".join(lines).encode())
+        policy = WitnessPolicy.parse("".join(lines).encode())
     except FormatError:
         return
-    assert Policy.parse(policy.format()) == policy
+    assert WitnessPolicy.parse(policy.format()) == policy
     assert policy.quorum == UNSAFE_NO_QUORUM or not policy.is_met_by(set())

@@ -21,11 +21,11 @@ from ledger.format.merkle import leaf_hash, root_of
 from ledger.format.sequence import (
     NO_CONTROL,
     Appended,
+    AppendOutcome,
+    AppendRefused,
     Group,
-    GuardAnswer,
-    Head,
-    Outcome,
-    Refused,
+    GuardResult,
+    LogHead,
     Sequenced,
     Stale,
     StoredGroup,
@@ -62,7 +62,7 @@ class GuardedRows:
         self.keys = keys if keys is not None else set()
         self.asked: list[UUID] = []
 
-    def answer(self, group: Group) -> GuardAnswer:
+    def answer(self, group: Group) -> GuardResult:
         self.asked.append(group.id)
         wanted = {str(call.parameters["key"]) for call in group.guard}
         if BROKEN in {call.guard for call in group.guard}:
@@ -74,12 +74,12 @@ class GuardedRows:
 
 
 def drive(
-    head: Head,
+    head: LogHead,
     groups: Sequence[Group],
     *,
     stored: Mapping[UUID, StoredGroup] | None = None,
     clock: datetime = NOON,
-    answer: Callable[[Group], GuardAnswer] = lambda _: True,
+    answer: Callable[[Group], GuardResult] = lambda _: True,
     log: str = ORIGIN,
 ) -> Sequenced:
     """Run the rules to their end, answering for the guards."""
@@ -93,14 +93,14 @@ def drive(
         return result
 
 
-def told(outcome: Outcome) -> tuple[object, ...]:
+def told(outcome: AppendOutcome) -> tuple[object, ...]:
     """Return what an outcome tells its caller, without the time."""
     match outcome:
         case Appended(branch=branch, indices=indices, repeated=repeated):
             return ("appended", branch, indices, repeated)
         case Stale(control_index=control_index):
             return ("stale", control_index)
-        case Refused(error=error):
+        case AppendRefused(error=error):
             return ("refused", type(error))
 
 
@@ -153,7 +153,7 @@ class ModelLog:
 class RealLog:
     """What the rules have made: the head and the entries, and the salts of the parts."""
 
-    head: Head = field(default_factory=Head.empty)
+    head: LogHead = field(default_factory=LogHead.empty)
     entries: list[bytes] = field(default_factory=list)
     salts: list[dict[str, bytes]] = field(default_factory=list)
     rows: GuardedRows = field(default_factory=GuardedRows)
@@ -256,7 +256,7 @@ TestLogs.settings = settings(max_examples=60, stateful_step_count=15, deadline=N
 
 
 def test_the_first_entry_follows_nothing() -> None:
-    done = drive(Head.empty(), [Group(id=ONE, then=(event(),))])
+    done = drive(LogHead.empty(), [Group(id=ONE, then=(event(),))])
     entry = parse_entry(done.rows[0].entry)
     assert (entry.index, entry.previous, entry.log) == (0, bytes(32), ORIGIN)
     assert done.head.size == 1
@@ -264,7 +264,7 @@ def test_the_first_entry_follows_nothing() -> None:
 
 
 def test_the_events_of_a_group_stand_together_and_only_the_first_row_names_it() -> None:
-    done = drive(Head.empty(), [Group(id=ONE, then=(event(1), event(2), event(3))), Group(id=TWO, then=(event(4),))])
+    done = drive(LogHead.empty(), [Group(id=ONE, then=(event(1), event(2), event(3))), Group(id=TWO, then=(event(4),))])
     entries = [parse_entry(row.entry) for row in done.rows]
     assert [(e.group_id, e.of, e.position) for e in entries] == [(ONE, 3, 0), (ONE, 3, 1), (ONE, 3, 2), (TWO, 1, 0)]
     assert [row.group_id for row in done.rows] == [ONE, None, None, TWO]
@@ -275,13 +275,13 @@ def test_the_events_of_a_group_stand_together_and_only_the_first_row_names_it() 
 
 
 def test_the_derived_columns_are_those_of_the_event() -> None:
-    (row,) = drive(Head.empty(), [Group(id=ONE, then=(event(kind="policy.created", payloads={"a": b"1"}),))]).rows
+    (row,) = drive(LogHead.empty(), [Group(id=ONE, then=(event(kind="policy.created", payloads={"a": b"1"}),))]).rows
     assert (row.type, row.key, row.is_control) == ("policy.created", "table:lake/t", True)
     assert [part.payload for part in row.parts] == [b"1"]
 
 
 def test_recorded_at_never_falls_even_if_the_clock_does() -> None:
-    first = drive(Head.empty(), [Group(id=ONE, then=(event(),))], clock=NOON)
+    first = drive(LogHead.empty(), [Group(id=ONE, then=(event(),))], clock=NOON)
     second = drive(first.head, [Group(id=TWO, then=(event(),))], clock=NOON - timedelta(hours=1))
     assert parse_entry(second.rows[0].entry).recorded_at == NOON
     third = drive(second.head, [Group(id=THREE, then=(event(),))], clock=NOON + timedelta(microseconds=1))
@@ -295,14 +295,14 @@ def test_a_control_entry_makes_what_stands_behind_it_in_the_batch_stale() -> Non
         Group(id=THREE, then=(event(),), as_of=NO_CONTROL),
         Group(id=IDS[3], then=(event(),), as_of=1),
     ]
-    done = drive(Head.empty(), groups)
+    done = drive(LogHead.empty(), groups)
     assert [told(outcome)[0] for outcome in done.outcomes] == ["appended", "appended", "stale", "appended"]
     assert told(done.outcomes[2]) == ("stale", 1)
     assert done.head.control_index == 1
 
 
 def test_a_group_may_be_as_of_its_own_control_entry_s_place_before() -> None:
-    head = drive(Head.empty(), [Group(id=ONE, then=(event(kind="policy.created"),))]).head
+    head = drive(LogHead.empty(), [Group(id=ONE, then=(event(kind="policy.created"),))]).head
     done = drive(head, [Group(id=TWO, then=(event(kind="policy.changed"), event()), as_of=0)])
     assert told(done.outcomes[0]) == ("appended", Branch.THEN, range(1, 3), False)
     assert done.head.control_index == 1
@@ -310,7 +310,7 @@ def test_a_group_may_be_as_of_its_own_control_entry_s_place_before() -> None:
 
 def test_a_stored_group_is_answered_though_it_would_be_stale_now() -> None:
     group = Group(id=ONE, then=(event(),), as_of=NO_CONTROL)
-    first = drive(Head.empty(), [group, Group(id=TWO, then=(event(kind="policy.created"),))])
+    first = drive(LogHead.empty(), [group, Group(id=TWO, then=(event(kind="policy.created"),))])
     again = drive(first.head, [group], stored={ONE: stored(first, ONE)})
     assert told(again.outcomes[0]) == ("appended", Branch.THEN, range(1), True)
     assert again.head is first.head
@@ -328,7 +328,7 @@ def stored(done: Sequenced, group_id: UUID) -> StoredGroup:
 
 def test_the_stored_branch_is_the_answer_and_its_guard_does_not_run_again() -> None:
     group = Group(id=ONE, then=(event(1),), otherwise=(event(2), event(3)), guard=(GuardCall(CREATE, {"key": "a"}),))
-    first = drive(Head.empty(), [group], answer=lambda _: False)
+    first = drive(LogHead.empty(), [group], answer=lambda _: False)
     rows = GuardedRows()
     again = drive(first.head, [group], stored={ONE: stored(first, ONE)}, answer=rows.answer)
     assert told(again.outcomes[0]) == ("appended", Branch.ELSE, range(2), True)
@@ -338,7 +338,7 @@ def test_the_stored_branch_is_the_answer_and_its_guard_does_not_run_again() -> N
 def test_an_empty_else_branch_stores_nothing_so_its_guard_runs_again() -> None:
     group = Group(id=ONE, then=(event(1),), guard=(GuardCall(CREATE, {"key": "a"}),))
     rows = GuardedRows({"a"})
-    done = drive(Head.empty(), [group, group], answer=rows.answer)
+    done = drive(LogHead.empty(), [group, group], answer=rows.answer)
     assert [told(outcome) for outcome in done.outcomes] == [("appended", Branch.ELSE, range(0), False)] * 2
     assert rows.asked == [ONE, ONE]
     rows.keys.clear()
@@ -368,26 +368,26 @@ BASE = Group(id=ONE, then=(event(1, payloads={"inputs": b"a"}), event(2)))
     ],
 )
 def test_other_content_under_a_known_id_is_refused_and_says_what_differs(other: Group, differs: str) -> None:
-    first = drive(Head.empty(), [BASE])
+    first = drive(LogHead.empty(), [BASE])
     for done in (
         drive(first.head, [other], stored={ONE: stored(first, ONE)}),
-        drive(Head.empty(), [BASE, other]),  # a twin in one batch
+        drive(LogHead.empty(), [BASE, other]),  # a twin in one batch
     ):
         refused = done.outcomes[-1]
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, AppendRefused)
         with pytest.raises(GroupMismatchError, match=differs):
             raise refused.error
 
 
 def test_times_and_salts_do_not_make_another_group() -> None:
     again = Group(id=ONE, then=(event(1, payloads={"inputs": b"a"}, salt=9, at=NOON + timedelta(days=1)), event(2)))
-    first = drive(Head.empty(), [BASE])
-    for done in (drive(first.head, [again], stored={ONE: stored(first, ONE)}), drive(Head.empty(), [BASE, again])):
+    first = drive(LogHead.empty(), [BASE])
+    for done in (drive(first.head, [again], stored={ONE: stored(first, ONE)}), drive(LogHead.empty(), [BASE, again])):
         assert told(done.outcomes[-1]) == ("appended", Branch.THEN, range(2), True)
 
 
 def test_an_erased_part_is_not_compared_but_its_name_is() -> None:
-    first = drive(Head.empty(), [BASE])
+    first = drive(LogHead.empty(), [BASE])
     erased = replace(stored(first, ONE), salts=({}, {}))
     other = replace(BASE, then=(event(1, payloads={"inputs": b"b"}), event(2)))
     assert told(drive(first.head, [other], stored={ONE: erased}).outcomes[0])[0] == "appended"
@@ -396,14 +396,14 @@ def test_an_erased_part_is_not_compared_but_its_name_is() -> None:
 
 
 def test_a_refused_twin_does_not_spoil_the_right_one() -> None:
-    first = drive(Head.empty(), [BASE])
+    first = drive(LogHead.empty(), [BASE])
     wrong = replace(BASE, then=(event(7),))
     done = drive(first.head, [wrong, BASE], stored={ONE: stored(first, ONE)})
     assert [told(outcome)[0] for outcome in done.outcomes] == ["refused", "appended"]
 
 
 def test_a_stored_entry_that_is_none_is_corruption() -> None:
-    first = drive(Head.empty(), [BASE])
+    first = drive(LogHead.empty(), [BASE])
     broken = replace(stored(first, ONE), entries=(first.rows[0].entry[:-1], first.rows[1].entry))
     with pytest.raises(FormatError, match="canonical"):
         drive(first.head, [BASE], stored={ONE: broken})
@@ -416,13 +416,13 @@ def test_a_failed_guard_refuses_its_group_alone() -> None:
         Group(id=TWO, then=(event(),), guard=call),
         Group(id=THREE, then=(event(),)),
     ]
-    done = drive(Head.empty(), groups, answer=GuardedRows().answer)
+    done = drive(LogHead.empty(), groups, answer=GuardedRows().answer)
     assert [told(outcome)[0] for outcome in done.outcomes] == ["appended", "refused", "appended"]
     assert [row.index for row in done.rows] == [0, 1]
 
 
 def test_no_groups_change_nothing() -> None:
-    head = drive(Head.empty(), [BASE]).head
+    head = drive(LogHead.empty(), [BASE]).head
     assert drive(head, []).head is head
 
 

@@ -16,8 +16,15 @@ from ledger.format.merkle import check_inclusion, root_of
 from ledger.format.note import Ed25519Signer
 from ledger.format.proof import inclusion_proof, prove_entries, root_from
 from ledger.proving.evidence.bundle import ENTRIES_MAX, Bundle, format_bundle, parse_bundle
-from ledger.proving.evidence.check import Evidence, check_evidence
-from ledger.proving.evidence.gather import DecisionAt, DecisionOf, EvidenceRefusedError, PartNames, Rules, Wanted
+from ledger.proving.evidence.check import CheckedEvidence, check_evidence
+from ledger.proving.evidence.gather import (
+    DecisionAt,
+    DecisionOf,
+    EvidenceRefusedError,
+    EvidenceRequest,
+    PartNames,
+    Rules,
+)
 from ledger.proving.evidence.scope import Period, PeriodScope, TableScope, parse_scope
 from testkit.ledger.evidence_logs import (
     OTHER_TABLE,
@@ -49,7 +56,7 @@ def period(first: int, end: int) -> Period:
     return Period(since=text_of(hour(first)), until=text_of(hour(end)))
 
 
-def proven(data: bytes) -> Evidence:
+def proven(data: bytes) -> CheckedEvidence:
     """Return what both checkers accept."""
     assert standalone(data, KEYS).code == 0
     return check_evidence(data, KEYS)
@@ -63,7 +70,7 @@ def broken(data: bytes) -> BrokenError:
     return caught.value
 
 
-def indexes(found: Evidence) -> list[int]:
+def indexes(found: CheckedEvidence) -> list[int]:
     return [one.entry.index for one in found.entries]
 
 
@@ -175,7 +182,7 @@ def test_an_empty_period_between_two_entries_is_proven_empty(exported: Path) -> 
         TableScope(key="table:lake/sales/none"),
     ],
 )
-def test_what_is_not_there_is_refused(exported: Path, wanted: Wanted) -> None:
+def test_what_is_not_there_is_refused(exported: Path, wanted: EvidenceRequest) -> None:
     with pytest.raises(EvidenceRefusedError):
         evidence(exported, wanted)
 

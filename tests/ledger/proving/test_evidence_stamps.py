@@ -10,7 +10,7 @@ import pytest
 from ledger.anchoring.anchors import Pinned, WitnessKind, stamped_note
 from ledger.errors import BrokenError, Fault
 from ledger.proving.evidence.bundle import Bundle, Section, format_bundle, parse_bundle
-from ledger.proving.evidence.check import Evidence, check_evidence
+from ledger.proving.evidence.check import CheckedEvidence, check_evidence
 from ledger.proving.evidence.gather import DecisionAt
 from testkit.ledger import stamps
 from testkit.ledger.evidence_logs import SYSTEM, anchor_of, evidence, story_directory
@@ -35,7 +35,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return replace(plain, section=stamped(plain.section), anchor=stamped(anchor))
 
 
-def check(bundle: Bundle, pinned: Pinned = PINNED) -> Evidence:
+def check(bundle: Bundle, pinned: Pinned = PINNED) -> CheckedEvidence:
     return check_evidence(format_bundle(bundle), KEYS, pinned=pinned)
 
 

@@ -20,12 +20,12 @@ from ledger.files.directory import TEMPORARY_SUFFIX, LogDirectory, log_files, pa
 from ledger.format.checkpoint import Checkpoint
 from ledger.format.note import VerifierKey
 from ledger.format.proof import check_proof, format_proof, parse_proof
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from ledger.format.verification import read_proven
 from ledger.proving.export import ExportRefusedError, as_reader, export_log, export_parts, export_stamped_log
 from ledger.proving.prove import prove
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import Log, find_log
 from ledger.store.session import Connection
 from ledger.store.stored_tree import NoCheckpointError
@@ -46,7 +46,7 @@ class Desk:
     connection: Connection
     keys: KeyDirectory
     log: Log
-    rows: list[Row]
+    rows: list[SequencedEntry]
 
     @property
     def key(self) -> VerifierKey:
@@ -58,7 +58,7 @@ class Desk:
     async def sign(self) -> None:
         dsn = self.installation.as_role(self.installation.roles.signer)
         async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-            assert await Signer(dsn, self.keys).sign_due(connection)
+            assert await CheckpointSigner(dsn, self.keys).sign_due(connection)
 
     async def stamp(self, log: Log, size: int) -> None:
         """Store a stamp over the checkpoint of a log at that size, which says so."""

@@ -15,7 +15,7 @@ from ledger.files.directory import PARTS_FOLDER, TEMPORARY_SUFFIX, LogDirectory,
 from ledger.format.sealing import KeyOpener
 from ledger.proving.export import as_reader, export_log, export_parts
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.session import Connection
 from ledger.verify.directory import verify_directory
 from testkit.ledger.erasing import ADA, ASKED, EVE, Site, about, open_site
@@ -33,7 +33,9 @@ class Desk:
 
     async def sign(self) -> None:
         """Sign the log as it is."""
-        await Signer(self.site.installation.as_role(self.site.installation.roles.signer), self.keys).sign_once()
+        await CheckpointSigner(
+            self.site.installation.as_role(self.site.installation.roles.signer), self.keys
+        ).sign_once()
 
     async def export(self) -> None:
         """Export what is signed of the log, without parts."""

@@ -16,10 +16,10 @@ from lakeproof.commands.show import entry_line, entry_page, statistics_json, sta
 from lakeproof.provision import Installation, create_tenant_log
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format.entry import Entry, parse_entry
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from ledger.proving import search
-from ledger.proving.search import Wanted, find_newest, first_index_at, follow, read_statistics, with_parts
-from ledger.store.notifications import CHANNEL
+from ledger.proving.search import EntryFilter, find_newest, first_index_at, follow, read_statistics, with_parts
+from ledger.store.notifications import LOG_GROWN
 from ledger.store.read import Log, find_log
 from ledger.store.session import Connection
 from testkit.ledger.logs import START, TENANT, change, put, rows_of
@@ -35,7 +35,7 @@ def log_id(database: str, installation: Installation) -> int:
 
 
 @pytest.fixture
-def rows(database: str, installation: Installation, log_id: int) -> list[Row]:
+def rows(database: str, installation: Installation, log_id: int) -> list[SequencedEntry]:
     rows = rows_of(SIZE, log=installation.origin(TENANT))
     asyncio.run(put(database, log_id, rows))
     return rows
@@ -49,7 +49,7 @@ async def connection(installation: Installation) -> AsyncIterator[Connection]:
 
 
 @pytest.fixture
-async def log(connection: Connection, installation: Installation, rows: list[Row]) -> Log:
+async def log(connection: Connection, installation: Installation, rows: list[SequencedEntry]) -> Log:
     assert rows
     return await find_log(connection, installation.origin(TENANT))
 
@@ -57,27 +57,27 @@ async def log(connection: Connection, installation: Installation, rows: list[Row
 Matches = Callable[[Entry], bool]
 
 
-CASES: list[tuple[Wanted, Matches]] = [
-    (Wanted(), lambda _: True),
-    (Wanted(type="commit.settled"), lambda e: e.type == "commit.settled"),
-    (Wanted(type="commit.*"), lambda e: e.type.startswith("commit.")),
-    (Wanted(key="table:sales/orders3"), lambda e: e.key == "table:sales/orders3"),
-    (Wanted(key="table:sales/orders1*"), lambda e: e.key.startswith("table:sales/orders1")),
-    (Wanted(actors=("system",)), lambda e: e.actor == "system"),
-    (Wanted(actors=("syste",)), lambda _: False),
-    (Wanted(type="commit.%"), lambda _: False),
-    (Wanted(after=LATER), lambda e: e.recorded_at >= LATER),
-    (Wanted(before=LATER), lambda e: e.recorded_at < LATER),
-    (Wanted(after=LATER, before=LATER), lambda _: False),
+CASES: list[tuple[EntryFilter, Matches]] = [
+    (EntryFilter(), lambda _: True),
+    (EntryFilter(type="commit.settled"), lambda e: e.type == "commit.settled"),
+    (EntryFilter(type="commit.*"), lambda e: e.type.startswith("commit.")),
+    (EntryFilter(key="table:sales/orders3"), lambda e: e.key == "table:sales/orders3"),
+    (EntryFilter(key="table:sales/orders1*"), lambda e: e.key.startswith("table:sales/orders1")),
+    (EntryFilter(actors=("system",)), lambda e: e.actor == "system"),
+    (EntryFilter(actors=("syste",)), lambda _: False),
+    (EntryFilter(type="commit.%"), lambda _: False),
+    (EntryFilter(after=LATER), lambda e: e.recorded_at >= LATER),
+    (EntryFilter(before=LATER), lambda e: e.recorded_at < LATER),
+    (EntryFilter(after=LATER, before=LATER), lambda _: False),
     (
-        Wanted(type="policy.*", actors=("system",), after=LATER),
+        EntryFilter(type="policy.*", actors=("system",), after=LATER),
         lambda e: e.type.startswith("policy.") and e.actor == "system" and e.recorded_at >= LATER,
     ),
 ]
 
 
 async def test_the_newest_entries_that_match_are_found_and_no_others(
-    connection: Connection, log: Log, rows: list[Row], monkeypatch: pytest.MonkeyPatch
+    connection: Connection, log: Log, rows: list[SequencedEntry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "STRETCH_MAX", 64)
     for wanted, matches in CASES:
@@ -92,13 +92,13 @@ async def test_the_newest_entries_that_match_are_found_and_no_others(
 async def test_nothing_before_an_index_is_shown_and_an_index_too_large_shows_nothing(
     connection: Connection, log: Log
 ) -> None:
-    found, _ = await find_newest(connection, log, Wanted(), count_max=SIZE, from_index=SIZE - 3)
+    found, _ = await find_newest(connection, log, EntryFilter(), count_max=SIZE, from_index=SIZE - 3)
     assert [one.index for one in found] == [SIZE - 3, SIZE - 2, SIZE - 1]
-    assert await find_newest(connection, log, Wanted(), count_max=SIZE, from_index=SIZE + 5) == ([], SIZE)
+    assert await find_newest(connection, log, EntryFilter(), count_max=SIZE, from_index=SIZE + 5) == ([], SIZE)
 
 
 async def test_the_first_entry_of_any_time_is_found_by_halving(
-    connection: Connection, log: Log, rows: list[Row]
+    connection: Connection, log: Log, rows: list[SequencedEntry]
 ) -> None:
     times = [parse_entry(row.entry).recorded_at for row in rows]
     for time in sorted({*times, START - timedelta(days=1), times[-1] + timedelta(microseconds=1)}):
@@ -109,7 +109,7 @@ async def test_the_first_entry_of_any_time_is_found_by_halving(
 async def test_a_corrupt_time_is_an_error_and_no_answer(connection: Connection, log: Log, database: str) -> None:
     change(database, "UPDATE ledger.entries SET entry = 'x' WHERE log_id = %s AND index = 350", log.log_id)
     with pytest.raises(FormatError):
-        await find_newest(connection, log, Wanted(after=START), count_max=1)
+        await find_newest(connection, log, EntryFilter(after=START), count_max=1)
 
 
 async def test_a_missing_entry_is_an_error_and_no_answer(connection: Connection, log: Log, database: str) -> None:
@@ -122,22 +122,22 @@ async def test_a_missing_entry_is_an_error_and_no_answer(connection: Connection,
 async def test_of_a_log_that_is_not_there_nothing_is_shown(connection: Connection) -> None:
     nowhere = Log(log_id=99, origin="no/where", tenant=None, reader=None)
     with pytest.raises(NoSuchLogError):
-        await find_newest(connection, nowhere, Wanted(), count_max=1)
+        await find_newest(connection, nowhere, EntryFilter(), count_max=1)
 
 
 async def test_a_follower_sees_each_new_entry_that_matches_once(
-    connection: Connection, log: Log, rows: list[Row], database: str
+    connection: Connection, log: Log, rows: list[SequencedEntry], database: str
 ) -> None:
     more = rows_of(SIZE + 100, log=log.origin)
     seen: list[int] = []
-    followed = follow(connection, log, Wanted(type="commit.decided"), from_index=SIZE - 10)
+    followed = follow(connection, log, EntryFilter(type="commit.decided"), from_index=SIZE - 10)
     expected = [row.index for row in more[SIZE - 10 :] if row.type == "commit.decided"]
     async for found in followed:
         seen.append(found.index)
         if len(seen) == 2:
             await put(database, log.log_id, more)
             async with await AsyncConnection.connect(database, autocommit=True) as ringing:
-                await ringing.execute(f"NOTIFY {CHANNEL}")
+                await ringing.execute(f"NOTIFY {LOG_GROWN}")
         if len(seen) == len(expected):
             break
     await followed.aclose()
@@ -148,7 +148,7 @@ async def test_a_follower_from_beyond_the_end_sees_nothing_before_that(
     connection: Connection, log: Log, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "POLL_S", 0.01)
-    followed = follow(connection, log, Wanted(), from_index=SIZE + 30)
+    followed = follow(connection, log, EntryFilter(), from_index=SIZE + 30)
     first = asyncio.ensure_future(anext(followed))
     for size in (SIZE + 10, SIZE + 31):  # it looks while these are written, and before there is what it waits for
         await put(database, log.log_id, rows_of(size, log=log.origin))
@@ -156,14 +156,16 @@ async def test_a_follower_from_beyond_the_end_sees_nothing_before_that(
     await followed.aclose()
 
 
-async def test_a_follower_ends_when_what_comes_is_too_late(connection: Connection, log: Log, rows: list[Row]) -> None:
-    followed = follow(connection, log, Wanted(before=LATER), from_index=0)
+async def test_a_follower_ends_when_what_comes_is_too_late(
+    connection: Connection, log: Log, rows: list[SequencedEntry]
+) -> None:
+    followed = follow(connection, log, EntryFilter(before=LATER), from_index=0)
     assert [one.entry async for one in followed] == [
         row.entry for row in rows if parse_entry(row.entry).recorded_at < LATER
     ]
 
 
-async def test_the_figures_of_a_log_add_up(connection: Connection, log: Log, rows: list[Row]) -> None:
+async def test_the_figures_of_a_log_add_up(connection: Connection, log: Log, rows: list[SequencedEntry]) -> None:
     figures = await read_statistics(connection, log)
     assert (figures.size, figures.groups) == (SIZE, sum(row.group_id is not None for row in rows))
     assert figures.size_bytes == sum(len(row.entry) for row in rows)
@@ -179,7 +181,7 @@ async def test_the_figures_of_a_log_add_up(connection: Connection, log: Log, row
 
 
 async def test_the_parts_that_still_exist_are_counted_as_the_tenant_sees_them(
-    log: Log, rows: list[Row], installation: Installation, connection: Connection
+    log: Log, rows: list[SequencedEntry], installation: Installation, connection: Connection
 ) -> None:
     figures = await read_statistics(connection, log)
     reader = installation.as_role(installation.roles.tenant(TENANT))
@@ -196,7 +198,7 @@ async def test_an_empty_log_has_figures_too(connection: Connection, installation
 
 
 @given(st.sampled_from(rows_of(60)))
-def test_a_line_and_a_page_of_an_entry_never_move_the_cursor(row: Row) -> None:
+def test_a_line_and_a_page_of_an_entry_never_move_the_cursor(row: SequencedEntry) -> None:
     line = entry_line(row.entry)
     page = entry_page(row.entry, parts_held=None)
     assert line.isprintable()

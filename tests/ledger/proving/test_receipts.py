@@ -19,7 +19,7 @@ from ledger.format.proof import check_proof
 from ledger.proving import receipts as module
 from ledger.proving.receipts import NoReceiptError, Receipts
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import Log, find_log
 from testkit.ledger.appending import appended, appender, event, group
 from testkit.ledger.logs import TENANT, change
@@ -44,7 +44,7 @@ class Site:
     async def signing(self) -> AsyncIterator[None]:
         """Let a signer run that signs when it is asked, and hardly ever by itself."""
         stop = asyncio.Event()
-        signer = Signer(self.installation.as_role(self.installation.roles.signer), self.keys)
+        signer = CheckpointSigner(self.installation.as_role(self.installation.roles.signer), self.keys)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(signer.run(stop, interval_s=LONG_S))
             try:

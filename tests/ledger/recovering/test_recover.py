@@ -17,11 +17,11 @@ from lakeproof.recovering import open_replay
 from ledger.errors import BrokenError, LedgerError, UnconfirmedLogError
 from ledger.files.directory import CHECKPOINT_FILE
 from ledger.format.note import sign_note
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from ledger.proving.export import as_reader, export_log, export_parts
 from ledger.recovering import replay as replay_module
 from ledger.recovering.recover import NothingToAdoptError, Recovered, adopt, read_adoptable, recover_log
-from ledger.recovering.replay import RecoveryError, Replay
+from ledger.recovering.replay import RecoveryError, ReplayRules
 from ledger.signing.key_directory import NOTES_FILE, create_key_directory
 from ledger.store.read import Log, find_log, read_parts
 from ledger.store.session import Connection
@@ -39,9 +39,9 @@ class Lost:
 
     site: Site
     log: Log
-    rows: Sequence[Row]
+    rows: Sequence[SequencedEntry]
     export: Path
-    replay: Replay
+    replay: ReplayRules
 
     @property
     def beginnings(self) -> list[int]:
@@ -97,14 +97,14 @@ def site(database: str, installation: Installation, tmp_path: Path) -> Site:
 
 
 @pytest.fixture(scope="module")
-def replay() -> Replay:
+def replay() -> ReplayRules:
     return open_replay()
 
 
 @pytest.fixture
-async def lost(site: Site, tmp_path: Path, replay: Replay) -> Lost:
+async def lost(site: Site, tmp_path: Path, replay: ReplayRules) -> Lost:
     # Entries without effect on rows beside the log: what those do is tried with a whole gateway.
-    plain = Replay(guards=replay.guards, guarded=(), subject_of=replay.subject_of, seal=replay.seal)
+    plain = ReplayRules(guards=replay.guards, guarded=(), subject_of=replay.subject_of, seal=replay.seal)
     rows = rows_of(SIZE, log=site.origin)
     await site.hold(rows)
     await site.sign()

@@ -22,7 +22,7 @@ from ledger.append.appender import Appender
 from ledger.errors import UnconfirmedLogError, UnsafeServerError
 from ledger.format.sequence import Appended
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.queries import load_queries
 from testkit.databases import CLONE
 from testkit.ledger.appending import appender, confirm, group, read_log
@@ -112,8 +112,8 @@ async def append_on(running: Appender, log_id: int) -> None:
         await running.append(log_id, group())
 
 
-def signer(installation: Installation, keys: KeyDirectory) -> Signer:
-    return Signer(installation.as_role(installation.roles.signer), keys)
+def signer(installation: Installation, keys: KeyDirectory) -> CheckpointSigner:
+    return CheckpointSigner(installation.as_role(installation.roles.signer), keys)
 
 
 @pytest.mark.parametrize("copy", ELSEWHERE, ids=lambda copy: copy.__name__)

@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from lakeproof.provision import Installation, create_tenant_log, provision
 from ledger.signing.key_directory import create_key_directory
-from ledger.signing.signer import Standing
+from ledger.signing.signer import SignerState
 from testkit.databases import CLONE, LOGIN_PASSWORD
 from testkit.ledger.forking import FORKS, Arena, honest, seeded
 from testkit.ledger.logs import TENANT, rows_of
@@ -75,7 +75,7 @@ async def test_a_log_that_vanished_is_told_and_the_others_are_signed(site: Site)
     signer = site.signer()
     assert await site.sign(signer) == []
     assert "no log of this origin" in str(signer.refused[site.origin])
-    assert signer.standing is Standing.SIGNING
+    assert signer.state is SignerState.SIGNING
 
 
 # Confirmations

@@ -26,8 +26,8 @@ from ledger.signing import rotation
 from ledger.signing.key_directory import KeyDirectory, create_key_directory, enter_agent_key, open_key_directory
 from ledger.signing.key_ring import KeyLife
 from ledger.signing.keys import generate_key_file, read_seed
-from ledger.signing.rotation import KeyKeeper, NewKey, agent_key, brought_file_key, new_file_key
-from ledger.signing.signer import Standing
+from ledger.signing.rotation import KeyRotation, NewKey, agent_key, imported_file_key, new_file_key
+from ledger.signing.signer import SignerState
 from ledger.signing.ssh_agent import find_key
 from ledger.store.read import read_logs
 from ledger.verify.database import verify_database
@@ -79,7 +79,7 @@ async def test_each_checkpoint_verifies_with_the_keys_valid_then(works: Works, t
         assert pinned_first.open(one.note, origin=works.origin) == one.checkpoint
 
     text = format_checkpoint(after.checkpoint)
-    stolen = replace(first, key=brought_file_key(copy).key)
+    stolen = replace(first, key=imported_file_key(copy).key)
     for signers in ([stolen], [replace(first, key=new_file_key().key)]):
         with pytest.raises(BrokenError):
             pinned_first.open(sign_note(text, signers))
@@ -145,17 +145,17 @@ async def test_a_key_that_was_made_in_advance_is_brought_and_never_used_twice(wo
     file = tmp_path / "made"
     made = generate_key_file(file)
     await works.grow()
-    assert (await works.keeper().rotate(lambda: brought_file_key(file))).key_id == made.key_id
+    assert (await works.keeper().rotate(lambda: imported_file_key(file))).key_id == made.key_id
     await works.grow()
     await works.keeper().retire()
     await works.grow()
     for path in (file, tmp_path / "nothing"):
         with pytest.raises((RotationError, OSError)):
-            await works.keeper().rotate(lambda path=path: brought_file_key(path))  # type: ignore[misc]
+            await works.keeper().rotate(lambda path=path: imported_file_key(path))  # type: ignore[misc]
     assert works.lives() == [KeyLife.RETIRED, KeyLife.ACTIVE]
     file.chmod(0o640)
     with pytest.raises(KeyDirectoryError, match="run chmod 600"):
-        brought_file_key(file)
+        imported_file_key(file)
 
 
 async def test_at_most_two_keys_sign(works: Works) -> None:
@@ -192,7 +192,7 @@ async def test_an_agent_holds_the_keys_from_the_first_to_the_next(works: Works, 
         assert signed_by(during[-1].note, works.open(), works.origin) == sorted([first, second])
         await works.keeper().retire()
         await works.grow()
-        assert works.signer.standing is Standing.SIGNING
+        assert works.signer.state is SignerState.SIGNING
         assert sorted(file.name for file in works.path.iterdir() if file.name.startswith("signing-key")) == []
         with pytest.raises(KeyUnavailableError, match="LAKEPROOF_SIGNER_AGENT"):
             open_key_directory(works.path)
@@ -207,7 +207,7 @@ async def test_a_lost_key_stops_the_signing_until_it_is_retired(works: Works, pl
         await works.keeper().rotate(new_file_key)
         agent.forget()
         assert await works.grow() == []
-        assert works.signer.standing is Standing.UNAVAILABLE
+        assert works.signer.state is SignerState.UNAVAILABLE
         await works.keeper().retire()
         assert {one.log_id for one in await works.grow()} >= {works.log_id}
         history = await works.history(works.open().first_verifier_key(works.system))
@@ -221,7 +221,7 @@ class Crash(BaseException):
     """The process is gone: nothing catches this."""
 
 
-def crash_at(step: str, times: int, *, after: bool, patch: pytest.MonkeyPatch, works: Works) -> KeyKeeper:
+def crash_at(step: str, times: int, *, after: bool, patch: pytest.MonkeyPatch, works: Works) -> KeyRotation:
     """Return a keeper that is gone before or after it has done a step for the last of so many times."""
     left = [times]
 
@@ -309,7 +309,7 @@ async def test_a_start_takes_up_what_was_cut_short(works: Works) -> None:
     async def cut(_: Group) -> Appended | Stale:
         raise Crash
 
-    await works.keeper().tell_first()
+    await works.keeper().record_first_key()
     with pytest.raises(Crash):
         await works.keeper(cut).rotate(new_file_key)
     assert works.lives() == [KeyLife.ACTIVE]

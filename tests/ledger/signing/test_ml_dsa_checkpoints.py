@@ -29,10 +29,10 @@ from ledger.format.note import (
     sign_note,
 )
 from ledger.format.signature import ML_DSA_44_COSIGNATURE, cosigned_at
-from ledger.format.verification import Report
+from ledger.format.verification import VerificationReport
 from ledger.signing.key_directory import NOTES_FILE
 from ledger.signing.rotation import add_ml_dsa_key, new_file_key, retire_ml_dsa_key
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.verify.anchored import with_ml_dsa
 from ledger.witness.rules import AddCheckpoint, format_request
 from ledger.witness.store import WitnessStore
@@ -130,7 +130,9 @@ def test_only_the_keys_of_the_log_itself_are_expected_on_its_checkpoint() -> Non
     log = Ed25519Signer.from_seed(name="logs.example/b", seed=bytes(32))
     checkpoint = Checkpoint(origin=log.name, size=0, root=bytes(32))
     note = sign_note(format_checkpoint(checkpoint), [log])
-    report = Report(origin=log.name, size=0, root=checkpoint.root, signed_size=0, checkpoints=1, parts=0, elapsed_s=0.0)
+    report = VerificationReport(
+        origin=log.name, size=0, root=checkpoint.root, signed_size=0, checkpoints=1, parts=0, elapsed_s=0.0
+    )
     told = with_ml_dsa(report, note, [log.verifier_key, *keys.values()])
     assert told.checked == ()
     assert [f"logs.example/b+{keys['b'].key_id.hex()}" in missing for missing in told.unchecked] == [True]
@@ -162,7 +164,7 @@ async def test_an_added_key_signs_the_next_checkpoint_beside_ed25519(site: Site)
 async def test_the_line_carries_the_time_of_the_signers_clock(site: Site) -> None:
     add_ml_dsa_key(site.works.open())
     dsn = site.works.installation.as_role(site.works.installation.roles.signer)
-    site.works.signer = Signer(dsn, site.works.open(), clock=lambda: TIME_S + 0.9)
+    site.works.signer = CheckpointSigner(dsn, site.works.open(), clock=lambda: TIME_S + 0.9)
     _, line = parse_note(await site.grow())[1]
     assert cosigned_at(line.signature) == TIME_S
 

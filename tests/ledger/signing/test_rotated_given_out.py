@@ -23,11 +23,11 @@ from ledger.format.note import VerifierKey, format_note, open_checkpoint, parse_
 from ledger.format.proof import check_proof
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.format.signature import ED25519_COSIGNATURE
-from ledger.format.witness_policy import Policy
+from ledger.format.witness_policy import WitnessPolicy
 from ledger.proving.receipts import Receipts
 from ledger.signing.keys import NoteSigner
 from ledger.signing.rotation import new_file_key
-from ledger.signing.signer import Signed
+from ledger.signing.signer import IssuedCheckpoint
 from ledger.store.read import read_head
 from testkit.ledger.appending import NOON, group
 from testkit.ledger.cut_off import cut_off
@@ -64,13 +64,13 @@ class Site(WorksSite):
         command = told.splitlines()[-1].removeprefix("lakeproof ledger ").split(" --stamp ")[0]
         assert "OK" in await self.run(self.rooms, *command.split())
 
-    async def sign_system(self) -> Signed:
+    async def sign_system(self) -> IssuedCheckpoint:
         """Let the system log grow, and return what is signed of it then."""
         await self.works.tell(group())
         (signed,) = [one for one in await self.works.signer.sign_once() if one.checkpoint.origin == self.works.system]
         return signed
 
-    async def vouch(self, signed: Signed) -> None:
+    async def vouch(self, signed: IssuedCheckpoint) -> None:
         """Have a checkpoint of the system log cosigned by the witness, and stamped."""
         stamp = Stamp(gen_time=NOON, not_later_than=NOON, policy="1.2", serial=1, authority="CN=tsa", nonce=1)
         size, (text, lines) = signed.checkpoint.size, parse_note(signed.note)
@@ -79,7 +79,7 @@ class Site(WorksSite):
         dsn = installation.as_role(installation.roles.signer)
         async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
             await store_cosignatures(
-                connection, signed.log_id, size=size, note=note, policy=Policy.parse(self.policy.read_bytes())
+                connection, signed.log_id, size=size, note=note, policy=WitnessPolicy.parse(self.policy.read_bytes())
             )
             await store_stamp(connection, signed.log_id, size=size, token=b"stamp %d" % size, stamp=stamp)
 

@@ -15,10 +15,10 @@ from lakeproof.provision import Installation, create_tenant_log
 from ledger.errors import KeyDirectoryError
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.note import open_checkpoint, sign_note
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from ledger.signing.consistency import SignerRefusedError
 from ledger.signing.key_directory import NOTES_FILE, KeyDirectory, SignedNote, create_key_directory, open_key_directory
-from ledger.signing.signer import Signer, Standing
+from ledger.signing.signer import CheckpointSigner, SignerState
 from ledger.signing.stored_keys import KEY_FILE
 from ledger.store.session import Connection
 from testkit.ledger.logs import TENANT, change, head_of, put, rows_of
@@ -55,7 +55,7 @@ class Growth(Protocol):
 
 @pytest.fixture
 def grow(database: str, log_id: int, origin: str) -> Growth:
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[SequencedEntry]] = {}
 
     async def grow(size: int, *, salt: str = "") -> None:
         if salt not in rows:
@@ -77,9 +77,9 @@ async def stored(database: str, log_id: int) -> list[tuple[int, bytes]]:
         return [(size, bytes(note)) for size, note in await rows.fetchall()]
 
 
-def signer_of(installation: Installation, keys: KeyDirectory) -> Signer:
+def signer_of(installation: Installation, keys: KeyDirectory) -> CheckpointSigner:
     """Return a signer as a process has it that has just started: it remembers nothing."""
-    return Signer(installation.as_role(installation.roles.signer), open_key_directory(keys.path))
+    return CheckpointSigner(installation.as_role(installation.roles.signer), open_key_directory(keys.path))
 
 
 # What leaves
@@ -102,7 +102,7 @@ async def test_a_log_that_has_moved_is_signed_once(
     assert open_checkpoint(one.note, [signer.verifier_key(origin)]) == one.checkpoint
     assert await stored(database, log_id) == [(300, one.note)]
     assert await signer.sign_due(connection) == []
-    assert signer.standing is Standing.SIGNING
+    assert signer.state is SignerState.SIGNING
     assert signer.refused == {}
 
 
@@ -132,17 +132,17 @@ async def test_a_second_signer_stands_by_until_the_first_is_gone(
 ) -> None:
     await grow(5)
     first = signer_of(installation, keys)
-    second = Signer("", create_key_directory(tmp_path / "another"))
+    second = CheckpointSigner("", create_key_directory(tmp_path / "another"))
     assert await first.sign_due(connection)
     async with await connect(installation) as other:
         assert await second.sign_due(other) == []
-        assert second.standing is Standing.STANDBY
+        assert second.state is SignerState.STANDBY
         await connection.close()
         successor = signer_of(installation, keys)
         await grow(6)
         async with asyncio.timeout(30):  # the server ends the session that was closed in its own time
             while not (signed := await successor.sign_due(other)):
-                assert successor.standing is Standing.STANDBY
+                assert successor.state is SignerState.STANDBY
         assert [one.checkpoint.size for one in signed] == [6]
 
 
@@ -153,7 +153,7 @@ async def test_one_that_signs_once_holds_up_nobody_after_it(
         await grow(size)
         signer = signer_of(installation, keys)
         (one,) = await signer.sign_once()
-        assert (one.checkpoint.size, signer.standing) == (size, Standing.SIGNING)
+        assert (one.checkpoint.size, signer.state) == (size, SignerState.SIGNING)
 
 
 async def test_two_databases_never_sign_with_one_key_directory_at_once(
@@ -163,7 +163,7 @@ async def test_two_databases_never_sign_with_one_key_directory_at_once(
     signer = signer_of(installation, keys)
     with open_key_directory(keys.path).locked():
         assert await signer.sign_due(connection) == []
-        assert signer.standing is Standing.STANDBY
+        assert signer.state is SignerState.STANDBY
     assert await signer.sign_due(connection)
 
 

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from lakeproof.provision import Installation, create_tenant_log
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from ledger.signing.key_directory import create_key_directory
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
@@ -87,7 +87,7 @@ def site(database: str, installation: Installation, tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-def rows(installation: Installation) -> Sequence[Row]:
+def rows(installation: Installation) -> Sequence[SequencedEntry]:
     return rows_of(400, log=installation.origin(TENANT))
 
 
@@ -148,7 +148,7 @@ def _arm_file(fault: Fault, patch: pytest.MonkeyPatch) -> None:
 
 @EACH_FAULT
 async def test_after_a_fault_what_was_kept_leaves_and_the_log_goes_on(
-    site: Site, rows: Sequence[Row], monkeypatch: pytest.MonkeyPatch, fault: Fault
+    site: Site, rows: Sequence[SequencedEntry], monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
     await site.hold(rows[:300])
     await strike(site, fault, monkeypatch)
@@ -167,7 +167,7 @@ async def test_after_a_fault_what_was_kept_leaves_and_the_log_goes_on(
 @EACH_FAULT
 @pytest.mark.parametrize("grown", [300, 310])
 async def test_after_a_fault_and_a_restored_backup_no_second_root_leaves_for_one_size(
-    site: Site, rows: Sequence[Row], monkeypatch: pytest.MonkeyPatch, fault: Fault, grown: int
+    site: Site, rows: Sequence[SequencedEntry], monkeypatch: pytest.MonkeyPatch, fault: Fault, grown: int
 ) -> None:
     await site.hold(rows[:200])
     await site.sign()
@@ -184,7 +184,7 @@ async def test_after_a_fault_and_a_restored_backup_no_second_root_leaves_for_one
 
 @pytest.mark.parametrize("way", list(Way))
 async def test_a_refused_log_stays_refused_whatever_happens_while_its_confirmation_is_withdrawn(
-    site: Site, rows: Sequence[Row], monkeypatch: pytest.MonkeyPatch, way: Way
+    site: Site, rows: Sequence[SequencedEntry], monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
     await site.hold(rows[:300])
     await site.sign()

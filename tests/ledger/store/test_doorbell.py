@@ -9,7 +9,7 @@ import pytest
 from psycopg import AsyncConnection
 
 from ledger.store import notifications
-from ledger.store.notifications import Doorbell
+from ledger.store.notifications import LogNotifier
 
 TIMEOUT_S = 20
 
@@ -24,7 +24,7 @@ async def test_a_ring_reaches_other_processes_also_after_a_connection_was_lost(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifications, "RETRY_S", 0.02)
-    here, there = Doorbell(database), Doorbell(database)
+    here, there = LogNotifier(database), LogNotifier(database)
     ringing = [asyncio.create_task(one.run()) for one in (here, there)]
     heard = there.subscribe()
 
@@ -32,7 +32,7 @@ async def test_a_ring_reaches_other_processes_also_after_a_connection_was_lost(
         heard.clear()
         async with asyncio.timeout(TIMEOUT_S):
             while not heard.is_set():
-                here.ring()
+                here.notify()
                 await asyncio.sleep(0.02)
 
     await is_heard()
@@ -51,10 +51,10 @@ async def test_a_ring_reaches_other_processes_also_after_a_connection_was_lost(
 async def test_a_doorbell_that_is_cancelled_as_it_loses_its_connection_ends(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lose(_self: Doorbell, _connection: AsyncConnection) -> None:
+    async def lose(_self: LogNotifier, _connection: AsyncConnection) -> None:
         ringing.cancel()
         raise psycopg.OperationalError("the connection is lost")
 
-    monkeypatch.setattr(Doorbell, "_receive", lose)
-    ringing = asyncio.create_task(Doorbell(database).run())
+    monkeypatch.setattr(LogNotifier, "_receive", lose)
+    ringing = asyncio.create_task(LogNotifier(database).run())
     await ended(ringing)

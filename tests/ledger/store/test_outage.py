@@ -23,10 +23,10 @@ from ledger.proving import receipts
 from ledger.proving.receipts import NoReceiptError, Receipts
 from ledger.signing import signer as signing
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
-from ledger.signing.signer import Signer, Standing
+from ledger.signing.signer import CheckpointSigner, SignerState
 from ledger.store import session
 from ledger.store.read import Log, find_log
-from ledger.store.session import Connection, is_misuse
+from ledger.store.session import Connection, is_programming_error
 from testkit.ledger.appending import appended, appender, event, group, logged
 from testkit.ledger.logs import TENANT
 
@@ -44,14 +44,14 @@ class Site:
     log: Log
     appender: Appender
 
-    def signer(self) -> Signer:
-        return Signer(self.installation.as_role(self.installation.roles.signer), self.keys)
+    def signer(self) -> CheckpointSigner:
+        return CheckpointSigner(self.installation.as_role(self.installation.roles.signer), self.keys)
 
     def receipts(self) -> Receipts:
         return Receipts(self.installation.as_role(self.installation.roles.auditor), self.keys.verifier_keys)
 
     @asynccontextmanager
-    async def signing(self, signer: Signer) -> AsyncIterator[None]:
+    async def signing(self, signer: CheckpointSigner) -> AsyncIterator[None]:
         """Let a signer run all the time."""
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
@@ -138,10 +138,10 @@ async def test_the_signer_waits_until_the_database_takes_its_checkpoints_again(
         site.change(begins)
         await site.append()
         await until(lambda: message in signer.trouble)
-        assert signer.standing is Standing.UNAVAILABLE
+        assert signer.state is SignerState.UNAVAILABLE
         site.change(ends)
         await site.append()
-        await until(lambda: signer.standing is Standing.SIGNING and site.signed_size() > 1)
+        await until(lambda: signer.state is SignerState.SIGNING and site.signed_size() > 1)
     assert signer.trouble == ""
     loud = [text for level, text in logged(caplog, "ledger.signing.signer") if level >= logging.WARNING]
     assert len([text for text in loud if message in text]) == 1, "once as long as it stays the same"
@@ -169,7 +169,7 @@ async def test_a_statement_of_ours_that_is_wrong_ends_the_signer(
     for working in (site.signer().run(asyncio.Event(), interval_s=QUICK_S), site.signer().sign_once()):
         with pytest.raises(psycopg.Error) as caught:
             await working
-        assert is_misuse(caught.value)
+        assert is_programming_error(caught.value)
 
 
 # Receipts
@@ -276,14 +276,14 @@ MISUSES = ("22012", "23505", "25P02", "42601", "42804", "P0001")
 
 def test_only_what_the_database_may_get_over_is_an_outage() -> None:
     for state in OUTAGES:
-        assert not is_misuse(psycopg.errors.lookup(state)()), state
+        assert not is_programming_error(psycopg.errors.lookup(state)()), state
     for state in MISUSES:
-        assert is_misuse(psycopg.errors.lookup(state)()), state
-    assert not is_misuse(psycopg.OperationalError("the connection is lost"))
-    assert not is_misuse(psycopg.InterfaceError("the connection is closed"))
-    assert not is_misuse(OSError("no space left"))
-    assert is_misuse(psycopg.ProgrammingError("the query has 1 placeholder but 0 parameters were passed"))
-    assert is_misuse(psycopg.DataError("cannot be adapted"))
+        assert is_programming_error(psycopg.errors.lookup(state)()), state
+    assert not is_programming_error(psycopg.OperationalError("the connection is lost"))
+    assert not is_programming_error(psycopg.InterfaceError("the connection is closed"))
+    assert not is_programming_error(OSError("no space left"))
+    assert is_programming_error(psycopg.ProgrammingError("the query has 1 placeholder but 0 parameters were passed"))
+    assert is_programming_error(psycopg.DataError("cannot be adapted"))
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:

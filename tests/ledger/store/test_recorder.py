@@ -29,7 +29,7 @@ from ledger.errors import (
     OutcomeUnknownError,
 )
 from ledger.format import canonical
-from ledger.format.aggregates import Change
+from ledger.format.aggregates import ControlChange
 from ledger.format.canonical import Json
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.event import Event, Part, commitment, prepare, random_group_id
@@ -70,7 +70,7 @@ class Rule:
     expression: str
 
 
-def project(rule: Rule | None, changes: Iterable[Change]) -> Rule | None:
+def project(rule: Rule | None, changes: Iterable[ControlChange]) -> Rule | None:
     for change in changes:
         match change.event:
             case PolicyCreated(id=rule_id, version=version, expression=expression):
@@ -82,14 +82,14 @@ def project(rule: Rule | None, changes: Iterable[Change]) -> Rule | None:
     return rule
 
 
-def created(rule_id: str = "r", expression: str = "true") -> Change:
+def created(rule_id: str = "r", expression: str = "true") -> ControlChange:
     event = PolicyCreated(id=rule_id, version=1, expression=expression, message="no")
-    return Change(event=event, actor=ACTOR, occurred_at=NOON)
+    return ControlChange(event=event, actor=ACTOR, occurred_at=NOON)
 
 
-def changed(version: int, expression: str, rule_id: str = "r") -> Change:
+def changed(version: int, expression: str, rule_id: str = "r") -> ControlChange:
     event = PolicyChanged(id=rule_id, version=version, expression=expression, message="no")
-    return Change(event=event, actor=ACTOR, occurred_at=NOON)
+    return ControlChange(event=event, actor=ACTOR, occurred_at=NOON)
 
 
 class Place:
@@ -110,7 +110,7 @@ class Place:
     def application(self) -> LogApplication:
         return LogApplication(self.store, self.log_id)
 
-    async def record(self, *changes: Change, **options: Any) -> list[int]:
+    async def record(self, *changes: ControlChange, **options: Any) -> list[int]:
         return await asyncio.to_thread(self.application().record, *changes, **options)
 
     async def load(self, key: str = "policy:r") -> Rule:

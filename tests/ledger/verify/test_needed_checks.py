@@ -10,7 +10,7 @@ from ledger.format.merkle import EMPTY_ROOT, leaf_hash, root_of
 from ledger.format.note import Ed25519Signer, open_checkpoint, sign_note
 from ledger.format.proof import ProvenEntry
 from ledger.format.tiles import Tile
-from ledger.format.verification import Report, read_proven
+from ledger.format.verification import VerificationReport, read_proven
 from ledger.verify.starting import check_earlier, prove_earlier
 from testkit.ledger.logs import ORIGIN, group_entries, new_rules, rows_of
 
@@ -88,7 +88,9 @@ def test_the_entries_of_a_group_stand_in_their_order(positions: tuple[int, ...],
 
 
 def test_what_nobody_vouches_for_is_reported_as_vouched_for_up_to_nothing() -> None:
-    report = Report(origin=ORIGIN, size=3, root=bytes(32), signed_size=3, checkpoints=1, parts=0, elapsed_s=1.0)
+    report = VerificationReport(
+        origin=ORIGIN, size=3, root=bytes(32), signed_size=3, checkpoints=1, parts=0, elapsed_s=1.0
+    )
     assert (report.witnessed_size, report.witnessed, report.first, report.since) == (0, False, 0, None)
 
 

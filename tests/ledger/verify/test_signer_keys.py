@@ -15,7 +15,7 @@ from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.events import EventData, SignedTree
 from ledger.format.key_history import follow_told
 from ledger.format.note import sign_note
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from ledger.verify.anchored import verify_system_directory
 from ledger.verify.directory import verify_directory
 from testkit.ledger.logs import head_of, rows_of, write_directory
@@ -25,7 +25,7 @@ ENTRIES = rows_of(600, log=ORIGIN)
 FORGED = rows_of(600, log=ORIGIN, salt="forged")
 
 
-def end(rows: Sequence[Row], *, whole: int) -> int:
+def end(rows: Sequence[SequencedEntry], *, whole: int) -> int:
     """Return the size, `whole` or somewhat more, at which a group of the log ends."""
     return next(row.index for row in rows[whole:] if row.group_id is not None)
 
@@ -34,7 +34,7 @@ LAST = end(ENTRIES, whole=300)
 """The size of the log when the first key retired."""
 
 
-def export(path: Path, rows: Sequence[Row], origin: str, *by: int) -> Path:
+def export(path: Path, rows: Sequence[SequencedEntry], origin: str, *by: int) -> Path:
     """Write the directory of a log, signed by these keys."""
     checkpoint = Checkpoint(origin=origin, size=len(rows), root=head_of(rows).frontier.root())
     note = sign_note(format_checkpoint(checkpoint), [signer(number, origin) for number in by])
@@ -73,7 +73,7 @@ def test_a_log_verifies_whichever_key_is_pinned(
     ],
 )
 def test_what_the_keys_do_not_vouch_for_is_broken(
-    tmp_path: Path, system: Path, entries: list[Row], size: int, by: list[int], fault: Fault
+    tmp_path: Path, system: Path, entries: list[SequencedEntry], size: int, by: list[int], fault: Fault
 ) -> None:
     _, history = verify_system_directory(system, [pin(1)])
     log = export(tmp_path / "log", entries[:size], ORIGIN, *by)

@@ -18,7 +18,7 @@ from ledger.format.entry import Branch, format_entry, parse_entry, read_envelope
 from ledger.format.event import KEY_LENGTH_MAX
 from ledger.format.merkle import leaf_hash
 from ledger.format.note import Ed25519Signer, VerifierKey
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from ledger.proving.evidence.gather import DecisionAt
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
@@ -47,9 +47,9 @@ def event(**changed: str) -> bytes:
     return ("{" + ",".join(f'"{name}":{value}' for name, value in (PLAIN | changed).items()) + "}").encode()
 
 
-def chained(events: Sequence[bytes], *, log: str = ORIGIN, recorded_at: str = TIME) -> list[Row]:
+def chained(events: Sequence[bytes], *, log: str = ORIGIN, recorded_at: str = TIME) -> list[SequencedEntry]:
     """Return the rows of a log of these events, a group each, whatever they are."""
-    rows: list[Row] = []
+    rows: list[SequencedEntry] = []
     previous = bytes(32)
     for index, told in enumerate(events):
         entry = format_entry(
@@ -65,7 +65,9 @@ def chained(events: Sequence[bytes], *, log: str = ORIGIN, recorded_at: str = TI
         )
         previous = leaf_hash(entry)
         rows.append(
-            Row(index=index, entry=entry, leaf=previous, type="", key="", is_control=False, group_id=None, parts=())
+            SequencedEntry(
+                index=index, entry=entry, leaf=previous, type="", key="", is_control=False, group_id=None, parts=()
+            )
         )
     return rows
 

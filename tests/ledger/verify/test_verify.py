@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ledger.errors import BrokenError, Fault, FormatError
-from ledger.files.directory import LogDirectory, bundle_places, format_parts, log_files, parts_path
+from ledger.files.directory import LogDirectory, bundle_addresses, format_parts, log_files, parts_path
 from ledger.files.regular_file import UnreadableError
 from ledger.format.canonical import DEPTH_MAX
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
@@ -24,7 +24,7 @@ from ledger.format.entry import commitments, parse_entry, read_envelope
 from ledger.format.event import Event, Part, prepare
 from ledger.format.merkle import EMPTY_ROOT, root_of
 from ledger.format.note import Ed25519Signer, sign_note
-from ledger.format.sequence import Group, Row
+from ledger.format.sequence import Group, SequencedEntry
 from ledger.format.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
@@ -51,12 +51,12 @@ STRANGER = Ed25519Signer.from_seed(name=ORIGIN, seed=bytes(32))
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Row]:
+def rows() -> list[SequencedEntry]:
     return rows_of(SIZE)
 
 
 @pytest.fixture(scope="module")
-def clean(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> Path:
+def clean(tmp_path_factory: pytest.TempPathFactory, rows: list[SequencedEntry]) -> Path:
     return write_directory(tmp_path_factory.mktemp("clean"), rows, parts=True)
 
 
@@ -133,7 +133,7 @@ DATA = st.dictionaries(
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> list[Row]:
+def logs(draw: st.DrawFn) -> list[SequencedEntry]:
     """Draw a log of groups of any events that can be appended, times that run backwards among them."""
     wanted = []
     for number in range(draw(st.integers(1, 8))):
@@ -161,7 +161,7 @@ def logs(draw: st.DrawFn) -> list[Row]:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rows=logs(), data=st.data())
 def test_any_log_verifies_and_any_changed_byte_is_found(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory, rows: list[SequencedEntry], data: st.DataObject
 ) -> None:
     path = write_directory(tmp_path_factory.mktemp("log"), rows, parts=True)
     assert verify_directory(path, [KEY]).size == len(rows)
@@ -172,7 +172,7 @@ def test_any_log_verifies_and_any_changed_byte_is_found(
     check_place(broken(path), name, at, rows)
 
 
-def check_place(error: BrokenError, name: str, at: int, rows: Sequence[Row]) -> None:
+def check_place(error: BrokenError, name: str, at: int, rows: Sequence[SequencedEntry]) -> None:
     """Check that a fault at byte `at` of a file was found where it is."""
     if name.startswith("tile/entries/"):
         index, end = 0, 0
@@ -231,7 +231,7 @@ def test_a_flipped_bit_in_a_tile_of_any_level_names_that_tile(large: Path, name:
 
 
 @pytest.mark.parametrize("index", [0, 1, 255, 256, 300, 511, 512, 599])
-def test_a_changed_entry_names_its_index(copy: Path, rows: list[Row], index: int) -> None:
+def test_a_changed_entry_names_its_index(copy: Path, rows: list[SequencedEntry], index: int) -> None:
     rewrite(copy, lambda entries: entries.__setitem__(index, entries[index].replace(b'"number":', b'"numbeR":')))
     error = broken(copy)
     assert (error.fault, error.index, error.where) == (Fault.ENTRY, index, bundle_of(index))
@@ -239,13 +239,13 @@ def test_a_changed_entry_names_its_index(copy: Path, rows: list[Row], index: int
 
 
 def bundle_of(index: int) -> str:
-    place = list(bundle_places(SIZE))[index // TILE_WIDTH]
+    place = list(bundle_addresses(SIZE))[index // TILE_WIDTH]
     return bundle_path(*place)
 
 
 def rewrite(path: Path, change: Callable[[list[bytes]], object]) -> None:
     """Change the list of a log's entries and put it back into the same bundles; what is over goes into the last."""
-    places = list(bundle_places(SIZE))
+    places = list(bundle_addresses(SIZE))
     entries = [entry for place in places for entry in parse_bundle((path / bundle_path(*place)).read_bytes())]
     change(entries)
     for index, width in places:
@@ -318,7 +318,7 @@ def test_the_only_entry_of_the_last_bundle_is_named_with_its_bundle(tmp_path: Pa
     assert (broken(path).index, broken(path).where) == (256, bundle_path(1, 1))
 
 
-def test_a_bundle_that_is_cut_off_names_the_entry_that_is_torn(copy: Path, rows: list[Row]) -> None:
+def test_a_bundle_that_is_cut_off_names_the_entry_that_is_torn(copy: Path, rows: list[SequencedEntry]) -> None:
     bundle = copy / bundle_of(0)
     whole, end = bundle.read_bytes(), sum(2 + len(row.entry) for row in rows[:100])
     for cut in (end + 1, end + 2, end + 3):
@@ -366,12 +366,12 @@ def test_a_tile_of_another_size_is_named(copy: Path, size: int) -> None:
 # Rewritten logs
 
 
-def boundary(rows: Sequence[Row], near: int) -> int:
+def boundary(rows: Sequence[SequencedEntry], near: int) -> int:
     """Return the first index from `near` on at which a group begins."""
     return next(row.index for row in rows[near:] if row.group_id is not None)
 
 
-def rewritten(rows: Sequence[Row], at: int) -> list[Row]:
+def rewritten(rows: Sequence[SequencedEntry], at: int) -> list[SequencedEntry]:
     """Return a log of the same size that has other entries from `at` on, chained as they should be."""
     follow, _ = sequenced(list(groups(len(rows) - at, salt="forged")), head=head_of(rows[:at]))
     return [*rows[:at], *follow]
@@ -379,7 +379,7 @@ def rewritten(rows: Sequence[Row], at: int) -> list[Row]:
 
 @pytest.mark.parametrize("near", [0, 254, 300, 520])
 def test_a_rewritten_suffix_is_found_at_its_first_entry_if_the_tiles_are_old(
-    copy: Path, rows: list[Row], near: int
+    copy: Path, rows: list[SequencedEntry], near: int
 ) -> None:
     at = boundary(rows, near)
     forged = [row.entry for row in rewritten(rows, at)]
@@ -388,7 +388,7 @@ def test_a_rewritten_suffix_is_found_at_its_first_entry_if_the_tiles_are_old(
 
 
 def test_a_rewritten_suffix_is_found_at_its_first_tile_if_the_tiles_above_are_old(
-    clean: Path, tmp_path: Path, rows: list[Row]
+    clean: Path, tmp_path: Path, rows: list[SequencedEntry]
 ) -> None:
     path = write_directory(tmp_path, rewritten(rows, boundary(rows, 300)))
     for name in ("checkpoint", tile_path(1, 0, 2)):
@@ -396,14 +396,18 @@ def test_a_rewritten_suffix_is_found_at_its_first_tile_if_the_tiles_above_are_ol
     assert (broken(path).fault, broken(path).where) == (Fault.TILE, tile_path(0, 1))
 
 
-def test_a_wholly_rewritten_suffix_does_not_have_the_signed_root(clean: Path, tmp_path: Path, rows: list[Row]) -> None:
+def test_a_wholly_rewritten_suffix_does_not_have_the_signed_root(
+    clean: Path, tmp_path: Path, rows: list[SequencedEntry]
+) -> None:
     path = write_directory(tmp_path, rewritten(rows, boundary(rows, 300)), note=(clean / "checkpoint").read_bytes())
     error = broken(path)
     assert (error.fault, error.where, error.index) == (Fault.ROOT, "checkpoint of size 600", None)
 
 
 @pytest.mark.parametrize("size", [599, 600])
-def test_a_log_signed_again_by_another_key_is_not_believed(tmp_path: Path, rows: list[Row], size: int) -> None:
+def test_a_log_signed_again_by_another_key_is_not_believed(
+    tmp_path: Path, rows: list[SequencedEntry], size: int
+) -> None:
     path = write_directory(tmp_path, rows[:size], STRANGER)
     assert broken(path).fault is Fault.SIGNATURE
 
@@ -434,7 +438,7 @@ def test_a_log_cut_off_behind_its_checkpoint_is_found_at_its_first_missing_entry
 
 
 def test_a_log_cut_off_with_an_older_checkpoint_is_found_by_one_held_elsewhere(
-    clean: Path, tmp_path: Path, rows: list[Row]
+    clean: Path, tmp_path: Path, rows: list[SequencedEntry]
 ) -> None:
     at = boundary(rows, 400)
     path = write_directory(tmp_path, rows[:at])
@@ -444,7 +448,7 @@ def test_a_log_cut_off_with_an_older_checkpoint_is_found_by_one_held_elsewhere(
 
 
 @pytest.mark.parametrize("near", [0, 1, 255, 256, 300, 599])
-def test_a_log_goes_on_from_checkpoints_held_elsewhere(clean: Path, rows: list[Row], near: int) -> None:
+def test_a_log_goes_on_from_checkpoints_held_elsewhere(clean: Path, rows: list[SequencedEntry], near: int) -> None:
     held = [signed([row.entry for row in rows[:size]]) for size in (near, 600)]
     assert verify_directory(clean, [KEY], held=held).checkpoints == 3
 
@@ -476,13 +480,13 @@ def test_a_group_that_stands_twice_is_found_at_its_second_place(tmp_path: Path) 
     assert (error.fault, error.index) == (Fault.GROUP, sum(len(group.then) for group in wanted[:20]))
 
 
-def test_a_log_that_ends_within_a_group_is_found(tmp_path: Path, rows: list[Row]) -> None:
+def test_a_log_that_ends_within_a_group_is_found(tmp_path: Path, rows: list[SequencedEntry]) -> None:
     at = next(row.index for row in rows if row.group_id is None)
     error = resigned(tmp_path, [row.entry for row in rows[:at]])
     assert (error.fault, error.index) == (Fault.GROUP, at)
 
 
-def test_a_signed_break_of_the_chain_is_found(tmp_path: Path, rows: list[Row]) -> None:
+def test_a_signed_break_of_the_chain_is_found(tmp_path: Path, rows: list[SequencedEntry]) -> None:
     at = boundary(rows, 30)
     early = sequenced([replace(group, id=group.id) for group in groups(SIZE - at, salt="x")], head=head_of(rows[:at]))[
         0
@@ -499,7 +503,7 @@ def test_a_signed_break_at_the_only_entry_of_the_last_bundle_is_named_with_its_b
     assert (error.fault, error.index, error.where) == (Fault.CHAIN, 256, bundle_path(1, 1))
 
 
-def test_a_signed_fall_of_time_is_found(tmp_path: Path, rows: list[Row]) -> None:
+def test_a_signed_fall_of_time_is_found(tmp_path: Path, rows: list[SequencedEntry]) -> None:
     at = boundary(rows, 30)
     past = replace(head_of(rows[:at]), recorded_at=START - timedelta(days=1))
     late = sequenced(list(groups(1, first=900)), head=past)[0][0]
@@ -511,7 +515,7 @@ def test_a_signed_fall_of_time_is_found(tmp_path: Path, rows: list[Row]) -> None
 # Payload parts
 
 
-def test_a_part_that_is_not_the_committed_one_is_found(copy: Path, rows: list[Row]) -> None:
+def test_a_part_that_is_not_the_committed_one_is_found(copy: Path, rows: list[SequencedEntry]) -> None:
     row = next(row for row in rows[300:] if len(row.parts) == 2)
     one, other = row.parts
     for forged in (
@@ -530,7 +534,7 @@ def test_a_part_that_is_not_the_committed_one_is_found(copy: Path, rows: list[Ro
 
 @pytest.mark.parametrize("bundle", [0, 1, 2])
 def test_the_only_part_that_is_disclosed_is_looked_at_wherever_its_entry_stands(
-    copy: Path, rows: list[Row], bundle: int
+    copy: Path, rows: list[SequencedEntry], bundle: int
 ) -> None:
     with_parts = [row for row in rows[bundle * TILE_WIDTH : (bundle + 1) * TILE_WIDTH] if row.parts]
     for row in (with_parts[0], with_parts[-1]):
@@ -541,7 +545,7 @@ def test_the_only_part_that_is_disclosed_is_looked_at_wherever_its_entry_stands(
         assert (broken(copy).fault, broken(copy).index) == (Fault.PART, row.index)
 
 
-def test_parts_of_entries_that_are_not_there_are_found(copy: Path, rows: list[Row]) -> None:
+def test_parts_of_entries_that_are_not_there_are_found(copy: Path, rows: list[SequencedEntry]) -> None:
     row = next(row for row in rows if row.parts)
     for index in (next(row.index for row in rows if not row.parts), SIZE, 10**12):
         file = copy / parts_path(index)
@@ -580,7 +584,7 @@ def test_verification_of_a_directory_needs_no_database_driver(clean: Path) -> No
 
 @settings(max_examples=100, deadline=None)
 @given(rows=logs(), data=st.data())
-def test_the_envelope_accepts_and_reads_what_the_entry_does(rows: list[Row], data: st.DataObject) -> None:
+def test_the_envelope_accepts_and_reads_what_the_entry_does(rows: list[SequencedEntry], data: st.DataObject) -> None:
     entry = data.draw(st.sampled_from(rows)).entry
     if data.draw(st.booleans()):
         at = data.draw(st.integers(0, len(entry) - 1))
@@ -649,13 +653,13 @@ def nested(depth: int) -> bytes:
     ],
 )
 def test_the_envelope_agrees_at_the_edges_of_the_format(
-    rows: list[Row], old: bytes, new: bytes, accepted: bool
+    rows: list[SequencedEntry], old: bytes, new: bytes, accepted: bool
 ) -> None:
     assert old in rows[0].entry
     assert check_same(rows[0].entry.replace(old, new)) is accepted
 
 
-def test_ordinary_entries_take_the_short_way(rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ordinary_entries_take_the_short_way(rows: list[SequencedEntry], monkeypatch: pytest.MonkeyPatch) -> None:
     ordinary = [row.entry for row in rows]
     ordinary.append(ordinary[0].replace(b'"nested":{', b'"nested":' + nested(DEPTH_MAX // 2 + 2) + b',"nesteds":{'))
     assert any(b'"parts":[[' in entry for entry in ordinary)
@@ -672,7 +676,7 @@ def test_ordinary_entries_take_the_short_way(rows: list[Row], monkeypatch: pytes
 @pytest.mark.parametrize(("depth", "accepted"), [(DEPTH_MAX - 3, True), (DEPTH_MAX - 2, False)])
 @pytest.mark.parametrize("level", [(b"[", b"]"), (b'{"a":', b"}")])
 def test_the_envelope_agrees_on_depth_whatever_is_nested(
-    rows: list[Row], level: tuple[bytes, bytes], depth: int, accepted: bool
+    rows: list[SequencedEntry], level: tuple[bytes, bytes], depth: int, accepted: bool
 ) -> None:
     before, _, behind = rows[0].entry.partition(b'"data":')
     behind = behind[behind.index(b',"key":') :]

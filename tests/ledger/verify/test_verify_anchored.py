@@ -22,16 +22,16 @@ from ledger.format.event import Event, prepare
 from ledger.format.events import LogsAnchored, to_data
 from ledger.format.merkle import root_of
 from ledger.format.note import Ed25519Signer, format_note, parse_note
-from ledger.format.sequence import Group, Row
+from ledger.format.sequence import Group, SequencedEntry
 from ledger.format.signature import ED25519_COSIGNATURE
-from ledger.format.witness_policy import Policy, PolicyWitness
+from ledger.format.witness_policy import PolicyWitness, WitnessPolicy
 from ledger.verify.anchored import judge_directory, verify_system_export
 from ledger.verify.directory import verify_directory
 from testkit.ledger.logs import KEY, ORIGIN, START, groups, noise, rows_of, sequenced, write_directory
 
 SYSTEM = Ed25519Signer.from_seed(name="logs.example/system", seed=b"s" * 32)
 WITNESS = Cosigner.from_seed(ED25519_COSIGNATURE, name="witness.example", seed=b"w" * 32)
-POLICY = Policy(logs=(), witnesses=(PolicyWitness(name="w", key=WITNESS.verifier_key),), groups=(), quorum="w")
+POLICY = WitnessPolicy(logs=(), witnesses=(PolicyWitness(name="w", key=WITNESS.verifier_key),), groups=(), quorum="w")
 ROWS = rows_of(700)
 KEYS = [KEY, SYSTEM.verifier_key]
 
@@ -161,7 +161,7 @@ def test_the_system_log_in_the_place_of_the_log_that_it_vouches_for_is_refused(t
 
 
 def test_the_command_verifies_from_a_checkpoint_on_and_says_what_it_has_not_read(log: Path, tmp_path: Path) -> None:
-    rows: list[Row] = ROWS[: next(row.index for row in ROWS[600:] if row.group_id is not None)]
+    rows: list[SequencedEntry] = ROWS[: next(row.index for row in ROWS[600:] if row.group_id is not None)]
     older = write_directory(tmp_path / "older", rows) / CHECKPOINT_FILE
     arguments = ["verify", str(log), "--key", KEY.format(), "--since", str(older), "--resume", str(tmp_path / "kept")]
     done = CliRunner().invoke(ledger_app(None), arguments)  # type: ignore[arg-type]

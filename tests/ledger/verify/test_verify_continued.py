@@ -17,7 +17,7 @@ from ledger.format.event import Event, prepare
 from ledger.format.events import LogContinued, SignedTree, to_data
 from ledger.format.key_history import KeyHistory, KeyTerm
 from ledger.format.note import Ed25519Signer, sign_note
-from ledger.format.sequence import Group, Row
+from ledger.format.sequence import Group, SequencedEntry
 from ledger.store.read import find_log
 from ledger.verify.database import verify_database
 from ledger.verify.directory import verify_directory
@@ -39,7 +39,7 @@ def continued(origin: str, *, by: Ed25519Signer | None = None) -> LogContinued:
     return LogContinued(origin=origin, note=note, size=200, root=noise("held").hex())
 
 
-def rows_after(first: LogContinued | None, *, log: str) -> list[Row]:
+def rows_after(first: LogContinued | None, *, log: str) -> list[SequencedEntry]:
     """Return the rows of a log that begins with `first`."""
     begun = []
     if first is not None:

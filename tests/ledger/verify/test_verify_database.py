@@ -16,10 +16,10 @@ from ledger.errors import BrokenError, Fault, NoSuchLogError
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.merkle import Frontier
 from ledger.format.note import sign_note
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from ledger.format.tiles import tile_path
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import Log, find_log, read_logs
 from ledger.store.session import Connection
 from ledger.verify.database import verify_database
@@ -45,7 +45,7 @@ async def log(database: str, installation: Installation) -> Log:
 
 
 @pytest.fixture
-def rows(log: Log) -> list[Row]:
+def rows(log: Log) -> list[SequencedEntry]:
     return rows_of(SIZE, log=log.origin)
 
 
@@ -57,10 +57,12 @@ async def connection(installation: Installation) -> AsyncIterator[Connection]:
 
 
 @pytest.fixture
-async def grown(database: str, installation: Installation, keys: KeyDirectory, log: Log, rows: list[Row]) -> None:
+async def grown(
+    database: str, installation: Installation, keys: KeyDirectory, log: Log, rows: list[SequencedEntry]
+) -> None:
     """A log of three signed sizes and a tail that nobody has signed."""
     dsn = installation.as_role(installation.roles.signer)
-    signer = Signer(dsn, keys)
+    signer = CheckpointSigner(dsn, keys)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
         for size in (1, 256, SIGNED):
             await put(database, log.log_id, rows[:size])
@@ -82,7 +84,7 @@ async def broken(connection: Connection, log: Log, keys: KeyDirectory, *, held: 
 @pytest.mark.usefixtures("grown")
 @pytest.mark.parametrize("effort", [EXACT, FAST], ids=["exact", "fast"])
 async def test_a_clean_log_verifies(
-    connection: Connection, log: Log, keys: KeyDirectory, rows: list[Row], effort: Effort
+    connection: Connection, log: Log, keys: KeyDirectory, rows: list[SequencedEntry], effort: Effort
 ) -> None:
     told: list[tuple[int, int]] = []
     report = await verify_database(
@@ -273,7 +275,7 @@ async def find_log_again(connection: Connection, log: Log) -> Log:
 # What needs more than one change
 
 
-def rewritten(rows: Sequence[Row], at: int, log: Log) -> list[Row]:
+def rewritten(rows: Sequence[SequencedEntry], at: int, log: Log) -> list[SequencedEntry]:
     """Return a log of the same size with other entries from the first group at or behind `at` on."""
     at = next(row.index for row in rows[at:] if row.group_id is not None)
     follow, _ = sequenced(list(groups(len(rows) - at, salt="forged")), log=log.origin, head=head_of(rows[:at]))
@@ -282,7 +284,7 @@ def rewritten(rows: Sequence[Row], at: int, log: Log) -> list[Row]:
 
 @pytest.mark.usefixtures("grown")
 async def test_a_second_row_of_one_index_is_found_there(
-    connection: Connection, database: str, log: Log, keys: KeyDirectory, rows: list[Row]
+    connection: Connection, database: str, log: Log, keys: KeyDirectory, rows: list[SequencedEntry]
 ) -> None:
     with psycopg.connect(database) as owner:
         owner.execute("ALTER TABLE ledger.entries DROP CONSTRAINT entries_pkey CASCADE")
@@ -294,7 +296,7 @@ async def test_a_second_row_of_one_index_is_found_there(
 
 @pytest.mark.usefixtures("grown")
 async def test_a_rewritten_suffix_is_found_as_far_as_it_is_signed(
-    connection: Connection, database: str, log: Log, keys: KeyDirectory, rows: list[Row]
+    connection: Connection, database: str, log: Log, keys: KeyDirectory, rows: list[SequencedEntry]
 ) -> None:
     await put(database, log.log_id, rewritten(rows, 300, log))
     error = await broken(connection, log, keys)
@@ -309,7 +311,7 @@ async def test_a_rewritten_suffix_is_found_as_far_as_it_is_signed(
 
 @pytest.mark.usefixtures("grown")
 async def test_rewritten_entries_over_old_tiles_are_found_at_the_first_of_them(
-    connection: Connection, database: str, log: Log, keys: KeyDirectory, rows: list[Row]
+    connection: Connection, database: str, log: Log, keys: KeyDirectory, rows: list[SequencedEntry]
 ) -> None:
     forged = rewritten(rows, 300, log)
     first = next(row.index for row, old in zip(forged, rows, strict=True) if row.entry != old.entry)
@@ -320,7 +322,10 @@ async def test_rewritten_entries_over_old_tiles_are_found_at_the_first_of_them(
         ):
             cursor.executemany(
                 f"UPDATE ledger.entries SET {columns} WHERE log_id = %(log)s AND index = %(index)s".encode(),  # noqa: S608
-                [{name: getattr(row, name) for name in Row.__slots__} | {"log": log.log_id} for row in forged],
+                [
+                    {name: getattr(row, name) for name in SequencedEntry.__slots__} | {"log": log.log_id}
+                    for row in forged
+                ],
             )
             error = await broken(connection, log, keys)
             assert (error.fault, error.index) == (Fault.ENTRY, first)
@@ -340,12 +345,17 @@ async def test_an_entry_rewritten_where_its_tile_is_signed_in_part_is_found_by_t
 
 
 async def test_a_tile_forged_together_with_the_head_is_found_by_the_checkpoint_that_ends_with_it(
-    connection: Connection, database: str, installation: Installation, log: Log, keys: KeyDirectory, rows: list[Row]
+    connection: Connection,
+    database: str,
+    installation: Installation,
+    log: Log,
+    keys: KeyDirectory,
+    rows: list[SequencedEntry],
 ) -> None:
     dsn = installation.as_role(installation.roles.signer)
     await put(database, log.log_id, rows[:512])
     async with await AsyncConnection.connect(dsn, autocommit=True) as signing:
-        assert len(await Signer(dsn, keys).sign_due(signing)) == 1
+        assert len(await CheckpointSigner(dsn, keys).sign_due(signing)) == 1
     await put(database, log.log_id, rows[:SIGNED])
     leaves = [row.leaf for row in rows[:SIGNED]]
     leaves[300] = leaves[299]
@@ -362,7 +372,7 @@ async def test_a_tile_forged_together_with_the_head_is_found_by_the_checkpoint_t
 
 @pytest.mark.usefixtures("grown")
 async def test_a_log_cut_off_is_found_by_its_checkpoint_or_by_one_held_elsewhere(
-    connection: Connection, database: str, log: Log, keys: KeyDirectory, rows: list[Row]
+    connection: Connection, database: str, log: Log, keys: KeyDirectory, rows: list[SequencedEntry]
 ) -> None:
     end = next(row.index for row in rows[600:] if row.group_id is not None)
     await put(database, log.log_id, rows[:end])
@@ -398,7 +408,7 @@ async def test_keys_of_others_believe_nothing(
     ],
 )
 async def test_a_changed_part_is_found_and_a_missing_one_is_not_missed(
-    database: str, log: Log, rows: list[Row], statement: str
+    database: str, log: Log, rows: list[SequencedEntry], statement: str
 ) -> None:
     index = next(row.index for row in rows[500:] if row.parts)
     async with await AsyncConnection.connect(database, autocommit=True) as owner:

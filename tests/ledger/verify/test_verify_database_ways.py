@@ -16,9 +16,9 @@ from lakeproof.provision import Installation, create_tenant_log
 from ledger.errors import BrokenError, Fault
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.note import Ed25519Signer, sign_note
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from ledger.format.tiles import TILE_WIDTH
-from ledger.format.verification import ChainState, Report
+from ledger.format.verification import ChainState, VerificationReport
 from ledger.store.read import Log, find_log
 from ledger.store.session import Connection
 from ledger.verify import database_pages, resuming
@@ -43,7 +43,7 @@ class Stored:
     dsn: str
     connection: Connection
     log: Log
-    rows: list[Row]
+    rows: list[SequencedEntry]
 
     @property
     def signer(self) -> Ed25519Signer:
@@ -61,7 +61,7 @@ class Stored:
         held: tuple[bytes, ...] = (),
         keeper: ProgressKeeper | None = None,
         stop_at: int = SIZE + 1,
-    ) -> Report:
+    ) -> VerificationReport:
         def told(done: int, _: int) -> None:
             if done >= stop_at:
                 raise StoppedError

@@ -20,7 +20,7 @@ from ledger.format.entry import Branch, parse_entry
 from ledger.format.event import KEY_LENGTH_MAX, Event, Part, format_key, prepare
 from ledger.format.events import EVENTS
 from ledger.format.merkle import leaf_hash
-from ledger.format.sequence import Group, Row
+from ledger.format.sequence import Group, SequencedEntry
 from ledger.format.tiles import format_bundle, parse_bundle
 from ledger.format.verification import EntryRules
 from ledger.verify import kernel
@@ -320,7 +320,7 @@ def test_entries_as_they_are_made_keep_to_the_fast_path() -> None:
         assert FAST.accept(page, new_rules(parse_entry(made[0].entry).log))
 
 
-def of_all_types() -> list[Row]:
+def of_all_types() -> list[SequencedEntry]:
     """Return entries of all types of the vocabulary, about things with names that keys must encode."""
     part = Part(name="principal", payload=b"who", salt=bytes(32))
     made = [
@@ -412,7 +412,7 @@ def test_a_step_that_fails_says_so_wherever_its_text_begins(step: Any, texts: Se
 OIDS = (20, 17, 17, 25, 25, 16, 2950)
 
 
-def record(row: Row) -> bytes:
+def record(row: SequencedEntry) -> bytes:
     """Return a row as PostgreSQL's record_send does."""
     columns = (
         row.index.to_bytes(8, "big"),

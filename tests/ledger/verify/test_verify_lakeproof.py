@@ -21,7 +21,7 @@ from ledger.format.cosignature import Cosigner
 from ledger.format.entry import parse_entry
 from ledger.format.merkle import root_of
 from ledger.format.note import Ed25519Signer, Signature, format_note, parse_note, sign_note
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from ledger.format.signature import ED25519_COSIGNATURE
 from ledger.verify.directory import verify_directory
 from testkit.ledger.logs import KEY, ORIGIN, SIGNER, noise, plain_rows, rows_of, signed, write_directory
@@ -59,12 +59,12 @@ VECTORS = [
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Row]:
+def rows() -> list[SequencedEntry]:
     return rows_of(SIZE)
 
 
 @pytest.fixture(scope="module")
-def clean(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> Path:
+def clean(tmp_path_factory: pytest.TempPathFactory, rows: list[SequencedEntry]) -> Path:
     return write_directory(tmp_path_factory.mktemp("clean"), rows, parts=True)
 
 
@@ -212,7 +212,9 @@ def test_with_a_key_that_is_none_it_cannot_tell(clean: Path, option: str, vkey: 
     assert done.stderr.startswith("could not tell: ")
 
 
-def test_a_terminal_that_knows_ascii_only_is_told_of_names_beyond_it(tmp_path: Path, rows: list[Row]) -> None:
+def test_a_terminal_that_knows_ascii_only_is_told_of_names_beyond_it(
+    tmp_path: Path, rows: list[SequencedEntry]
+) -> None:
     text, lines = parse_note(signed([row.entry for row in rows]))
     note = format_note(text, [*lines, Signature(name="wítness漢", key_id=b"1234", signature=b"x")])
     path = write_directory(tmp_path, rows, note=note)
@@ -234,7 +236,7 @@ def test_other_files_are_named_as_not_checked(copy: Path) -> None:
     ]
 
 
-def test_a_witness_that_is_named_must_have_signed_well(tmp_path: Path, rows: list[Row]) -> None:
+def test_a_witness_that_is_named_must_have_signed_well(tmp_path: Path, rows: list[SequencedEntry]) -> None:
     witness = Cosigner.from_seed(ED25519_COSIGNATURE, name="witness.example/w", seed=bytes(32))
     root = root_of([row.leaf for row in rows])
     alone = sign_note(format_checkpoint(Checkpoint(origin=ORIGIN, size=SIZE, root=root)), [SIGNER])
@@ -296,11 +298,11 @@ def test_both_refuse_a_random_corruption_and_name_the_same_first_bad_index(copy:
     agree(copy)
 
 
-def test_both_find_logs_that_break_a_rule_though_they_are_signed(tmp_path: Path, rows: list[Row]) -> None:
-    def leave_out(at: int) -> list[Row]:
+def test_both_find_logs_that_break_a_rule_though_they_are_signed(tmp_path: Path, rows: list[SequencedEntry]) -> None:
+    def leave_out(at: int) -> list[SequencedEntry]:
         return rows[:at] + rows[at + 1 :]
 
-    def swap(at: int) -> list[Row]:
+    def swap(at: int) -> list[SequencedEntry]:
         return [*rows[:at], rows[at + 1], rows[at], *rows[at + 2 :]]
 
     broken = {
@@ -316,7 +318,7 @@ def test_both_find_logs_that_break_a_rule_though_they_are_signed(tmp_path: Path,
         agree(path)
 
 
-def test_both_find_parts_that_are_not_those_committed_to(copy: Path, rows: list[Row]) -> None:
+def test_both_find_parts_that_are_not_those_committed_to(copy: Path, rows: list[SequencedEntry]) -> None:
     first, second = (row for row in rows if row.parts and row.index in {0, 7})
     for index, parts in ((0, second.parts), (1, first.parts), (SIZE, first.parts)):
         path = copy / parts_path(index)

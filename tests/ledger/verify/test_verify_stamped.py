@@ -16,7 +16,7 @@ from ledger.anchoring import parse_roots
 from ledger.anchoring.anchors import stamped_note
 from ledger.anchoring.published import store_stamp
 from ledger.anchoring.stamping import Authority, format_request, open_response
-from ledger.signing.signer import Signer
+from ledger.signing.signer import CheckpointSigner
 from testkit.ledger.logs import put, rows_of
 from testkit.ledger.rooms import Rooms, make_rooms
 from testkit.servers import time_stamps
@@ -38,7 +38,7 @@ def rooms(database: str, installation: Installation, tmp_path: Path, authority: 
         await put(database, 1, rows_of(300, log=installation.system_origin))
         dsn = installation.as_role(installation.roles.signer)
         async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-            (signed,) = await Signer(dsn, rooms.keys).sign_due(connection)
+            (signed,) = await CheckpointSigner(dsn, rooms.keys).sign_due(connection)
             note = stamped_note(signed.note)
             answer = authority.answer(format_request(note, nonce=NONCE, policy=None))
             asked = Authority(url="http://127.0.0.1:1", roots=parse_roots(authority.root))

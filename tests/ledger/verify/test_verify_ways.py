@@ -17,7 +17,7 @@ from ledger.files.directory import CHECKPOINT_FILE
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.merkle import root_of
 from ledger.format.note import sign_note
-from ledger.format.sequence import Row
+from ledger.format.sequence import SequencedEntry
 from ledger.format.tiles import TILE_WIDTH, bundle_path, format_bundle, parse_bundle, tile_path
 from ledger.format.verification import ChainState, GroupIds
 from ledger.verify import resuming
@@ -33,12 +33,12 @@ SEGMENTS = Effort(processes=2, processes_entries_min=0, kernel_entries_min=2**62
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Row]:
+def rows() -> list[SequencedEntry]:
     return rows_of(SIZE)
 
 
 @pytest.fixture(scope="module")
-def clean(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> Path:
+def clean(tmp_path_factory: pytest.TempPathFactory, rows: list[SequencedEntry]) -> Path:
     return write_directory(tmp_path_factory.mktemp("clean"), rows, parts=True)
 
 
@@ -47,7 +47,7 @@ def copy(clean: Path, tmp_path: Path) -> Path:
     return shutil.copytree(clean, tmp_path / "copy")
 
 
-def note_at(rows: list[Row], size: int) -> bytes:
+def note_at(rows: list[SequencedEntry], size: int) -> bytes:
     return signed([row.entry for row in rows[:size]])
 
 
@@ -82,7 +82,9 @@ def test_several_processes_find_a_clean_log_clean_and_say_the_same(clean: Path) 
     assert told == [*range(256, SIZE, 256), SIZE]
 
 
-def test_a_worker_comes_from_the_state_before_a_segment_to_the_one_behind_it(clean: Path, rows: list[Row]) -> None:
+def test_a_worker_comes_from_the_state_before_a_segment_to_the_one_behind_it(
+    clean: Path, rows: list[SequencedEntry]
+) -> None:
     head = head_of(rows)
     job = DirectoryJob(clean, [Checkpoint(origin=ORIGIN, size=SIZE, root=head.frontier.root())], set())
     states = [ChainState()]
@@ -165,14 +167,16 @@ def test_a_group_that_stands_twice_is_found_among_very_many() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 300, 512, 2048, 2299, SIZE])
-def test_from_a_checkpoint_on_only_what_is_new_is_read(clean: Path, rows: list[Row], size: int) -> None:
+def test_from_a_checkpoint_on_only_what_is_new_is_read(clean: Path, rows: list[SequencedEntry], size: int) -> None:
     report = verify_directory(clean, [KEY], since=note_at(rows, size))
     assert (report.since, report.first, report.size) == (size, size - size % TILE_WIDTH, SIZE)
     assert report.root == root_of([row.leaf for row in rows])
     assert report.parts == sum(bool(row.parts) for row in rows[report.first :])
 
 
-def test_what_lies_before_the_checkpoint_is_not_read_and_what_is_behind_it_is(copy: Path, rows: list[Row]) -> None:
+def test_what_lies_before_the_checkpoint_is_not_read_and_what_is_behind_it_is(
+    copy: Path, rows: list[SequencedEntry]
+) -> None:
     note = note_at(rows, 1_000)
     retell(copy, 100)
     assert verify_directory(copy, [KEY], since=note).size == SIZE
@@ -180,7 +184,9 @@ def test_what_lies_before_the_checkpoint_is_not_read_and_what_is_behind_it_is(co
     assert broken(lambda: verify_directory(copy, [KEY], since=note))[:2] == (Fault.ENTRY, 900)
 
 
-def test_the_entry_that_the_new_ones_follow_must_stand_in_the_checkpoint(copy: Path, rows: list[Row]) -> None:
+def test_the_entry_that_the_new_ones_follow_must_stand_in_the_checkpoint(
+    copy: Path, rows: list[SequencedEntry]
+) -> None:
     retell(copy, 767)
     assert broken(lambda: verify_directory(copy, [KEY], since=note_at(rows, 1_000)))[:2] == (Fault.ENTRY, 767)
     bundle = copy / bundle_path(2)
@@ -194,14 +200,16 @@ def test_a_log_that_does_not_go_on_from_the_checkpoint_is_found(clean: Path, siz
     assert broken(lambda: verify_directory(clean, [KEY], since=other))[0] is Fault.ROOT
 
 
-def test_a_log_that_is_shorter_than_the_checkpoint_is_found(clean: Path, tmp_path: Path, rows: list[Row]) -> None:
+def test_a_log_that_is_shorter_than_the_checkpoint_is_found(
+    clean: Path, tmp_path: Path, rows: list[SequencedEntry]
+) -> None:
     end = next(row.index for row in rows[1_500:] if row.group_id is not None)
     path = write_directory(tmp_path, rows[:end])
     found = broken(lambda: verify_directory(path, [KEY], since=(clean / CHECKPOINT_FILE).read_bytes()))
     assert found[:2] == (Fault.INDEX, end)
 
 
-def test_other_checkpoints_are_held_against_the_log_too(clean: Path, rows: list[Row]) -> None:
+def test_other_checkpoints_are_held_against_the_log_too(clean: Path, rows: list[SequencedEntry]) -> None:
     good = [note_at(rows, size) for size in (0, 7, 999, 1_000, 1_500)]
     assert verify_directory(clean, [KEY], since=note_at(rows, 1_000), held=good).checkpoints == 7
     for size in (7, 999, 1_000, 1_500):
@@ -269,7 +277,7 @@ def test_what_is_behind_is_checked_as_ever_and_against_the_state_that_was_kept(c
 
 
 @pytest.mark.usefixtures("often")
-def test_work_on_another_history_is_not_taken_up(copy: Path, tmp_path: Path, rows: list[Row]) -> None:
+def test_work_on_another_history_is_not_taken_up(copy: Path, tmp_path: Path, rows: list[SequencedEntry]) -> None:
     file = tmp_path / "progress"
     interrupt(copy, file, at=1_200)
     forged = write_directory(tmp_path / "forged", rows_of(SIZE, salt="forged"))
@@ -313,7 +321,7 @@ def test_a_file_of_progress_that_is_not_of_its_form_is_refused(copy: Path, tmp_p
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 8, 255, 300])
-def test_pymerkle_comes_to_the_same_roots_and_proofs(rows: list[Row], size: int) -> None:
+def test_pymerkle_comes_to_the_same_roots_and_proofs(rows: list[SequencedEntry], size: int) -> None:
     leaves = b"".join(row.leaf for row in rows[:size])
     assert second_opinion(leaves, {size: head_of(rows[:size]).frontier.root()}).startswith("1 roots and ")
     with pytest.raises(BrokenError):

@@ -18,8 +18,15 @@ from starlette.routing import Route
 from ledger.errors import BrokenError, FormatError, LedgerError
 from ledger.format.cosignature import format_cosignatures
 from ledger.format.note import VerifierKey, format_note, parse_note, sign_note
-from ledger.format.witness_policy import UNSAFE_NO_QUORUM, Policy, PolicyGroup, PolicyLog, PolicyWitness
-from ledger.witness.client import ANSWER_SIZE_BYTES_MAX, ATTEMPTS_MAX, Cosigned, QuorumNotMetError, check_urls, cosign
+from ledger.format.witness_policy import UNSAFE_NO_QUORUM, PolicyGroup, PolicyLog, PolicyWitness, WitnessPolicy
+from ledger.witness.client import (
+    ANSWER_SIZE_BYTES_MAX,
+    ATTEMPTS_MAX,
+    CosignedCheckpoint,
+    QuorumNotMetError,
+    check_urls,
+    cosign,
+)
 from ledger.witness.server import witness_app
 from testkit.ledger.witnesses import (
     GENUINE,
@@ -40,9 +47,9 @@ Answering = Callable[[Request], Awaitable[Response]]
 LIAR = cosigners("witness.example/liar", b"L" * 32)
 
 
-def policy_of(members: Sequence[tuple[VerifierKey, str | None]], *, threshold: int) -> Policy:
+def policy_of(members: Sequence[tuple[VerifierKey, str | None]], *, threshold: int) -> WitnessPolicy:
     names = tuple(f"w{at}" for at in range(len(members)))
-    return Policy(
+    return WitnessPolicy(
         logs=(PolicyLog(key=LOG.verifier_key),),
         witnesses=tuple(
             PolicyWitness(name=name, key=key, url=url) for name, (key, url) in zip(names, members, strict=True)
@@ -53,13 +60,13 @@ def policy_of(members: Sequence[tuple[VerifierKey, str | None]], *, threshold: i
 
 
 async def asked(
-    policy: Policy,
+    policy: WitnessPolicy,
     size: int = 8,
     *,
     known: Mapping[str, int] | None = None,
     note: bytes | None = None,
     timeout_s: float = 20,
-) -> Cosigned:
+) -> CosignedCheckpoint:
     async with httpx.AsyncClient(trust_env=False) as client:
         return await cosign(
             note or GENUINE.note(size),
@@ -107,8 +114,8 @@ async def refused(answer: Answering, *, known: Mapping[str, int] | None = None, 
         (said,) = caught.value.answers
         assert said.cosigned == ()
         assert caught.value.note == GENUINE.note(8)
-        assert f"w0: {said.said}" in str(caught.value)
-        return said.said
+        assert f"w0: {said.message}" in str(caught.value)
+        return said.message
 
 
 async def test_all_witnesses_cosign_and_the_note_carries_their_lines(tmp_path: Path) -> None:
@@ -119,7 +126,7 @@ async def test_all_witnesses_cosign_and_the_note_carries_their_lines(tmp_path: P
         assert policy.check(done.note).checkpoint == done.checkpoint == GENUINE.checkpoint(8)
         assert done.note.startswith(GENUINE.note(8))
         assert done.sizes == {url: 8 for _, url in members}
-        assert [answer.said for answer in done.answers] == ["cosigned"] * 3
+        assert [answer.message for answer in done.answers] == ["cosigned"] * 3
         later = await asked(policy, 12, known=done.sizes)
         assert later.sizes == {url: 12 for _, url in members}
 
@@ -341,7 +348,7 @@ async def test_what_is_not_signed_by_a_log_of_the_policy_is_taken_to_nobody() ->
 
 async def test_a_log_known_from_elsewhere_needs_no_line_in_the_policy(tmp_path: Path) -> None:
     async with witnesses(tmp_path, 1) as members, httpx.AsyncClient(trust_env=False) as client:
-        policy = Policy(
+        policy = WitnessPolicy(
             logs=(),
             witnesses=(PolicyWitness(name="w", key=members[0][0], url=members[0][1] + "/"),),
             groups=(),
@@ -362,5 +369,5 @@ async def test_a_log_known_from_elsewhere_needs_no_line_in_the_policy(tmp_path: 
 
 
 async def test_only_a_policy_that_says_so_is_met_by_nobody() -> None:
-    unsafe = Policy(logs=(PolicyLog(key=LOG.verifier_key),), witnesses=(), groups=(), quorum=UNSAFE_NO_QUORUM)
+    unsafe = WitnessPolicy(logs=(PolicyLog(key=LOG.verifier_key),), witnesses=(), groups=(), quorum=UNSAFE_NO_QUORUM)
     assert (await asked(unsafe)).note == GENUINE.note(8)

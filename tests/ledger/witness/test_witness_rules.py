@@ -17,12 +17,12 @@ from ledger.witness.rules import (
     HASHES_MAX,
     REQUEST_SIZE_BYTES_MAX,
     AddCheckpoint,
+    OpenedRequest,
     Refusal,
     RefusedError,
-    Submission,
     check_growth,
     format_request,
-    open_submission,
+    open_request,
     parse_request,
 )
 from testkit.ledger.witnesses import GENUINE, LOG, ORIGIN, OTHER_LOG, SIZE, History, cosigners, forked
@@ -34,8 +34,8 @@ def keys_of(origin: str) -> list[VerifierKey] | None:
     return KEYS.get(origin)
 
 
-def submitted(body: bytes) -> Submission:
-    return open_submission(body, keys_of)
+def submitted(body: bytes) -> OpenedRequest:
+    return open_request(body, keys_of)
 
 
 def refused(body: bytes, last: Checkpoint | None = None) -> RefusedError:
