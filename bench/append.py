@@ -35,7 +35,7 @@ from bench.append_sides import bulk, example_event, in_turns, log, new_groups, p
 from bench.append_worker import together
 from bench.measuring import circumstances_on, options, publish
 from bench.servers import embedded_server
-from lakeproof.provision import Installation, create_tenant_log, provision
+from lakeproof.provision import Provisioned, create_tenant_log, provision
 
 CALLERS = (1, 8, 64, 256, 1024)
 LOADED = (64, 256)
@@ -54,7 +54,7 @@ class Site:
 
     def __init__(self, admin_dsn: str) -> None:
         self.admin_dsn = admin_dsn
-        self.installation: Installation = provision(admin_dsn, login_password=secrets.token_urlsafe())
+        self.installation: Provisioned = provision(admin_dsn, login_password=secrets.token_urlsafe())
         self.dsn = self.installation.as_role(self.installation.roles.appender)
         with psycopg.connect(admin_dsn, autocommit=True) as connection:
             connection.execute("CREATE TABLE plain (id uuid PRIMARY KEY, entry bytea NOT NULL)")

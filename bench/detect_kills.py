@@ -35,7 +35,7 @@ from bench.servers import directory_on_disk
 from bench.waiting import NotSeenError, wait_for
 from lakeproof.demo.people import PEOPLE, PERSONAL, people
 from lakeproof.detecting import open_room
-from lakeproof.foundation import open_foundation
+from lakeproof.installation import open_installation
 from lakeproof.services import open_services
 from lakeproof.serving.up import serving
 from lakeproof.settings import load_settings
@@ -91,9 +91,9 @@ async def play(kills: int, directory: Path, seed: int) -> dict[str, Any]:
     values = {"HOME": str(directory / "home"), "PORT": "0", "DETECT": "0", "STREAMS": "0"}
     settings = load_settings({f"LAKEPROOF_{name}": value for name, value in values.items()}, directory=PROJECT)
     began = time.monotonic()
-    with open_foundation(settings, print) as foundation, open_room(foundation) as room:
+    with open_installation(settings, print) as installation, open_room(installation) as room:
         os.environ[MARKER] = str(room.folder)
-        async with open_services(foundation) as services, serving(services) as served:
+        async with open_services(installation) as services, serving(services) as served:
             writers = []
             for name in ("one", "two"):
                 tenant = await found_tenant(services, name=name, identity=f"x@{name}.example", alias="lake")
@@ -118,7 +118,7 @@ async def play(kills: int, directory: Path, seed: int) -> dict[str, Any]:
                     if chance.random() < 0.3 and victim != "workers":
                         shutil.rmtree(room.checkpoint, ignore_errors=True)
                         deleted += 1
-                found = await settle(writers, foundation.installation.as_role(foundation.installation.roles.auditor))
+                found = await settle(writers, installation.as_role(installation.roles.auditor))
             finally:
                 stop.set()
                 await detection

@@ -33,7 +33,7 @@ from bench.servers import directory_on_disk
 from bench.waiting import wait_for
 from lakeproof.demo.people import PEOPLE, people
 from lakeproof.detecting import open_room
-from lakeproof.foundation import open_foundation
+from lakeproof.installation import open_installation
 from lakeproof.services import open_services
 from lakeproof.serving.up import serving
 from lakeproof.settings import load_settings
@@ -66,14 +66,14 @@ async def measure(commits: int, directory: Path) -> dict[str, Any]:
         },
         directory=PROJECT,
     )
-    with open_foundation(settings, print) as foundation, open_room(foundation) as room:
-        async with open_services(foundation) as services, serving(services) as served:
-            roles = foundation.installation.roles
+    with open_installation(settings, print) as installation, open_room(installation) as room:
+        async with open_services(installation) as services, serving(services) as served:
+            roles = installation.roles
             stop = asyncio.Event()
             detection = asyncio.create_task(supervise(room, log=directory / "detect.log", stop=stop, say=print))
             try:
                 tenant = await found_tenant(services, name="bench", identity="bench@example.com", alias="lake")
-                auditor = foundation.installation.as_role(roles.auditor)
+                auditor = installation.as_role(roles.auditor)
                 table = await asyncio.to_thread(_make_table, served.url, tenant.key.secret)
                 took: list[float] = []
                 seen: list[float] = []

@@ -29,7 +29,7 @@ from bench.measuring import circumstances_on, options, publish
 from bench.servers import directory_in_memory, new_database, server_in_memory, stop_at_once
 from lakeproof.postgres.files import SOCKET_NAME
 from lakeproof.postgres.server import EmbeddedServer
-from lakeproof.provision import Installation, provision
+from lakeproof.provision import Provisioned, provision
 from testkit.ledger.appending import confirm
 from testkit.ledger.faults.files import file_faults
 from testkit.ledger.faults.site import Site, open_site
@@ -73,7 +73,7 @@ class Place:
     """A database, and the installation in it."""
 
     database: str
-    installation: Installation
+    installation: Provisioned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

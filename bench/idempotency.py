@@ -36,7 +36,7 @@ from psycopg import AsyncConnection
 from bench.measuring import circumstances_on, options, publish
 from bench.servers import directory_in_memory, server_in_memory, stop_at_once
 from lakeproof.postgres.server import EmbeddedServer
-from lakeproof.provision import Installation, create_tenant_log, provision
+from lakeproof.provision import Provisioned, create_tenant_log, provision
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError
 from ledger.format.event import Event, Part, PreparedEvent, derived_group_id, prepare
@@ -140,7 +140,7 @@ def _write_down(path: Path, told: Counter[str]) -> None:
         file.write(json.dumps(told) + "\n")
 
 
-async def start_client(installation: Installation, log_id: int, number: int, groups: int, directory: Path) -> Any:
+async def start_client(installation: Provisioned, log_id: int, number: int, groups: int, directory: Path) -> Any:
     """Start the process of that number, or the next one in its place."""
     settings = {
         "dsn": installation.as_role(installation.roles.appender),
@@ -160,7 +160,7 @@ async def start_client(installation: Installation, log_id: int, number: int, gro
 
 
 async def submit(
-    server: EmbeddedServer, installation: Installation, log_id: int, groups: int, seed: int
+    server: EmbeddedServer, installation: Provisioned, log_id: int, groups: int, seed: int
 ) -> tuple[Counter[str], Counter[str], KeyDirectory]:
     """Let the processes submit everything, in all the trouble; returns that, what was told, and the signer's keys."""
     trouble, random_ = Counter({"kill": 0, "stop": 0, "end sessions": 0}), random.Random(seed)  # noqa: S311
@@ -216,7 +216,7 @@ async def submit(
 
 
 async def check(
-    server: EmbeddedServer, installation: Installation, log_id: int, groups: int, keys: KeyDirectory
+    server: EmbeddedServer, installation: Provisioned, log_id: int, groups: int, keys: KeyDirectory
 ) -> list[str]:
     """Check that every group is in the log once, that the log verifies, and that no other body is taken."""
     async with await AsyncConnection.connect(server.admin_dsn, autocommit=True) as owner:

@@ -28,7 +28,7 @@ from bench.append_sides import example_event, new_groups
 from bench.latencies import latencies
 from bench.measuring import circumstances_on, options, publish
 from bench.servers import embedded_server
-from lakeproof.provision import Installation, create_tenant_log, provision
+from lakeproof.provision import Provisioned, create_tenant_log, provision
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.format.guards import GuardRegistry
 from ledger.format.proof import check_proof
@@ -64,7 +64,7 @@ async def at_rate(groups: list[Group], per_second: int, once: Callable[[Group], 
 
 
 async def measure(
-    installation: Installation, keys: KeyDirectory, log: Log, *, per_second: int, seconds: float
+    installation: Provisioned, keys: KeyDirectory, log: Log, *, per_second: int, seconds: float
 ) -> dict[str, Any]:
     """Measure appends alone, then appends with receipts."""
     roles = installation.roles

@@ -34,7 +34,7 @@ import psycopg
 from bench.append_sides import new_id
 from bench.measuring import circumstances_on, options, publish
 from bench.servers import embedded_server
-from lakeproof.provision import Installation, create_tenant_log, provision
+from lakeproof.provision import Provisioned, create_tenant_log, provision
 from ledger.append.appender import Appender
 from ledger.format.event import SYSTEM_ACTOR, Event, PreparedEvent, derived_group_id, prepare
 from ledger.format.events import CommitObserved, Identifier, TriggerReceived, TriggerSource, to_data
@@ -140,7 +140,7 @@ class Run:
     cpu_us: float
 
 
-async def by_runner(installation: Installation, log_id: int, count: int) -> Run:
+async def by_runner(installation: Provisioned, log_id: int, count: int) -> Run:
     """Handle the messages that are in the log."""
     dsn = installation.as_role(installation.roles.appender)
     async with Appender(dsn, GuardRegistry([]), batch_max=APPEND_BATCH_MAX) as appender:
@@ -152,7 +152,7 @@ async def by_runner(installation: Installation, log_id: int, count: int) -> Run:
         return Run(began_s=began_s, ended_s=time.monotonic(), cpu_us=cpu_us)
 
 
-def by_processes(installation: Installation, log_ids: Sequence[int], count: int) -> float:
+def by_processes(installation: Provisioned, log_ids: Sequence[int], count: int) -> float:
     """Let a process a log handle its messages, all at once; return groups a second in all."""
     with ProcessPoolExecutor(len(log_ids), mp_context=get_context("spawn")) as pool:
         runs = list(pool.map(in_process, [installation] * len(log_ids), log_ids, [count] * len(log_ids)))
@@ -160,7 +160,7 @@ def by_processes(installation: Installation, log_ids: Sequence[int], count: int)
     return count * len(log_ids) / took_s
 
 
-def in_process(installation: Installation, log_id: int, count: int) -> Run:
+def in_process(installation: Provisioned, log_id: int, count: int) -> Run:
     """Run `by_runner` as a process's only work."""
     return asyncio.run(by_runner(installation, log_id, count))
 
@@ -206,7 +206,7 @@ async def by_queue(dsn: str, count: int) -> float:
     return count / took_s
 
 
-async def pass_foreign(installation: Installation, log_id: int, count: int) -> float:
+async def pass_foreign(installation: Provisioned, log_id: int, count: int) -> float:
     """Let a handler pass `count` entries of another type; return the seconds it took."""
 
     async def never(*_: object) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lakeproof.erasures_first import signer_of
 from lakeproof.errors import ServerError
-from lakeproof.foundation import Foundation
+from lakeproof.installation import Installation
 from lakeproof.postgres.server import Say
 from lakeproof.services import Services
 from lakeproof.signing import open_signer
@@ -23,8 +23,8 @@ async def confirm_logs(services: Services, say: Say) -> None:
 
     What keeps the signer from it is said with `say`: commands that append nothing go on, the others will be refused.
     """
-    foundation = services.foundation
-    if foundation.settings.dsn is not None and not holds_keys(foundation.keys):
+    installation = services.installation
+    if installation.settings.dsn is not None and not holds_keys(installation.keys):
         return  # a server of the user's, perhaps seen from a machine where no signer has ever run
     try:
         signer = await open_signer(services)
@@ -35,14 +35,14 @@ async def confirm_logs(services: Services, say: Say) -> None:
     _tell(signer, say)
 
 
-async def confirm_known_logs(foundation: Foundation, say: Say) -> None:
+async def confirm_known_logs(installation: Installation, say: Say) -> None:
     """
     Do the same with the key that is there, if there is one: where none was ever made, no log can be set back.
     """
-    if not holds_keys(foundation.keys):
+    if not holds_keys(installation.keys):
         return
     try:
-        signer = signer_of(foundation, foundation.open_keys())
+        signer = signer_of(installation, installation.open_keys())
         await signer.sign_once()
     except (KeyDirectoryError, KeyUnavailableError) as error:
         say(f"the logs cannot be confirmed: {error}")

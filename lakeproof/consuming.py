@@ -32,7 +32,7 @@ async def consume(services: Services, member: str, stop: asyncio.Event) -> Tally
         StreamError: if no topic can be read, or the consumer stalls: start the process again.
         LedgerError: if a log is corrupt.
     """
-    settings, installation = services.foundation.settings, services.foundation.installation
+    settings, installation = services.installation.settings, services.installation
     if settings.kafka_brokers is None:
         raise SettingsError("LAKEPROOF_KAFKA_BROKERS is not set: name the brokers that lineage is taken from")
     tally = Tally()

@@ -20,7 +20,7 @@ from typing import Final
 from gateway.errors import NotFoundError
 from lakeproof.console import say_aside
 from lakeproof.extras import missing_of
-from lakeproof.foundation import Foundation, open_existing
+from lakeproof.installation import Installation, open_existing_installation
 from lakeproof.postgres.server import Say
 from lakeproof.services import Services, new_group_id, now, open_services, storage_properties
 from lakeproof.settings import Settings, load_settings
@@ -50,10 +50,10 @@ async def keep_detecting(services: Services, stop: asyncio.Event, say: Say, cond
     Raises:
         DetectionError: if the home cannot be written.
     """
-    log = services.foundation.settings.home / LOG
+    log = services.installation.settings.home / LOG
     try:
-        find_spark(services.foundation.settings)
-        with open_room(services.foundation) as room:
+        find_spark(services.installation.settings)
+        with open_room(services.installation) as room:
             await supervise(room, log=log, stop=stop, say=say, condition=condition)
     except (SparkMissingError, JavaError) as error:
         condition.absent = str(error)
@@ -87,12 +87,12 @@ def check_detection_runs() -> None:
 class OperatorObservatory:
     """Detection, in the hands of the operator (implements `lakeproof.commands.detect.Observatory`)."""
 
-    foundation: Foundation
+    installation: Installation
 
     @property
     def dsn(self) -> str:
         """The connection string of the detector role."""
-        installation = self.foundation.installation
+        installation = self.installation
         return installation.as_role(installation.roles.detector)
 
     async def run(self, say: Say) -> None:
@@ -104,8 +104,8 @@ class OperatorObservatory:
             DetectionError: if the home cannot be written.
         """
         stop = asyncio.Event()
-        with stop_on_signals(stop), open_room(self.foundation) as room:
-            await supervise(room, log=self.foundation.settings.home / LOG, stop=stop, say=say)
+        with stop_on_signals(stop), open_room(self.installation) as room:
+            await supervise(room, log=self.installation.settings.home / LOG, stop=stop, say=say)
 
     async def request(self, tenant: str, table: str, snapshot: str | None) -> int:
         """
@@ -118,9 +118,9 @@ class OperatorObservatory:
         """
         if snapshot is not None and not _SNAPSHOT.fullmatch(snapshot):
             raise DetectionError(f"expected the id of a snapshot, a decimal number, found {snapshot!r:.40}")
-        async with open_services(self.foundation) as services:
+        async with open_services(self.installation) as services:
             owner, log_id = await find_tenant(services, tenant)
-            reader = self.foundation.installation.roles.tenant(owner)
+            reader = self.installation.roles.tenant(owner)
             async with services.house.database.as_role(reader) as connection:
                 names = await read_live_names(connection, log_id, keys=[table])
                 commits = await read_commits(connection, key=table, decision=CommitDecision.APPROVED)
@@ -146,15 +146,15 @@ class OperatorObservatory:
 
 @asynccontextmanager
 async def open_observatory() -> AsyncIterator[OperatorObservatory]:
-    """Yield an observatory on the database of the home; see `open_existing` for what it raises."""
+    """Yield an observatory on the database of the home; see `open_existing_installation` for what it raises."""
     # Opening blocks the loop, on which nothing else runs yet.
     settings = load_settings(os.environ, directory=Path.cwd())
-    with open_existing(settings, say_aside) as foundation:
-        yield OperatorObservatory(foundation=foundation)
+    with open_existing_installation(settings, say_aside) as installation:
+        yield OperatorObservatory(installation=installation)
 
 
 @contextmanager
-def open_room(foundation: Foundation) -> Iterator[Room]:
+def open_room(installation: Installation) -> Iterator[Room]:
     """
     Yield a furnished room of this process's own, which is removed afterwards.
 
@@ -162,7 +162,7 @@ def open_room(foundation: Foundation) -> Iterator[Room]:
         JavaError: if there is no Java that Spark runs on.
         DetectionError: if the home cannot be written.
     """
-    settings, installation = foundation.settings, foundation.installation
+    settings = installation.settings
     java_home = find_java(settings.java_home, os.environ)
     rooms = settings.home / FOLDER
     _remove_abandoned(rooms)
@@ -177,7 +177,7 @@ def open_room(foundation: Foundation) -> Iterator[Room]:
     lake = Lake(
         warehouse=settings.warehouse,
         properties=storage_properties(settings),
-        secrets=str(foundation.secrets.directory),
+        secrets=str(installation.secrets.directory),
         upstreams_allowed=settings.upstreams_allowed.text,
     )
     try:

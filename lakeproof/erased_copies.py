@@ -19,7 +19,7 @@ import psycopg
 from psycopg import AsyncConnection, sql
 
 from lakeproof.errors import ServerError
-from lakeproof.foundation import Foundation
+from lakeproof.installation import Installation
 from lakeproof.postgres.folders import recorded_room
 from lakeproof.projecting import PROJECTIONS
 from ledger.erasing.redaction import LoginMatcher
@@ -44,7 +44,7 @@ LOGIN_BYTES_MAX: Final = 2**13
 class InstalledCopies:
     """The copies of one installation (implements `ledger.erasing.execution.Copies`)."""
 
-    foundation: Foundation
+    installation: Installation
 
     async def forget_person(self, log_id: int, subject: str, /) -> int:
         """
@@ -53,7 +53,7 @@ class InstalledCopies:
         Raises:
             LedgerError: if a file cannot be written, or the database fails.
         """
-        installation = self.foundation.installation
+        installation = self.installation
         try:
             async with await AsyncConnection.connect(self._projector, autocommit=True) as reading:
                 query = "SELECT identity FROM ledger.subjects WHERE log_id = %s AND actor = %s"
@@ -65,7 +65,7 @@ class InstalledCopies:
                 messages = await forget_login(connection, log_id, mention)
         except psycopg.Error as error:
             raise LedgerError(f"messages that mention who is erased are still there: {error}") from error
-        settings = self.foundation.settings
+        settings = self.installation.settings
         folders = log_folders(settings.home.absolute(), has_own_server=settings.dsn is not None)
         return messages + await to_thread(overwrite_login, folders, mention)
 
@@ -103,12 +103,12 @@ class InstalledCopies:
             for schema, table in await personal_tables(projector, log):
                 await projector.execute(sql.SQL("VACUUM FULL {}").format(sql.Identifier(schema, table)))
         # As the owner of the database: to write a table anew is more than the streams' role may do with its rows.
-        async with await AsyncConnection.connect(self.foundation.admin_dsn, autocommit=True) as owner:
+        async with await AsyncConnection.connect(self.installation.admin_dsn, autocommit=True) as owner:
             await _write_anew(owner)
 
     @property
     def _projector(self) -> str:
-        return self.foundation.installation.as_role(self.foundation.installation.roles.projector)
+        return self.installation.as_role(self.installation.roles.projector)
 
 
 def log_folders(home: Path, *, has_own_server: bool) -> list[Path]:

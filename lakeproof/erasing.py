@@ -25,7 +25,7 @@ from gateway.identity.revoking import revoke_keys
 from lakeproof.confirming import confirm_known_logs
 from lakeproof.console import say_aside
 from lakeproof.erased_copies import InstalledCopies
-from lakeproof.foundation import Foundation
+from lakeproof.installation import Installation
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.sealing import open_checked_keys
 from lakeproof.services import Services, new_group_id, now
@@ -48,21 +48,20 @@ _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_erasing_desk(foundation: Foundation, auditor: Connection) -> AsyncIterator[ErasingDesk]:
+async def open_erasing_desk(installation: Installation, auditor: Connection) -> AsyncIterator[ErasingDesk]:
     """
     Yield what the commands work with; `auditor` is a connection of that role in autocommit mode.
 
     Raises:
         SubjectKeysError: if the keys cannot be used.
     """
-    installation = foundation.installation
     appender_dsn = installation.as_role(installation.roles.appender)
-    await confirm_known_logs(foundation, say_aside)
+    await confirm_known_logs(installation, say_aside)
     async with (
-        _as_eraser(foundation) as connection,
+        _as_eraser(installation) as connection,
         Appender(appender_dsn, GuardRegistry((*CORE_GUARDS, *KEY_GUARDS))) as appender,
     ):
-        keys = await open_checked_keys(foundation, connection)
+        keys = await open_checked_keys(installation, connection)
         control = ControlPlane(lambda: nullcontext(auditor))
         eraser = Eraser(
             connection,
@@ -70,9 +69,9 @@ async def open_erasing_desk(foundation: Foundation, auditor: Connection) -> Asyn
             keys,
             new_group_id=new_group_id,
             revoke=revoke_keys(control, clock=now),
-            copies=InstalledCopies(foundation=foundation),
+            copies=InstalledCopies(installation=installation),
         )
-        forget = partial(_reclaim, foundation, connection, keys)
+        forget = partial(_reclaim, installation, connection, keys)
         yield ErasingDesk(connection=connection, eraser=eraser, reclaim=forget, clock=now)
 
 
@@ -95,8 +94,8 @@ async def erase_again(services: Services) -> ErasedAgain:
         SubjectKeysError: if the keys cannot be used.
         GatewayError, psycopg.Error: if the database fails.
     """
-    async with _as_eraser(services.foundation) as connection:
-        copies = InstalledCopies(foundation=services.foundation)
+    async with _as_eraser(services.installation) as connection:
+        copies = InstalledCopies(installation=services.installation)
         done = await rerun_erasures(connection, services.subject_keys, copies)
         eraser = Eraser(
             connection,
@@ -148,21 +147,19 @@ async def keep_erasing(services: Services, stop: asyncio.Event) -> None:
             await asyncio.wait_for(stop.wait(), AGAIN_S)
 
 
-async def _reclaim(foundation: Foundation, connection: Connection, keys: SubjectKeys, log: Log, index: int) -> None:
+async def _reclaim(installation: Installation, connection: Connection, keys: SubjectKeys, log: Log, index: int) -> None:
     """Bring the read models behind the erasure at `index`, then write anew what held something personal."""
-    installation = foundation.installation
     projector = installation.as_role(installation.roles.projector)
     if log.tenant is not None:
         # Of a closed log the entry stands in another one, and its read models were told apart from it.
         to_index = min(index + 1, (await read_head(connection, log.log_id)).size)
         await Runner(projector, PROJECTIONS, opener=KeyOpener(keys)).catch_up(log.log_id, to_index)
     await reclaim(connection)
-    await InstalledCopies(foundation=foundation).reclaim(log)
+    await InstalledCopies(installation=installation).reclaim(log)
 
 
 @asynccontextmanager
-async def _as_eraser(foundation: Foundation) -> AsyncIterator[Connection]:
-    installation = foundation.installation
+async def _as_eraser(installation: Installation) -> AsyncIterator[Connection]:
     dsn = installation.as_role(installation.roles.eraser)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
         yield connection

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from psycopg import sql
 
 from lakeproof.erased_copies import InstalledCopies
-from lakeproof.foundation import Foundation
+from lakeproof.installation import Installation
 from lakeproof.sealing import open_checked_keys
 from ledger.erasing.rerun import erase_before_confirming
 from ledger.errors import LedgerError
@@ -22,16 +22,15 @@ from ledger.signing.signer import CheckpointSigner
 from ledger.store.session import Connection
 
 
-def signer_of(foundation: Foundation, keys: KeyDirectory) -> CheckpointSigner:
+def signer_of(installation: Installation, keys: KeyDirectory) -> CheckpointSigner:
     """
     Return a signer of this installation with the keys of its directory: none other is to be made.
     """
-    installation = foundation.installation
     dsn = installation.as_role(installation.roles.signer)
-    return CheckpointSigner(dsn, keys, before_confirming=erasures_first(foundation))
+    return CheckpointSigner(dsn, keys, before_confirming=erasures_first(installation))
 
 
-def erasures_first(foundation: Foundation) -> BeforeConfirming:
+def erasures_first(installation: Installation) -> BeforeConfirming:
     """
     Return what carries erasures out again over the signer's connection, as the eraser.
 
@@ -39,10 +38,10 @@ def erasures_first(foundation: Foundation) -> BeforeConfirming:
     """
 
     async def erase(connection: Connection, log_ids: Collection[int]) -> Mapping[int, LedgerError]:
-        await connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(foundation.installation.roles.eraser)))
+        await connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(installation.roles.eraser)))
         try:
-            keys = await open_checked_keys(foundation, connection)
-            return await erase_before_confirming(connection, keys, log_ids, InstalledCopies(foundation=foundation))
+            keys = await open_checked_keys(installation, connection)
+            return await erase_before_confirming(connection, keys, log_ids, InstalledCopies(installation=installation))
         except LedgerError as error:
             return dict.fromkeys(log_ids, error)
         finally:

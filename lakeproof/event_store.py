@@ -29,7 +29,7 @@ from gateway.database import connection_pool
 from lakeproof.confirming import confirm_known_logs
 from lakeproof.console import say_aside
 from lakeproof.errors import ServerError, SettingsError
-from lakeproof.foundation import Foundation, open_existing
+from lakeproof.installation import Installation, open_existing_installation
 from lakeproof.log_room import InstalledLogs
 from lakeproof.schema_record import check_before_serving
 from lakeproof.services import new_group_id
@@ -93,11 +93,11 @@ class _RunningStore:
     def start(self) -> tuple[LogStore, Log]:
         """Open the installation, then the store; raises as `Factory`."""
         settings = load_settings(self._variables, directory=Path.cwd())
-        foundation = self._stack.enter_context(open_existing(settings, say_aside))
+        installation = self._stack.enter_context(open_existing_installation(settings, say_aside))
         started: Future[tuple[LogStore, Log]] = Future()
         # A daemon: an application that nobody closes must not keep its process from ending.
         self._thread = Thread(
-            target=self._run, args=(foundation, started), name=f"event store {self._name:.80}", daemon=True
+            target=self._run, args=(installation, started), name=f"event store {self._name:.80}", daemon=True
         )
         self._thread.start()
         atexit.register(self.stop)
@@ -126,38 +126,38 @@ class _RunningStore:
         thread.join()
         self._stack.close()
 
-    def _run(self, foundation: Foundation, started: Future[tuple[LogStore, Log]]) -> None:
+    def _run(self, installation: Installation, started: Future[tuple[LogStore, Log]]) -> None:
         try:
-            asyncio.run(self._serve(foundation, started))
+            asyncio.run(self._serve(installation, started))
         except BaseException as error:  # whatever it is, who waits for the start must hear of it
             if started.done():
                 raise
             started.set_exception(error)
 
-    async def _serve(self, foundation: Foundation, started: Future[tuple[LogStore, Log]]) -> None:
+    async def _serve(self, installation: Installation, started: Future[tuple[LogStore, Log]]) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        log, reader = await _find_log(foundation, self._name)
-        await confirm_known_logs(foundation, say_aside)
-        async with _open_store(foundation, reader) as store:
+        log, reader = await _find_log(installation, self._name)
+        await confirm_known_logs(installation, say_aside)
+        async with _open_store(installation, reader) as store:
             started.set_result((store, log))
             await self._ended.wait()
 
 
-async def _find_log(foundation: Foundation, name: str) -> tuple[Log, str]:
+async def _find_log(installation: Installation, name: str) -> tuple[Log, str]:
     """Return the tenant's log of that name and its reader, once the database is known to be as recorded."""
-    installation, accepted = foundation.installation, foundation.settings.schema_accepted
+    accepted = installation.settings.schema_accepted
     roles = installation.roles
     async with await AsyncConnection.connect(installation.as_role(roles.auditor), autocommit=True) as auditor:
         await check_before_serving(auditor, roles, installation.system_origin, accepted=accepted)
-        log = await InstalledLogs(foundation=foundation, connection=auditor).find_log(name)
+        log = await InstalledLogs(installation=installation, connection=auditor).find_log(name)
     if log.tenant is None:
         raise NoSuchLogError(f"log {name!r:.100}: expected a tenant's, found the installation's own")
     return log, roles.tenant(log.tenant)
 
 
 @asynccontextmanager
-async def _open_store(foundation: Foundation, reader: str) -> AsyncIterator[LogStore]:
-    installation, settings = foundation.installation, foundation.settings
+async def _open_store(installation: Installation, reader: str) -> AsyncIterator[LogStore]:
+    settings = installation.settings
     roles = installation.roles
     notifier = LogNotifier(installation.dsn)
     # What is recorded has no payload parts, so there is nothing to seal.

@@ -20,7 +20,7 @@ from psycopg import AsyncConnection
 
 from lakeproof.console import say_aside
 from lakeproof.errors import LakeproofError
-from lakeproof.foundation import Foundation, open_existing
+from lakeproof.installation import Installation, open_existing_installation
 from lakeproof.settings import load_settings
 from lakeproof.vouching import load_places, load_policy
 from ledger.anchoring.kept import Place
@@ -47,7 +47,7 @@ SYSTEM = "system"
 class InstalledLogs:
     """The logs of an installation, as the auditor reads them (implements `lakeproof.commands.room.LogRoom`)."""
 
-    foundation: Foundation
+    installation: Installation
     connection: Connection
 
     async def find_log(self, name: str, /) -> Log:
@@ -61,7 +61,7 @@ class InstalledLogs:
         """
         logs = await read_logs(self.connection)
         # By its name, not as the log of no tenant: that column can be changed.
-        system = next((log for log in logs if log.origin == self.foundation.installation.system_origin), None)
+        system = next((log for log in logs if log.origin == self.installation.system_origin), None)
         if system is not None and name == SYSTEM:
             return system
         named = {log.origin: log for log in logs} | {log.tenant.hex: log for log in logs if log.tenant is not None}
@@ -79,7 +79,7 @@ class InstalledLogs:
         Raises:
             KeyDirectoryError: if no `lakeproof up` has made one yet, or it cannot be used.
         """
-        return self.foundation.verifier_key(origin)
+        return self.installation.verifier_key(origin)
 
     def verifier_keys(self, origin: str, /) -> Sequence[VerifierKey]:
         """
@@ -88,7 +88,7 @@ class InstalledLogs:
         Raises:
             KeyDirectoryError: if no `lakeproof up` has made one yet, or it cannot be used.
         """
-        return self.foundation.open_keys().verifier_keys(origin)
+        return self.installation.open_keys().verifier_keys(origin)
 
     def ml_dsa_verifier_keys(self, origin: str, /) -> Sequence[VerifierKey]:
         """
@@ -97,7 +97,7 @@ class InstalledLogs:
         Raises:
             KeyDirectoryError: if no `lakeproof up` has made a key yet, or it cannot be used.
         """
-        return self.foundation.open_keys().ml_dsa_verifier_keys(origin)
+        return self.installation.open_keys().ml_dsa_verifier_keys(origin)
 
     def key_history(self) -> KeyHistory:
         """
@@ -106,7 +106,7 @@ class InstalledLogs:
         Raises:
             KeyDirectoryError: if no `lakeproof up` has made one yet, or it cannot be used.
         """
-        return self.foundation.open_keys().keys.history
+        return self.installation.open_keys().keys.history
 
     def signed_notes(self) -> Mapping[str, bytes]:
         """
@@ -117,9 +117,9 @@ class InstalledLogs:
         Raises:
             KeyDirectoryError: if there are some that cannot be used.
         """
-        if not (self.foundation.keys / NOTES_FILE).exists():
+        if not (self.installation.keys / NOTES_FILE).exists():
             return {}
-        return {origin: signed.note for origin, signed in self.foundation.open_keys().read_notes().items()}
+        return {origin: signed.note for origin, signed in self.installation.open_keys().read_notes().items()}
 
     def witness_policy(self) -> WitnessPolicy | None:
         """
@@ -128,7 +128,7 @@ class InstalledLogs:
         Raises:
             SettingsError: if it cannot be used.
         """
-        return load_policy(self.foundation.settings)
+        return load_policy(self.installation.settings)
 
     def places(self) -> Sequence[Place]:
         """
@@ -137,12 +137,12 @@ class InstalledLogs:
         Raises:
             SettingsError: if one of them is no place.
         """
-        return load_places(self.foundation.settings)
+        return load_places(self.installation.settings)
 
     @property
     def auditor_dsn(self) -> str:
         """What other processes connect with to read as the auditor; it holds a password."""
-        return self.foundation.installation.as_role(self.foundation.installation.roles.auditor)
+        return self.installation.as_role(self.installation.roles.auditor)
 
     async def check_deeply(self, log: Log, /) -> Sequence[str]:
         """
@@ -156,10 +156,10 @@ class InstalledLogs:
         from lakeproof.services import storage_properties
 
         beside = Beside(
-            installation=self.foundation.installation,
-            files=MetadataFiles(storage_properties(self.foundation.settings)),
+            installation=self.installation,
+            files=MetadataFiles(storage_properties(self.installation.settings)),
             opener=self.opener,
-            arrived=read_arrivals(self.foundation.keys),
+            arrived=read_arrivals(self.installation.keys),
         )
         return await check_deeply(self.connection, log, beside)
 
@@ -168,7 +168,7 @@ class InstalledLogs:
         """What opens sealed payload parts: the keys in the home, whatever they are."""
         from lakeproof.sealing import open_subject_keys  # only what reads payload parts needs them
 
-        return KeyOpener(open_subject_keys(self.foundation))
+        return KeyOpener(open_subject_keys(self.installation))
 
     async def checked_opener(self) -> Opener:
         """
@@ -179,17 +179,17 @@ class InstalledLogs:
         """
         from lakeproof.sealing import open_checked_keys  # only what discloses payload parts needs them
 
-        installation = self.foundation.installation
+        installation = self.installation
         eraser_dsn = installation.as_role(installation.roles.eraser)
         async with await AsyncConnection.connect(eraser_dsn, autocommit=True) as eraser:
-            return KeyOpener(await open_checked_keys(self.foundation, eraser))
+            return KeyOpener(await open_checked_keys(self.installation, eraser))
 
     @property
     def kept_messages(self) -> KeptMessages:
         """Messages that could not be handled."""
         from lakeproof.retaining import KeptDeadLetters  # streams: only one command needs them
 
-        return KeptDeadLetters(foundation=self.foundation)
+        return KeptDeadLetters(installation=self.installation)
 
     @asynccontextmanager
     async def erasing_desk(self) -> AsyncIterator[ErasingDesk]:
@@ -201,7 +201,7 @@ class InstalledLogs:
         """
         from lakeproof.erasing import open_erasing_desk  # the whole system: only two commands need it
 
-        async with open_erasing_desk(self.foundation, self.connection) as desk:
+        async with open_erasing_desk(self.installation, self.connection) as desk:
             yield desk
 
     @asynccontextmanager
@@ -215,9 +215,9 @@ class InstalledLogs:
         """
         from lakeproof.erasures_first import signer_of  # the whole system: only what confirms logs needs it
 
-        installation, settings = self.foundation.installation, self.foundation.settings
+        installation, settings = self.installation, self.installation.settings
         system = await self.find_log(SYSTEM)
-        keys = self.foundation.open_keys()
+        keys = self.installation.open_keys()
         appender_dsn = installation.as_role(installation.roles.appender)
         async with Appender(appender_dsn, GuardRegistry(CORE_GUARDS)) as appender:
 
@@ -228,7 +228,7 @@ class InstalledLogs:
                 origin=system.origin,
                 directory=keys,
                 keeper=KeyRotation(keys, origin=system.origin, append=append, clock=lambda: datetime.now(UTC)),
-                signer=signer_of(self.foundation, keys),
+                signer=signer_of(self.installation, keys),
             )
 
     @asynccontextmanager
@@ -241,7 +241,7 @@ class InstalledLogs:
         """
         from lakeproof.recovering import open_recovery_desk  # the whole system: only two commands need it
 
-        async with open_recovery_desk(self.foundation, self.connection) as desk:
+        async with open_recovery_desk(self.installation, self.connection) as desk:
             yield desk
 
     async def _tenant(self, system: Log, name: str) -> UUID | None:
@@ -263,11 +263,10 @@ async def open_log_room() -> AsyncIterator[InstalledLogs]:
     """
     try:
         # Opening blocks the loop, on which nothing else runs yet.
-        with open_existing(load_settings(os.environ, directory=Path.cwd()), say_aside) as foundation:
-            installation = foundation.installation
+        with open_existing_installation(load_settings(os.environ, directory=Path.cwd()), say_aside) as installation:
             dsn = installation.as_role(installation.roles.auditor)
             async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-                yield InstalledLogs(foundation=foundation, connection=connection)
+                yield InstalledLogs(installation=installation, connection=connection)
     except (LakeproofError, OSError) as error:
         raise LogUnavailableError(str(error)) from error
     except psycopg.OperationalError as error:

@@ -20,7 +20,7 @@ from gateway.control.aggregates import Tenant
 from gateway.errors import ConflictError
 from lakeproof.confirming import confirm_logs
 from lakeproof.console import say_aside
-from lakeproof.foundation import Foundation, open_existing, open_foundation
+from lakeproof.installation import Installation, open_existing_installation, open_installation
 from lakeproof.postgres.server import Say
 from lakeproof.projecting import PROJECTIONS, attest
 from lakeproof.services import Services, open_services
@@ -46,7 +46,7 @@ class OperatorDesk:
     @property
     def url(self) -> str:
         """Where the gateway is reached once `lakeproof up` runs."""
-        settings = self.services.foundation.settings
+        settings = self.services.installation.settings
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         return f"http://{host}:{settings.port or '<port>'}"
 
@@ -92,7 +92,7 @@ class OperatorDesk:
             SecretMissingError: if the id or the value is not of its form, or it cannot be stored.
         """
         owner, _ = await find_tenant(self.services, tenant)
-        await asyncio.to_thread(self.services.foundation.secrets.write, owner, secret, value)
+        await asyncio.to_thread(self.services.installation.secrets.write, owner, secret, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class OperatorWorkshop:
     @property
     def dsn(self) -> str:
         """The connection string of the projector role."""
-        installation = self.services.foundation.installation
+        installation = self.services.installation
         return installation.as_role(installation.roles.projector)
 
     @property
@@ -129,32 +129,32 @@ class OperatorWorkshop:
 
 @asynccontextmanager
 async def open_desk() -> AsyncIterator[OperatorDesk]:
-    """Yield a desk on the database of the home; see `open_existing` for what it raises."""
-    async with _open_services(open_existing) as services:
+    """Yield a desk on the database of the home; see `open_existing_installation` for what it raises."""
+    async with _open_services(open_existing_installation) as services:
         yield OperatorDesk(services=services)
 
 
 @asynccontextmanager
 async def open_new_desk() -> AsyncIterator[OperatorDesk]:
-    """Yield a desk on the database of the home, which is made if it is not there; raises as `open_foundation`."""
-    async with _open_services(open_foundation) as services:
+    """Yield a desk on the database of the home, which is made if it is not there; raises as `open_installation`."""
+    async with _open_services(open_installation) as services:
         yield OperatorDesk(services=services)
 
 
 @asynccontextmanager
 async def open_workshop() -> AsyncIterator[OperatorWorkshop]:
-    """Yield a workshop on the database of the home; see `open_existing` for what it raises."""
-    async with _open_services(open_existing) as services:
+    """Yield a workshop on the database of the home; see `open_existing_installation` for what it raises."""
+    async with _open_services(open_existing_installation) as services:
         yield OperatorWorkshop(services=services)
 
 
 @asynccontextmanager
 async def _open_services(
-    open_: Callable[[Settings, Say], AbstractContextManager[Foundation]],
+    open_: Callable[[Settings, Say], AbstractContextManager[Installation]],
 ) -> AsyncIterator[Services]:
     # Opening blocks the loop, on which nothing else runs yet.
     settings = load_settings(os.environ, directory=Path.cwd())
-    with open_(settings, say_aside) as foundation:
-        async with open_services(foundation) as services:
+    with open_(settings, say_aside) as installation:
+        async with open_services(installation) as services:
             await confirm_logs(services, say_aside)
             yield services

@@ -45,7 +45,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Installation:
+class Provisioned:
     """One Lakeproof on one database. Its printed form shows no password."""
 
     id: str
@@ -90,7 +90,7 @@ def provision(
     origin: str | None = None,
     accepted: str | None = None,
     say: Say = lambda _: None,
-) -> Installation:
+) -> Provisioned:
     """
     Bring the database of `admin_dsn` up to date and return the installation on it.
 
@@ -116,14 +116,14 @@ def provision(
         for migration in pending:
             say(f"migration {migration.package} {migration.number:04d} {migration.name}")
             apply_migration(connection, migration, roles)
-        installation = Installation(
+        installation = Provisioned(
             id=installation_id, authority=authority, roles=roles, dsn=_login_dsn(admin_dsn, roles, login_password)
         )
         _ensure_log(connection, origin=installation.system_origin, tenant=None, reader=None)
     return installation
 
 
-def create_tenant_log(admin_dsn: str, installation: Installation, tenant: UUID, *, origin: str | None = None) -> int:
+def create_tenant_log(admin_dsn: str, installation: Provisioned, tenant: UUID, *, origin: str | None = None) -> int:
     """
     Make the log and the reader role of `tenant` if they are not there; return its log_id.
 

@@ -19,7 +19,7 @@ from gateway.guard_replay import REPLAY_GUARDS, gateway_guards, subject_of
 from gateway.identity.key_rows import KEY_GUARDS
 from lakeproof.erased_copies import InstalledCopies
 from lakeproof.erasures_first import signer_of
-from lakeproof.foundation import Foundation
+from lakeproof.installation import Installation
 from lakeproof.provision import create_tenant_log
 from lakeproof.sealing import open_checked_keys, sealer
 from lakeproof.services import now, open_services
@@ -55,7 +55,7 @@ def open_replay(seal: Callable[[Group], Awaitable[Group]] = as_it_is) -> ReplayR
 
 
 @asynccontextmanager
-async def open_recovery_desk(foundation: Foundation, auditor: Connection) -> AsyncIterator[RecoveryDesk]:
+async def open_recovery_desk(installation: Installation, auditor: Connection) -> AsyncIterator[RecoveryDesk]:
     """
     Yield what the commands work with; `auditor` is a connection of that role in autocommit mode.
 
@@ -63,16 +63,16 @@ async def open_recovery_desk(foundation: Foundation, auditor: Connection) -> Asy
         KeyDirectoryError: if no `lakeproof up` has made a key yet, or it cannot be used.
         SubjectKeysError: if the keys of sealed parts are not those of this database, or cannot be used.
     """
-    installation, settings = foundation.installation, foundation.settings
-    keys = foundation.open_keys()
-    signer = signer_of(foundation, keys)
+    settings = installation.settings
+    keys = installation.open_keys()
+    signer = signer_of(installation, keys)
     appender_dsn = installation.as_role(installation.roles.appender)
     eraser_dsn = installation.as_role(installation.roles.eraser)
     async with await AsyncConnection.connect(eraser_dsn, autocommit=True) as eraser:
-        subject_keys = await open_checked_keys(foundation, eraser)
+        subject_keys = await open_checked_keys(installation, eraser)
 
     async def make_log(origin: str, tenant: UUID) -> Log:
-        await asyncio.to_thread(create_tenant_log, foundation.admin_dsn, installation, tenant, origin=origin)
+        await asyncio.to_thread(create_tenant_log, installation.admin_dsn, installation, tenant, origin=origin)
         await signer.sign_once()
         return await find_log(auditor, origin)
 
@@ -82,17 +82,17 @@ async def open_recovery_desk(foundation: Foundation, auditor: Connection) -> Asy
 
     async def rerun() -> Rerun:
         async with await AsyncConnection.connect(eraser_dsn, autocommit=True) as eraser:
-            return await rerun_erasures(eraser, subject_keys, InstalledCopies(foundation=foundation))
+            return await rerun_erasures(eraser, subject_keys, InstalledCopies(installation=installation))
 
     async def found(log: Log, successor: Log, identity: str) -> str:
-        return await _found(foundation, log, successor, identity)
+        return await _found(installation, log, successor, identity)
 
     yield RecoveryDesk(
         auditor=auditor,
         appender_dsn=appender_dsn,
         keys=keys,
         signer=signer,
-        replay=open_replay(sealer(foundation, subject_keys).seal),
+        replay=open_replay(sealer(installation, subject_keys).seal),
         make_log=make_log,
         append=append,
         rerun=rerun,
@@ -101,12 +101,12 @@ async def open_recovery_desk(foundation: Foundation, auditor: Connection) -> Asy
     )
 
 
-async def _found(foundation: Foundation, log: Log, successor: Log, identity: str) -> str:
+async def _found(installation: Installation, log: Log, successor: Log, identity: str) -> str:
     """Make the tenant of a log that goes on from another: of the same name, so that its name means it from now on."""
     if log.tenant is None or successor.tenant is None:
         message = f"expected logs of tenants, found {log.origin} and {successor.origin}"
         raise ValueError(message)
-    async with open_services(foundation) as services:
+    async with open_services(installation) as services:
         state = await services.house.control.current(services.system.log_id)
         known = state.tenants.get(log.tenant.hex)
         issued = await services.house.admin.found_tenant(

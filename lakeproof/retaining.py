@@ -12,7 +12,7 @@ from datetime import datetime
 
 from psycopg import AsyncConnection
 
-from lakeproof.foundation import Foundation
+from lakeproof.installation import Installation
 from ledger.store.read import Log
 from streams.connections import connect_storing
 from streams.state.dead_letters import TABLE, delete_older
@@ -22,7 +22,7 @@ from streams.state.dead_letters import TABLE, delete_older
 class KeptDeadLetters:
     """The dead letters of an installation (implements `ledger.erasing.erase.KeptMessages`)."""
 
-    foundation: Foundation
+    installation: Installation
 
     async def delete_before(self, log: Log, before: datetime, /) -> int:
         """
@@ -31,7 +31,7 @@ class KeptDeadLetters:
         Raises:
             psycopg.Error: if the database cannot be reached, or refuses.
         """
-        installation = self.foundation.installation
+        installation = self.installation
         async with connect_storing(installation.as_role(installation.roles.streams)) as connection:
             return await delete_older(connection, log, before)
 
@@ -43,5 +43,5 @@ class KeptDeadLetters:
             psycopg.Error: if the database cannot be reached, or refuses.
         """
         # As the owner of the database: to write a table anew is more than the streams' role may do with its rows.
-        async with await AsyncConnection.connect(self.foundation.admin_dsn, autocommit=True) as owner:
+        async with await AsyncConnection.connect(self.installation.admin_dsn, autocommit=True) as owner:
             await owner.execute(f"VACUUM FULL {TABLE}")

@@ -7,7 +7,7 @@ another one is refused, since it would take everybody's parts for erased.
 
 from __future__ import annotations
 
-from lakeproof.foundation import Foundation
+from lakeproof.installation import Installation
 from ledger.erasing.rerun import check_key_folder
 from ledger.erasing.sealer import Sealer
 from ledger.erasing.subject_keys import KeyFolder, open_key_encryption, open_key_folder
@@ -15,7 +15,7 @@ from ledger.format.sealing import LeavesPlain
 from ledger.store.session import Connection
 
 
-def open_subject_keys(foundation: Foundation) -> KeyFolder:
+def open_subject_keys(installation: Installation) -> KeyFolder:
     """
     Return the keys of this home, made on the first start.
 
@@ -23,13 +23,13 @@ def open_subject_keys(foundation: Foundation) -> KeyFolder:
         SubjectKeysError: if they cannot be used.
         KeyDirectoryError: if others may read them.
     """
-    home_keys = foundation.keys
+    home_keys = installation.keys
     home_keys.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = foundation.settings.key_encryption_key or home_keys / "key-encryption-key"
+    file = installation.settings.key_encryption_key or home_keys / "key-encryption-key"
     return open_key_folder(home_keys / "subjects", open_key_encryption(file))
 
 
-async def open_checked_keys(foundation: Foundation, eraser: Connection) -> KeyFolder:
+async def open_checked_keys(installation: Installation, eraser: Connection) -> KeyFolder:
     """
     Return the keys of this home, which must be those that the database's parts were sealed with.
 
@@ -38,13 +38,13 @@ async def open_checked_keys(foundation: Foundation, eraser: Connection) -> KeyFo
     Raises:
         SubjectKeysError: if they are not, or cannot be used.
     """
-    keys = open_subject_keys(foundation)
+    keys = open_subject_keys(installation)
     await check_key_folder(eraser, keys.id)
     return keys
 
 
-def sealer(foundation: Foundation, keys: KeyFolder) -> Sealer | LeavesPlain:
+def sealer(installation: Installation, keys: KeyFolder) -> Sealer | LeavesPlain:
     """
     Return what seals the parts that are appended, as the settings want it.
     """
-    return Sealer(keys) if foundation.settings.seal_parts else LeavesPlain(keys)
+    return Sealer(keys) if installation.settings.seal_parts else LeavesPlain(keys)

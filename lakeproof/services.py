@@ -38,7 +38,7 @@ from gateway.identity.key_rows import KEY_GUARDS
 from gateway.metadata.files import MetadataFiles
 from gateway.policy.engine import StartedEngine
 from gateway.policy.pool import WorkerEngine
-from lakeproof.foundation import Foundation
+from lakeproof.installation import Installation
 from lakeproof.schema_record import check_before_serving
 from lakeproof.sealing import open_checked_keys, sealer
 from lakeproof.settings import Settings
@@ -63,7 +63,7 @@ KEY_SECRET = "api-key-secret"  # noqa: S105  (the name of a file)
 class Services:
     """The parts of one process, started."""
 
-    foundation: Foundation
+    installation: Installation
     appender: Appender
     notifier: LogNotifier
     engine: StartedEngine
@@ -78,7 +78,7 @@ class Services:
 
     async def logs(self) -> list[Log]:
         """Return every log of the installation."""
-        async with self.house.database.as_role(self.foundation.installation.roles.auditor) as connection:
+        async with self.house.database.as_role(self.installation.roles.auditor) as connection:
             return await read_logs(connection)
 
 
@@ -118,7 +118,7 @@ def new_group_id() -> UUID:
 
 @asynccontextmanager
 async def open_services(
-    foundation: Foundation,
+    installation: Installation,
     *,
     engine: AbstractAsyncContextManager[StartedEngine] | None = None,
     hasher: KeyHasher | None = None,
@@ -134,17 +134,17 @@ async def open_services(
         SchemaChangedError: if the database is not what the system log has recorded of it.
         GatewayError, LedgerError: if the database cannot be reached.
     """
-    settings, installation = foundation.settings, foundation.installation
+    settings = installation.settings
     roles = installation.roles
     notifier = LogNotifier(installation.dsn)
-    secrets = foundation.secrets
+    secrets = installation.secrets
     async with await AsyncConnection.connect(installation.as_role(roles.auditor), autocommit=True) as auditor:
         accepted = settings.schema_accepted
         await check_before_serving(auditor, roles, installation.system_origin, accepted=accepted)
-    await asyncio.to_thread(_fill, foundation.admin_dsn)
+    await asyncio.to_thread(_fill, installation.admin_dsn)
     async with await AsyncConnection.connect(installation.as_role(roles.eraser), autocommit=True) as eraser:
-        keys = await open_checked_keys(foundation, eraser)
-    macs = open_key_macs(foundation.keys / KEY_SECRET)
+        keys = await open_checked_keys(installation, eraser)
+    macs = open_key_macs(installation.keys / KEY_SECRET)
     guards = GuardRegistry((*CORE_GUARDS, *KEY_GUARDS, *CATALOG_GUARDS, *SCAN_GUARDS))
     appender = Appender(
         installation.as_role(roles.appender),
@@ -153,13 +153,13 @@ async def open_services(
         queue_size_bytes_max=settings.append_queue_mib * 2**20,
         batch_max=settings.append_batch_max,
         on_append=notifier.notify,
-        sealer=sealer(foundation, keys),
+        sealer=sealer(installation, keys),
     )
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
         return await appender.append(log_id, group, timeout_s=settings.append_deadline_s)
 
-    receipts = Receipts(installation.as_role(roles.auditor), lambda _origin: foundation.open_keys().keys.history)
+    receipts = Receipts(installation.as_role(roles.auditor), lambda _origin: installation.open_keys().keys.history)
     async with (
         appender,
         receipts,
@@ -213,7 +213,7 @@ async def open_services(
             opener=KeyOpener(keys),
         )
         yield Services(
-            foundation=foundation,
+            installation=installation,
             appender=appender,
             notifier=notifier,
             engine=judges,

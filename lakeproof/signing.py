@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lakeproof.erasures_first import signer_of
 from lakeproof.errors import ServerError
-from lakeproof.foundation import Foundation
+from lakeproof.installation import Installation
 from lakeproof.services import Services
 from ledger.signing.key_directory import KeyDirectory, create_key_directory, enter_agent_key, holds_keys
 from ledger.signing.key_ring import KeyLife
@@ -29,32 +29,32 @@ async def open_signer(services: Services) -> CheckpointSigner:
         KeyUnavailableError: if an agent is to hold the key, and does not.
         ServerError: if checkpoints were signed by a key that is not here, or the settings name another key.
     """
-    foundation = services.foundation
-    roles = foundation.installation.roles
-    if not holds_keys(foundation.keys):
+    installation = services.installation
+    roles = installation.roles
+    if not holds_keys(installation.keys):
         async with services.house.database.as_role(roles.signer) as connection:
             row = await (await connection.execute("SELECT EXISTS (SELECT FROM ledger.checkpoints)")).fetchone()
         if row is None or row[0]:
             raise ServerError(
-                f"the database holds signed checkpoints, but {foundation.keys} holds no key: "
+                f"the database holds signed checkpoints, but {installation.keys} holds no key: "
                 "restore that directory from its backup"
             )
-        _make_first_key(foundation)
-    keys = foundation.open_keys()
-    _check_named(keys, foundation.settings.signer_agent_key)
-    return signer_of(foundation, keys)
+        _make_first_key(installation)
+    keys = installation.open_keys()
+    _check_named(keys, installation.settings.signer_agent_key)
+    return signer_of(installation, keys)
 
 
-def _make_first_key(foundation: Foundation) -> None:
-    settings = foundation.settings
+def _make_first_key(installation: Installation) -> None:
+    settings = installation.settings
     if settings.signer_agent_key is None:
-        create_key_directory(foundation.keys)
+        create_key_directory(installation.keys)
     elif settings.signer_agent is None:
         raise ServerError(
             "LAKEPROOF_SIGNER_AGENT_KEY names a key of an agent: name its socket in LAKEPROOF_SIGNER_AGENT"
         )
     else:
-        enter_agent_key(foundation.keys, find_key(settings.signer_agent, parse_key_id(settings.signer_agent_key)))
+        enter_agent_key(installation.keys, find_key(settings.signer_agent, parse_key_id(settings.signer_agent_key)))
 
 
 def _check_named(keys: KeyDirectory, named: str | None) -> None:

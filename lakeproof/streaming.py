@@ -21,7 +21,7 @@ from gateway.database import Database
 from lakeproof.appending import ends_with_the_appender
 from lakeproof.console import say_aside
 from lakeproof.errors import first_of_group
-from lakeproof.foundation import open_existing
+from lakeproof.installation import open_existing_installation
 from lakeproof.services import Services, now, open_services, storage_properties
 from lakeproof.settings import Settings, load_settings
 from lakeproof.stopping import stop_on_signals
@@ -102,7 +102,7 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
     Raises:
         StreamError: if a URL is not of its form, or its address is not allowed.
     """
-    settings, append = services.foundation.settings, services.house.append
+    settings, append = services.installation.settings, services.house.append
     dsn, tally = streams_dsn(services), Tally()
     async with AsyncExitStack() as stack:
         reads = await stack.enter_async_context(MetadataReads())
@@ -128,7 +128,7 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
             # Our own gateway is reached as it is, whatever proxy the environment names for others.
             through = httpx.AsyncClient(base_url=gateway, timeout=settings.upstream_timeout_s, trust_env=False)
             http = await stack.enter_async_context(through)
-            poller = Poller(dsn, append, http=http, secrets=services.foundation.secrets, clock=now)
+            poller = Poller(dsn, append, http=http, secrets=services.installation.secrets, clock=now)
         s3_events = ReceiveS3Events(append, warehouse=settings.warehouse, clock=now)
         yield Streams(
             services=services,
@@ -152,13 +152,13 @@ def log_handlers(services: Services, reads: MetadataReads) -> Sequence[Handler]:
     """
     Return the handlers that pass the logs, as the settings ask for them; they read metadata files by `reads`.
     """
-    settings = services.foundation.settings
+    settings = services.installation.settings
     handlers: list[Handler] = [
         Alerts(clock=now, sink=None if settings.alert_webhook is None else WEBHOOK),
         Observe(
             warehouse=settings.warehouse,
             ours=storage_properties(settings),
-            secrets=services.foundation.secrets,
+            secrets=services.installation.secrets,
             egress=settings.upstreams_allowed,
             clock=now,
             reads=reads,
@@ -181,7 +181,7 @@ def streams_dsn(services: Services) -> str:
     """
     Return the connection string of the streams' role.
     """
-    installation = services.foundation.installation
+    installation = services.installation
     return installation.as_role(installation.roles.streams)
 
 
@@ -256,13 +256,13 @@ class OperatorStation:
 
 @asynccontextmanager
 async def open_station() -> AsyncIterator[OperatorStation]:
-    """Yield a station on the database of the home; see `open_existing` for what it raises."""
+    """Yield a station on the database of the home; see `open_existing_installation` for what it raises."""
     # Opening blocks the loop, on which nothing else runs yet.
     settings = load_settings(os.environ, directory=Path.cwd())
-    with open_existing(settings, say_aside) as foundation:
+    with open_existing_installation(settings, say_aside) as installation:
         gateway = gateway_url(settings)
         async with (
-            open_services(foundation) as services,
+            open_services(installation) as services,
             ends_with_the_appender(services.appender),
             open_streams(services, gateway=gateway) as streams,
         ):
@@ -270,7 +270,7 @@ async def open_station() -> AsyncIterator[OperatorStation]:
 
 
 def _queue(services: Services, handler: ReceiveS3Events) -> SqsSource | None:
-    settings = services.foundation.settings
+    settings = services.installation.settings
     if settings.s3_events_queue is None:
         return None
     from streams.sources.sqs import SqsQueue, SqsSource

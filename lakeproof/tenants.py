@@ -40,10 +40,10 @@ async def found_tenant(
         GatewayError: if a name is not of its form, or the log cannot be written.
         ServerError: if the database refuses to make the log.
     """
-    foundation = services.foundation
+    installation = services.installation
     tenant = uuid4()
     try:
-        log_id = await asyncio.to_thread(create_tenant_log, foundation.admin_dsn, foundation.installation, tenant)
+        log_id = await asyncio.to_thread(create_tenant_log, installation.admin_dsn, installation, tenant)
     except psycopg.Error as error:
         raise ServerError(f"the log of tenant {name} cannot be made ({error}): check the database") from error
     admin = services.house.admin
@@ -52,7 +52,7 @@ async def found_tenant(
     )
     if alias is not None:
         await admin.create_catalog(log_id, OPERATOR, alias=alias, kind="builtin", options={})
-    return Founded(tenant=tenant, log_id=log_id, origin=foundation.installation.origin(tenant), key=key)
+    return Founded(tenant=tenant, log_id=log_id, origin=installation.origin(tenant), key=key)
 
 
 async def find_tenant(services: Services, name: str) -> tuple[UUID, int]:

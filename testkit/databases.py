@@ -7,7 +7,7 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from lakeproof.provision import Installation, provision
+from lakeproof.provision import Provisioned, provision
 from ledger.store.queries import load_queries
 
 TEMPLATE = "lakeproof_template"
@@ -17,7 +17,7 @@ CLONE: Final = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
 CONFIRM: Final = load_queries("ledger.store", "signing.sql")["confirm"]
 
 
-def provision_template(dsn: str) -> Installation:
+def provision_template(dsn: str) -> Provisioned:
     """Bring the template database, in which AGE is already created, to where every test begins."""
     return provision(dsn, login_password=LOGIN_PASSWORD)
 

@@ -29,7 +29,7 @@ from lakeproof.errors import LakeproofError
 from lakeproof.postgres.age import fetch_age
 from lakeproof.postgres.process import postmaster_pid
 from lakeproof.postgres.server import EmbeddedServer
-from lakeproof.provision import Installation, provision
+from lakeproof.provision import Provisioned, provision
 from lakeproof.services import Services
 from lakeproof.settings import load_settings
 from testkit.databases import CLONE, LOGIN_PASSWORD, TEMPLATE, confirm_logs, provision_template
@@ -103,7 +103,7 @@ def admin_dsn(postgres_server: EmbeddedServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def template_installation(admin_dsn: str) -> Installation:
+def template_installation(admin_dsn: str) -> Provisioned:
     """The installation in the database that every test's own is a clone of; nobody is connected to it."""
     with psycopg.connect(admin_dsn, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))
@@ -114,7 +114,7 @@ def template_installation(admin_dsn: str) -> Installation:
 
 
 @pytest.fixture(scope="session")
-def template_database(template_installation: Installation) -> str:
+def template_database(template_installation: Provisioned) -> str:
     """The name of that database."""
     return str(conninfo_to_dict(template_installation.dsn)["dbname"])
 
@@ -138,7 +138,7 @@ def database(_admin: psycopg.Connection, admin_dsn: str, template_database: str)
 
 
 @pytest.fixture
-def installation(_admin: psycopg.Connection, database: str, template_installation: Installation) -> Installation:
+def installation(_admin: psycopg.Connection, database: str, template_installation: Provisioned) -> Provisioned:
     """The installation in `database`, with the grants on a database, which a clone does not take along."""
     name, roles = str(conninfo_to_dict(database)["dbname"]), template_installation.roles
     granted = map(sql.Identifier, (name, roles.owner, roles.projector))
@@ -189,7 +189,7 @@ def _reaper(server: EmbeddedServer, directory: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest_asyncio.fixture
-async def services(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Services]:
+async def services(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Services]:
     """The services of one process on this test's database."""
     async with start_services(database, installation, tmp_path) as services:
         yield services

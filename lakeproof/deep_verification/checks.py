@@ -40,7 +40,7 @@ from lakeproof.deep_verification.guarded_rows import (
     wanted_parts,
 )
 from lakeproof.deep_verification.projections import check_projections
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from lakeproof.schema_record import check_schema
 from ledger.anchoring.anchors import anchor_key, parse_anchor
 from ledger.errors import BrokenError, Fault
@@ -100,7 +100,7 @@ _HANDLERS: Final = frozenset({Alerts.name, Observe.name, Publish.name})
 class Beside:
     """What lies beside the logs of an installation, and opens it; `arrived` are sizes of checkpoints, by origin."""
 
-    installation: Installation
+    installation: Provisioned
     files: MetadataFiles
     opener: Opener
     arrived: Mapping[str, int]

@@ -29,7 +29,7 @@ async def graph_answers(stage: Stage) -> None:
     if not answers.found or not answers.allowed_by or not answers.read_by:
         raise AssertionError(f"expected findings, policies that allowed it, and a reader, found {answers}")
     _say(stage, answers)
-    picture = stage.serving.services.foundation.settings.home / PICTURE
+    picture = stage.serving.services.installation.settings.home / PICTURE
     drawn = ("projections", "graph", table, "--tenant", stage.founded.tenant.hex, "--svg", str(picture))
     await run_command(picture.parent, *drawn)
     stage.say(f"   the same as a picture: {picture}")

@@ -47,7 +47,7 @@ class Auditor:
         Raises:
             AssertionError: if a command does not end as it must.
         """
-        key = self.serving.services.foundation.verifier_key(log.origin).format()
+        key = self.serving.services.installation.verifier_key(log.origin).format()
         await self._checkpointed(log)
         folder = Path(tempfile.mkdtemp(prefix="lakeproof-audit-"))
         try:
@@ -114,7 +114,7 @@ class Auditor:
     async def _checkpointed(self, log: Log) -> None:
         """Wait until a signed checkpoint covers all that is in the log now."""
         services = self.serving.services
-        role = services.foundation.installation.roles.auditor
+        role = services.installation.roles.auditor
         async with services.house.database.as_role(role) as connection:
             size = (await read_head(connection, log.log_id)).size
 
@@ -137,7 +137,7 @@ class Auditor:
 
     async def _run(self, *arguments: str, expect: int, environment: Mapping[str, str] | None = None) -> Ran:
         """Run a command as whoever has the home; it must end with exit code `expect`."""
-        home = self.serving.services.foundation.settings.home
+        home = self.serving.services.installation.settings.home
         return await run_command(home, *arguments, expect=expect, environment=environment)
 
     def _show(self, ran: Ran) -> None:

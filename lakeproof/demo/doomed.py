@@ -20,7 +20,7 @@ from typing import Final
 from gateway.commit.metrics import Measures
 from gateway.mutations import Operation
 from lakeproof.demo.beside import end_with_input, say_ready
-from lakeproof.foundation import open_foundation
+from lakeproof.installation import open_installation
 from lakeproof.services import open_services
 from lakeproof.serving.up import serving
 from lakeproof.settings import load_settings
@@ -47,8 +47,8 @@ class Doomed(Measures):
 async def main() -> None:
     """Serve until the kill, or until standard input ends."""
     settings = load_settings(os.environ, directory=Path.cwd())
-    with open_foundation(settings, lambda _: None) as foundation:
-        async with open_services(foundation) as services, serving(services, measures=Doomed()) as served:
+    with open_installation(settings, lambda _: None) as installation:
+        async with open_services(installation) as services, serving(services, measures=Doomed()) as served:
             end_with_input(served.stop.set)
             say_ready(url=served.url)
             await served.stop.wait()

@@ -58,7 +58,7 @@ async def foreign_catalog(stage: Stage) -> None:
 async def _register(stage: Stage) -> None:
     """What an operator does: store the secrets, then name them in the catalog's options."""
     upstream = stage.upstream
-    kept = stage.serving.services.foundation.secrets
+    kept = stage.serving.services.installation.secrets
     stage.webhook_secret = secrets.token_urlsafe(24)
     for name, value in (
         ("partner-key", upstream["key"]),

@@ -24,7 +24,7 @@ from lakeproof.demo.beside import beside
 from lakeproof.demo.channel import Channel, open_channel
 from lakeproof.demo.cloud import Cloud, open_cloud
 from lakeproof.demo.stage import PATIENCE_S, PATIENT, Stage
-from lakeproof.foundation import Foundation, open_foundation
+from lakeproof.installation import Installation, open_installation
 from lakeproof.services import open_services
 from lakeproof.serving.up import listen, serving
 from lakeproof.settings import Settings
@@ -89,9 +89,9 @@ async def open_stage(settings: Settings, say: Say) -> AsyncIterator[Stage]:
         cloud = await stack.enter_async_context(open_cloud())
         channel = await stack.enter_async_context(open_channel())
         say(f"S3, SNS and SQS on {cloud.endpoint} (moto), warehouse {cloud.warehouse}; alerts go to {channel.url}")
-        foundation = stack.enter_context(open_foundation(scene_settings(settings, cloud, channel), say))
-        upstream = await stack.enter_async_context(beside("upstream", _upstream_environment(foundation, cloud)))
-        services = await stack.enter_async_context(open_services(foundation))
+        installation = stack.enter_context(open_installation(scene_settings(settings, cloud, channel), say))
+        upstream = await stack.enter_async_context(beside("upstream", _upstream_environment(installation, cloud)))
+        services = await stack.enter_async_context(open_services(installation))
         served = await stack.enter_async_context(serving(services, say))
         yield Stage(serving=served, say=say, cloud=cloud, channel=channel, upstream=upstream.said)
 
@@ -116,17 +116,17 @@ def scene_settings(settings: Settings, cloud: Cloud, channel: Channel) -> Settin
     )
 
 
-def _upstream_environment(foundation: Foundation, cloud: Cloud) -> dict[str, str]:
+def _upstream_environment(installation: Installation, cloud: Cloud) -> dict[str, str]:
     """Return the variables of the other server: a home, a database and an installation of its own."""
-    with psycopg.connect(foundation.admin_dsn, autocommit=True) as connection:
+    with psycopg.connect(installation.admin_dsn, autocommit=True) as connection:
         found = connection.execute("SELECT FROM pg_database WHERE datname = %s", (UPSTREAM_DATABASE,)).fetchone()
         if found is None:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(UPSTREAM_DATABASE)))
-    settings = foundation.settings
+    settings = installation.settings
     return {
         "LAKEPROOF_HOME": str(settings.home / "upstream"),
         "LAKEPROOF_CACHE": str(settings.cache),
-        "LAKEPROOF_DSN": make_conninfo(foundation.admin_dsn, dbname=UPSTREAM_DATABASE),
+        "LAKEPROOF_DSN": make_conninfo(installation.admin_dsn, dbname=UPSTREAM_DATABASE),
         "LAKEPROOF_PORT": "0",
         "LAKEPROOF_WAREHOUSE": cloud.warehouse,
         "LAKEPROOF_DETECT": "0",
@@ -172,7 +172,7 @@ async def run_demo(settings: Settings, say: Say, *, once: bool) -> int:
 
 
 def _say_how_to_go_on(stage: Stage) -> None:
-    key_file = stage.serving.services.foundation.settings.home / "secrets" / f"{stage.founded.tenant.hex}.key"
+    key_file = stage.serving.services.installation.settings.home / "secrets" / f"{stage.founded.tenant.hex}.key"
     create_file(key_file, f"{stage.founded.key.secret}\n".encode())
     stage.say(
         f"The gateway keeps serving on {stage.serving.url}; Ctrl-C stops it. The tenant's API key is in {key_file}"

@@ -71,7 +71,7 @@ class Stage:
 
     def environment(self) -> dict[str, str]:
         """Return the variables under which another process is a part of this installation."""
-        settings = self.serving.services.foundation.settings
+        settings = self.serving.services.installation.settings
         environment = {
             "LAKEPROOF_HOME": str(settings.home),
             "LAKEPROOF_PORT": "0",
@@ -84,7 +84,7 @@ class Stage:
     @property
     def reader(self) -> str:
         """Return the role that reads what is the tenant's."""
-        return self.serving.services.foundation.installation.roles.tenant(self.founded.tenant)
+        return self.serving.services.installation.roles.tenant(self.founded.tenant)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Connection]:
@@ -95,7 +95,7 @@ class Stage:
     async def log(self) -> Log:
         """Return the tenant's log."""
         services = self.serving.services
-        async with services.house.database.as_role(services.foundation.installation.roles.auditor) as connection:
+        async with services.house.database.as_role(services.installation.roles.auditor) as connection:
             return await find_log(connection, self.founded.origin)
 
     async def head(self) -> int:
@@ -113,7 +113,7 @@ class Stage:
     async def streams_stand(self) -> str:
         """Return how far the streams are in every log: what to look at if they do not come as far as they must."""
         services = self.serving.services
-        auditor = services.foundation.installation.roles.auditor
+        auditor = services.installation.roles.auditor
         async with services.house.database.as_role(auditor) as connection:
             progress = await read_progress(connection, log_handler_names(services))
         return "; ".join(
@@ -150,7 +150,7 @@ class Stage:
     async def _cursors(self) -> tuple[int, ...]:
         """Return how far every stream is in every log."""
         services = self.serving.services
-        async with services.house.database.as_role(services.foundation.installation.roles.auditor) as connection:
+        async with services.house.database.as_role(services.installation.roles.auditor) as connection:
             return tuple(each.next_index for each in await read_progress(connection, log_handler_names(services)))
 
     async def projected(self) -> None:

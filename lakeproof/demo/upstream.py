@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from lakeproof.demo.beside import end_with_input, say_ready
-from lakeproof.foundation import open_foundation
+from lakeproof.installation import open_installation
 from lakeproof.services import open_services
 from lakeproof.serving.up import serving
 from lakeproof.settings import load_settings
@@ -26,8 +26,8 @@ ALIAS: Final = "vault"
 async def main() -> None:
     """Serve until standard input ends."""
     settings = load_settings(os.environ, directory=Path.cwd())
-    with open_foundation(settings, lambda _: None) as foundation:
-        async with open_services(foundation) as services, serving(services) as served:
+    with open_installation(settings, lambda _: None) as installation:
+        async with open_services(installation) as services, serving(services) as served:
             founded = await found_tenant(services, name="upstream", identity="lakeproof@example.com", alias=ALIAS)
             end_with_input(served.stop.set)
             say_ready(url=served.url, tenant=founded.tenant.hex, key=founded.key.secret)

@@ -42,13 +42,13 @@ async def projections_show(stage: Stage) -> None:
 async def projection_is_rebuilt(stage: Stage) -> None:
     """Rebuild the graph while a reader reads it."""
     services = stage.serving.services
-    roles = services.foundation.installation.roles
+    roles = services.installation.roles
     onlooker = Onlooker(database=services.house.database, reader=stage.reader, expected=len(await stage.writes()))
     switched: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     looking = asyncio.create_task(onlooker.look_until(switched))
     try:
         rebuilt = await rebuild(
-            services.foundation.installation.as_role(roles.projector),
+            services.installation.as_role(roles.projector),
             GRAPH,
             await stage.log(),
             append=partial(attest, services),

@@ -64,8 +64,8 @@ class AnchoringTasks:
         client: httpx.AsyncClient,
     ) -> None:
         self._services = services
-        self._settings = services.foundation.settings
-        self._roles = services.foundation.installation.roles
+        self._settings = services.installation.settings
+        self._roles = services.installation.roles
         self._policy = policy
         self._authority = authority
         self._client = client
@@ -204,7 +204,7 @@ class AnchoringTasks:
 
     def _keys(self) -> KeyDirectory:
         """Return the signer's keys as they are now: they may have been rotated since."""
-        return self._services.foundation.open_keys()
+        return self._services.installation.open_keys()
 
 
 @asynccontextmanager
@@ -215,7 +215,7 @@ async def open_anchoring(services: Services) -> AsyncIterator[AnchoringTasks]:
     Raises:
         SettingsError: if the witness policy or the authority's roots cannot be used.
     """
-    settings = services.foundation.settings
+    settings = services.installation.settings
     policy, authority = load_policy(settings), load_authority(settings)
     async with httpx.AsyncClient(timeout=max(WITNESS_TIMEOUT_S, STAMP_TIMEOUT_S)) as client:
         yield AnchoringTasks(services, policy=policy, authority=authority, client=client)

@@ -24,14 +24,14 @@ async def measure_anchoring(services: Services, *, now: datetime) -> list[Metric
         LedgerError: if a checkpoint or an anchor of the system log is broken, or the signer's keys cannot be read.
         SettingsError: if the witness policy cannot be used.
     """
-    system, policy = services.system, load_policy(services.foundation.settings)
-    async with services.house.database.as_role(services.foundation.installation.roles.auditor) as connection:
+    system, policy = services.system, load_policy(services.installation.settings)
+    async with services.house.database.as_role(services.installation.roles.auditor) as connection:
         states = await read_states(connection, system)
         row = await (await connection.execute(QUERIES["anchoring_measures"], {"system": system.log_id})).fetchone()
         signed, stamped, stamped_at = row or (None, None, None)
         published = signed or 0
         if policy is not None and signed is not None:
-            keys = services.foundation.open_keys().verifier_keys(system.origin)
+            keys = services.installation.open_keys().verifier_keys(system.origin)
             found = await read_published_checkpoint(connection, system, keys=keys, policy=policy)
             published = 0 if found is None else found.checkpoint.size
     waiting = [(state.size or 0) - (state.anchor.size if state.anchor else 0) for state in states if state.moved]

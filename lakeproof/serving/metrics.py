@@ -23,13 +23,13 @@ async def history(services: Services) -> str:
     Raises:
         UnavailableError: if the database cannot be reached.
     """
-    database, roles = services.house.database, services.foundation.installation.roles
+    database, roles = services.house.database, services.installation.roles
     projected = await metrics_text(database, roles.auditor)
     streamed = await streams_metrics_text(database, roles.auditor, services)
     async with database.as_role(roles.gateway) as connection:
         undecided = format_metrics(await read_open_decision_metrics(connection, now=now()))
     anchored = format_metrics(await measure_anchoring(services, now=now()))
     # Detection works on blocking connections of its own; its role may read the counts.
-    dsn = services.foundation.installation.as_role(roles.detector)
+    dsn = services.installation.as_role(roles.detector)
     detected = format_metrics(status_metrics(await asyncio.to_thread(read_status, dsn)))
     return projected + streamed + undecided + anchored + detected

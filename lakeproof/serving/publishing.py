@@ -52,7 +52,7 @@ class Publisher:
         self._services = services
         self._places = places
         self._policy = policy
-        self._interval_s = services.foundation.settings.publish_interval_s
+        self._interval_s = services.installation.settings.publish_interval_s
         # By place, each owned by its task: the size that was published last, in this process.
         self._sizes: dict[str, int] = {}
         self._complaints = Complaints(_log)
@@ -99,7 +99,7 @@ class Publisher:
 
     async def _published(self) -> Published | None:
         system = self._services.system
-        keys = self._services.foundation.open_keys().verifier_keys(system.origin)
+        keys = self._services.installation.open_keys().verifier_keys(system.origin)
         async with self._auditor() as connection:
             return await read_published_checkpoint(connection, system, keys=keys, policy=self._policy)
 
@@ -113,7 +113,7 @@ class Publisher:
         """
         system = self._services.system
         kept = await asyncio.to_thread(place.read, system.origin, notes_max=COMPARED_MAX)
-        history = self._services.foundation.open_keys().keys.history
+        history = self._services.installation.open_keys().keys.history
         async with self._auditor() as connection:
             size = (await read_head(connection, system.log_id)).size
             for held in held_checkpoints(kept.notes, history, origin=system.origin, size=size):
@@ -124,7 +124,7 @@ class Publisher:
 
     @asynccontextmanager
     async def _auditor(self) -> AsyncIterator[Connection]:
-        roles = self._services.foundation.installation.roles
+        roles = self._services.installation.roles
         async with self._services.house.database.as_role(roles.auditor) as connection:
             yield connection
 
@@ -145,5 +145,5 @@ def open_publisher(services: Services) -> Publisher:
     Raises:
         SettingsError: if one of them is no place, or the witness policy cannot be used.
     """
-    settings = services.foundation.settings
+    settings = services.installation.settings
     return Publisher(services, load_places(settings), policy=load_policy(settings))

@@ -50,7 +50,7 @@ async def _tell_schema(services: Services) -> None:
     """
     Record what the database is, unless the newest record says so. That nobody else has changed it was checked before.
     """
-    roles = services.foundation.installation.roles
+    roles = services.installation.roles
     async with services.house.database.as_role(roles.auditor) as connection:
         found = await read_schema(connection, roles)
         record = await read_record(connection, services.system.origin)

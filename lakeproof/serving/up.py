@@ -28,7 +28,7 @@ from gateway.reconcile.reconciler import Reconciler
 from lakeproof.detecting import keep_detecting
 from lakeproof.erasing import erase_again, keep_erasing
 from lakeproof.errors import ServerError, first_of_group
-from lakeproof.foundation import open_foundation
+from lakeproof.installation import open_installation
 from lakeproof.postgres.server import Say
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.services import Services, now, open_services
@@ -84,7 +84,7 @@ async def serving(
             be used.
         LedgerError, ProjectionError: if a task met corruption, or the appender has ended.
     """
-    settings = services.foundation.settings
+    settings = services.installation.settings
     with closing(listen(settings.host, settings.port)) as listener:
         if not ip_address(listener.getsockname()[0]).is_loopback:
             say(WITHOUT_TLS.format(host=settings.host))
@@ -97,7 +97,7 @@ async def serving(
 async def _serving_on(
     listener: socket.socket, services: Services, say: Say, measures: Measures
 ) -> AsyncIterator[Serving]:
-    settings, installation = services.foundation.settings, services.foundation.installation
+    settings, installation = services.installation.settings, services.installation
     projector = installation.as_role(installation.roles.projector)
     decided = asyncio.Event()  # rings when lineage was projected: then cycles may be there to be told
     runner = Runner(
@@ -205,8 +205,8 @@ async def run_up(settings: Settings, say: Say) -> None:
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     listen(settings.host, settings.port).close()  # before a database is made for a gateway that cannot be reached
-    with open_foundation(settings, say) as foundation:
-        async with open_services(foundation) as services, serving(services, say) as served:
+    with open_installation(settings, say) as installation:
+        async with open_services(installation) as services, serving(services, say) as served:
             with stop_on_signals(served.stop), short_collections():
                 if not is_seen_by_others(settings):
                     say(UNSEEN)

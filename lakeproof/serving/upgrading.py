@@ -46,7 +46,7 @@ async def replace_older(services: Services, runner: Runner, projections: Sequenc
 async def _replace_all(services: Services, runner: Runner, projections: dict[str, Projection]) -> bool:
     """Replace what is older and free; return whether nothing older is left."""
     is_done = True
-    installation = services.foundation.installation
+    installation = services.installation
     for each in await runner.progress():
         projection = projections[each.projection]
         if each.version is None or each.version >= projection.version:

@@ -26,15 +26,15 @@ async def make_copies(gateway: Gateway, directory: Path) -> dict[str, bytes]:
 
     Of the home without the warehouse: tables are the tenant's own, and what they hold is not of the log.
     """
-    foundation, origin = gateway.services.foundation, gateway.acme.origin
+    installation, origin = gateway.services.installation, gateway.acme.origin
     await asyncio.to_thread(directory.mkdir)
     exported = await export(gateway.services, origin, directory / "export")
-    assert verify_directory(exported, [foundation.verifier_key(origin)]).size > 0
+    assert verify_directory(exported, [installation.verifier_key(origin)]).size > 0
     return {
-        "base backup": await asyncio.to_thread(_backup, foundation.admin_dsn, directory / "backup"),
-        "dump": await asyncio.to_thread(_run, "pg_dump", "--dbname", foundation.admin_dsn),
+        "base backup": await asyncio.to_thread(_backup, installation.admin_dsn, directory / "backup"),
+        "dump": await asyncio.to_thread(_run, "pg_dump", "--dbname", installation.admin_dsn),
         "export": await asyncio.to_thread(_all_of, exported),
-        "home": await asyncio.to_thread(_all_of, foundation.settings.home, apart="warehouse"),
+        "home": await asyncio.to_thread(_all_of, installation.settings.home, apart="warehouse"),
     }
 
 

@@ -467,12 +467,12 @@ async def check_kill(far: Far, kill: Kill) -> None:
 @contextmanager
 def _dying_gateway(far: Far, point: str | None) -> Iterator[tuple[str, BaseProcess]]:
     """Start a gateway on the same database that dies at `point` (None: not by itself)."""
-    foundation = far.services.foundation
+    installation = far.services.installation
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["testkit.system.crashing_gateway"])
     reader, writer = context.Pipe(duplex=False)
-    home = foundation.settings.home.parent  # the same home: sealed parts need its keys
-    arguments = (foundation.admin_dsn, foundation.installation, home, point or "0", writer)
+    home = installation.settings.home.parent  # the same home: sealed parts need its keys
+    arguments = (installation.admin_dsn, installation, home, point or "0", writer)
     process = context.Process(target=serve_until_death, args=arguments, daemon=True)
     process.start()
     writer.close()

@@ -98,7 +98,7 @@ async def export(services: Services, origin: str, path: Path, *, refused: Collec
     signer = await open_signer(services)
     await signer.sign_once()
     assert set(signer.refused) == set(refused)
-    installation = services.foundation.installation
+    installation = services.installation
     dsn = installation.as_role(installation.roles.auditor)
     async with await AsyncConnection.connect(dsn, autocommit=True) as auditor:
         log = await find_log(auditor, origin)
@@ -111,12 +111,12 @@ async def export(services: Services, origin: str, path: Path, *, refused: Collec
 
 async def run(services: Services, *arguments: object) -> Result:
     """Run `lakeproof ledger …` on this installation, as an operator does beside a running server."""
-    installation = services.foundation.installation
+    installation = services.installation
 
     @asynccontextmanager
     async def open_room() -> AsyncIterator[InstalledLogs]:
         dsn = installation.as_role(installation.roles.auditor)
         async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-            yield InstalledLogs(foundation=services.foundation, connection=connection)
+            yield InstalledLogs(installation=services.installation, connection=connection)
 
     return await asyncio.to_thread(CliRunner().invoke, ledger_app(open_room), [str(one) for one in arguments])

@@ -165,19 +165,19 @@ async def check_agreement(services: Services, log_id: int) -> Rows:
 async def check_deeply(services: Services, log_id: int) -> None:
     """Check that `verify --deep` says nothing against a log and what stands beside it."""
     (log,) = [log for log in await services.logs() if log.log_id == log_id]
-    auditor = services.foundation.installation.as_role(services.foundation.installation.roles.auditor)
+    auditor = services.installation.as_role(services.installation.roles.auditor)
     async with await AsyncConnection.connect(auditor, autocommit=True) as connection:
-        assert await InstalledLogs(foundation=services.foundation, connection=connection).check_deeply(log)
+        assert await InstalledLogs(installation=services.installation, connection=connection).check_deeply(log)
 
 
 async def check_log(services: Services, log_id: int) -> None:
     """Verify a log as an auditor does: its chain, its tree, its head and what the database derives from its entries."""
-    installation = services.foundation.installation
+    installation = services.installation
     auditor = installation.as_role(installation.roles.auditor)
     (log,) = [log for log in await services.logs() if log.log_id == log_id]
     async with await AsyncConnection.connect(auditor, autocommit=True) as connection:
-        foundation = services.foundation
-        keys = foundation.open_keys().verifier_keys(log.origin) if holds_keys(foundation.keys) else ()
+        installation = services.installation
+        keys = installation.open_keys().verifier_keys(log.origin) if holds_keys(installation.keys) else ()
         report = await verify_database(connection, log, keys)
         assert report.size == (await read_head(connection, log_id)).size
 

@@ -121,7 +121,7 @@ async def used(gateway: Gateway) -> AsyncIterator[Home]:
     await live_on(gateway, revoked)
     await decide(services, gateway.acme.log_id)
     await found_tenant(services, name="other", identity="eve@other.example")
-    installation = services.foundation.installation
+    installation = services.installation
     signer = await open_signer(services)
     await signer.sign_once()
     await tell_system_log(services, signer.keys)
@@ -138,7 +138,7 @@ async def used(gateway: Gateway) -> AsyncIterator[Home]:
             )
             (await gateway.http.post(ORDERS, json=properties(n="again"))).raise_for_status()
         await project(gateway)
-        with psycopg.connect(services.foundation.admin_dsn, autocommit=True) as owner:
+        with psycopg.connect(services.installation.admin_dsn, autocommit=True) as owner:
             owner.execute("CREATE SCHEMA kept")
             position = "INSERT INTO detection.positions VALUES (%s, 1)"
             owner.execute(position, (gateway.acme.log_id,))
@@ -149,7 +149,7 @@ async def used(gateway: Gateway) -> AsyncIterator[Home]:
             yield Home(
                 gateway=gateway,
                 owner=owner,
-                room=InstalledLogs(foundation=services.foundation, connection=connection),
+                room=InstalledLogs(installation=services.installation, connection=connection),
                 acme=await find_log(connection, gateway.acme.origin),
                 system=services.system,
                 names={

@@ -14,7 +14,7 @@ import pytest
 from psycopg import AsyncConnection, sql
 from psycopg.conninfo import make_conninfo
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.format.canonical import Json
 from ledger.format.entry import Branch, Entry, parse_entry
@@ -73,13 +73,13 @@ def aggregate(key: str, version: int, *, otherwise: tuple[PreparedEvent, ...] = 
     return Group(id=new_id(), then=then, otherwise=otherwise, guard=(call,))
 
 
-def appender_dsn(installation: Installation, *, host: str | None = None) -> str:
+def appender_dsn(installation: Provisioned, *, host: str | None = None) -> str:
     """Return the appender role's connection string, through the proxy in the directory `host` if there is one."""
     dsn = installation.as_role(installation.roles.appender)
     return dsn if host is None else make_conninfo(dsn, host=host)
 
 
-def appender(installation: Installation, *guards: Guard, host: str | None = None) -> Appender:
+def appender(installation: Provisioned, *guards: Guard, host: str | None = None) -> Appender:
     """Return an Appender, not started, that knows these guards besides those of the core."""
     return Appender(appender_dsn(installation, host=host), GuardRegistry((*CORE_GUARDS, *guards)))
 
@@ -90,7 +90,7 @@ def appended(outcome: Appended | Stale) -> Appended:
     return outcome
 
 
-def confirm(database: str, installation: Installation) -> None:
+def confirm(database: str, installation: Provisioned) -> None:
     """Do what the signer does when it has compared every head with its notes after a restart of the server."""
     with psycopg.connect(database) as connection:
         connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(installation.roles.signer)))
@@ -114,7 +114,7 @@ def places(entries: list[Entry], group_id: UUID) -> tuple[Branch, range] | None:
     return found[0].branch, range(found[0].index, found[-1].index + 1)
 
 
-async def verify(installation: Installation, log_id: int) -> VerificationReport:
+async def verify(installation: Provisioned, log_id: int) -> VerificationReport:
     """Verify everything about a log that the database holds; no checkpoint is asked for."""
     dsn = installation.as_role(installation.roles.auditor)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:

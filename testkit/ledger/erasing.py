@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.erase import Eraser, ErasureRequest
 from ledger.erasing.key_files import LOCK_FILE
@@ -60,7 +60,7 @@ def about(subject: str | None, payloads: Mapping[str, bytes], *, kind: str = "co
 class Site:
     """A tenant's log whose parts are sealed, and what erases them. `owner` may do anything."""
 
-    installation: Installation
+    installation: Provisioned
     log: Log
     keys: KeyFolder
     appender: Appender
@@ -88,7 +88,7 @@ class Site:
 
 
 @asynccontextmanager
-async def open_site(database: str, installation: Installation, directory: Path) -> AsyncIterator[Site]:
+async def open_site(database: str, installation: Provisioned, directory: Path) -> AsyncIterator[Site]:
     """Yield a site whose log knows Ada and Eve."""
     log_id = create_tenant_log(database, installation, uuid4())
     roles, keys = installation.roles, key_folder(directory)

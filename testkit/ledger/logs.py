@@ -14,7 +14,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.sql import SQL, Identifier
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.files.directory import CHECKPOINT_FILE, bundle_addresses, format_parts, parts_path
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
@@ -179,7 +179,7 @@ def write_directory(
     return path
 
 
-async def append(installation: Installation, log_id: int, wanted: Sequence[Group]) -> None:
+async def append(installation: Provisioned, log_id: int, wanted: Sequence[Group]) -> None:
     """Append groups through the real Appender."""
     dsn = installation.as_role(installation.roles.appender)
     async with Appender(dsn, GuardRegistry(CORE_GUARDS)) as appender:

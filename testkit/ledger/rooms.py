@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 from lakeproof.commands.ledger import ledger_app
 from lakeproof.commands.room import LogRoom
-from lakeproof.foundation import Foundation
+from lakeproof.installation import Installation
 from lakeproof.log_room import InstalledLogs
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from lakeproof.settings import load_settings
 from ledger.signing.key_directory import KeyDirectory, create_key_directory
 
@@ -23,17 +23,17 @@ from ledger.signing.key_directory import KeyDirectory, create_key_directory
 class Rooms:
     """The way into the room of an installation, and its commands."""
 
-    foundation: Foundation
+    installation: Installation
 
     def open(self) -> AbstractAsyncContextManager[LogRoom]:
         return self._open()
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[LogRoom]:
-        installation = self.foundation.installation
+        installation = self.installation
         dsn = installation.as_role(installation.roles.auditor)
         async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-            yield InstalledLogs(foundation=self.foundation, connection=connection)
+            yield InstalledLogs(installation=self.installation, connection=connection)
 
     def run(self, *arguments: object) -> Result:
         """Run `lakeproof ledger` with these arguments."""
@@ -42,13 +42,13 @@ class Rooms:
     @property
     def keys(self) -> KeyDirectory:
         """The signer's directory."""
-        return self.foundation.open_keys()
+        return self.installation.open_keys()
 
 
-def make_rooms(database: str, installation: Installation, directory: Path) -> Rooms:
+def make_rooms(database: str, installation: Provisioned, directory: Path) -> Rooms:
     """Return the way into the installation on `database` with a new home, and a new signer's key in it."""
     settings = load_settings({"LAKEPROOF_HOME": str(directory / "home")}, directory=directory)
     settings.home.mkdir()
-    foundation = Foundation(settings=settings, installation=installation, admin_dsn=database)
-    create_key_directory(foundation.keys)
-    return Rooms(foundation=foundation)
+    installation = Installation.on(installation, settings=settings, admin_dsn=database)
+    create_key_directory(installation.keys)
+    return Rooms(installation=installation)

@@ -23,7 +23,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Identifier, Literal
 
 from lakeproof.postgres.files import wheel_folder
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.merkle import Frontier
 from ledger.format.note import Ed25519Signer, sign_note
@@ -64,7 +64,7 @@ class Traveller:
     """An installation whose two tenants' logs are written anew for each round; their signer."""
 
     owner_dsn: str
-    installation: Installation
+    installation: Provisioned
     seed: bytes = bytes(32)
 
     def signer(self, log: Log) -> Ed25519Signer:
@@ -84,7 +84,7 @@ class Traveller:
             yield connection
 
 
-def begin_travelling(owner_dsn: str, installation: Installation) -> Traveller:
+def begin_travelling(owner_dsn: str, installation: Provisioned) -> Traveller:
     """Make the tenants' logs, and return who travels with them."""
     for tenant in TENANTS:
         create_tenant_log(owner_dsn, installation, tenant)

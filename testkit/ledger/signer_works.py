@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.format.guards import GuardRegistry
 from ledger.format.key_history import KeyHistory, follow_keys
@@ -30,7 +30,7 @@ from testkit.ledger.rooms import Rooms, make_rooms
 class Works:
     """A signer at work: a database with the system log and one tenant's, and the directory of its keys."""
 
-    def __init__(self, installation: Installation, appender: Appender, log_id: int, path: Path) -> None:
+    def __init__(self, installation: Provisioned, appender: Appender, log_id: int, path: Path) -> None:
         self.installation = installation
         self.appender = appender
         self.log_id = log_id
@@ -90,13 +90,13 @@ AnySite = TypeVar("AnySite", bound=WorksSite)
 
 @asynccontextmanager
 async def open_site(
-    kind: type[AnySite], database: str, installation: Installation, directory: Path
+    kind: type[AnySite], database: str, installation: Provisioned, directory: Path
 ) -> AsyncIterator[AnySite]:
     """Yield a site of that kind, with a tenant's log beside the system log."""
     log_id = create_tenant_log(database, installation, TENANT)
     rooms = make_rooms(database, installation, directory)
     async with Appender(appender_dsn(installation), GuardRegistry(CORE_GUARDS)) as appender:
-        works = Works(installation, appender, log_id, rooms.foundation.keys)
+        works = Works(installation, appender, log_id, rooms.installation.keys)
         yield kind(works=works, rooms=rooms, directory=directory, database=database)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.format.merkle import Frontier
 from ledger.format.note import open_checkpoint
 from ledger.format.sequence import SequencedEntry
@@ -23,7 +23,7 @@ class Site:
     """One log in one database, and the directory that its signer keeps its notes in; others may share that."""
 
     database: str
-    installation: Installation
+    installation: Provisioned
     keys: KeyDirectory
     log_id: int
     origin: str

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection, sql
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.appender import Appender
 from ledger.format import canonical
 from ledger.format.event import Event, Part, PreparedEvent, format_key, is_control, parse_key, prepare
@@ -409,7 +409,7 @@ class Story:
 class World:
     """The test's database, its tenants, and what one does to them."""
 
-    def __init__(self, database: str, installation: Installation) -> None:
+    def __init__(self, database: str, installation: Provisioned) -> None:
         self.database = database
         self.installation = installation
         self.roles = installation.roles

@@ -53,7 +53,7 @@ class Chained:
 
 def secrets_of(services: Services) -> SecretDirectory:
     """Return where the services look for the secrets of catalogs."""
-    return SecretDirectory(services.foundation.settings.home / "secrets" / "tenants")
+    return SecretDirectory(services.installation.settings.home / "secrets" / "tenants")
 
 
 async def register(gateway: Gateway, alias: str, uri: str, *, token: str | None = None, **options: str) -> None:

@@ -17,8 +17,8 @@ from gateway.commit.house import House
 from gateway.commit.metrics import Measures
 from gateway.http.app import create_app
 from gateway.identity.api_keys import KeyHasher
-from lakeproof.foundation import Foundation
-from lakeproof.provision import Installation
+from lakeproof.installation import Installation
+from lakeproof.provision import Provisioned
 from lakeproof.services import Services, open_services
 from lakeproof.settings import load_settings
 from lakeproof.tenants import Founded, found_tenant
@@ -49,7 +49,7 @@ class Gateway:
 
 @asynccontextmanager
 async def start_services(
-    database: str, installation: Installation, directory: Path, **settings: str
+    database: str, installation: Provisioned, directory: Path, **settings: str
 ) -> AsyncIterator[Services]:
     """
     Yield the services of one process; `settings` are variables without their prefix, in lower case.
@@ -60,11 +60,13 @@ async def start_services(
     own = {"home": str(directory / "home"), "policy_timeout_s": "30", "upstreams_allowed": LOOPBACK.text}
     chosen = {**own, **settings}
     environment = {f"LAKEPROOF_{name.upper()}": value for name, value in chosen.items()}
-    foundation = Foundation(
-        settings=load_settings(environment, directory=directory), installation=installation, admin_dsn=database
+    installation = Installation.on(
+        installation, settings=load_settings(environment, directory=directory), admin_dsn=database
     )
     has_own = any(name.startswith("policy_") for name in settings)
-    async with open_services(foundation, engine=None if has_own else shared_engine(), hasher=QUICK_HASHES) as services:
+    async with open_services(
+        installation, engine=None if has_own else shared_engine(), hasher=QUICK_HASHES
+    ) as services:
         yield services
 
 

@@ -22,7 +22,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from lakeproof.demo.people import PEOPLE, people
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from lakeproof.services import Services
 from lakeproof.tenants import found_tenant
 from ledger.format.events import EVENTS, DetectionFound, EventData, ScanCompleted, ScanFailed, from_data
@@ -55,8 +55,8 @@ class Lakehouse:
     properties: dict[str, str] = field(default_factory=dict)
 
     @property
-    def installation(self) -> Installation:
-        return self.services.foundation.installation
+    def installation(self) -> Provisioned:
+        return self.services.installation
 
     @property
     def driver(self) -> Driver:
@@ -71,7 +71,7 @@ class Lakehouse:
 
     @property
     def lake(self) -> Lake:
-        settings = self.services.foundation.settings
+        settings = self.services.installation.settings
         return Lake(
             warehouse=settings.warehouse,
             properties=self.properties,
@@ -123,7 +123,9 @@ class Lakehouse:
 
     async def begin_now(self) -> None:
         """Let detection begin with the last commit, as if it had been switched on only then."""
-        async with await psycopg.AsyncConnection.connect(self.services.foundation.admin_dsn, autocommit=True) as owner:
+        async with await psycopg.AsyncConnection.connect(
+            self.services.installation.admin_dsn, autocommit=True
+        ) as owner:
             await owner.execute(
                 "INSERT INTO detection.positions (log_id, next_index) "
                 "SELECT log_id, max(index) FROM ledger.entries WHERE log_id = %s AND type = 'commit.settled' "

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.append.appender import Appender
 from ledger.format.guards import GuardRegistry
 from ledger.store.read import find_log
@@ -27,7 +27,7 @@ def now() -> datetime:
 
 
 async def main(arguments: dict[str, str]) -> None:
-    installation = Installation(
+    installation = Provisioned(
         id=arguments["installation"],
         authority=arguments["authority"],
         roles=Roles(arguments["installation"]),

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection, sql
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.appender import Appender
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.event import PreparedEvent
@@ -32,7 +32,7 @@ TIMEOUT_S = 30
 class World:
     """The test's database, its tenants, and what one does to them."""
 
-    def __init__(self, database: str, installation: Installation, appender: Appender) -> None:
+    def __init__(self, database: str, installation: Provisioned, appender: Appender) -> None:
         self.database = database
         self.installation = installation
         self.roles = installation.roles

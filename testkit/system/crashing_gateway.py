@@ -20,7 +20,7 @@ from typing import Final
 from gateway.commit.house import House
 from gateway.commit.metrics import Measures
 from gateway.mutations import Operation
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.format.sequence import Appended, Group, Stale
 from testkit.servers.gateways import app_of, start_services
 from testkit.servers.loopback import serve_gateway
@@ -72,14 +72,12 @@ def dying_at_append(house: House, fuse: Fuse) -> House:
     return replace(house, append=append)
 
 
-def serve_until_death(
-    database: str, installation: Installation, directory: Path, point: str, ready: Connection
-) -> None:
+def serve_until_death(database: str, installation: Provisioned, directory: Path, point: str, ready: Connection) -> None:
     """Serve; `ready` is told the URL. The target of a process."""
     asyncio.run(_serve(database, installation, directory, point, ready))
 
 
-async def _serve(database: str, installation: Installation, directory: Path, point: str, ready: Connection) -> None:
+async def _serve(database: str, installation: Provisioned, directory: Path, point: str, ready: Connection) -> None:
     fuse = Fuse()
     async with start_services(database, installation, directory) as services:
         if point == APPEND:

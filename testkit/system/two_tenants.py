@@ -188,15 +188,15 @@ async def live_behind(services: Services, tenant: Tenant) -> None:
 
 async def project(services: Services, tenant: Tenant) -> None:
     """Bring the read models, and what streams keep, to the end of the tenant's log."""
-    installation, log_id = services.foundation.installation, tenant.founded.log_id
+    installation, log_id = services.installation, tenant.founded.log_id
     projector = installation.as_role(installation.roles.projector)
     await Projector(projector, PROJECTIONS, opener=services.opener).catch_up(log_id, await size_of(services, tenant))
     size = await size_of(services, tenant)
     observe = Observe(
-        warehouse=services.foundation.settings.warehouse,
+        warehouse=services.installation.settings.warehouse,
         ours={},
-        secrets=services.foundation.secrets,
-        egress=services.foundation.settings.upstreams_allowed,
+        secrets=services.installation.secrets,
+        egress=services.installation.settings.upstreams_allowed,
         clock=now,
         reads=MetadataReads(),
     )

@@ -52,21 +52,21 @@ async def project(gateway: Gateway) -> None:
 
 
 def projector(gateway: Gateway) -> str:
-    installation = gateway.services.foundation.installation
+    installation = gateway.services.installation
     return installation.as_role(installation.roles.projector)
 
 
 @asynccontextmanager
 async def auditor(gateway: Gateway) -> AsyncIterator[Connection]:
-    installation = gateway.services.foundation.installation
+    installation = gateway.services.installation
     async with await AsyncConnection.connect(installation.as_role(installation.roles.auditor), autocommit=True) as own:
         yield own
 
 
 @asynccontextmanager
 async def desk_of(gateway: Gateway) -> AsyncIterator[tuple[ErasingDesk, Log]]:
-    async with auditor(gateway) as own, open_erasing_desk(gateway.services.foundation, own) as desk:
-        yield desk, await find_log(own, gateway.services.foundation.installation.origin(gateway.acme.tenant))
+    async with auditor(gateway) as own, open_erasing_desk(gateway.services.installation, own) as desk:
+        yield desk, await find_log(own, gateway.services.installation.origin(gateway.acme.tenant))
 
 
 def asked() -> ErasureRequest:
@@ -164,7 +164,7 @@ async def leave_mentions(gateway: Gateway) -> None:
     letter = (
         "INSERT INTO streams.dead_letters (log_id, source, id, index, payload, reason) VALUES (%s, 's', %s, %s, %s, %s)"
     )
-    async with await AsyncConnection.connect(gateway.services.foundation.admin_dsn, autocommit=True) as owner:
+    async with await AsyncConnection.connect(gateway.services.installation.admin_dsn, autocommit=True) as owner:
         await owner.execute(letter, (log_id, "a message's", None, told, "nobody can read it"))
         await owner.execute(letter, (log_id, "a message's, too", None, b"{}", f"refused for {IDENTITY.upper()}"))
         await owner.execute(letter, (log_id, "an entry's", 1, None, f"about {IDENTITY}"))
@@ -178,12 +178,12 @@ async def leave_mentions(gateway: Gateway) -> None:
 
 
 def crash_file(gateway: Gateway) -> Path:
-    return gateway.services.foundation.settings.home / "log" / "crash-20261120T120000Z-1.txt"
+    return gateway.services.installation.settings.home / "log" / "crash-20261120T120000Z-1.txt"
 
 
 async def messages(gateway: Gateway) -> list[tuple[str, str]]:
     """What is kept of dead letters, and of messages that are to leave."""
-    async with await AsyncConnection.connect(gateway.services.foundation.admin_dsn, autocommit=True) as owner:
+    async with await AsyncConnection.connect(gateway.services.installation.admin_dsn, autocommit=True) as owner:
         rows = await owner.execute(
             "SELECT id, reason FROM streams.dead_letters WHERE log_id = %(log_id)s"
             " UNION ALL SELECT id, convert_from(payload, 'UTF8') FROM streams.outbox"
@@ -194,7 +194,7 @@ async def messages(gateway: Gateway) -> list[tuple[str, str]]:
 
 
 async def generations(gateway: Gateway) -> int:
-    async with await AsyncConnection.connect(gateway.services.foundation.admin_dsn, autocommit=True) as owner:
+    async with await AsyncConnection.connect(gateway.services.installation.admin_dsn, autocommit=True) as owner:
         query = "SELECT count(*) FROM projections.cursors WHERE log_id = %s"
         (count,) = await (await owner.execute(query, (gateway.acme.log_id,))).fetchone() or (0,)
     return int(count)
@@ -213,7 +213,7 @@ async def note(gateway: Gateway, word: str) -> None:
 async def rebuilt(gateway: Gateway, projection: Projection) -> Rebuilt:
     """Build a projection again and switch to it."""
     async with auditor(gateway) as own:
-        log = await find_log(own, gateway.services.foundation.installation.origin(gateway.acme.tenant))
+        log = await find_log(own, gateway.services.installation.origin(gateway.acme.tenant))
 
     async def told(log: Log, attested: ProjectionAttested) -> None:
         await attest(gateway.services, log, attested)

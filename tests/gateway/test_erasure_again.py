@@ -40,7 +40,7 @@ async def busy(gateway: Gateway) -> Gateway:
 
 @asynccontextmanager
 async def owner_of(services: Services) -> AsyncIterator[Connection]:
-    async with await AsyncConnection.connect(services.foundation.admin_dsn, autocommit=True) as owner:
+    async with await AsyncConnection.connect(services.installation.admin_dsn, autocommit=True) as owner:
         yield owner
 
 
@@ -58,7 +58,7 @@ async def said_last(services: Services, log: Log) -> object:
 
 
 async def project(services: Services, log: Log) -> str:
-    installation = services.foundation.installation
+    installation = services.installation
     projector = installation.as_role(installation.roles.projector)
     async with owner_of(services) as owner:
         size = (await read_head(owner, log.log_id)).size
@@ -72,7 +72,7 @@ def done_at(told: str) -> int:
 
 
 async def test_a_command_that_is_alone_on_a_server_that_has_just_started_confirms_the_logs_first(busy: Gateway) -> None:
-    with psycopg.connect(busy.services.foundation.admin_dsn, autocommit=True) as owner:
+    with psycopg.connect(busy.services.installation.admin_dsn, autocommit=True) as owner:
         owner.execute("UPDATE ledger.confirmations SET server_started_at = server_started_at - interval '1 s'")
     done = await run(busy.services, "erase", "acme", "--subject", IDENTITY)
     assert done.exit_code == 0, done.output
@@ -117,10 +117,10 @@ async def test_a_log_that_cannot_say_what_is_erased_does_not_keep_others_from_be
 
 async def test_a_person_is_erased_from_a_closed_log_and_from_its_read_models(busy: Gateway, tmp_path: Path) -> None:
     services, acme = busy.services, busy.acme
-    save(services.foundation.admin_dsn)
+    save(services.installation.admin_dsn)
     assert (await busy.http.post(ORDERS, json=properties(note="lost"))).status_code == 200
     await (await open_signer(services)).sign_once()
-    set_back(services.foundation.admin_dsn)
+    set_back(services.installation.admin_dsn)
     told = await run(services, "recover", acme.origin, "--new-origin", "--identity", "eve@acme.example")
     assert told.exit_code == 0, told.output
     async with owner_of(services) as owner:
@@ -145,5 +145,5 @@ async def test_a_person_is_erased_from_a_closed_log_and_from_its_read_models(bus
     for projection in PROJECTIONS:
         assert (await rebuild(projector, projection, closed, append=tell, opener=services.opener)).compared
     async with owner_of(services) as owner:
-        report = await verify_database(owner, successor, [services.foundation.verifier_key(successor.origin)])
+        report = await verify_database(owner, successor, [services.installation.verifier_key(successor.origin)])
     assert report.size > done_at(done.output)

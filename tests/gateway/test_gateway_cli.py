@@ -21,9 +21,9 @@ from lakeproof import console
 from lakeproof.commands.desk import Desk
 from lakeproof.commands.rules import mark_place
 from lakeproof.commands.tenants import gateway_apps, parse_end
-from lakeproof.foundation import Foundation
+from lakeproof.installation import Installation
 from lakeproof.operating import OperatorDesk
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from lakeproof.services import open_services
 from lakeproof.settings import load_settings
 from ledger.format.entry import parse_entry
@@ -36,14 +36,14 @@ Command = Callable[..., Result]
 
 
 @pytest.fixture
-def command(database: str, installation: Installation, tmp_path: Path) -> Command:
+def command(database: str, installation: Provisioned, tmp_path: Path) -> Command:
     """Runs a command as `lakeproof` would, on this test's database."""
     settings = load_settings({"LAKEPROOF_HOME": str(tmp_path / "home")}, directory=tmp_path)
-    foundation = Foundation(settings=settings, installation=installation, admin_dsn=database)
+    installation = Installation.on(installation, settings=settings, admin_dsn=database)
 
     @asynccontextmanager
     async def open_desk() -> AsyncIterator[Desk]:
-        async with open_services(foundation) as services:
+        async with open_services(installation) as services:
             yield OperatorDesk(services=services)
 
     app = typer.Typer(rich_markup_mode=None)

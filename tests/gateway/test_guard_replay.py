@@ -149,7 +149,7 @@ async def test_a_row_that_no_entry_explains_is_noticed(shared_gateway: Gateway, 
     rows = await check_agreement(shared_gateway.services, shared_gateway.acme.log_id)
     assert (len(rows.namespaces), len(rows.tables)) == (1, 1)
     column = " AND" if " WHERE " in tampering else " WHERE"
-    admin_dsn = shared_gateway.services.foundation.admin_dsn
+    admin_dsn = shared_gateway.services.installation.admin_dsn
     async with await psycopg.AsyncConnection.connect(admin_dsn, autocommit=True) as owner:
         await owner.execute(f"{tampering}{column} log_id = {shared_gateway.acme.log_id}".encode())
     with pytest.raises(AssertionError):

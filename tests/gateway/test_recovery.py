@@ -53,7 +53,7 @@ async def live_backed_up(gateway: Gateway, database: str, directory: Path) -> Li
 
 @pytest.fixture
 def database_of(gateway: Gateway) -> str:
-    return gateway.services.foundation.admin_dsn
+    return gateway.services.installation.admin_dsn
 
 
 async def test_a_log_and_its_guarded_rows_are_recovered(gateway: Gateway, database_of: str, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ async def test_lost_notes_are_adopted_by_people_alone(gateway: Gateway, tmp_path
     services, acme = gateway.services, gateway.acme
     await live_before(gateway)
     await export(services, acme.origin, tmp_path / "acme")
-    (services.foundation.keys / NOTES_FILE).unlink()
+    (services.installation.keys / NOTES_FILE).unlink()
     signer = await open_signer(services)
     await signer.sign_once()
     assert "ledger adopt" in str(signer.refused[acme.origin])
@@ -170,7 +170,7 @@ async def test_a_log_that_no_export_has_goes_on_under_another_origin(
     await live_backed_up(gateway, database_of, tmp_path)
     await anchor(services)
     system = await export(services, services.system.origin, tmp_path / "system")
-    kept = services.foundation.open_keys().read_notes()[acme.origin]
+    kept = services.installation.open_keys().read_notes()[acme.origin]
     set_back(database_of)
 
     alone = await run(services, "recover", "system", "--new-origin", "--identity", "ada@acme.example")

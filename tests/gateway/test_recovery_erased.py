@@ -29,7 +29,7 @@ async def parts(gateway: Gateway) -> set[tuple[int, str]]:
 
 
 def rows(gateway: Gateway, query: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(gateway.services.foundation.admin_dsn) as owner:
+    with psycopg.connect(gateway.services.installation.admin_dsn) as owner:
         return owner.execute(query, (gateway.acme.log_id,)).fetchall()
 
 
@@ -41,7 +41,7 @@ async def erased_since(gateway: Gateway, directory: Path, *erasures: str) -> Pat
     """
     services = gateway.services
     await create_orders(gateway.http)
-    save(services.foundation.admin_dsn)
+    save(services.installation.admin_dsn)
     assert (await gateway.http.post(ORDERS, json=properties(note="a"))).status_code == 200
     path = await export(services, gateway.acme.origin, directory / "export")
     await asyncio.to_thread(shutil.copytree, path / "parts", directory / "older")
@@ -59,13 +59,13 @@ async def test_what_is_erased_does_not_come_back_with_a_recovery(
     gateway: Gateway, tmp_path: Path, key_folder: str
 ) -> None:
     services = gateway.services
-    subjects = services.foundation.keys / "subjects"
+    subjects = services.installation.keys / "subjects"
     await asyncio.to_thread(shutil.copytree, subjects, tmp_path / "subjects")
     erasures = ("erase acme --part 5/inputs", "retain acme --older-than 0d --name verdicts")
     path = await erased_since(gateway, tmp_path, *erasures, "erase acme --subject ada@acme.example")
     left, identities = await parts(gateway), "SELECT identity FROM ledger.subjects WHERE log_id = %s"
     assert not rows(gateway, identities)
-    set_back(services.foundation.admin_dsn)
+    set_back(services.installation.admin_dsn)
     if key_folder != "kept":
         await asyncio.to_thread(shutil.rmtree, subjects)
         await asyncio.to_thread(shutil.copytree, tmp_path / "subjects", subjects)
@@ -90,7 +90,7 @@ async def test_what_is_erased_does_not_come_back_with_a_recovery(
 async def test_a_part_that_the_export_says_is_erased_is_not_replayed(gateway: Gateway, tmp_path: Path) -> None:
     path = await erased_since(gateway, tmp_path, "erase acme --part 7/inputs", "erase acme --part 5/inputs")
     left = await parts(gateway)
-    set_back(gateway.services.foundation.admin_dsn)
+    set_back(gateway.services.installation.admin_dsn)
     back = await parts(gateway)
     assert (5, "inputs") in back, "the backup is older than its erasure"
     recovered = await recover(gateway, path)
@@ -100,12 +100,12 @@ async def test_a_part_that_the_export_says_is_erased_is_not_replayed(gateway: Ga
 
 async def recover(gateway: Gateway, path: Path) -> Recovered:
     """Recover the log, and erase nothing again."""
-    services, roles = gateway.services, gateway.services.foundation.installation.roles
-    as_role = services.foundation.installation.as_role
+    services, roles = gateway.services, gateway.services.installation.roles
+    as_role = services.installation.as_role
     async with (
         await AsyncConnection.connect(as_role(roles.auditor), autocommit=True) as auditor,
         await AsyncConnection.connect(as_role(roles.appender), autocommit=True) as appender,
     ):
         log = await find_log(auditor, gateway.acme.origin)
-        keys, replay = services.foundation.open_keys(), open_replay(Sealer(services.subject_keys).seal)
+        keys, replay = services.installation.open_keys(), open_replay(Sealer(services.subject_keys).seal)
         return await recover_log(auditor, appender, log, path, keys=keys, replay=replay)

@@ -158,7 +158,7 @@ def test_checking_a_proof_needs_no_database_and_no_web(shell: Shell) -> None:
     code, modules = modules_after(shell, *check)
     assert code == 0
     assert "ledger.format.proof" in modules
-    assert not modules & {*HEAVY, "gateway", "projections", "lakeproof.foundation", "lakeproof.services"}
+    assert not modules & {*HEAVY, "gateway", "projections", "lakeproof.installation", "lakeproof.services"}
     file.write_bytes(format_proof(replace(proof, hashes=(second,))))
     assert modules_after(shell, *check)[0] == 1
     assert not (shell.directory / "home").exists()

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from gateway.admin.application import OPERATOR
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from lakeproof.services import Services
 from lakeproof.serving.up import serving
 from lakeproof.tenants import found_tenant
@@ -25,7 +25,7 @@ Serve = Callable[[Callable[[Services], Awaitable[None]]], Awaitable[None]]
 
 
 @pytest.fixture
-def serve(database: str, installation: Installation, tmp_path: Path) -> Serve:
+def serve(database: str, installation: Provisioned, tmp_path: Path) -> Serve:
     """Serves, does something meanwhile, and goes on until something ends it."""
     quick = {"port": "0", "streams": "0", "detect": "0", "checkpoint_interval_s": "0.05"}
 

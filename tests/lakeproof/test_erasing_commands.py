@@ -32,14 +32,14 @@ async def busy(gateway: Gateway) -> Gateway:
 
 async def run(gateway: Gateway, *arguments: object) -> Result:
     """Run a command as an operator would, beside the gateway."""
-    foundation = gateway.services.foundation
-    roles = foundation.installation.roles
+    installation = gateway.services.installation
+    roles = installation.roles
 
     @asynccontextmanager
     async def open_room() -> AsyncIterator[InstalledLogs]:
-        dsn = foundation.installation.as_role(roles.auditor)
+        dsn = installation.as_role(roles.auditor)
         async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-            yield InstalledLogs(foundation=foundation, connection=connection)
+            yield InstalledLogs(installation=installation, connection=connection)
 
     return await asyncio.to_thread(CliRunner().invoke, ledger_app(open_room), [str(each) for each in arguments])
 

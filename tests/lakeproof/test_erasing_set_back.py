@@ -28,8 +28,8 @@ async def busy(gateway: Gateway, tmp_path: Path) -> Gateway:
     """Ada has made a table; then all of it was backed up: the database, the signer's notes and the keys of people."""
     await create_orders(gateway.http)
     await sign(gateway)
-    save(gateway.services.foundation.admin_dsn)
-    await asyncio.to_thread(shutil.copytree, gateway.services.foundation.keys, tmp_path / "keys")
+    save(gateway.services.installation.admin_dsn)
+    await asyncio.to_thread(shutil.copytree, gateway.services.installation.keys, tmp_path / "keys")
     return gateway
 
 
@@ -41,8 +41,8 @@ async def sign(gateway: Gateway) -> None:
 
 async def restore(gateway: Gateway, backup: Path) -> None:
     """Set the database and the home back to the backup, as if nobody had kept anything that is newer."""
-    set_back(gateway.services.foundation.admin_dsn)
-    keys = gateway.services.foundation.keys
+    set_back(gateway.services.installation.admin_dsn)
+    keys = gateway.services.installation.keys
     await asyncio.to_thread(shutil.rmtree, keys)
     await asyncio.to_thread(shutil.copytree, backup / "keys", keys)
     await sign(gateway)
@@ -61,7 +61,7 @@ async def erase(gateway: Gateway, *arguments: object) -> None:
 
 def is_known(gateway: Gateway) -> bool:
     """Whether the database still says who Ada is."""
-    with psycopg.connect(gateway.services.foundation.admin_dsn) as owner:
+    with psycopg.connect(gateway.services.installation.admin_dsn) as owner:
         query = "SELECT FROM ledger.subjects WHERE log_id = %s AND identity = %s"
         return owner.execute(query, (gateway.acme.log_id, IDENTITY)).fetchone() is not None
 

@@ -30,7 +30,7 @@ from eventsourcing.utils import Environment
 
 from lakeproof.errors import LakeproofError, SchemaChangedError, ServerError, SettingsError
 from lakeproof.event_store import Factory
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from lakeproof.services import Services
 from lakeproof.serving.system_log import tell_system_log
 from lakeproof.signing import open_signer
@@ -61,7 +61,7 @@ class Bank(Application[UUID]):
 
 @pytest.fixture
 def variables(
-    database: str, installation: Installation, short_directory: Callable[[], AbstractContextManager[Path]]
+    database: str, installation: Provisioned, short_directory: Callable[[], AbstractContextManager[Path]]
 ) -> Iterator[dict[str, str]]:
     """What leads an application to a log of its own, in the database of this test."""
     tenant = uuid4()
@@ -218,7 +218,7 @@ async def test_a_database_whose_schema_was_changed_is_not_served(services: Servi
         with await asyncio.to_thread(Bank, variables) as bank:
             await asyncio.to_thread(bank.save, Account())
         await tell_system_log(services, signer.keys)
-    with psycopg.connect(services.foundation.admin_dsn, autocommit=True) as owner:
+    with psycopg.connect(services.installation.admin_dsn, autocommit=True) as owner:
         owner.execute("CREATE RULE evil AS ON INSERT TO ledger.recorded_events DO INSTEAD NOTHING")
     with pytest.raises(SchemaChangedError, match=r"rule ledger\.recorded_events\.evil"):
         await asyncio.to_thread(Bank, variables)
@@ -241,8 +241,8 @@ async def test_a_log_with_an_application_s_entries_is_verified_in_every_way(
 
     await asyncio.to_thread(work)
     path = await export(services, founded.origin, tmp_path / "bank")
-    key = services.foundation.verifier_key(founded.origin).format()
-    await tell_system_log(services, services.foundation.open_keys())
+    key = services.installation.verifier_key(founded.origin).format()
+    await tell_system_log(services, services.installation.open_keys())
     for arguments in (("--log", "bank", "--deep"), ("--log", "bank", "--key", key), (path, "--key", key)):
         told = await run(services, "verify", *arguments)
         assert told.exit_code == 0, told.output
@@ -251,7 +251,7 @@ async def test_a_log_with_an_application_s_entries_is_verified_in_every_way(
     printed, _ = await process.communicate()
     assert process.returncode == 0, printed
 
-    with psycopg.connect(services.foundation.admin_dsn, autocommit=True) as owner:
+    with psycopg.connect(services.installation.admin_dsn, autocommit=True) as owner:
         moved = "UPDATE ledger.recorded_events SET version = 100 WHERE kind = 'event' AND version = 7"
         assert owner.execute(moved).rowcount == 1
     told = await run(services, "verify", "--log", "bank", "--deep")

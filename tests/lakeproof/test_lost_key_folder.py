@@ -17,7 +17,7 @@ from testkit.servers.gateways import Gateway
 async def exported(gateway: Gateway, tmp_path: Path) -> Path:
     """An export with the parts of what was done before and after a backup of the database."""
     await create_orders(gateway.http)
-    save(gateway.services.foundation.admin_dsn)
+    save(gateway.services.installation.admin_dsn)
     assert (await gateway.http.post(ORDERS, json=properties(note="a"))).status_code == 200
     return await export(gateway.services, gateway.acme.origin, tmp_path / "export")
 
@@ -29,7 +29,7 @@ def disclosed(path: Path) -> dict[str, bytes]:
 
 def lose_keys(gateway: Gateway) -> Path:
     """Let the home lose the folder of keys; return where it was."""
-    folder = gateway.services.foundation.keys / "subjects"
+    folder = gateway.services.installation.keys / "subjects"
     shutil.move(folder, folder.with_name("lost"))
     return folder
 
@@ -50,7 +50,7 @@ async def test_an_export_does_not_take_all_parts_for_erased(gateway: Gateway, ex
 
 
 async def test_a_recovery_seals_nothing_with_keys_that_will_be_refused(gateway: Gateway, exported: Path) -> None:
-    database = gateway.services.foundation.admin_dsn
+    database = gateway.services.installation.admin_dsn
     whole = guarded_rows(database)
     set_back(database)
     kept = guarded_rows(database)

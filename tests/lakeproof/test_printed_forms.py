@@ -15,11 +15,13 @@ LOGIN, OWNER = "throw-away", "password-of-the-owner"
 
 
 def test_no_password_is_printed_of_an_installation(services: Services) -> None:
-    installation = services.foundation.installation
-    foundation = replace(services.foundation, admin_dsn=make_conninfo(services.foundation.admin_dsn, password=OWNER))
-    assert (LOGIN in installation.dsn, OWNER in foundation.admin_dsn) == (True, True)
-    room = InstalledLogs(foundation=foundation, connection=None)  # type: ignore[arg-type]
-    for held in (installation, foundation, replace(services, foundation=foundation), room):
+    installation = services.installation
+    installation = replace(
+        services.installation, admin_dsn=make_conninfo(services.installation.admin_dsn, password=OWNER)
+    )
+    assert (LOGIN in installation.dsn, OWNER in installation.admin_dsn) == (True, True)
+    room = InstalledLogs(installation=installation, connection=None)  # type: ignore[arg-type]
+    for held in (installation, installation, replace(services, installation=installation), room):
         text = repr(held)
         assert type(held).__name__ in text
         assert LOGIN not in text

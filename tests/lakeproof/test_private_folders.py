@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lakeproof.errors import ServerError
-from lakeproof.foundation import open_foundation
+from lakeproof.installation import open_installation
 from lakeproof.private_folders import check_can_be_made, keep_private
 from lakeproof.settings import Settings, load_settings
 
@@ -82,13 +82,13 @@ def test_other_users_read_neither_the_home_nor_the_warehouse(directory: Path, da
     readable = (home, warehouse, warehouse / "sales", warehouse / "sales" / "orders.parquet", home / "crm")
     assert [read_as_another_user(path) for path in readable] == [0] * len(readable)
     said: list[str] = []
-    with open_foundation(settings_in(directory, database, LAKEPROOF_WAREHOUSE=str(warehouse)), said.append):
+    with open_installation(settings_in(directory, database, LAKEPROOF_WAREHOUSE=str(warehouse)), said.append):
         assert 0 not in [read_as_another_user(path) for path in readable]
     assert [line.split(" had mode ")[0] for line in said if "had mode" in line] == [str(home), str(warehouse)]
 
 
 def test_a_home_and_a_warehouse_that_a_start_makes_are_private(directory: Path, database: str) -> None:
-    with open_foundation(settings_in(directory, database), print):
+    with open_installation(settings_in(directory, database), print):
         assert mode(directory / "home") == 0o700
         assert mode(directory / "home" / "warehouse") == 0o700
 
@@ -101,7 +101,7 @@ def test_nothing_starts_in_a_home_or_with_a_warehouse_of_another_user(
     (directory / which).mkdir()
     os.chown(directory / which, 4242, 4242)
     settings = settings_in(directory, database, LAKEPROOF_WAREHOUSE=str(directory / "lake"))
-    with pytest.raises(ServerError, match="number 4242"), open_foundation(settings, print):
+    with pytest.raises(ServerError, match="number 4242"), open_installation(settings, print):
         raise AssertionError("it has started")
     assert list((directory / which).iterdir()) == []
 

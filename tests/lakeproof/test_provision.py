@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from lakeproof.errors import ProvisionError
-from lakeproof.provision import Installation, provision
+from lakeproof.provision import Provisioned, provision
 from testkit.databases import LOGIN_PASSWORD
 
 
@@ -45,7 +45,7 @@ def forget(database: str) -> None:
     ],
 )
 def test_an_authority_whose_logs_could_not_be_fetched_is_refused_and_not_stored(
-    database: str, installation: Installation, authority: str
+    database: str, installation: Provisioned, authority: str
 ) -> None:
     assert installation.id
     forget(database)
@@ -56,7 +56,7 @@ def test_an_authority_whose_logs_could_not_be_fetched_is_refused_and_not_stored(
 
 @pytest.mark.parametrize("authority", ["logs.example.org:8080/eu", "tiles.example.org/receipts/a...b", "a" * 200])
 def test_any_other_authority_is_the_beginning_of_every_name(
-    database: str, installation: Installation, authority: str
+    database: str, installation: Provisioned, authority: str
 ) -> None:
     assert installation.id
     with psycopg.connect(database, autocommit=True) as connection:
@@ -65,7 +65,7 @@ def test_any_other_authority_is_the_beginning_of_every_name(
     assert (again.system_origin, authorities(database)) == (f"{authority}/system", [authority])
 
 
-def test_an_installation_keeps_the_authority_that_its_logs_have(database: str, installation: Installation) -> None:
+def test_an_installation_keeps_the_authority_that_its_logs_have(database: str, installation: Provisioned) -> None:
     stored = "logs.example.org/tile/eu"
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("UPDATE lakeproof.installation SET authority = %s", (stored,))

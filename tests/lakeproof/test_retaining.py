@@ -25,7 +25,7 @@ async def log_of(gateway: Gateway) -> Log:
 
 
 def streams_dsn(gateway: Gateway) -> str:
-    installation = gateway.services.foundation.installation
+    installation = gateway.services.installation
     return installation.as_role(installation.roles.streams)
 
 
@@ -39,7 +39,7 @@ async def dead(gateway: Gateway) -> Gateway:
     ]
     async with connect_storing(streams_dsn(gateway)) as connection, connection.transaction():
         await dead_letters.put(connection, "handler:lineage", letters)
-    with psycopg.connect(gateway.services.foundation.admin_dsn) as owner:
+    with psycopg.connect(gateway.services.installation.admin_dsn) as owner:
         owner.execute(
             "UPDATE streams.dead_letters SET died_at = died_at - interval '400 days' WHERE id <> 'lineage/0/1'"
         )
@@ -86,14 +86,14 @@ async def test_many_messages_are_deleted_page_by_page(dead: Gateway, monkeypatch
     ]
     async with connect_storing(streams_dsn(dead)) as connection, connection.transaction():
         await dead_letters.put(connection, "handler:lineage", many)
-    kept = KeptDeadLetters(foundation=dead.services.foundation)
+    kept = KeptDeadLetters(installation=dead.services.installation)
     assert await kept.delete_before(log, datetime.min.replace(tzinfo=now().tzinfo)) == 0
     assert await kept.delete_before(log, now() + timedelta(days=1)) == 7
 
 
 async def test_nothing_of_a_deleted_message_is_found_in_the_files(dead: Gateway, postgres_data: Path) -> None:
-    foundation = dead.services.foundation
-    with psycopg.connect(foundation.admin_dsn, autocommit=True) as owner:
+    installation = dead.services.installation
+    with psycopg.connect(installation.admin_dsn, autocommit=True) as owner:
         assert RAW in table(owner, postgres_data)
         told = await run(dead.services, "retain", "acme", "--older-than", "365d", "--reclaim")
         assert told.exit_code == 0, told.output

@@ -164,13 +164,13 @@ def test_check_loads_no_database_driver() -> None:
 @asynccontextmanager
 async def opened(gateway: Gateway) -> AsyncIterator[LogRoom]:
     """Yield a room of the gateway's logs, signed, anchored in the system log, and signed again."""
-    foundation = gateway.services.foundation
-    signer_dsn = foundation.installation.as_role(foundation.installation.roles.signer)
-    keys = create_key_directory(foundation.keys)
+    installation = gateway.services.installation
+    signer_dsn = installation.as_role(installation.roles.signer)
+    keys = create_key_directory(installation.keys)
     signer = CheckpointSigner(signer_dsn, keys)
     async with (
         await AsyncConnection.connect(signer_dsn, autocommit=True) as signing,
-        Rooms(foundation=foundation).open() as room,
+        Rooms(installation=installation).open() as room,
     ):
         assert await signer.sign_due(signing)
 
@@ -187,7 +187,7 @@ async def committed(gateway: Gateway) -> int:
     """Let a real client create a table and commit to it; return the index of the last decision."""
     await create_orders(gateway.http)
     assert (await gateway.http.post(ORDERS, json=properties(owner="ada"))).status_code == 200
-    async with gateway.services.house.database.as_role(gateway.services.foundation.installation.roles.auditor) as c:
+    async with gateway.services.house.database.as_role(gateway.services.installation.roles.auditor) as c:
         return (await read_head(c, gateway.acme.log_id)).size - 2
 
 
@@ -224,7 +224,7 @@ async def test_evidence_of_a_real_decision_in_a_log_of_a_million_is_at_most_4_kb
         key = room.verifier_key(log.origin)
         source = await open_source(room.connection, log, None, keys=[key], policy=None, opener=room.opener)
         data = await gather(source, DecisionAt(index=index), keys=[key], parts=PartNames(names=["principal"]))
-        signer = gateway.services.foundation.open_keys().signer(log.origin)
+        signer = gateway.services.installation.open_keys().signer(log.origin)
     bundle = parse_bundle(data)
     # The same entries in a log of a million others: its hashes are noise, and the root is what follows from them.
     size, first = 1_000_003, 699_051

@@ -19,7 +19,7 @@ from psycopg.conninfo import make_conninfo
 
 from lakeproof.postgres.files import SOCKET_NAME
 from lakeproof.postgres.server import EmbeddedServer
-from lakeproof.provision import Installation, provision
+from lakeproof.provision import Provisioned, provision
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.append.wire import PREPARE_AFTER
 from ledger.errors import BrokenError, LogUnavailableError, QueueFullError
@@ -49,7 +49,7 @@ def following_files() -> Iterator[None]:
 @pytest.fixture
 async def site(
     database: str,
-    installation: Installation,
+    installation: Provisioned,
     postgres_server: EmbeddedServer,
     short_directory: Callable[[], AbstractContextManager[Path]],
 ) -> AsyncIterator[Site]:

@@ -15,8 +15,8 @@ import pytest
 from typer.testing import Result
 
 from lakeproof.errors import ServerError
-from lakeproof.foundation import Foundation
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.installation import Installation
+from lakeproof.provision import Provisioned, create_tenant_log
 from lakeproof.services import Services, now
 from lakeproof.serving.system_log import tell_system_log
 from lakeproof.settings import load_settings
@@ -37,10 +37,10 @@ from testkit.servers.gateways import start_services
 class House:
     """An installation as its operator has it."""
 
-    foundation: Foundation
+    installation: Installation
 
     def run(self, *arguments: object) -> Result:
-        return Rooms(foundation=self.foundation).run("keys", *arguments)
+        return Rooms(installation=self.installation).run("keys", *arguments)
 
     def done(self, *arguments: object) -> str:
         """Return what a command says that has nothing to complain about."""
@@ -67,21 +67,21 @@ def agent(place: Path) -> Iterator[SshAgent]:
         yield agent
 
 
-def founded(database: str, installation: Installation, directory: Path, **settings: str) -> House:
+def founded(database: str, installation: Provisioned, directory: Path, **settings: str) -> House:
     environment = {f"LAKEPROOF_{name.upper()}": value for name, value in settings.items()}
     environment["LAKEPROOF_HOME"] = str(directory / "home")
     return House(
-        foundation=Foundation(
-            settings=load_settings(environment, directory=directory), installation=installation, admin_dsn=database
+        installation=Installation.on(
+            installation, settings=load_settings(environment, directory=directory), admin_dsn=database
         )
     )
 
 
 @pytest.fixture
-def house(database: str, installation: Installation, tmp_path: Path) -> House:
+def house(database: str, installation: Provisioned, tmp_path: Path) -> House:
     house = founded(database, installation, tmp_path)
     create_tenant_log(database, installation, TENANT)
-    create_key_directory(house.foundation.keys)
+    create_key_directory(house.installation.keys)
     return house
 
 
@@ -111,15 +111,15 @@ def test_a_key_is_generated_in_advance_and_brought(house: House, tmp_path: Path)
     assert "nothing" in house.complaint("rotate", "--from", tmp_path / "nothing")
 
 
-def test_without_a_key_nothing_is_shown_or_rotated(database: str, installation: Installation, tmp_path: Path) -> None:
+def test_without_a_key_nothing_is_shown_or_rotated(database: str, installation: Provisioned, tmp_path: Path) -> None:
     house = founded(database, installation, tmp_path)
     for command in ("show", "rotate", "retire"):
         assert "No such file" in house.complaint(command) or "is not there" in house.complaint(command)
-    assert not house.foundation.keys.exists()
+    assert not house.installation.keys.exists()
 
 
 def test_a_key_of_the_agent_is_rotated_to(
-    database: str, installation: Installation, tmp_path: Path, agent: SshAgent, house: House
+    database: str, installation: Provisioned, tmp_path: Path, agent: SshAgent, house: House
 ) -> None:
     assert "name its socket in LAKEPROOF_SIGNER_AGENT" in house.complaint("rotate", "--agent-key", agent.add("one"))
     with_agent = founded(database, installation, tmp_path, signer_agent=str(agent.path))
@@ -154,7 +154,7 @@ def told(database: str) -> list[str]:
 
 
 async def test_a_start_tells_of_the_first_key_once_and_takes_a_rotation_up(
-    database: str, installation: Installation, tmp_path: Path
+    database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     async with start_services(database, installation, tmp_path) as services:
         keys = await started(services)
@@ -176,7 +176,7 @@ async def test_a_start_tells_of_the_first_key_once_and_takes_a_rotation_up(
 
 
 async def test_a_first_start_takes_the_key_that_the_settings_name_and_no_other_later(
-    database: str, installation: Installation, tmp_path: Path, agent: SshAgent
+    database: str, installation: Provisioned, tmp_path: Path, agent: SshAgent
 ) -> None:
     held, other = agent.add("one"), agent.add("another")
     async with start_services(database, installation, tmp_path, signer_agent_key=held) as services:
@@ -185,18 +185,18 @@ async def test_a_first_start_takes_the_key_that_the_settings_name_and_no_other_l
     named = {"signer_agent": str(agent.path), "signer_agent_key": held}
     async with start_services(database, installation, tmp_path, **named) as services:
         assert (await started(services)).keys.ring.active.key_id == held
-        assert not (services.foundation.keys / KEY_FILE).exists()
+        assert not (services.installation.keys / KEY_FILE).exists()
     async with start_services(database, installation, tmp_path, **named | {"signer_agent_key": other}) as services:
         with pytest.raises(ServerError, match=re.escape(f"is {other}, but what signs is {held}")):
             await started(services)
 
 
 async def test_a_signed_database_without_its_keys_gets_no_new_one(
-    database: str, installation: Installation, tmp_path: Path
+    database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     async with start_services(database, installation, tmp_path) as services:
         await started(services)
         await (await open_signer(services)).sign_once()
-        (services.foundation.keys / KEY_FILE).unlink()
+        (services.installation.keys / KEY_FILE).unlink()
         with pytest.raises(ServerError, match="restore that directory"):
             await started(services)

@@ -17,7 +17,7 @@ from psycopg import AsyncConnection
 from typer.testing import CliRunner, Result
 
 from lakeproof.commands.ledger import COMMANDS, ledger_app
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.files.directory import LogDirectory
 from ledger.format.merkle import prove_inclusion, root_of
 from ledger.format.note import Ed25519Signer
@@ -216,7 +216,7 @@ OFFLINE = """
 import sys
 for name in ("psycopg", "psycopg_pool", "fastapi", "eventsourcing", "gateway", "projections", "pyarrow"):
     sys.modules[name] = None  # importing it fails
-for name in ("foundation", "log_room", "operating", "postgres.server", "provision", "services"):
+for name in ("installation", "log_room", "operating", "postgres.server", "provision", "services"):
     sys.modules[f"lakeproof.{name}"] = None
 from lakeproof.commands.ledger import ledger_app
 ledger_app(None)()
@@ -268,7 +268,7 @@ class House:
     @property
     def system(self) -> str:
         """The origin of the system log."""
-        return self.rooms.foundation.installation.system_origin
+        return self.rooms.installation.system_origin
 
     @property
     def vkey(self) -> str:
@@ -276,7 +276,7 @@ class House:
 
 
 @pytest.fixture
-def house(database: str, installation: Installation, tmp_path: Path) -> House:
+def house(database: str, installation: Provisioned, tmp_path: Path) -> House:
     log_id = create_tenant_log(database, installation, TENANT)
     origin = installation.origin(TENANT)
     rooms = make_rooms(database, installation, tmp_path)
@@ -318,9 +318,9 @@ def test_whose_keys_were_trusted_is_said(house: House) -> None:
 
 def test_a_log_of_which_nothing_is_signed_is_not_called_verified(house: House) -> None:
     tenant = UUID(int=9)
-    create_tenant_log(house.database, house.rooms.foundation.installation, tenant)
+    create_tenant_log(house.database, house.rooms.installation, tenant)
     assert house.run("verify", "--log", tenant.hex).exit_code == 0, "there is nothing to sign yet"
-    origin = house.rooms.foundation.installation.origin(tenant)
+    origin = house.rooms.installation.origin(tenant)
 
     async def grow() -> None:
         async with await AsyncConnection.connect(house.database, autocommit=True) as connection:

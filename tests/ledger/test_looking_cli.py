@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.format.sequence import SequencedEntry
 from testkit.ledger.logs import TENANT, change, put, rows_of
 from testkit.ledger.rooms import Rooms, make_rooms
@@ -18,12 +18,12 @@ NAME = TENANT.hex
 
 
 @pytest.fixture
-def rows(installation: Installation) -> list[SequencedEntry]:
+def rows(installation: Provisioned) -> list[SequencedEntry]:
     return rows_of(SIZE, log=installation.origin(TENANT))
 
 
 @pytest.fixture
-def rooms(database: str, installation: Installation, rows: list[SequencedEntry], tmp_path: Path) -> Rooms:
+def rooms(database: str, installation: Provisioned, rows: list[SequencedEntry], tmp_path: Path) -> Rooms:
     log_id = create_tenant_log(database, installation, TENANT)
     asyncio.run(put(database, log_id, rows))
     change(

@@ -18,7 +18,7 @@ from lakeproof.commands.options import Wanted
 from lakeproof.commands.reports import show_report
 from lakeproof.commands.verify_database import verify_every_log, verify_log
 from lakeproof.log_room import InstalledLogs
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.anchoring.kept import Kept, PlaceError
 from ledger.anchoring.places import FilePlace
 from ledger.errors import BrokenError, Fault
@@ -36,11 +36,11 @@ SHADOW_HEAD = "INSERT INTO ledger.heads (log_id) VALUES (0)"
 
 
 @pytest.fixture
-async def world(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[World]:
+async def world(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[World]:
     """Logs that are signed and anchored, in the room that an operator has: the signer's notes are there."""
     async with open_world(database, installation, tmp_path) as world:
         assert isinstance(world.room, InstalledLogs)
-        room = InstalledLogs(foundation=world.room.foundation, connection=world.room.connection)
+        room = InstalledLogs(installation=world.room.installation, connection=world.room.connection)
         yield replace(world, room=room)
 
 
@@ -76,7 +76,7 @@ async def test_a_clean_log_goes_on_from_the_note_that_its_signer_keeps(world: Wo
 
 async def test_where_the_signer_keeps_no_note_that_is_said(world: World) -> None:
     assert isinstance(world.room, InstalledLogs)
-    (world.room.foundation.keys / "last-notes").unlink()
+    (world.room.installation.keys / "last-notes").unlink()
     report = await verify(world, Wanted())
     assert any("no note of this log is kept here" in unchecked for unchecked in report.unchecked)
 
@@ -98,7 +98,7 @@ async def test_another_log_that_claims_to_be_the_system_log_hides_nothing(world:
 
 
 async def test_without_the_signers_notes_the_system_log_itself_finds_a_rewritten_log(
-    database: str, installation: Installation, tmp_path: Path
+    database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     async with open_world(database, installation, tmp_path) as world:
         await rewrite(world)
@@ -117,7 +117,7 @@ async def test_an_emptied_system_log_is_found_when_any_log_is_verified(world: Wo
 
 
 async def test_a_system_log_of_which_nothing_is_signed_is_said_to_be_one(
-    database: str, installation: Installation, tmp_path: Path
+    database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     async with open_world(database, installation, tmp_path) as world:  # where the signer's notes are not at hand
         await world.execute("DELETE FROM ledger.checkpoints WHERE log_id = %s", world.logs["system"].log_id)

@@ -18,7 +18,7 @@ import pytest
 from psycopg import AsyncConnection
 from pymerkle.proof import InclusionProof
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.errors import BrokenError, Fault, LimitExceededError
 from ledger.files.directory import LogDirectory, bundle_addresses, exported_edge, parse_parts_path, parts_path
 from ledger.format.checkpoint import format_checkpoint
@@ -513,7 +513,7 @@ def test_a_witness_sees_that_a_large_log_has_grown(smaller: int, larger: int) ->
 
 @pytest.mark.parametrize("size", [2**31 - 2, 2**33 - 2, 2**40 - 2])
 async def test_a_large_log_in_the_database_is_appended_to_signed_and_proven(
-    database: str, installation: Installation, tmp_path: Path, size: int
+    database: str, installation: Provisioned, tmp_path: Path, size: int
 ) -> None:
     log_id = create_tenant_log(database, installation, TENANT)
     origin = installation.origin(TENANT)
@@ -585,6 +585,6 @@ def put_virtual(database: str, log_id: int, log: VirtualLog) -> None:
 
 
 @asynccontextmanager
-async def connected(installation: Installation, role: str) -> AsyncIterator[Connection]:
+async def connected(installation: Provisioned, role: str) -> AsyncIterator[Connection]:
     async with await AsyncConnection.connect(installation.as_role(role), autocommit=True) as connection:
         yield connection

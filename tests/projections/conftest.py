@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from testkit.projections.story import Story, World
 
 
 @pytest.fixture
-def world(database: str, installation: Installation) -> World:
+def world(database: str, installation: Provisioned) -> World:
     """The test's database with the projections' tables."""
     return World(database, installation)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest_asyncio
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from testkit.servers.gateways import start_services
 from testkit.spark_detect.lakehouse import Lakehouse, open_lakehouse
 
 
 @pytest_asyncio.fixture
-async def lakehouse(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Lakehouse]:
+async def lakehouse(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Lakehouse]:
     """A gateway on a port with one tenant, and what detection works with."""
     async with start_services(database, installation, tmp_path) as services, open_lakehouse(services) as lakehouse:
         yield lakehouse

@@ -116,12 +116,12 @@ async def test_marks_are_what_the_log_says(lakehouse: Lakehouse) -> None:
     await request(lakehouse, table="people", snapshot=None, number=1)
     await lakehouse.detect()
     entries = await log_of(lakehouse)
-    live = MARKS.live(lakehouse.services.foundation.admin_dsn, lakehouse.log_id)
+    live = MARKS.live(lakehouse.services.installation.admin_dsn, lakehouse.log_id)
     assert live == MARKS.replayed(entries)
     assert sorted(live.values()) == [1, 2]
-    with psycopg.connect(lakehouse.services.foundation.admin_dsn, autocommit=True) as owner:
+    with psycopg.connect(lakehouse.services.installation.admin_dsn, autocommit=True) as owner:
         owner.execute("DELETE FROM detection.marks WHERE scans = 1")
-    assert MARKS.live(lakehouse.services.foundation.admin_dsn, lakehouse.log_id) != MARKS.replayed(entries)
+    assert MARKS.live(lakehouse.services.installation.admin_dsn, lakehouse.log_id) != MARKS.replayed(entries)
 
 
 async def test_a_scan_that_was_asked_for_is_done_once_for_each_request(lakehouse: Lakehouse) -> None:
@@ -229,7 +229,7 @@ async def test_a_range_whose_storage_is_away_is_put_off_and_holds_nobody_up(lake
         await other.play(lambda catalog: make_people(catalog, count=20))
         recorded = await lakehouse.detect()
         assert (recorded.scans, recorded.failed) == (1, 0)
-        with psycopg.connect(lakehouse.services.foundation.admin_dsn, autocommit=True) as owner:
+        with psycopg.connect(lakehouse.services.installation.admin_dsn, autocommit=True) as owner:
             query = "SELECT state, postponements FROM detection.batches WHERE log_id = %s"
             assert owner.execute(query, (lakehouse.log_id,)).fetchall() == [("postponed", 1)]
             owner.execute("UPDATE detection.batches SET due_at = now()")
@@ -249,7 +249,7 @@ async def test_a_table_without_a_name_is_scanned_once_and_by_its_name_once_someb
     table = await asyncio.to_thread(lambda: lakehouse.connect().load_table(("crm", "people")))
     uuid, snapshots = str(table.metadata.table_uuid), [str(each.snapshot_id) for each in table.snapshots()]
     files = [*(each.metadata_file for each in table.metadata.metadata_log), table.metadata_location]
-    with psycopg.connect(lakehouse.services.foundation.admin_dsn, autocommit=True) as owner:
+    with psycopg.connect(lakehouse.services.installation.admin_dsn, autocommit=True) as owner:
         # As if S3 alone had told of the table: what the gateway has committed is behind detection's position.
         owner.execute(
             "INSERT INTO detection.positions (log_id, next_index) "
@@ -271,7 +271,7 @@ async def test_a_table_without_a_name_is_scanned_once_and_by_its_name_once_someb
     await runner.catch_up(lakehouse.log_id, size)
     await lakehouse.play(lambda catalog: catalog.load_table(("crm", "people")).append(some_people(70, 10)))
     table = await asyncio.to_thread(table.refresh)
-    with psycopg.connect(lakehouse.services.foundation.admin_dsn, autocommit=True) as owner:
+    with psycopg.connect(lakehouse.services.installation.admin_dsn, autocommit=True) as owner:
         owner.execute(
             "UPDATE detection.positions SET next_index = (SELECT size FROM ledger.heads WHERE log_id = %(log)s) "
             "WHERE log_id = %(log)s",

@@ -33,7 +33,7 @@ from testkit.spark_detect.lakehouse import Lakehouse, append_file, make_people
 async def status(lakehouse: Lakehouse) -> list[dict[str, object]]:
     @asynccontextmanager
     async def open_observatory() -> AsyncIterator[OperatorObservatory]:
-        yield OperatorObservatory(foundation=lakehouse.services.foundation)
+        yield OperatorObservatory(installation=lakehouse.services.installation)
 
     app = detect_app(open_observatory, console)
     ran = await asyncio.to_thread(CliRunner().invoke, app, ["status", "--json"])
@@ -78,7 +78,7 @@ async def test_a_scan_that_is_asked_for_is_done_again(lakehouse: Lakehouse) -> N
     table = next(entry.key for entry in map(parse_entry, entries) if entry.type == "scan.completed")
     dsn, opener = lakehouse.installation.as_role(roles.projector), lakehouse.services.opener
     await Runner(dsn, [CommitsProjection()], opener=opener).catch_up(lakehouse.log_id, size)
-    observatory = OperatorObservatory(foundation=lakehouse.services.foundation)
+    observatory = OperatorObservatory(installation=lakehouse.services.installation)
     assert await observatory.request(lakehouse.tenant.hex, table, None) == size
     await lakehouse.detect()
     first, again = await lakehouse.completed()

@@ -19,7 +19,7 @@ PEOPLE = ("crm", "people")
 
 def scans(lakehouse: Lakehouse) -> int:
     """Return how many scans are in the tenant's log."""
-    with psycopg.connect(lakehouse.services.foundation.admin_dsn, autocommit=True) as connection:
+    with psycopg.connect(lakehouse.services.installation.admin_dsn, autocommit=True) as connection:
         query = "SELECT count(*) FROM ledger.entries WHERE log_id = %s AND type IN ('scan.completed', 'scan.failed')"
         row = connection.execute(query, (lakehouse.log_id,)).fetchone()
     return 0 if row is None else int(row[0])

@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 import pytest_asyncio
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.append.appender import Appender
 from ledger.format.events import DetectionFound, DetectionKind
 from ledger.format.guards import GuardRegistry
@@ -19,7 +19,7 @@ from testkit.streams.world import World
 
 
 @pytest_asyncio.fixture
-async def world(database: str, installation: Installation) -> AsyncIterator[World]:
+async def world(database: str, installation: Provisioned) -> AsyncIterator[World]:
     """The test's database with a running appender."""
     dsn = installation.as_role(installation.roles.appender)
     async with Appender(dsn, GuardRegistry([])) as appender:

@@ -22,7 +22,7 @@ import psycopg
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from lakeproof.tenants import found_tenant
 from ledger.format.entry import parse_entry
 from ledger.store.read import Log
@@ -80,7 +80,7 @@ async def produce(kafka: Kafka, topic: str, messages: list[bytes]) -> None:
 class Consumers:
     """Processes of one consumer group on one topic."""
 
-    def __init__(self, kafka: Kafka, database: str, installation: Installation, directory: Path, topic: str) -> None:
+    def __init__(self, kafka: Kafka, database: str, installation: Provisioned, directory: Path, topic: str) -> None:
         self.topic = topic
         self._stack = ExitStack()
         self._arguments = {
@@ -150,7 +150,7 @@ class Consumers:
 
 
 async def test_every_event_of_a_topic_is_in_the_log_once_though_consumers_are_killed_and_others_join(
-    kafka: Kafka, database: str, installation: Installation, tmp_path: Path
+    kafka: Kafka, database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     topic = "lineage.kills"
     await kafka.create_topics(topic, partitions=PARTITIONS)
@@ -172,7 +172,7 @@ async def test_every_event_of_a_topic_is_in_the_log_once_though_consumers_are_ki
 
 
 async def test_poison_goes_to_the_dead_letters_and_holds_nobody_up(
-    kafka: Kafka, database: str, installation: Installation, tmp_path: Path
+    kafka: Kafka, database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     topic = "lineage.poison"
     await kafka.create_topics(topic, partitions=PARTITIONS)
@@ -188,7 +188,7 @@ async def test_poison_goes_to_the_dead_letters_and_holds_nobody_up(
 
 
 async def test_a_worker_without_its_topic_does_not_start(
-    kafka: Kafka, database: str, installation: Installation, tmp_path: Path
+    kafka: Kafka, database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     with Consumers(kafka, database, installation, tmp_path, "lineage.none") as consumers, pytest.raises(AssertionError):
         consumers.start("only")
@@ -257,7 +257,7 @@ def test_a_consumer_that_commits_nothing_while_messages_wait_is_stalled() -> Non
 
 
 async def test_each_tenants_topic_leads_to_its_own_log_and_a_missing_topic_holds_up_nobody(
-    kafka: Kafka, database: str, installation: Installation, tmp_path: Path
+    kafka: Kafka, database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     async with start_services(database, installation, tmp_path) as services:
         acme = await found_tenant(services, name="acme", identity="ada@acme.example")
@@ -303,7 +303,7 @@ def start_command(database: str, directory: Path, brokers: str) -> subprocess.Po
 
 
 def test_without_brokers_the_command_says_what_is_missing(
-    database: str, installation: Installation, tmp_path: Path
+    database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     command = start_command(database, tmp_path, "")
     _, complained = command.communicate(timeout=TIMEOUT_S)

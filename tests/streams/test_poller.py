@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from lakeproof.tenants import found_tenant
 from ledger.errors import LogUnavailableError
 from ledger.format.entry import parse_entry
@@ -46,7 +46,7 @@ class Polled:
 
     def __init__(self, gateway: Gateway, upstream: Upstream, secrets: SecretDirectory, log: Log) -> None:
         self.gateway, self.upstream, self.secrets, self.log = gateway, upstream, secrets, log
-        self.installation = gateway.services.foundation.installation
+        self.installation = gateway.services.installation
         self.poller = self.new_poller()
 
     def new_poller(self, **options: Any) -> Poller:
@@ -96,7 +96,7 @@ class Polled:
 
 
 @pytest_asyncio.fixture
-async def polled(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Polled]:
+async def polled(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Polled]:
     """A tenant whose catalog `partner` is another server."""
     upstream = Upstream()
     async with (

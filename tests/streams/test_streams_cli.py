@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from lakeproof import console
 from lakeproof.commands.streams import streams_app
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from lakeproof.streaming import OperatorStation, open_streams, streams_metrics_text
 from ledger.append.appender import Appender
 from ledger.format.events import AlertDelivered, DetectionFound
@@ -68,13 +68,13 @@ def hook() -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.fixture
-def log_id(database: str, installation: Installation) -> int:
+def log_id(database: str, installation: Provisioned) -> int:
     """The log of a tenant."""
     return create_tenant_log(database, installation, uuid4())
 
 
 @pytest.fixture
-def append(installation: Installation, log_id: int) -> Callable[[object], None]:
+def append(installation: Provisioned, log_id: int) -> Callable[[object], None]:
     """Appends an event of the vocabulary."""
 
     def tell(event: object) -> None:
@@ -91,7 +91,7 @@ def append(installation: Installation, log_id: int) -> Callable[[object], None]:
 @pytest.fixture
 def command(
     database: str,
-    installation: Installation,
+    installation: Provisioned,
     tmp_path: Path,
     hook: tuple[str, list[str]],
     monkeypatch: pytest.MonkeyPatch,
@@ -254,7 +254,7 @@ def test_replay_ends_with_a_sentence_if_letters_are_left(
     assert "no such handler here" in result.stdout
 
 
-def test_the_metrics_name_every_handler(database: str, installation: Installation, tmp_path: Path, log_id: int) -> None:
+def test_the_metrics_name_every_handler(database: str, installation: Provisioned, tmp_path: Path, log_id: int) -> None:
     async def read() -> str:
         async with start_services(database, installation, tmp_path) as services:
             return await streams_metrics_text(services.house.database, installation.roles.auditor, services)

@@ -20,7 +20,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from testkit.gateway.story import check_agreement, check_log, path_of, tell
 from testkit.servers.gateways import Gateway
 from testkit.system.crashing_gateway import APPEND, POINTS, serve_until_death
@@ -56,7 +56,7 @@ def ids(catalog: Catalog, point: str) -> list[int]:
 
 @contextmanager
 def crashing_gateway(
-    database: str, installation: Installation, directory: Path, point: str
+    database: str, installation: Provisioned, directory: Path, point: str
 ) -> Iterator[tuple[str, BaseProcess]]:
     """Start a gateway that dies at `point`; yields its URL and its process."""
     context = multiprocessing.get_context("forkserver")
@@ -106,7 +106,7 @@ async def check_after(gateway: Gateway, point: str) -> None:
 
 
 async def test_record_and_table_agree_after_a_kill_at_any_step(
-    gateway: Gateway, database: str, installation: Installation, tmp_path: Path
+    gateway: Gateway, database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     key = gateway.acme.key.secret
 

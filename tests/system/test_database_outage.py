@@ -21,7 +21,7 @@ from gateway.admin.application import OPERATOR
 from gateway.catalogs.builtin import GUARDS as CATALOG_GUARDS
 from lakeproof.postgres.process import postmaster_pid
 from lakeproof.postgres.server import EmbeddedServer
-from lakeproof.provision import Installation, provision
+from lakeproof.provision import Provisioned, provision
 from lakeproof.signing import open_signer
 from ledger.format.sequence import Appended, Group, Stale
 from testkit.databases import LOGIN_PASSWORD
@@ -225,7 +225,7 @@ async def wire(postgres_server: EmbeddedServer, short_directory: ShortDirectory)
 
 
 @pytest_asyncio.fixture
-async def append(wire: CuttingProxy, installation: Installation) -> AsyncIterator[Append]:
+async def append(wire: CuttingProxy, installation: Provisioned) -> AsyncIterator[Append]:
     """The log behind that wire; gives up after a second."""
     async with appender(installation, *CATALOG_GUARDS, host=str(wire.directory)) as running:
 

@@ -203,7 +203,7 @@ async def tenants(gateway: Gateway) -> AsyncIterator[tuple[Tenant, Tenant]]:
     """Two tenants that have lived."""
     both = [await new_tenant(gateway, name) for name in ("acmemark", "boltmark")]
     # So that their logs are published.
-    await sign(gateway, create_key_directory(gateway.services.foundation.keys))
+    await sign(gateway, create_key_directory(gateway.services.installation.keys))
     both = [replace(tenant, size=await size_of(gateway.services, tenant)) for tenant in both]
     yield both[0], both[1]
     for tenant in both:

@@ -92,7 +92,7 @@ async def world(gateway: Gateway) -> AsyncIterator[World]:
         await live(tenant)
         tenants.append(tenant)
     roles = services.house.roles
-    runner = Runner(services.foundation.installation.as_role(roles.projector), PROJECTIONS, opener=services.opener)
+    runner = Runner(services.installation.as_role(roles.projector), PROJECTIONS, opener=services.opener)
     for tenant in tenants:
         async with services.house.database.as_role(roles.auditor) as connection:
             head = await read_head(connection, tenant.founded.log_id)
@@ -261,7 +261,7 @@ async def test_a_reader_writes_nothing(world: World) -> None:
 
 
 async def test_a_connection_keeps_nothing_of_the_tenant_before(world: World) -> None:
-    installation = world.services.foundation.installation
+    installation = world.services.installation
     async with Database(installation.dsn, connections_max=1) as database:
         for tenant in (world.acme, world.bolt, world.acme):
             async with database.as_role(world.reader(tenant)) as connection:

@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.sealer import Sealer
 from ledger.format.entry import Entry, parse_entry
@@ -60,7 +60,7 @@ class Reach:
     def dsn_of(self, duty: str) -> str:
         """Return the connection string of a role."""
         roles = Roles(self.id)
-        installation = Installation(id=self.id, authority=self.authority, roles=roles, dsn=self.dsn)
+        installation = Provisioned(id=self.id, authority=self.authority, roles=roles, dsn=self.dsn)
         dsn = installation.as_role(str(getattr(roles, duty)))
         return dsn if self.host is None else make_conninfo(dsn, host=self.host)
 
@@ -75,7 +75,7 @@ class Site:
     """A database for one point at a time. `owner` may do anything, `filler` appends what was there before."""
 
     database: str
-    installation: Installation
+    installation: Provisioned
     proxy: CuttingProxy
     directory: Path
     filler: Appender
@@ -166,7 +166,7 @@ class Site:
 
 
 @asynccontextmanager
-async def open_site(database: str, installation: Installation, target: Path, directory: Path) -> AsyncIterator[Site]:
+async def open_site(database: str, installation: Provisioned, target: Path, directory: Path) -> AsyncIterator[Site]:
     """Yield a site; `target` is the server's socket, `directory` a short one for this site alone."""
     wire = directory / "wire"
     wire.mkdir(exist_ok=True)
@@ -190,7 +190,7 @@ async def open_site(database: str, installation: Installation, target: Path, dir
             await site.close()
 
 
-async def _connections(database: str, installation: Installation) -> tuple[Connection, Connection, Connection]:
+async def _connections(database: str, installation: Provisioned) -> tuple[Connection, Connection, Connection]:
     """Return connections of the owner, the auditor and the projector."""
     roles = installation.roles
     dsns = (database, installation.as_role(roles.auditor), installation.as_role(roles.projector))

@@ -20,7 +20,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from lakeproof.log_room import InstalledLogs
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from lakeproof.sealing import open_subject_keys
 from ledger.anchoring.anchor_log import anchor_logs
 from ledger.append.appender import CORE_GUARDS, Appender
@@ -69,11 +69,11 @@ class _Room(InstalledLogs):
 
 @asynccontextmanager
 async def open_world(
-    database: str, installation: Installation, directory: Path, *, seed: int = 0
+    database: str, installation: Provisioned, directory: Path, *, seed: int = 0
 ) -> AsyncIterator[World]:
     """Write the logs into an empty installation, and yield the world with what it takes to put them back."""
     rooms = make_rooms(database, installation, directory)
-    keys, subject_keys = rooms.keys, open_subject_keys(rooms.foundation)
+    keys, subject_keys = rooms.keys, open_subject_keys(rooms.installation)
     roles = installation.roles
     for tenant in TENANTS:
         create_tenant_log(database, installation, tenant)
@@ -90,7 +90,7 @@ async def open_world(
         await _keep_roots(owner)
         await save(owner)
         room = _Room(
-            foundation=rooms.foundation,
+            installation=rooms.installation,
             connection=auditor,
             signer_keys=keys,
             subject_keys=KeyOpener(subject_keys),

@@ -27,7 +27,7 @@ from gateway.errors import (
 from gateway.identity.api_keys import KeyHasher
 from gateway.identity.key_macs import open_key_macs
 from gateway.policy.engine import PolicyNotCompiledError
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from lakeproof.services import KEY_SECRET, Services, new_group_id, now
 from lakeproof.tenants import Founded, found_tenant
 from ledger.errors import LogUnavailableError, NoSuchLogError, OutcomeUnknownError, QueueFullError
@@ -69,7 +69,7 @@ def another_admin(services: Services, *, store: LogStore | None = None, kinds: t
         warehouse=house.warehouse,
         clock=now,
         random=house.random,
-        macs=open_key_macs(services.foundation.keys / KEY_SECRET),
+        macs=open_key_macs(services.installation.keys / KEY_SECRET),
         hasher=KeyHasher(time_cost=1, memory_cost_kib=8),
     )
 
@@ -119,7 +119,7 @@ async def test_a_tenant_is_founded_once(services: Services, acme: Founded, admin
 
 
 async def test_founding_goes_on_where_a_crash_has_stopped_it(
-    services: Services, admin: Admin, database: str, installation: Installation
+    services: Services, admin: Admin, database: str, installation: Provisioned
 ) -> None:
     tenant = uuid4()
     log_id = create_tenant_log(database, installation, tenant)

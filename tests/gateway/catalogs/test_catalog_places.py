@@ -201,7 +201,7 @@ async def _register_as_before(gateway: Gateway, *registered: tuple[Founded, str,
         options = {"uri": "https://far.example", "location": location}
         event = CatalogCreated(id=alias, version=1, kind="rest", options=options)
         await admin._edits.create(tenant.log_id, OPERATOR, event)
-    with psycopg.connect(gateway.services.foundation.admin_dsn, autocommit=True) as owner:
+    with psycopg.connect(gateway.services.installation.admin_dsn, autocommit=True) as owner:
         fill_derived_rows(owner)
         fill_derived_rows(owner)
 

@@ -17,7 +17,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from gateway.errors import UnavailableError
 from gateway.metadata.files import MetadataFileError, MetadataFiles
 from lakeproof.demo.cloud import Cloud
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from lakeproof.services import Services, engine_properties, storage_properties
 from lakeproof.settings import load_settings
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, TABLES, properties
@@ -53,7 +53,7 @@ def s3_settings(cloud: Cloud) -> dict[str, str]:
 
 @pytest_asyncio.fixture
 async def s3_services(
-    cloud: Cloud, database: str, installation: Installation, tmp_path: Path
+    cloud: Cloud, database: str, installation: Provisioned, tmp_path: Path
 ) -> AsyncIterator[Services]:
     async with start_services(database, installation, tmp_path, **s3_settings(cloud)) as services:
         yield services

@@ -223,7 +223,7 @@ async def test_where_a_table_is_stands_beside_the_decision_that_put_it_there(sal
 
 async def _as_from_before(gateway: Gateway) -> None:
     """Take from the rows what an older version has not written."""
-    with psycopg.connect(gateway.services.foundation.admin_dsn, autocommit=True) as owner:
+    with psycopg.connect(gateway.services.installation.admin_dsn, autocommit=True) as owner:
         log_id = gateway.acme.log_id
         owner.execute(
             "UPDATE gateway.tables SET looks = NULL, looks_version = NULL, places = NULL, folders = NULL,"

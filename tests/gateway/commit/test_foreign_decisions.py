@@ -88,7 +88,7 @@ def replayed(told: list[Told]) -> dict[str, Row]:
 
 
 async def check_agreement(services: Services, log_id: int) -> dict[str, Row]:
-    rows = await asyncio.to_thread(open_table({}).live, services.foundation.admin_dsn, log_id)
+    rows = await asyncio.to_thread(open_table({}).live, services.installation.admin_dsn, log_id)
     assert replayed(await tell(services, log_id)) == rows
     return rows
 
@@ -182,7 +182,7 @@ async def test_a_row_that_no_entry_explains_is_noticed(
 ) -> None:
     await decide(module_services, acme.log_id, snapshots=("7",))
     await check_agreement(module_services, acme.log_id)
-    admin_dsn = module_services.foundation.admin_dsn
+    admin_dsn = module_services.installation.admin_dsn
     async with await psycopg.AsyncConnection.connect(admin_dsn, autocommit=True) as owner:
         await owner.execute(f"{tampering} WHERE log_id = {acme.log_id}".encode())
     with pytest.raises(AssertionError):

@@ -150,7 +150,7 @@ async def test_a_catalogs_option_allows_look_alikes(sales: Gateway) -> None:
 async def test_names_from_before_are_read_written_and_dropped(sales: Gateway) -> None:
     """Rows of names that could not be created any more, as an older version has left them."""
     log_id, old = sales.acme.log_id, "orders\u200b"
-    with psycopg.connect(sales.services.foundation.admin_dsn) as owner:
+    with psycopg.connect(sales.services.installation.admin_dsn) as owner:
         owner.execute("SET LOCAL session_replication_role = replica")
         owner.execute("UPDATE gateway.namespaces SET namespace = ARRAY['sales '] WHERE log_id = %s", (log_id,))
         owner.execute(

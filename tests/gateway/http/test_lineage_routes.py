@@ -66,7 +66,7 @@ async def log_of(gateway: Gateway) -> Log:
 @asynccontextmanager
 async def projecting(gateway: Gateway) -> AsyncIterator[None]:
     """Run the projection, as `lakeproof up` does."""
-    installation = gateway.services.foundation.installation
+    installation = gateway.services.installation
     dsn, opener = installation.as_role(installation.roles.projector), gateway.services.opener
     runner = Runner(dsn, (LineageProjection(),), poll_s=0.01, opener=opener)
     stop = asyncio.Event()
@@ -118,7 +118,7 @@ async def test_an_edge_that_closes_a_cycle_is_422_with_the_path_and_told_in_the_
     assert (again.status_code, again.json()) == (422, refused.json())
     assert len(await told_of(projected)) == 4
     # A rebuild finds what the live generation holds, what was told included.
-    installation = projected.services.foundation.installation
+    installation = projected.services.installation
     dsn, log = installation.as_role(installation.roles.projector), await log_of(projected)
 
     async def attested(*_: object) -> None:

@@ -40,13 +40,13 @@ async def keys(gateway: Gateway) -> KeyDirectory:
     )
     for _ in range(3):
         await house.append(gateway.acme.log_id, Group(id=house.new_group_id(), then=(event,) * (ENTRIES // 3)))
-    keys = create_key_directory(gateway.services.foundation.keys)
+    keys = create_key_directory(gateway.services.installation.keys)
     await sign(gateway, keys)
     return keys
 
 
 async def sign(gateway: Gateway, keys: KeyDirectory) -> None:
-    installation = gateway.services.foundation.installation
+    installation = gateway.services.installation
     dsn = installation.as_role(installation.roles.signer)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
         await CheckpointSigner(dsn, keys).sign_due(connection)
@@ -224,7 +224,7 @@ async def test_a_receipt_is_the_proof_of_an_entry_as_soon_as_it_is_signed(
         Event(type="lineage.received", version=1, key="a:b", actor="system", occurred_at=house.clock(), data={})
     )
     await house.append(gateway.acme.log_id, Group(id=house.new_group_id(), then=(event,)))
-    installation = gateway.services.foundation.installation
+    installation = gateway.services.installation
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         signer = CheckpointSigner(installation.as_role(installation.roles.signer), keys)

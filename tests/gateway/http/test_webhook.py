@@ -77,7 +77,7 @@ class Callbacks:
 
     async def entries(self) -> list[Entry]:
         services = self.gateway.services
-        async with services.house.database.as_role(services.foundation.installation.roles.auditor) as connection:
+        async with services.house.database.as_role(services.installation.roles.auditor) as connection:
             found = await read_entries(connection, self.gateway.acme.log_id, from_index=0, to_index=10_000)
         return [entry for entry in map(parse_entry, found) if entry.type == "trigger.received"]
 

@@ -74,7 +74,7 @@ class Instance:
         self.authenticator = Authenticator(
             lend_for_keys,
             ControlPlane(lend),
-            macs=macs or open_key_macs(services.foundation.keys / KEY_SECRET),
+            macs=macs or open_key_macs(services.installation.keys / KEY_SECRET),
             hasher=self.hasher,
             known_max=known_max,
         )

@@ -84,7 +84,7 @@ async def test_a_key_is_refused_by_the_next_request_once_its_time_has_passed(sha
     end = calendar.now + DAY
     issued = await issue(shared_gateway.http, expires_at=end.isoformat())
     lend = partial(services.house.database.as_role, services.house.roles.gateway)
-    macs = open_key_macs(services.foundation.keys / KEY_SECRET)
+    macs = open_key_macs(services.installation.keys / KEY_SECRET)
     authenticator = Authenticator(lend, ControlPlane(lend), macs=macs, clock=calendar)
     bob = shared_gateway.through(key=issued["secret"], authenticator=authenticator, clock=calendar)
     calendar.now = end - timedelta(microseconds=1)
@@ -304,11 +304,11 @@ async def test_erasing_a_person_reaches_every_actor_of_theirs(shared_gateway: Ga
 
 
 async def erase(gateway: Gateway, subject: str) -> None:
-    installation = gateway.services.foundation.installation
+    installation = gateway.services.installation
     dsn = installation.as_role(installation.roles.auditor)
     async with (
         await psycopg.AsyncConnection.connect(dsn, autocommit=True) as auditor,
-        open_erasing_desk(gateway.services.foundation, auditor) as desk,
+        open_erasing_desk(gateway.services.installation, auditor) as desk,
     ):
         log = await find_log(auditor, installation.origin(gateway.acme.tenant))
         await desk.eraser.erase_person(log, subject, ErasureRequest(reason=ErasureReason.REQUEST, at=now()))
@@ -345,7 +345,7 @@ async def test_a_key_of_an_old_log_is_in_force_without_an_end(module_services: S
     await put(module_services, old.log_id, event)
     key = (await module_services.house.control.current(old.log_id)).keys["old"]
     assert (key.expires_at, key.issuer, key.is_expired(datetime.max.replace(tzinfo=UTC))) == (None, None, False)
-    installation = module_services.foundation.installation
+    installation = module_services.installation
     dsn = installation.as_role(installation.roles.auditor)
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as auditor:
         log = await find_log(auditor, installation.origin(old.tenant))

@@ -81,7 +81,7 @@ async def test_what_goes_on_meanwhile_an_erasure_and_a_checkpoint_that_never_arr
     assert after[-1].endswith("0 of them at the attested position, too"), "what was attested held what is erased"
     assert ", 1 erased people, " in after[0]
 
-    (services.foundation.keys / ARRIVALS_FILE).unlink()
+    (services.installation.keys / ARRIVALS_FILE).unlink()
     never_arrived = next(change for change in CHANGES if change.where == "ledger.checkpoints" and change.of_system)
     assert await home.told(never_arrived) == ("", None)
 
@@ -96,24 +96,24 @@ async def test_a_metadata_file_that_was_changed_is_named(home: Home) -> None:
 
 async def test_nothing_is_served_on_a_database_that_is_not_as_recorded_unless_that_is_accepted(home: Home) -> None:
     services = home.gateway.services
-    foundation = services.foundation
+    installation = services.installation
     home.make(TRIGGER.statement)
     with pytest.raises(
         SchemaChangedError, match=r"trigger ledger\.entries\.evil: expected none, found CREATE "
     ) as caught:
-        async with open_services(foundation):
+        async with open_services(installation):
             pass
     (printed,) = re.findall("SCHEMA_ACCEPTED=([0-9a-f]{64})", str(caught.value))
     other, accepting = (
-        replace(foundation, settings=replace(foundation.settings, schema_accepted=accepted))
+        replace(installation, settings=replace(installation.settings, schema_accepted=accepted))
         for accepted in ("0" * 64, printed)
     )
     with pytest.raises(SchemaChangedError, match=printed):
         async with open_services(other):
             pass
     async with open_services(accepting) as again:
-        await tell_system_log(again, foundation.open_keys())
-        await tell_system_log(again, foundation.open_keys())  # once is enough
+        await tell_system_log(again, installation.open_keys())
+        await tell_system_log(again, installation.open_keys())  # once is enough
     record = await read_record(home.room.connection, services.system.origin)
     assert record is not None
     assert "evil" in {one.name.rpartition(".")[2] for one in record.schema.objects}
@@ -135,11 +135,11 @@ async def test_migrations_do_not_run_on_a_database_that_is_not_as_recorded(
     home.owner.execute(TRIGGER.undo.encode())
     provision(database, login_password=LOGIN_PASSWORD)
     assert "the next start makes a new one" in (await home.check(home.system))[-1]
-    foundation = home.gateway.services.foundation
-    async with open_services(foundation) as services:
-        await tell_system_log(services, foundation.open_keys())
+    installation = home.gateway.services.installation
+    async with open_services(installation) as services:
+        await tell_system_log(services, installation.open_keys())
     assert "objects of schema" in (await home.check(home.system))[-1]
     home.make(TRIGGER.statement)
     with pytest.raises(SchemaChangedError, match="evil"):
-        async with open_services(foundation):
+        async with open_services(installation):
             pass

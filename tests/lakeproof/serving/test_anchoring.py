@@ -15,7 +15,7 @@ import pytest
 
 from gateway.admin.application import OPERATOR
 from lakeproof.errors import SettingsError
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from lakeproof.services import Services, now
 from lakeproof.serving.anchoring import AnchoringTasks
 from lakeproof.serving.anchoring_metrics import measure_anchoring
@@ -64,11 +64,11 @@ class Site:
 
     @property
     def keys(self) -> Sequence[VerifierKey]:
-        return self.services.foundation.open_keys().verifier_keys(self.services.system.origin)
+        return self.services.installation.open_keys().verifier_keys(self.services.system.origin)
 
     async def advance(self, tasks: AnchoringTasks) -> int:
         """Let the tenant's log and the system log grow, sign both, and return the size of the system log."""
-        roles = self.services.foundation.installation.roles
+        roles = self.services.installation.roles
         admin = self.services.house.admin
         await admin.create_catalog(self.acme.log_id, OPERATOR, alias=f"a{uuid4().hex[:8]}", kind="builtin", options={})
         await self.signer.sign_once()
@@ -78,12 +78,12 @@ class Site:
             return (await read_head(connection, self.services.system.log_id)).size
 
     async def published(self, policy: WitnessPolicy | None) -> Published | None:
-        roles = self.services.foundation.installation.roles
+        roles = self.services.installation.roles
         async with self.services.house.database.as_role(roles.auditor) as connection:
             return await read_published_checkpoint(connection, self.services.system, keys=self.keys, policy=policy)
 
     async def system_entries(self) -> list[bytes]:
-        roles = self.services.foundation.installation.roles
+        roles = self.services.installation.roles
         log_id = self.services.system.log_id
         async with self.services.house.database.as_role(roles.auditor) as connection:
             size = (await read_head(connection, log_id)).size
@@ -94,7 +94,7 @@ class Site:
 
 
 @asynccontextmanager
-async def open_site(database: str, installation: Installation, directory: Path, **settings: str) -> AsyncIterator[Site]:
+async def open_site(database: str, installation: Provisioned, directory: Path, **settings: str) -> AsyncIterator[Site]:
     async with start_services(database, installation, directory, **settings) as services:
         signer = await open_signer(services)
         await signer.sign_once()
@@ -103,7 +103,7 @@ async def open_site(database: str, installation: Installation, directory: Path, 
 
 
 @pytest.fixture
-async def site(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Site]:
+async def site(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Site]:
     async with open_site(database, installation, tmp_path) as site:
         yield site
 
@@ -137,7 +137,7 @@ def policy_of(witnesses: Sequence[tuple[VerifierKey, str]], *, threshold: int) -
 
 
 def tasks_of(site: Site, client: httpx.AsyncClient, policy: WitnessPolicy | None = None) -> AnchoringTasks:
-    authority = load_authority(site.services.foundation.settings)
+    authority = load_authority(site.services.installation.settings)
     return AnchoringTasks(site.services, policy=policy, authority=authority, client=client)
 
 
@@ -236,7 +236,7 @@ async def test_a_broken_anchor_in_the_system_log_ends_the_task(
 
 
 async def test_a_stamped_and_cosigned_checkpoint_anchors_the_tenants_log(
-    database: str, installation: Installation, tmp_path: Path, client: httpx.AsyncClient
+    database: str, installation: Provisioned, tmp_path: Path, client: httpx.AsyncClient
 ) -> None:
     authority = make_authority(tmp_path / "authority")
     roots = authority.directory / "root.pem"
@@ -289,7 +289,7 @@ async def test_a_stamped_and_cosigned_checkpoint_anchors_the_tenants_log(
 
 async def test_an_authority_that_is_away_is_asked_again(
     database: str,
-    installation: Installation,
+    installation: Provisioned,
     tmp_path: Path,
     client: httpx.AsyncClient,
     caplog: pytest.LogCaptureFixture,
@@ -306,7 +306,7 @@ async def test_an_authority_that_is_away_is_asked_again(
     assert "no answer of the time-stamping authority" in told[0]
 
 
-async def test_up_anchors_by_itself(database: str, installation: Installation, tmp_path: Path) -> None:
+async def test_up_anchors_by_itself(database: str, installation: Provisioned, tmp_path: Path) -> None:
     quick = {"anchor_interval_s": "0.05", "checkpoint_interval_s": "0.05"}
     nothing_else = {"port": "0", "streams": "0", "detect": "0"}
     async with (
@@ -317,7 +317,7 @@ async def test_up_anchors_by_itself(database: str, installation: Installation, t
     ):
         acme = await found_tenant(services, name="acme", identity="ada@acme.example")
         bell = services.notifier.subscribe()
-        roles = services.foundation.installation.roles
+        roles = services.installation.roles
         while True:
             bell.clear()
             async with services.house.database.as_role(roles.auditor) as connection:
@@ -337,7 +337,7 @@ async def test_up_anchors_by_itself(database: str, installation: Installation, t
 async def test_anchors_shows_how_far_each_log_is_anchored(site: Site, client: httpx.AsyncClient, as_json: bool) -> None:
     size = await site.advance(tasks_of(site, client))
 
-    rooms = Rooms(foundation=site.services.foundation)
+    rooms = Rooms(installation=site.services.installation)
     done = await asyncio.to_thread(rooms.run, "anchors", *(["--json"] if as_json else []))
     assert done.exit_code == 0, done.output
     if as_json:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from gateway.policy.pool import WorkerEngine
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from lakeproof.serving import up
 from lakeproof.serving.policy_engine import start_judging
 from lakeproof.serving.up import serving
@@ -46,7 +46,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_a_worker_that_is_late_closes_the_gateway_which_says_so_and_opens_when_it_is_there(
-    database: str, installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: str, installation: Provisioned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(up, "STARTED_WITHIN_S", 0.05)
     said: list[str] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakeproof.errors import SettingsError
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from lakeproof.services import Services
 from lakeproof.serving.publishing import PAUSE_MAX_S, Publisher, open_publisher, pause_s
 from lakeproof.settings import Settings, load_settings
@@ -38,7 +38,7 @@ async def grown(services: Services) -> None:
 
 
 async def test_a_published_checkpoint_is_what_verify_holds_the_logs_against(
-    database: str, installation: Installation, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    database: str, installation: Provisioned, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "lakeproof.serving.publishing")
     file = tmp_path / "collected" / "checkpoint"
@@ -60,7 +60,7 @@ async def test_a_published_checkpoint_is_what_verify_holds_the_logs_against(
         assert await publisher.publish_due(place)
         assert file.read_bytes() != first
 
-        rooms = Rooms(foundation=services.foundation)
+        rooms = Rooms(installation=services.installation)
         verified = await asyncio.to_thread(rooms.run, "verify")
         assert verified.exit_code == 0, verified.output
         assert f"1 checkpoints kept in file:{file}" in verified.output
@@ -76,12 +76,12 @@ async def test_a_published_checkpoint_is_what_verify_holds_the_logs_against(
 
 
 async def test_a_place_that_knows_a_larger_or_another_log_is_never_written_over(
-    database: str, installation: Installation, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    database: str, installation: Provisioned, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = FilePlace(path=tmp_path / "published")
     async with start_services(database, installation, tmp_path) as services:
         await grown(services)
-        system, own = services.system.origin, services.foundation.open_keys()
+        system, own = services.system.origin, services.installation.open_keys()
         ahead, other = (
             sign_note(format_checkpoint(Checkpoint(origin=system, size=size, root=bytes(32))), own.signers(system))
             for size in (100_000, 1)

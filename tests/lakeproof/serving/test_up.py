@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from lakeproof.appending import ends_with_the_appender
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from lakeproof.serving.up import listen, serving
 from ledger.errors import KeyDirectoryError, LogUnavailableError
 from testkit.servers.gateways import start_services
@@ -25,7 +25,7 @@ async def go_on_without_an_appender() -> None:
     await asyncio.Event().wait()
 
 
-async def test_up_ends_when_the_appender_does(database: str, installation: Installation, tmp_path: Path) -> None:
+async def test_up_ends_when_the_appender_does(database: str, installation: Provisioned, tmp_path: Path) -> None:
     async def serve() -> None:
         async with (
             asyncio.timeout(60),
@@ -57,16 +57,14 @@ async def test_an_answer_over_a_kept_connection_waits_for_no_acknowledgement() -
     assert options[0] != 0
 
 
-async def test_a_start_that_fails_gives_its_port_back(
-    database: str, installation: Installation, tmp_path: Path
-) -> None:
+async def test_a_start_that_fails_gives_its_port_back(database: str, installation: Provisioned, tmp_path: Path) -> None:
     with listen("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
     settings = {**NOTHING_ELSE, "port": str(port)}
     async with start_services(database, installation, tmp_path, **settings) as services:
         async with serving(services):
             pass
-        services.foundation.keys.chmod(0o755)
+        services.installation.keys.chmod(0o755)
         with pytest.raises(KeyDirectoryError):
             async with serving(services):
                 raise AssertionError("it has not failed")
@@ -74,7 +72,7 @@ async def test_a_start_that_fails_gives_its_port_back(
 
 
 async def test_what_is_done_beside_an_appender_ends_with_it_and_not_before(
-    database: str, installation: Installation, tmp_path: Path
+    database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     async with start_services(database, installation, tmp_path) as services, asyncio.timeout(60):
         async with ends_with_the_appender(services.appender):
@@ -92,7 +90,7 @@ async def test_what_is_done_beside_an_appender_ends_with_it_and_not_before(
     [("127.0.0.1", False), ("127.0.0.2", False), ("localhost", False), ("0.0.0.0", True)],  # noqa: S104 - for a moment
 )
 async def test_whoever_listens_on_more_than_loopback_is_warned_that_there_is_no_tls(
-    host: str, warns: bool, database: str, installation: Installation, tmp_path: Path
+    host: str, warns: bool, database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     said: list[str] = []
     async with (

@@ -22,7 +22,7 @@ class NewerCatalogs(CatalogsProjection):
 async def projected(services: Services, *projections: CatalogsProjection) -> tuple[Founded, Runner]:
     """A tenant whose catalogs were projected by each of those, one after the other."""
     tenant = await found_tenant(services, name="acme", identity="ada@acme.example", alias="lake")
-    installation = services.foundation.installation
+    installation = services.installation
     for projection in projections:
         runner = Runner(installation.as_role(installation.roles.projector), [projection])
         await runner.catch_up(tenant.log_id, await size_of(services, tenant))
@@ -30,7 +30,7 @@ async def projected(services: Services, *projections: CatalogsProjection) -> tup
 
 
 async def size_of(services: Services, tenant: Founded) -> int:
-    roles = services.foundation.installation.roles
+    roles = services.installation.roles
     async with services.house.database.as_role(roles.auditor) as connection:
         return (await read_head(connection, tenant.log_id)).size
 
@@ -42,7 +42,7 @@ async def versions(runner: Runner) -> list[tuple[int | None, int | None]]:
 async def test_a_generation_of_an_older_version_is_replaced_and_attested(services: Services) -> None:
     tenant, older = await projected(services, CatalogsProjection())
     assert await versions(older) == [(1, 1)]
-    installation = services.foundation.installation
+    installation = services.installation
     newer = Runner(installation.as_role(installation.roles.projector), [NewerCatalogs()])
     await replace_older(services, newer, [NewerCatalogs()])
     assert await versions(newer) == [(2, 2)]

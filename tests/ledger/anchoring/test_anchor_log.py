@@ -12,7 +12,7 @@ import pytest
 from psycopg import AsyncConnection
 from psycopg.errors import InsufficientPrivilege
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.anchoring import Anchor, anchors_of, check_all_present, check_anchors
 from ledger.anchoring.anchor_log import ANCHORS_KEY, Anchored, Append, anchor_logs, read_states
 from ledger.anchoring.published import Published, read_newest_signed, read_published_checkpoint, store_cosignatures
@@ -48,7 +48,7 @@ class Site:
     """An installation with three tenants, whose logs are signed and anchored."""
 
     database: str
-    installation: Installation
+    installation: Provisioned
     keys: KeyDirectory
     appender: Appender
     auditor: Connection
@@ -94,7 +94,7 @@ class Site:
 
 
 @pytest.fixture
-async def site(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Site]:
+async def site(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Site]:
     for tenant in TENANTS:
         create_tenant_log(database, installation, tenant)
     roles = installation.roles

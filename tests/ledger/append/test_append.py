@@ -13,7 +13,7 @@ import pytest
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.appender import Appender
 from ledger.append.queue import GUARDED_GROUPS_MAX
 from ledger.errors import (
@@ -45,18 +45,18 @@ from testkit.ledger.appending import (
 
 
 @pytest.fixture
-def log_id(database: str, installation: Installation) -> int:
+def log_id(database: str, installation: Provisioned) -> int:
     return create_tenant_log(database, installation, uuid4())
 
 
 @pytest.fixture
-async def running(installation: Installation) -> AsyncIterator[Appender]:
+async def running(installation: Provisioned) -> AsyncIterator[Appender]:
     async with appender(installation) as started:
         yield started
 
 
 async def test_concurrent_groups_each_have_a_place_of_their_own(
-    database: str, installation: Installation, log_id: int, running: Appender
+    database: str, installation: Provisioned, log_id: int, running: Appender
 ) -> None:
     wanted = [group(*[event({"n": n, "of": k}) for k in range(1 + n % 3)]) for n in range(600)]
     outcomes = [appended(outcome) for outcome in await asyncio.gather(*(running.append(log_id, g) for g in wanted))]
@@ -77,7 +77,7 @@ async def test_groups_of_one_caller_stand_in_its_order(database: str, log_id: in
     assert indices == [range(n, n + 1) for n in range(5)]
 
 
-async def test_the_doorbell_rings_once_a_batch_that_changed_something(installation: Installation, log_id: int) -> None:
+async def test_the_doorbell_rings_once_a_batch_that_changed_something(installation: Provisioned, log_id: int) -> None:
     rings: list[None] = []
     registry = GuardRegistry(())
     async with Appender(appender_dsn(installation), registry, on_append=lambda: rings.append(None)) as running:
@@ -90,7 +90,7 @@ async def test_the_doorbell_rings_once_a_batch_that_changed_something(installati
 # Appending again
 
 
-async def test_the_same_group_is_appended_once(installation: Installation, log_id: int, running: Appender) -> None:
+async def test_the_same_group_is_appended_once(installation: Provisioned, log_id: int, running: Appender) -> None:
     one = group(event(payloads={"inputs": b"a", "message": b"m"}), event({"n": 2}))
     first = appended(await running.append(log_id, one))
     twins = await asyncio.gather(*(running.append(log_id, one) for _ in range(20)))
@@ -130,7 +130,7 @@ async def test_a_part_that_was_erased_is_not_compared(database: str, log_id: int
     ],
 )
 async def test_other_content_under_a_known_id_is_refused_and_says_what_differs(
-    installation: Installation, log_id: int, running: Appender, other: Group, differs: str
+    installation: Provisioned, log_id: int, running: Appender, other: Group, differs: str
 ) -> None:
     first = group(event({"n": 1}))
     await running.append(log_id, first)
@@ -144,7 +144,7 @@ def replace_id(one: Group, group_id: UUID) -> Group:
 
 
 async def test_one_id_in_two_logs_names_two_groups(
-    database: str, installation: Installation, log_id: int, running: Appender
+    database: str, installation: Provisioned, log_id: int, running: Appender
 ) -> None:
     other = create_tenant_log(database, installation, uuid4())
     one = group()
@@ -158,7 +158,7 @@ async def test_one_id_in_two_logs_names_two_groups(
 
 
 async def test_nul_characters_and_any_text_are_kept_in_data_and_parts(
-    database: str, installation: Installation, log_id: int, running: Appender
+    database: str, installation: Provisioned, log_id: int, running: Appender
 ) -> None:
     data = {"nul": "a\x00b", "quote": "\"\\'", "wide": "𝄞\u2028"}
     await running.append(log_id, group(event(data, payloads={"inputs": b"\x00\xff"})))
@@ -170,7 +170,7 @@ async def test_nul_characters_and_any_text_are_kept_in_data_and_parts(
 
 
 async def test_parts_of_a_mebibyte_are_appended_many_at_a_time(
-    database: str, installation: Installation, log_id: int, running: Appender
+    database: str, installation: Provisioned, log_id: int, running: Appender
 ) -> None:
     # Over a pipeline this much would block both sides for ever: see PIPELINE_SIZE_BYTES_MAX.
     payload = b"x" * 1024 * 1024
@@ -185,7 +185,7 @@ async def test_parts_of_a_mebibyte_are_appended_many_at_a_time(
 
 
 async def test_the_largest_groups_are_appended_and_found_again(
-    installation: Installation, log_id: int, running: Appender
+    installation: Provisioned, log_id: int, running: Appender
 ) -> None:
     most = group(*[event({"n": n}) for n in range(GROUP_EVENTS_MAX)])
     assert appended(await running.append(log_id, most)).indices == range(GROUP_EVENTS_MAX)
@@ -197,7 +197,7 @@ async def test_the_largest_groups_are_appended_and_found_again(
 
 
 async def test_a_guard_that_holds_appends_then_and_one_that_does_not_appends_else(
-    database: str, installation: Installation, log_id: int, running: Appender
+    database: str, installation: Provisioned, log_id: int, running: Appender
 ) -> None:
     lost = (event({"lost": True}), event({"lost": True}))
     first = aggregate("policy:p", 1, otherwise=lost)
@@ -218,7 +218,7 @@ def aggregates(database: str, log_id: int) -> dict[str, int]:
 
 
 async def test_of_many_that_change_one_aggregate_exactly_one_does(
-    database: str, installation: Installation, log_id: int, running: Appender
+    database: str, installation: Provisioned, log_id: int, running: Appender
 ) -> None:
     await running.append(log_id, aggregate("policy:p", 1))
     async with appender(installation) as other:
@@ -251,7 +251,7 @@ async def test_several_guards_hold_together_or_change_nothing(database: str, log
 
 
 async def test_more_guarded_groups_than_one_transaction_takes_are_all_answered(
-    database: str, installation: Installation, log_id: int, running: Appender
+    database: str, installation: Provisioned, log_id: int, running: Appender
 ) -> None:
     count = 2 * GUARDED_GROUPS_MAX + 1
     wanted = [aggregate(f"policy:{n}", 1) for n in range(count)]
@@ -279,7 +279,7 @@ CATEGORY = Guard(name="category", statements=("SELECT %(value)s::text WHERE %(lo
     ],
 )
 async def test_a_guard_that_fails_refuses_its_group_and_no_other(
-    database: str, installation: Installation, log_id: int, call: GuardCall, says: str
+    database: str, installation: Provisioned, log_id: int, call: GuardCall, says: str
 ) -> None:
     async with appender(installation, DIVISION, CATEGORY) as running:
         wanted: list[Group] = [aggregate("policy:before", 1), aggregate("policy:after", 1), group()]
@@ -304,7 +304,7 @@ def test_a_guard_must_be_bound_to_its_log() -> None:
 
 
 async def test_a_guard_reaches_no_other_tenant(
-    database: str, installation: Installation, log_id: int, running: Appender
+    database: str, installation: Provisioned, log_id: int, running: Appender
 ) -> None:
     other = create_tenant_log(database, installation, uuid4())
     await running.append(log_id, aggregate("policy:p", 1))
@@ -342,7 +342,7 @@ async def test_a_log_that_is_not_there_refuses_its_own_groups_only(log_id: int, 
 
 
 async def test_a_group_the_database_refuses_does_not_spoil_its_batch(
-    database: str, installation: Installation, log_id: int, running: Appender
+    database: str, installation: Provisioned, log_id: int, running: Appender
 ) -> None:
     # Preparing an event refuses such a key; one that got past it must still hurt nobody else.
     good = [group(event({"n": n})) for n in range(10)]
@@ -360,7 +360,7 @@ async def test_a_group_the_database_refuses_does_not_spoil_its_batch(
 
 
 async def test_a_broken_log_refuses_its_own_groups_only(
-    database: str, installation: Installation, log_id: int, running: Appender
+    database: str, installation: Provisioned, log_id: int, running: Appender
 ) -> None:
     broken = create_tenant_log(database, installation, uuid4())
     first = group()
@@ -379,7 +379,7 @@ async def test_a_broken_log_refuses_its_own_groups_only(
 
 
 async def test_a_head_that_is_held_keeps_no_other_log_waiting(
-    database: str, installation: Installation, running: Appender
+    database: str, installation: Provisioned, running: Appender
 ) -> None:
     logs = [create_tenant_log(database, installation, uuid4()) for _ in range(8)]
     async with await AsyncConnection.connect(database) as holder:
@@ -410,20 +410,20 @@ async def test_a_head_that_stays_held_is_answered_not_in_at_the_deadline(
 # The queue, starting and stopping
 
 
-async def test_a_full_queue_refuses_at_once(installation: Installation, log_id: int) -> None:
+async def test_a_full_queue_refuses_at_once(installation: Provisioned, log_id: int) -> None:
     async with Appender(appender_dsn(installation), GuardRegistry(()), queue_max=3) as running:
         answers = await asyncio.gather(*(running.append(log_id, group()) for _ in range(5)), return_exceptions=True)
         assert [type(answer) for answer in answers] == [Appended] * 3 + [QueueFullError] * 2
         await running.append(log_id, group())
 
 
-async def test_a_server_that_is_not_there_is_answered_not_in_at_the_deadline(installation: Installation) -> None:
+async def test_a_server_that_is_not_there_is_answered_not_in_at_the_deadline(installation: Provisioned) -> None:
     async with appender(installation, host="/nowhere") as running:
         with pytest.raises(LogUnavailableError, match="nothing was appended"):
             await running.append(1, group(), timeout_s=0.2)
 
 
-async def test_an_appender_that_does_not_run_appends_nothing(installation: Installation, log_id: int) -> None:
+async def test_an_appender_that_does_not_run_appends_nothing(installation: Provisioned, log_id: int) -> None:
     running = appender(installation)
     with pytest.raises(LogUnavailableError, match="not running"):
         await running.append(log_id, group())
@@ -437,7 +437,7 @@ async def test_an_appender_that_does_not_run_appends_nothing(installation: Insta
         assert appended(await running.append(log_id, group())).indices == range(1, 2)
 
 
-async def test_stopping_writes_what_waits(database: str, installation: Installation, log_id: int) -> None:
+async def test_stopping_writes_what_waits(database: str, installation: Provisioned, log_id: int) -> None:
     running = appender(installation)
     await running.start()
     waiting = [asyncio.create_task(running.append(log_id, group())) for _ in range(500)]
@@ -447,9 +447,7 @@ async def test_stopping_writes_what_waits(database: str, installation: Installat
     assert len(await read_log(database, log_id)) == len(outcomes)
 
 
-async def test_stopping_tells_those_who_cannot_be_served(
-    database: str, installation: Installation, log_id: int
-) -> None:
+async def test_stopping_tells_those_who_cannot_be_served(database: str, installation: Provisioned, log_id: int) -> None:
     running = appender(installation)
     await running.start()
     async with await AsyncConnection.connect(database) as holder:
@@ -463,7 +461,7 @@ async def test_stopping_tells_those_who_cannot_be_served(
 
 
 async def test_a_caller_that_is_cancelled_leaves_no_trace_in_the_queue(
-    database: str, installation: Installation, log_id: int, running: Appender
+    database: str, installation: Provisioned, log_id: int, running: Appender
 ) -> None:
     async with await AsyncConnection.connect(database) as holder:
         await holder.execute("SELECT FROM ledger.heads WHERE log_id = %s FOR UPDATE", (log_id,))
@@ -482,7 +480,7 @@ async def test_a_caller_that_is_cancelled_leaves_no_trace_in_the_queue(
 
 
 async def test_two_appenders_that_alternate_complete_each_other_s_tiles(
-    database: str, installation: Installation, log_id: int
+    database: str, installation: Provisioned, log_id: int
 ) -> None:
     # Two Appenders are two processes as far as the log can tell: nothing is shared but the database. The last one
     # comes when all is there and must read what it has not seen. 256 entries are a tile, 65,536 a tile of tiles.
@@ -517,7 +515,7 @@ async def grow_after(running: Appender, log_id: int) -> None:
     await running.append(log_id, group(*[event({"n": n}) for n in range(300)]))
 
 
-async def test_two_busy_appenders_share_a_log(installation: Installation, log_id: int) -> None:
+async def test_two_busy_appenders_share_a_log(installation: Provisioned, log_id: int) -> None:
     async with appender(installation) as one, appender(installation) as two:
         outcomes = await asyncio.gather(*((one, two)[n % 2].append(log_id, group()) for n in range(1000)))
     assert sorted(appended(outcome).indices[0] for outcome in outcomes) == list(range(1000))

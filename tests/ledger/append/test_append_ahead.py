@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.appender import APPEND_MANY_MAX, Appender
 from ledger.errors import GroupMismatchError, LimitExceededError, LogUnavailableError, OutcomeUnknownError
 from ledger.format.guards import GuardRegistry
@@ -25,17 +25,17 @@ STEPS = (b"BEGIN", b"SKIP LOCKED", b"group_id = ANY", b"INSERT INTO ledger.entri
 
 
 @pytest.fixture
-def log_id(database: str, installation: Installation) -> int:
+def log_id(database: str, installation: Provisioned) -> int:
     return create_tenant_log(database, installation, uuid4())
 
 
-def in_small_batches(installation: Installation, proxy: CuttingProxy | None = None) -> Appender:
+def in_small_batches(installation: Provisioned, proxy: CuttingProxy | None = None) -> Appender:
     dsn = appender_dsn(installation, host=str(proxy.directory) if proxy else None)
     return Appender(dsn, GuardRegistry(()), batch_max=BATCH)
 
 
 async def test_batches_in_a_row_keep_the_order_of_those_who_asked(
-    database: str, installation: Installation, log_id: int
+    database: str, installation: Provisioned, log_id: int
 ) -> None:
     async with in_small_batches(installation) as running:
         wanted = [group() for _ in range(20 * BATCH)]
@@ -50,7 +50,7 @@ async def test_batches_in_a_row_keep_the_order_of_those_who_asked(
 @pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER])
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_wire_cut_between_two_batches_loses_and_doubles_nothing(
-    database: str, installation: Installation, log_id: int, proxy: CuttingProxy, step: bytes, cut: Cut
+    database: str, installation: Provisioned, log_id: int, proxy: CuttingProxy, step: bytes, cut: Cut
 ) -> None:
     async with in_small_batches(installation, proxy) as running:
         commit = proxy.plan = Plan(b"COMMIT", Cut.NOT)
@@ -67,7 +67,7 @@ async def test_a_wire_cut_between_two_batches_loses_and_doubles_nothing(
 
 
 async def test_a_commit_lost_with_the_next_batch_behind_it_is_unknown_and_the_next_is_not_in(
-    database: str, installation: Installation, log_id: int, proxy: CuttingProxy
+    database: str, installation: Provisioned, log_id: int, proxy: CuttingProxy
 ) -> None:
     async def go_away() -> None:
         proxy.accepts = False
@@ -87,7 +87,7 @@ async def test_a_commit_lost_with_the_next_batch_behind_it_is_unknown_and_the_ne
 
 
 async def test_a_batch_that_is_refused_hurts_none_of_those_behind_it(
-    database: str, installation: Installation, log_id: int
+    database: str, installation: Provisioned, log_id: int
 ) -> None:
     other = create_tenant_log(database, installation, uuid4())
     async with in_small_batches(installation) as running:
@@ -102,7 +102,7 @@ async def test_a_batch_that_is_refused_hurts_none_of_those_behind_it(
 
 
 async def test_a_head_held_by_another_process_is_waited_for_between_batches(
-    database: str, installation: Installation, log_id: int
+    database: str, installation: Provisioned, log_id: int
 ) -> None:
     async with in_small_batches(installation) as running:
         calls = [asyncio.create_task(running.append(log_id, group())) for _ in range(CALLS)]
@@ -113,7 +113,7 @@ async def test_a_head_held_by_another_process_is_waited_for_between_batches(
 
 
 async def test_twins_that_stand_far_apart_in_a_large_batch_are_one_group(
-    installation: Installation, log_id: int
+    installation: Provisioned, log_id: int
 ) -> None:
     one = group(event({"twin": 1}))
     async with appender(installation) as running:
@@ -128,7 +128,7 @@ async def test_twins_that_stand_far_apart_in_a_large_batch_are_one_group(
 
 
 async def test_many_groups_in_one_call_are_appended_in_order_and_found_again(
-    installation: Installation, log_id: int
+    installation: Provisioned, log_id: int
 ) -> None:
     wanted = [group(event({"n": n}, payloads={"inputs": b"p"})) for n in range(2_000)]
     async with appender(installation) as running:
@@ -141,7 +141,7 @@ async def test_many_groups_in_one_call_are_appended_in_order_and_found_again(
     assert (await verify(installation, log_id)).size == 2_000
 
 
-async def test_one_of_many_that_is_refused_holds_up_no_other(installation: Installation, log_id: int) -> None:
+async def test_one_of_many_that_is_refused_holds_up_no_other(installation: Provisioned, log_id: int) -> None:
     taken = group(event({"n": 1}))
     async with appender(installation) as running:
         await running.append(log_id, taken)
@@ -152,13 +152,13 @@ async def test_one_of_many_that_is_refused_holds_up_no_other(installation: Insta
     assert isinstance(outcomes[1].error, GroupMismatchError)
 
 
-async def test_many_go_through_a_queue_that_is_smaller(installation: Installation, log_id: int) -> None:
+async def test_many_go_through_a_queue_that_is_smaller(installation: Provisioned, log_id: int) -> None:
     async with Appender(appender_dsn(installation), GuardRegistry(()), queue_max=3) as running:
         outcomes = await running.append_many(log_id, [group() for _ in range(50)])
     assert [one.indices[0] for one in outcomes if isinstance(one, Appended)] == list(range(50))
 
 
-async def test_many_are_told_the_truth_at_the_deadline(database: str, installation: Installation, log_id: int) -> None:
+async def test_many_are_told_the_truth_at_the_deadline(database: str, installation: Provisioned, log_id: int) -> None:
     async with await AsyncConnection.connect(database) as holder, appender(installation) as running:
         await holder.execute("SELECT FROM ledger.heads WHERE log_id = %s FOR UPDATE", (log_id,))
         outcomes = await running.append_many(log_id, [group() for _ in range(5)], timeout_s=0.2)
@@ -166,7 +166,7 @@ async def test_many_are_told_the_truth_at_the_deadline(database: str, installati
     assert await read_log(database, log_id) == []
 
 
-async def test_too_many_in_one_call_are_refused(installation: Installation, log_id: int) -> None:
+async def test_too_many_in_one_call_are_refused(installation: Provisioned, log_id: int) -> None:
     async with appender(installation) as running:
         with pytest.raises(LimitExceededError):
             await running.append_many(log_id, [group()] * (APPEND_MANY_MAX + 1))
@@ -177,7 +177,7 @@ async def test_too_many_in_one_call_are_refused(installation: Installation, log_
 
 @pytest.mark.parametrize("query", ["find_groups", "find_groups_of_logs"])
 async def test_the_look_up_uses_the_index_of_group_ids_whatever_the_statistics_say(
-    database: str, installation: Installation, log_id: int, query: str
+    database: str, installation: Provisioned, log_id: int, query: str
 ) -> None:
     # The log begins after the statistics were made: to them it is empty, and any way of reading it costs nothing.
     with psycopg.connect(database, autocommit=True) as owner:

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.appender import Appender
 from ledger.errors import GroupMismatchError, LogUnavailableError, UnconfirmedLogError
 from ledger.format.sequence import Group
@@ -22,12 +22,12 @@ STEPS = (b"BEGIN", b"SKIP LOCKED", b"group_id = ANY")
 
 
 @pytest.fixture
-def log_id(database: str, installation: Installation) -> int:
+def log_id(database: str, installation: Provisioned) -> int:
     return create_tenant_log(database, installation, uuid4())
 
 
 @pytest.fixture
-async def idle(database: str, installation: Installation, log_id: int) -> AsyncIterator[Appender]:
+async def idle(database: str, installation: Provisioned, log_id: int) -> AsyncIterator[Appender]:
     """An Appender that has appended, and waits for more; whatever comes, it goes on with the same session."""
     async with appender(installation) as running:
         await running.append(log_id, group())
@@ -69,7 +69,7 @@ async def test_no_head_stays_locked_for_a_caller_whose_deadline_has_passed(
 
 
 async def test_another_log_goes_on_without_the_one_whose_caller_has_given_up(
-    database: str, installation: Installation, idle: Appender, log_id: int
+    database: str, installation: Provisioned, idle: Appender, log_id: int
 ) -> None:
     other = create_tenant_log(database, installation, uuid4())
     await idle.append(other, group())
@@ -97,7 +97,7 @@ async def test_no_head_is_asked_for_early_while_another_process_writes(
 
 
 async def test_groups_of_many_logs_still_share_one_transaction(
-    database: str, installation: Installation, idle: Appender
+    database: str, installation: Provisioned, idle: Appender
 ) -> None:
     logs = [create_tenant_log(database, installation, uuid4()) for _ in range(5)]
     for turn in range(2):
@@ -110,7 +110,7 @@ async def test_groups_of_many_logs_still_share_one_transaction(
 
 @pytest.mark.parametrize("known_first", [True, False])
 async def test_groups_that_the_log_holds_are_found_among_new_ones(
-    database: str, installation: Installation, idle: Appender, log_id: int, *, known_first: bool
+    database: str, installation: Provisioned, idle: Appender, log_id: int, *, known_first: bool
 ) -> None:
     known = [group(event({"n": n}, payloads={"inputs": b"a"})) for n in range(40)]
     firsts = {one.id: appended(await idle.append(log_id, one)) for one in known}
@@ -185,7 +185,7 @@ async def test_a_log_that_is_confirmed_no_more_takes_nothing(database: str, idle
 @pytest.mark.parametrize("cut", [Cut.BEFORE, Cut.AFTER])
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_wire_cut_before_it_is_known_what_the_log_holds_loses_and_doubles_nothing(
-    database: str, installation: Installation, log_id: int, proxy: CuttingProxy, step: bytes, cut: Cut
+    database: str, installation: Provisioned, log_id: int, proxy: CuttingProxy, step: bytes, cut: Cut
 ) -> None:
     async with appender(installation, host=str(proxy.directory)) as running:
         for _ in range(8):  # until the statements are prepared
@@ -201,7 +201,7 @@ async def test_a_wire_cut_before_it_is_known_what_the_log_holds_loses_and_double
 
 
 async def test_a_session_that_ended_while_nothing_was_appended_is_replaced(
-    database: str, installation: Installation, log_id: int
+    database: str, installation: Provisioned, log_id: int
 ) -> None:
     async with appender(installation) as running:
         await running.append(log_id, group())
@@ -214,7 +214,7 @@ async def test_a_session_that_ended_while_nothing_was_appended_is_replaced(
 
 
 async def test_a_connection_that_is_known_to_be_lost_is_no_caller_s_trouble(
-    installation: Installation, log_id: int
+    installation: Provisioned, log_id: int
 ) -> None:
     async with appender(installation) as running:
         await running.append(log_id, group())

@@ -25,7 +25,7 @@ from psycopg import AsyncConnection
 from lakeproof.postgres.files import SOCKET_NAME
 from lakeproof.postgres.process import postmaster_pid
 from lakeproof.postgres.server import EmbeddedServer
-from lakeproof.provision import Installation, create_tenant_log, provision
+from lakeproof.provision import Provisioned, create_tenant_log, provision
 from ledger.append.appender import Appender
 from ledger.errors import GuardError, LogUnavailableError, OutcomeUnknownError
 from ledger.format.entry import Branch
@@ -67,7 +67,7 @@ class Scene:
     """One log behind a proxy, and a batch that takes every step: guards of every outcome, parts, a tile."""
 
     database: str
-    installation: Installation
+    installation: Provisioned
     proxy: CuttingProxy
     log_id: int
 
@@ -113,7 +113,7 @@ class Scene:
 @pytest.fixture
 async def scene(
     database: str,
-    installation: Installation,
+    installation: Provisioned,
     postgres_server: EmbeddedServer,
     short_directory: Callable[[], AbstractContextManager[Path]],
 ) -> AsyncIterator[Scene]:
@@ -227,7 +227,7 @@ async def own_scene(
             yield Scene(own_server.admin_dsn, installation, proxy, log_id)
 
 
-def stop_at_once(server: EmbeddedServer, installation: Installation) -> None:
+def stop_at_once(server: EmbeddedServer, installation: Provisioned) -> None:
     """
     Do what `pg_ctl stop -m immediate` does, and start again: the server recovers from its write-ahead log.
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.appender import Appender
 from ledger.erasing.sealer import Sealer
 from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
@@ -22,7 +22,7 @@ from testkit.ledger.erasing import ADA, about, key_folder
 
 
 @pytest.fixture
-def log_id(database: str, installation: Installation) -> int:
+def log_id(database: str, installation: Provisioned) -> int:
     return create_tenant_log(database, installation, uuid4())
 
 
@@ -44,7 +44,7 @@ def errors(outcomes: Sequence[AppendOutcome]) -> set[type]:
 
 
 async def test_a_group_that_cannot_be_sealed_is_refused_and_holds_up_no_other(
-    database: str, installation: Installation, log_id: int, tmp_path: Path
+    database: str, installation: Provisioned, log_id: int, tmp_path: Path
 ) -> None:
     keys = key_folder(tmp_path)
     wanted = [group() for _ in range(600)]
@@ -62,7 +62,7 @@ async def test_a_group_that_cannot_be_sealed_is_refused_and_holds_up_no_other(
 
 
 async def test_many_that_are_cut_off_by_a_stop_are_told_which_of_them_are_in(
-    database: str, installation: Installation, log_id: int
+    database: str, installation: Provisioned, log_id: int
 ) -> None:
     wanted = [group() for _ in range(3_000)]
     running = Appender(appender_dsn(installation), GuardRegistry(()))
@@ -78,7 +78,7 @@ async def test_many_that_are_cut_off_by_a_stop_are_told_which_of_them_are_in(
 
 
 async def test_an_appender_that_does_not_run_refuses_all_of_them(
-    database: str, installation: Installation, log_id: int
+    database: str, installation: Provisioned, log_id: int
 ) -> None:
     wanted = [group() for _ in range(3)]
     outcomes = await Appender(appender_dsn(installation), GuardRegistry(())).append_many(log_id, wanted)
@@ -87,7 +87,7 @@ async def test_an_appender_that_does_not_run_refuses_all_of_them(
 
 
 async def test_many_for_whom_others_leave_no_room_are_refused_from_there_on(
-    database: str, installation: Installation, log_id: int
+    database: str, installation: Provisioned, log_id: int
 ) -> None:
     wanted = [group() for _ in range(5)]
     async with Appender(appender_dsn(installation), GuardRegistry(()), queue_max=3) as running:
@@ -103,7 +103,7 @@ async def test_many_for_whom_others_leave_no_room_are_refused_from_there_on(
         assert all(isinstance(one, Appended) for one in await running.append_many(log_id, wanted))
 
 
-async def test_many_go_through_a_queue_of_few_bytes(installation: Installation, log_id: int) -> None:
+async def test_many_go_through_a_queue_of_few_bytes(installation: Provisioned, log_id: int) -> None:
     async with Appender(appender_dsn(installation), GuardRegistry(()), queue_size_bytes_max=1_000) as running:
         outcomes = await running.append_many(log_id, [group() for _ in range(50)])
     assert [one.indices[0] for one in outcomes if isinstance(one, Appended)] == list(range(50))

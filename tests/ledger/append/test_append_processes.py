@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import psycopg
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from testkit.environment import PROJECT
 from testkit.ledger.appending import appender_dsn, verify
 
@@ -37,7 +37,7 @@ def worker(dsn: str, log_id: int) -> Iterator[subprocess.Popen[str]]:
 
 
 async def test_two_processes_that_take_turns_complete_each_other_s_tiles(
-    database: str, installation: Installation
+    database: str, installation: Provisioned
 ) -> None:
     log_id = create_tenant_log(database, installation, uuid4())
     dsn = appender_dsn(installation)

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from lakeproof.postgres.server import EmbeddedServer
-from lakeproof.provision import Installation, create_tenant_log, provision
+from lakeproof.provision import Provisioned, create_tenant_log, provision
 from ledger.errors import LogUnavailableError, UnconfirmedLogError, UnsafeServerError
 from ledger.format.sequence import Appended
 from ledger.store.session import connect
@@ -29,9 +29,7 @@ def begin_anew(database: str, log_id: int) -> None:
         )
 
 
-def test_a_new_log_is_confirmed_and_an_old_one_is_not_confirmed_again(
-    database: str, installation: Installation
-) -> None:
+def test_a_new_log_is_confirmed_and_an_old_one_is_not_confirmed_again(database: str, installation: Provisioned) -> None:
     tenant = uuid4()
     log_id = create_tenant_log(database, installation, tenant)
     query = (
@@ -47,7 +45,7 @@ def test_a_new_log_is_confirmed_and_an_old_one_is_not_confirmed_again(
         assert owner.execute(query, (log_id,)).fetchall() == [(0, False)]
 
 
-async def test_a_log_that_is_not_confirmed_takes_nothing_until_it_is(database: str, installation: Installation) -> None:
+async def test_a_log_that_is_not_confirmed_takes_nothing_until_it_is(database: str, installation: Provisioned) -> None:
     log_id, other = (create_tenant_log(database, installation, uuid4()) for _ in range(2))
     begin_anew(database, log_id)
     async with appender(installation) as running:
@@ -61,7 +59,7 @@ async def test_a_log_that_is_not_confirmed_takes_nothing_until_it_is(database: s
         assert {appended(await task).indices for task in waiting} == {range(n, n + 1) for n in range(3)}
 
 
-async def test_a_log_without_a_confirmation_takes_nothing(database: str, installation: Installation) -> None:
+async def test_a_log_without_a_confirmation_takes_nothing(database: str, installation: Provisioned) -> None:
     log_id = create_tenant_log(database, installation, uuid4())
     with psycopg.connect(database) as owner:
         owner.execute("DELETE FROM ledger.confirmations WHERE log_id = %s", (log_id,))
@@ -71,7 +69,7 @@ async def test_a_log_without_a_confirmation_takes_nothing(database: str, install
     assert await read_log(database, log_id) == []
 
 
-def test_the_appender_cannot_confirm_a_log_itself(database: str, installation: Installation) -> None:
+def test_the_appender_cannot_confirm_a_log_itself(database: str, installation: Provisioned) -> None:
     with psycopg.connect(appender_dsn(installation)) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
         connection.execute("UPDATE ledger.confirmations SET server_started_at = pg_postmaster_start_time()")
 
@@ -107,7 +105,7 @@ async def test_a_server_without_fsync_is_refused_and_one_with_it_is_not(
             server.stop()
 
 
-async def test_unconfirmed_is_a_kind_of_unavailable(database: str, installation: Installation) -> None:
+async def test_unconfirmed_is_a_kind_of_unavailable(database: str, installation: Provisioned) -> None:
     # Whoever answers 503 for a log that is away needs to know no more.
     log_id = create_tenant_log(database, installation, uuid4())
     begin_anew(database, log_id)

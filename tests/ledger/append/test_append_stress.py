@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from lakeproof.postgres.files import SOCKET_NAME
 from lakeproof.postgres.server import EmbeddedServer
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.format.entry import parse_entry
 from testkit.ledger.appending import appender_dsn, read_log, verify
 from testkit.ledger.cutting_proxy import CuttingProxy
@@ -36,7 +36,7 @@ LOGS = 3
 
 async def test_every_answer_is_true_whatever_was_killed_or_cut(
     database: str,
-    installation: Installation,
+    installation: Provisioned,
     postgres_server: EmbeddedServer,
     short_directory: Callable[[], AbstractContextManager[Path]],
     tmp_path: Path,

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.sealer import Sealer
 from ledger.errors import GuardError, LedgerError, LogUnavailableError
@@ -28,7 +28,7 @@ BATCH = 4
 
 
 @pytest.fixture
-def log_id(database: str, installation: Installation) -> int:
+def log_id(database: str, installation: Provisioned) -> int:
     return create_tenant_log(database, installation, uuid4())
 
 
@@ -37,7 +37,7 @@ def log_id(database: str, installation: Installation) -> int:
 
 @pytest.mark.parametrize("parameters", [None, 7, "key", ["key"], {7: "key"}])
 async def test_a_guard_whose_parameters_are_none_is_refused_and_the_next_group_is_not(
-    installation: Installation, log_id: int, parameters: object
+    installation: Provisioned, log_id: int, parameters: object
 ) -> None:
     call = GuardCall("aggregate.create", cast("Any", parameters))
     async with appender(installation) as running:
@@ -60,7 +60,7 @@ class Odd:
 
 
 async def test_what_breaks_on_one_group_breaks_no_other_of_its_batch_and_no_later_one(
-    database: str, installation: Installation, log_id: int, caplog: pytest.LogCaptureFixture
+    database: str, installation: Provisioned, log_id: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     repeated = group(event(payloads={"inputs": b"p"}))
     async with Appender(appender_dsn(installation), GuardRegistry(CORE_GUARDS), sealer=Odd()) as running:
@@ -76,7 +76,7 @@ async def test_what_breaks_on_one_group_breaks_no_other_of_its_batch_and_no_late
 
 
 async def test_what_breaks_the_appender_itself_is_told_to_who_watches_and_everyone_waiting_is_answered(
-    database: str, installation: Installation, log_id: int
+    database: str, installation: Provisioned, log_id: int
 ) -> None:
     def ring() -> None:
         raise RuntimeError("the doorbell fell off")
@@ -95,7 +95,7 @@ async def test_what_breaks_the_appender_itself_is_told_to_who_watches_and_everyo
 
 
 async def test_who_watches_is_told_of_an_appender_that_was_cancelled_and_not_of_one_that_was_stopped(
-    installation: Installation,
+    installation: Provisioned,
 ) -> None:
     running = appender(installation)
     await running.start()
@@ -117,7 +117,7 @@ async def test_who_watches_is_told_of_an_appender_that_was_cancelled_and_not_of_
 
 
 async def test_who_is_in_the_log_is_told_so_by_the_deadline_though_the_server_stalls_behind_the_commit(
-    database: str, installation: Installation, log_id: int, proxy: CuttingProxy
+    database: str, installation: Provisioned, log_id: int, proxy: CuttingProxy
 ) -> None:
     goes_on = asyncio.Event()
 
@@ -139,7 +139,7 @@ async def test_who_is_in_the_log_is_told_so_by_the_deadline_though_the_server_st
 
 
 async def test_a_process_that_holds_the_keys_keeps_nobody_from_an_answer(
-    database: str, installation: Installation, log_id: int, tmp_path: Path
+    database: str, installation: Provisioned, log_id: int, tmp_path: Path
 ) -> None:
     keys, other = key_folder(tmp_path), key_folder(tmp_path)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.format.entry import Branch
 from ledger.format.sequence import Appended, Group
 from testkit.ledger.appending import aggregate, appended, appender, event, group, read_log
@@ -31,7 +31,7 @@ def any_group(draw: st.DrawFn) -> Group:
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rounds=st.lists(st.lists(any_group(), min_size=1, max_size=6), min_size=1, max_size=8), again=st.booleans())
 async def test_the_rows_are_what_the_log_says(
-    database: str, installation: Installation, rounds: list[list[Group]], again: bool
+    database: str, installation: Provisioned, rounds: list[list[Group]], again: bool
 ) -> None:
     log_id = create_tenant_log(database, installation, uuid4())
     async with appender(installation) as one, appender(installation) as other:
@@ -56,7 +56,7 @@ async def test_the_rows_are_what_the_log_says(
     ],
 )
 async def test_a_row_that_the_log_does_not_tell_of_is_found(
-    database: str, installation: Installation, tampering: str
+    database: str, installation: Provisioned, tampering: str
 ) -> None:
     log_id = create_tenant_log(database, installation, uuid4())
     async with appender(installation) as running:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.pending_tiles import PendingTiles
 from ledger.errors import BrokenError, Fault
 from ledger.format.merkle import root_of
@@ -25,7 +25,7 @@ def leaf(index: int) -> bytes:
 
 
 @pytest.fixture
-async def log_id(database: str, installation: Installation) -> int:
+async def log_id(database: str, installation: Provisioned) -> int:
     """A log of which only hashes are there: the tiles and the leaves that a writer may read."""
     made = create_tenant_log(database, installation, uuid4())
     async with await AsyncConnection.connect(database) as connection:

@@ -10,7 +10,7 @@ import pytest
 from psycopg import AsyncConnection
 from psycopg.errors import InsufficientPrivilege
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.erasing.erase import Eraser, NoSuchSubjectError, Revocations, first_index_since
 from ledger.erasing.execution import Deleted, ErasureTargets, RecordedErasure, execute_erasure, parse_erasure
 from ledger.erasing.rerun import check_key_folder, rerun_erasures
@@ -30,7 +30,7 @@ WORDS = {"principal": b"who it was", "inputs": b"what was asked"}
 
 
 @pytest.fixture
-async def site(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Site]:
+async def site(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Site]:
     async with open_site(database, installation, tmp_path) as site:
         yield site
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from psycopg import sql
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.erasing.erase import Eraser, NoSuchSubjectError
 from ledger.erasing.execution import NoCopies, RecordedErasure, parse_erasure
 from ledger.erasing.rerun import erase_before_confirming, read_confirmed_logs, read_unrecorded, rerun_erasures
@@ -43,7 +43,7 @@ class Closed:
 
 
 @pytest.fixture
-async def closed(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Closed]:
+async def closed(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Closed]:
     async with open_site(database, installation, tmp_path) as site:
         keys = create_key_directory(tmp_path / "keys")
         signer = CheckpointSigner(installation.as_role(installation.roles.signer), keys)
@@ -112,7 +112,7 @@ async def test_parts_and_what_is_old_are_erased_from_a_closed_log_and_not_from_i
 
 
 async def test_what_was_erased_before_a_log_was_closed_is_not_said_again(
-    database: str, installation: Installation, tmp_path: Path
+    database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     async with open_site(database, installation, tmp_path) as site:
         await site.tell(about(ADA, WORDS))

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from psycopg import sql
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.erasing.rerun import erase_before_confirming, read_confirmed_logs, read_unrecorded, rerun_erasures
 from ledger.erasing.subject_keys import KeyFolder
 from ledger.errors import LedgerError
@@ -25,7 +25,7 @@ WORDS = {"principal": b"who it was", "inputs": b"what was asked"}
 
 
 @pytest.fixture
-async def site(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Site]:
+async def site(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Site]:
     async with open_site(database, installation, tmp_path) as site:
         yield site
 

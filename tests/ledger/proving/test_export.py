@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.anchoring.published import store_stamp
 from ledger.anchoring.timestamp import Stamp
 from ledger.errors import BrokenError, Fault, LedgerError
@@ -41,7 +41,7 @@ SIZE = 700
 class Desk:
     """What exports are made with: a log in a database, its signer, and an auditor's connection."""
 
-    installation: Installation
+    installation: Provisioned
     database: str
     connection: Connection
     keys: KeyDirectory
@@ -75,7 +75,7 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Desk]:
+async def desk(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Desk]:
     create_tenant_log(database, installation, TENANT)
     dsn = installation.as_role(installation.roles.auditor)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.errors import BrokenError
 from ledger.files.directory import PARTS_FOLDER, TEMPORARY_SUFFIX, LogDirectory, parts_path
 from ledger.format.sealing import KeyOpener
@@ -61,7 +61,7 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Desk]:
+async def desk(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Desk]:
     roles = installation.roles
     async with (
         open_site(database, installation, tmp_path) as site,

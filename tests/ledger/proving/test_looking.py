@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from psycopg import AsyncConnection
 
 from lakeproof.commands.show import entry_line, entry_page, statistics_json, statistics_page
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.sequence import SequencedEntry
@@ -30,26 +30,26 @@ LATER = START + timedelta(milliseconds=100)
 
 
 @pytest.fixture
-def log_id(database: str, installation: Installation) -> int:
+def log_id(database: str, installation: Provisioned) -> int:
     return create_tenant_log(database, installation, TENANT)
 
 
 @pytest.fixture
-def rows(database: str, installation: Installation, log_id: int) -> list[SequencedEntry]:
+def rows(database: str, installation: Provisioned, log_id: int) -> list[SequencedEntry]:
     rows = rows_of(SIZE, log=installation.origin(TENANT))
     asyncio.run(put(database, log_id, rows))
     return rows
 
 
 @pytest.fixture
-async def connection(installation: Installation) -> AsyncIterator[Connection]:
+async def connection(installation: Provisioned) -> AsyncIterator[Connection]:
     dsn = installation.as_role(installation.roles.auditor)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
         yield connection
 
 
 @pytest.fixture
-async def log(connection: Connection, installation: Installation, rows: list[SequencedEntry]) -> Log:
+async def log(connection: Connection, installation: Provisioned, rows: list[SequencedEntry]) -> Log:
     assert rows
     return await find_log(connection, installation.origin(TENANT))
 
@@ -181,7 +181,7 @@ async def test_the_figures_of_a_log_add_up(connection: Connection, log: Log, row
 
 
 async def test_the_parts_that_still_exist_are_counted_as_the_tenant_sees_them(
-    log: Log, rows: list[SequencedEntry], installation: Installation, connection: Connection
+    log: Log, rows: list[SequencedEntry], installation: Provisioned, connection: Connection
 ) -> None:
     figures = await read_statistics(connection, log)
     reader = installation.as_role(installation.roles.tenant(TENANT))
@@ -191,7 +191,7 @@ async def test_the_parts_that_still_exist_are_counted_as_the_tenant_sees_them(
     assert f"parts      {held.parts_held} held" in statistics_page(held)
 
 
-async def test_an_empty_log_has_figures_too(connection: Connection, installation: Installation, log_id: int) -> None:
+async def test_an_empty_log_has_figures_too(connection: Connection, installation: Provisioned, log_id: int) -> None:
     figures = await read_statistics(connection, await find_log(connection, installation.origin(TENANT)))
     assert (figures.size, figures.first_recorded_at, figures.types) == (0, None, ())
     assert "size       0 entries" in statistics_page(figures)

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.merkle import Frontier, root_of
@@ -63,7 +63,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def open_desk(database: str, installation: Installation, size: int) -> AsyncIterator[Desk]:
+async def open_desk(database: str, installation: Provisioned, size: int) -> AsyncIterator[Desk]:
     log_id = create_tenant_log(database, installation, TENANT)
     origin = installation.origin(TENANT)
     rows = plain_rows(size, log=origin)
@@ -80,13 +80,13 @@ async def open_desk(database: str, installation: Installation, size: int) -> Asy
 
 
 @pytest_asyncio.fixture
-async def large(database: str, installation: Installation) -> AsyncIterator[Desk]:
+async def large(database: str, installation: Provisioned) -> AsyncIterator[Desk]:
     async with open_desk(database, installation, SIZE) as desk:
         yield desk
 
 
 @pytest_asyncio.fixture
-async def desk(database: str, installation: Installation) -> AsyncIterator[Desk]:
+async def desk(database: str, installation: Provisioned) -> AsyncIterator[Desk]:
     async with open_desk(database, installation, SMALL) as desk:
         yield desk
 

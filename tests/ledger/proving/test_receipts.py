@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.appender import Appender
 from ledger.errors import BrokenError, Fault
 from ledger.format.proof import check_proof
@@ -34,7 +34,7 @@ class Site:
     """A log that is appended to, and whoever signs it."""
 
     database: str
-    installation: Installation
+    installation: Provisioned
     keys: KeyDirectory
     log: Log
     appender: Appender
@@ -65,7 +65,7 @@ class Site:
 
 
 @pytest_asyncio.fixture
-async def site(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Site]:
+async def site(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Site]:
     create_tenant_log(database, installation, TENANT)
     keys = create_key_directory(tmp_path / "keys")
     dsn = installation.as_role(installation.roles.auditor)

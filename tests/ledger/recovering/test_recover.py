@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from lakeproof.recovering import open_replay
 from ledger.errors import BrokenError, LedgerError, UnconfirmedLogError
 from ledger.files.directory import CHECKPOINT_FILE
@@ -88,7 +88,7 @@ class Lost:
 
 
 @pytest.fixture
-def site(database: str, installation: Installation, tmp_path: Path) -> Site:
+def site(database: str, installation: Provisioned, tmp_path: Path) -> Site:
     keys = create_key_directory(tmp_path / "keys")
     log_id = create_tenant_log(database, installation, TENANT)
     return Site(

@@ -17,7 +17,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from lakeproof.postgres.server import EmbeddedServer
-from lakeproof.provision import Installation, create_tenant_log, provision
+from lakeproof.provision import Provisioned, create_tenant_log, provision
 from ledger.append.appender import Appender
 from ledger.errors import UnconfirmedLogError, UnsafeServerError
 from ledger.format.sequence import Appended
@@ -98,7 +98,7 @@ def admin(_admin: psycopg.Connection) -> psycopg.Connection:
 
 
 @pytest.fixture
-def log_id(database: str, installation: Installation) -> int:
+def log_id(database: str, installation: Provisioned) -> int:
     return create_tenant_log(database, installation, TENANT)
 
 
@@ -112,14 +112,14 @@ async def append_on(running: Appender, log_id: int) -> None:
         await running.append(log_id, group())
 
 
-def signer(installation: Installation, keys: KeyDirectory) -> CheckpointSigner:
+def signer(installation: Provisioned, keys: KeyDirectory) -> CheckpointSigner:
     return CheckpointSigner(installation.as_role(installation.roles.signer), keys)
 
 
 @pytest.mark.parametrize("copy", ELSEWHERE, ids=lambda copy: copy.__name__)
 async def test_a_copy_in_the_same_server_takes_nothing_until_its_history_goes_on(
     database: str,
-    installation: Installation,
+    installation: Provisioned,
     log_id: int,
     keys: KeyDirectory,
     name: str,
@@ -150,7 +150,7 @@ async def test_a_copy_in_the_same_server_takes_nothing_until_its_history_goes_on
 @pytest.mark.parametrize("restore", IN_PLACE, ids=lambda restore: restore.__name__)
 async def test_a_connection_that_is_open_takes_nothing_for_what_was_restored_under_it(
     database: str,
-    installation: Installation,
+    installation: Provisioned,
     log_id: int,
     keys: KeyDirectory,
     tmp_path: Path,
@@ -175,7 +175,7 @@ async def test_a_connection_that_is_open_takes_nothing_for_what_was_restored_und
 
 
 async def test_a_connection_that_is_open_learns_that_a_confirmation_was_withdrawn(
-    database: str, installation: Installation, log_id: int
+    database: str, installation: Provisioned, log_id: int
 ) -> None:
     other = create_tenant_log(database, installation, uuid4())
     async with appender(installation) as running:
@@ -196,7 +196,7 @@ async def test_a_connection_that_is_open_learns_that_a_confirmation_was_withdraw
 
 
 async def test_a_confirmation_from_before_it_said_where_it_was_written_is_none(
-    database: str, installation: Installation, log_id: int
+    database: str, installation: Provisioned, log_id: int
 ) -> None:
     with psycopg.connect(database) as owner:
         owner.execute("UPDATE ledger.confirmations SET entries_file = NULL, written_in = NULL")
@@ -206,7 +206,7 @@ async def test_a_confirmation_from_before_it_said_where_it_was_written_is_none(
 
 
 async def test_a_confirmation_holds_through_what_the_server_does_by_itself(
-    database: str, installation: Installation, log_id: int
+    database: str, installation: Provisioned, log_id: int
 ) -> None:
     with psycopg.connect(database, autocommit=True) as owner:
         owner.execute("VACUUM FREEZE ledger.confirmations")

@@ -12,7 +12,7 @@ import pytest
 from psycopg import AsyncConnection, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from lakeproof.provision import Installation, create_tenant_log, provision
+from lakeproof.provision import Provisioned, create_tenant_log, provision
 from ledger.signing.key_directory import create_key_directory
 from ledger.signing.signer import SignerState
 from testkit.databases import CLONE, LOGIN_PASSWORD
@@ -24,7 +24,7 @@ TRIALS_EACH = 8
 
 
 @pytest.fixture
-def site(database: str, installation: Installation, tmp_path: Path) -> Site:
+def site(database: str, installation: Provisioned, tmp_path: Path) -> Site:
     keys = create_key_directory(tmp_path / "keys")
     log_id = create_tenant_log(database, installation, TENANT)
     return Site(

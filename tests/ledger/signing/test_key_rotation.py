@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.errors import BrokenError, KeyDirectoryError, KeyUnavailableError, RotationError
 from ledger.format.checkpoint import format_checkpoint
@@ -38,7 +38,7 @@ from testkit.ledger.signing_agents import ssh_agent
 
 
 @pytest_asyncio.fixture
-async def works(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Works]:
+async def works(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Works]:
     log_id = create_tenant_log(database, installation, TENANT)
     create_key_directory(tmp_path / "keys")
     async with Appender(appender_dsn(installation), GuardRegistry(CORE_GUARDS)) as appender:

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from typer.testing import Result
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.errors import BrokenError, KeyDirectoryError
 from ledger.files.atomic import RealDisk, replace_file
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
@@ -90,7 +90,7 @@ class Site(WorksSite):
 
 
 @pytest_asyncio.fixture
-async def site(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Site]:
+async def site(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Site]:
     async with open_site(Site, database, installation, tmp_path) as site:
         yield site
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.anchoring.anchor_log import anchor_logs
 from ledger.anchoring.published import store_cosignatures, store_stamp
 from ledger.anchoring.timestamp import Stamp
@@ -49,9 +49,9 @@ class Site(WorksSite):
 
     def witnessed(self) -> Rooms:
         """Return the rooms as they are where the policy is configured."""
-        foundation = self.rooms.foundation
-        settings = replace(foundation.settings, witness_policy=self.policy)
-        return replace(self.rooms, foundation=replace(foundation, settings=settings))
+        installation = self.rooms.installation
+        settings = replace(installation.settings, witness_policy=self.policy)
+        return replace(self.rooms, installation=replace(installation, settings=settings))
 
     async def run(self, rooms: Rooms, *arguments: object) -> str:
         """Run `lakeproof ledger` with these arguments, which must do it, and return what it says."""
@@ -97,7 +97,7 @@ class Site(WorksSite):
 
 
 @pytest_asyncio.fixture
-async def site(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Site]:
+async def site(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Site]:
     async with open_site(Site, database, installation, tmp_path) as site:
         site.policy.write_text(f"witness w {WITNESS.verifier_key.format()}\nquorum w\n")
         yield site

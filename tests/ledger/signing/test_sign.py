@@ -11,7 +11,7 @@ from typing import Protocol
 import pytest
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.errors import KeyDirectoryError
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.note import open_checkpoint, sign_note
@@ -32,17 +32,17 @@ def keys(tmp_path: Path) -> KeyDirectory:
 
 
 @pytest.fixture
-def log_id(database: str, installation: Installation) -> int:
+def log_id(database: str, installation: Provisioned) -> int:
     return create_tenant_log(database, installation, TENANT)
 
 
 @pytest.fixture
-def origin(installation: Installation) -> str:
+def origin(installation: Provisioned) -> str:
     return installation.origin(TENANT)
 
 
 @pytest.fixture
-async def connection(installation: Installation) -> AsyncIterator[Connection]:
+async def connection(installation: Provisioned) -> AsyncIterator[Connection]:
     async with await connect(installation) as connection:
         yield connection
 
@@ -65,7 +65,7 @@ def grow(database: str, log_id: int, origin: str) -> Growth:
     return grow
 
 
-async def connect(installation: Installation) -> Connection:
+async def connect(installation: Provisioned) -> Connection:
     return await AsyncConnection.connect(installation.as_role(installation.roles.signer), autocommit=True)
 
 
@@ -77,7 +77,7 @@ async def stored(database: str, log_id: int) -> list[tuple[int, bytes]]:
         return [(size, bytes(note)) for size, note in await rows.fetchall()]
 
 
-def signer_of(installation: Installation, keys: KeyDirectory) -> CheckpointSigner:
+def signer_of(installation: Provisioned, keys: KeyDirectory) -> CheckpointSigner:
     """Return a signer as a process has it that has just started: it remembers nothing."""
     return CheckpointSigner(installation.as_role(installation.roles.signer), open_key_directory(keys.path))
 
@@ -86,7 +86,7 @@ def signer_of(installation: Installation, keys: KeyDirectory) -> CheckpointSigne
 
 
 async def test_a_log_that_has_moved_is_signed_once(
-    installation: Installation,
+    installation: Provisioned,
     database: str,
     keys: KeyDirectory,
     connection: Connection,
@@ -108,7 +108,7 @@ async def test_a_log_that_has_moved_is_signed_once(
 
 @pytest.mark.parametrize("restart", [False, True])
 async def test_sizes_grow_and_each_tree_begins_with_the_one_before(
-    installation: Installation,
+    installation: Provisioned,
     database: str,
     keys: KeyDirectory,
     connection: Connection,
@@ -128,7 +128,7 @@ async def test_sizes_grow_and_each_tree_begins_with_the_one_before(
 
 
 async def test_a_second_signer_stands_by_until_the_first_is_gone(
-    installation: Installation, tmp_path: Path, keys: KeyDirectory, connection: Connection, grow: Growth
+    installation: Provisioned, tmp_path: Path, keys: KeyDirectory, connection: Connection, grow: Growth
 ) -> None:
     await grow(5)
     first = signer_of(installation, keys)
@@ -147,7 +147,7 @@ async def test_a_second_signer_stands_by_until_the_first_is_gone(
 
 
 async def test_one_that_signs_once_holds_up_nobody_after_it(
-    installation: Installation, keys: KeyDirectory, grow: Growth
+    installation: Provisioned, keys: KeyDirectory, grow: Growth
 ) -> None:
     for size in range(1, 30):
         await grow(size)
@@ -157,7 +157,7 @@ async def test_one_that_signs_once_holds_up_nobody_after_it(
 
 
 async def test_two_databases_never_sign_with_one_key_directory_at_once(
-    installation: Installation, keys: KeyDirectory, connection: Connection, grow: Growth
+    installation: Provisioned, keys: KeyDirectory, connection: Connection, grow: Growth
 ) -> None:
     await grow(5)
     signer = signer_of(installation, keys)
@@ -168,7 +168,7 @@ async def test_two_databases_never_sign_with_one_key_directory_at_once(
 
 
 async def test_the_signer_runs_until_it_is_told_to_stop_and_connects_again(
-    installation: Installation, database: str, keys: KeyDirectory, log_id: int, grow: Growth
+    installation: Provisioned, database: str, keys: KeyDirectory, log_id: int, grow: Growth
 ) -> None:
     signer, stop = signer_of(installation, keys), asyncio.Event()
     await grow(3)
@@ -190,7 +190,7 @@ async def test_the_signer_runs_until_it_is_told_to_stop_and_connects_again(
 
 
 async def test_a_database_behind_its_note_is_not_signed_and_the_others_go_on(
-    installation: Installation,
+    installation: Provisioned,
     database: str,
     keys: KeyDirectory,
     connection: Connection,
@@ -218,7 +218,7 @@ async def test_a_database_behind_its_note_is_not_signed_and_the_others_go_on(
 @pytest.mark.parametrize("size", [300, 301, 700])
 @pytest.mark.parametrize("restart", [False, True])
 async def test_a_database_with_another_history_is_never_signed(
-    installation: Installation,
+    installation: Provisioned,
     keys: KeyDirectory,
     connection: Connection,
     origin: str,
@@ -237,7 +237,7 @@ async def test_a_database_with_another_history_is_never_signed(
 
 
 async def test_a_rewritten_prefix_is_not_blessed(
-    installation: Installation,
+    installation: Provisioned,
     database: str,
     keys: KeyDirectory,
     connection: Connection,
@@ -267,7 +267,7 @@ async def test_a_rewritten_prefix_is_not_blessed(
     ],
 )
 async def test_a_head_that_is_not_what_the_entries_say_is_not_signed(
-    installation: Installation,
+    installation: Provisioned,
     database: str,
     keys: KeyDirectory,
     connection: Connection,
@@ -286,7 +286,7 @@ async def test_a_head_that_is_not_what_the_entries_say_is_not_signed(
 
 
 async def test_checkpoints_of_another_key_are_not_continued(
-    installation: Installation, tmp_path: Path, keys: KeyDirectory, connection: Connection, origin: str, grow: Growth
+    installation: Provisioned, tmp_path: Path, keys: KeyDirectory, connection: Connection, origin: str, grow: Growth
 ) -> None:
     await grow(3)
     await signer_of(installation, keys).sign_due(connection)

@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 import psycopg
 import pytest
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.format.sequence import SequencedEntry
 from ledger.signing.key_directory import create_key_directory
 from ledger.store.queries import load_queries
@@ -78,7 +78,7 @@ EACH_FAULT = pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.step}, {faul
 
 
 @pytest.fixture
-def site(database: str, installation: Installation, tmp_path: Path) -> Site:
+def site(database: str, installation: Provisioned, tmp_path: Path) -> Site:
     keys = create_key_directory(tmp_path / "keys")
     log_id = create_tenant_log(database, installation, TENANT)
     return Site(
@@ -87,7 +87,7 @@ def site(database: str, installation: Installation, tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-def rows(installation: Installation) -> Sequence[SequencedEntry]:
+def rows(installation: Provisioned) -> Sequence[SequencedEntry]:
     return rows_of(400, log=installation.origin(TENANT))
 
 

@@ -32,7 +32,7 @@ from hypothesis import strategies as st
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from lakeproof.services import new_group_id
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.errors import (
@@ -64,7 +64,7 @@ class Place:
     """A tenant's log on a real database, and a store over it that runs in a thread of its own."""
 
     database: str
-    installation: Installation
+    installation: Provisioned
     log_id: int
     store: LogStore
 
@@ -99,7 +99,7 @@ class Place:
 
 
 @contextmanager
-def running_store(installation: Installation, role: str) -> Iterator[LogStore]:
+def running_store(installation: Provisioned, role: str) -> Iterator[LogStore]:
     """A store whose event loop is another thread's, and that reads as `role`."""
     ready, ended = Signal(), Signal()
     made: list[LogStore] = []
@@ -125,7 +125,7 @@ def running_store(installation: Installation, role: str) -> Iterator[LogStore]:
 
 
 @pytest.fixture
-def place(database: str, installation: Installation) -> Iterator[Place]:
+def place(database: str, installation: Provisioned) -> Iterator[Place]:
     tenant = uuid4()
     log_id = create_tenant_log(database, installation, tenant)
     with running_store(installation, installation.roles.tenant(tenant)) as store:
@@ -492,7 +492,7 @@ def test_a_notification_of_another_place_is_told_as_corruption(place: Place) -> 
         place.recorder().select_notifications(None, 10)
 
 
-def test_a_log_that_cannot_be_reached_is_told_and_nothing_is_made_up(database: str, installation: Installation) -> None:
+def test_a_log_that_cannot_be_reached_is_told_and_nothing_is_made_up(database: str, installation: Provisioned) -> None:
     tenant = uuid4()
     log_id = create_tenant_log(database, installation, tenant)
     with running_store(installation, installation.roles.tenant(tenant)) as store:

@@ -16,7 +16,7 @@ import pytest_asyncio
 from psycopg import AsyncConnection, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.appender import Appender
 from ledger.format.proof import check_proof
 from ledger.proving import receipts
@@ -39,7 +39,7 @@ class Site:
     """A log that grows, and the keys of whoever signs it."""
 
     database: str
-    installation: Installation
+    installation: Provisioned
     keys: KeyDirectory
     log: Log
     appender: Appender
@@ -88,7 +88,7 @@ class Site:
 
 
 @pytest_asyncio.fixture
-async def site(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Site]:
+async def site(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Site]:
     create_tenant_log(database, installation, TENANT)
     keys = create_key_directory(tmp_path / "keys")
     dsn = installation.as_role(installation.roles.auditor)

@@ -18,7 +18,7 @@ from eventsourcing.persistence import IntegrityError, NotSupportedError, StoredE
 from psycopg import AsyncConnection
 
 import ledger.store.log_store
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.errors import (
     FormatError,
@@ -95,7 +95,7 @@ def changed(version: int, expression: str, rule_id: str = "r") -> ControlChange:
 class Place:
     """One tenant's log on a real database, and everything that writes or reads it."""
 
-    def __init__(self, dsn: str, installation: Installation, appender: Appender) -> None:
+    def __init__(self, dsn: str, installation: Provisioned, appender: Appender) -> None:
         self.log_id = create_tenant_log(dsn, installation, TENANT)
         self.dsn = dsn
         self.appender = appender
@@ -126,7 +126,7 @@ class Place:
 
 
 @pytest.fixture
-async def place(database: str, installation: Installation) -> AsyncIterator[Place]:
+async def place(database: str, installation: Provisioned) -> AsyncIterator[Place]:
     dsn = installation.as_role(installation.roles.appender)
     async with Appender(dsn, GuardRegistry(CORE_GUARDS)) as appender:
         yield Place(database, installation, appender)
@@ -153,7 +153,7 @@ async def test_what_the_log_does_not_hold_is_not_found(place: Place) -> None:
 
 
 async def test_of_two_writers_who_loaded_the_same_version_one_is_told_a_conflict(
-    place: Place, installation: Installation
+    place: Place, installation: Provisioned
 ) -> None:
     await place.record(created())
     dsn = installation.as_role(installation.roles.appender)

@@ -10,7 +10,7 @@ import pytest
 from psycopg.errors import InsufficientPrivilege
 from psycopg.sql import SQL, Identifier
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from testkit.ledger.appending import aggregate, appender, event, group
 
 TABLES = ("logs", "heads", "entries", "parts", "tiles", "checkpoints", "subjects", "aggregates", "recorded_events")
@@ -22,7 +22,7 @@ WRITTEN = ("entries", "parts", "tiles", "checkpoints", "logs", "recorded_events"
 class Tenants:
     """Two tenants with a log each, with something in every table."""
 
-    installation: Installation
+    installation: Provisioned
     logs: dict[UUID, int]
 
     def connect(self, role: str | None = None) -> psycopg.Connection:
@@ -32,7 +32,7 @@ class Tenants:
 
 
 @pytest.fixture
-async def tenants(database: str, installation: Installation) -> Tenants:
+async def tenants(database: str, installation: Provisioned) -> Tenants:
     logs = {tenant: create_tenant_log(database, installation, tenant) for tenant in (uuid4(), uuid4())}
     async with appender(installation) as running:
         for log_id in logs.values():
@@ -62,7 +62,7 @@ def check_that_nothing_can_be_changed(connection: psycopg.Connection, table: str
 
 
 @pytest.fixture
-def service_roles(installation: Installation) -> list[str]:
+def service_roles(installation: Provisioned) -> list[str]:
     roles = installation.roles
     return [roles.appender, roles.signer, roles.projector, roles.auditor, roles.gateway, roles.reader]
 

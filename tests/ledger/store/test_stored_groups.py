@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.store.read import QUERIES
 from ledger.store.session import connect
 from testkit.ledger.appending import appender_dsn
 
 
 @pytest.mark.parametrize("query", ["entries_of_groups", "salts_of_groups"])
-async def test_a_repeat_reads_its_own_entries_and_not_the_whole_log(installation: Installation, query: str) -> None:
+async def test_a_repeat_reads_its_own_entries_and_not_the_whole_log(installation: Provisioned, query: str) -> None:
     # The other way round, log times groups, a repeat in a log of a million entries would outlast its transaction.
     connection = await connect(appender_dsn(installation))
     text = "EXPLAIN " + re.sub(r"%\((\w+)\)b", r"%(\1)s", QUERIES[query])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.errors import BrokenError, Fault
 from ledger.store.read import find_log
 from ledger.verify.database import verify_database
@@ -19,7 +19,7 @@ ENTRIES = 2_700
 
 
 async def test_random_entries_verify_wherever_they_have_travelled(
-    database: str, installation: Installation, tmp_path: Path
+    database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     traveller = begin_travelling(database, installation)
     trip = await round_trip(traveller, tmp_path, entries=ENTRIES, appended=300, number=0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.errors import BrokenError, Fault
 from ledger.verify.indexes import check_indexes
 from testkit.environment import PROJECT
@@ -47,7 +47,7 @@ FAMILIES: Mapping[str, Mapping[str, Tampering]] = {
 
 
 @pytest.fixture
-async def world(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[World]:
+async def world(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[World]:
     async with open_world(database, installation, tmp_path) as world:
         yield world
 

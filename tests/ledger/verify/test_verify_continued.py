@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.errors import BrokenError, Fault
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.event import Event, prepare
@@ -117,7 +117,7 @@ def test_a_retired_key_vouches_for_the_log_before_as_far_as_it_signed_it(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["sound", *NAMES])
-async def test_a_log_in_the_database_is_held_to_the_same(database: str, installation: Installation, name: str) -> None:
+async def test_a_log_in_the_database_is_held_to_the_same(database: str, installation: Provisioned, name: str) -> None:
     origin = installation.origin(TENANT)
     log_id = create_tenant_log(database, installation, TENANT)
     first, fault = {"sound": (continued(origin), None), **links(origin)}[name]

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.errors import BrokenError, Fault, NoSuchLogError
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.merkle import Frontier
@@ -38,7 +38,7 @@ def keys(tmp_path: Path) -> KeyDirectory:
 
 
 @pytest.fixture
-async def log(database: str, installation: Installation) -> Log:
+async def log(database: str, installation: Provisioned) -> Log:
     create_tenant_log(database, installation, TENANT)
     async with await AsyncConnection.connect(database) as connection:
         return await find_log(connection, installation.origin(TENANT))
@@ -50,7 +50,7 @@ def rows(log: Log) -> list[SequencedEntry]:
 
 
 @pytest.fixture
-async def connection(installation: Installation) -> AsyncIterator[Connection]:
+async def connection(installation: Provisioned) -> AsyncIterator[Connection]:
     dsn = installation.as_role(installation.roles.auditor)
     async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
         yield connection
@@ -58,7 +58,7 @@ async def connection(installation: Installation) -> AsyncIterator[Connection]:
 
 @pytest.fixture
 async def grown(
-    database: str, installation: Installation, keys: KeyDirectory, log: Log, rows: list[SequencedEntry]
+    database: str, installation: Provisioned, keys: KeyDirectory, log: Log, rows: list[SequencedEntry]
 ) -> None:
     """A log of three signed sizes and a tail that nobody has signed."""
     dsn = installation.as_role(installation.roles.signer)
@@ -102,7 +102,7 @@ async def test_a_clean_log_verifies(
 
 
 async def test_a_log_that_the_appender_has_written_verifies_while_it_grows(
-    connection: Connection, installation: Installation, database: str, log: Log, keys: KeyDirectory
+    connection: Connection, installation: Provisioned, database: str, log: Log, keys: KeyDirectory
 ) -> None:
     key = keys.verifier_key(log.origin)
     for first, count in ((0, 0), (0, 3), (3, 250), (253, 10)):
@@ -347,7 +347,7 @@ async def test_an_entry_rewritten_where_its_tile_is_signed_in_part_is_found_by_t
 async def test_a_tile_forged_together_with_the_head_is_found_by_the_checkpoint_that_ends_with_it(
     connection: Connection,
     database: str,
-    installation: Installation,
+    installation: Provisioned,
     log: Log,
     keys: KeyDirectory,
     rows: list[SequencedEntry],

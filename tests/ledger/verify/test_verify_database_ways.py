@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from lakeproof.provision import Installation, create_tenant_log
+from lakeproof.provision import Provisioned, create_tenant_log
 from ledger.errors import BrokenError, Fault
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.note import Ed25519Signer, sign_note
@@ -101,7 +101,7 @@ class StoppedError(Exception):
 
 
 @pytest.fixture
-async def stored(database: str, installation: Installation) -> AsyncIterator[Stored]:
+async def stored(database: str, installation: Provisioned) -> AsyncIterator[Stored]:
     log_id = create_tenant_log(database, installation, TENANT)
     rows = rows_of(SIZE, log=installation.origin(TENANT))
     await put(database, log_id, rows)
@@ -288,7 +288,7 @@ async def test_two_heads_of_one_log_are_named(stored: Stored) -> None:
 
 @pytest.mark.parametrize("index", [256, 257, 599])
 async def test_a_head_that_names_another_last_control_entry_is_found_if_that_was_read(
-    stored: Stored, installation: Installation, index: int
+    stored: Stored, installation: Provisioned, index: int
 ) -> None:
     tenant = UUID(int=5)
     log_id = create_tenant_log(stored.database, installation, tenant)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest_asyncio
 
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.note import VerifierKey, sign_note
 from ledger.signing.keys import FileKey, NoteSigner
@@ -60,7 +60,7 @@ class Site(WorksSite):
 
 
 @pytest_asyncio.fixture
-async def site(database: str, installation: Installation, tmp_path: Path) -> AsyncIterator[Site]:
+async def site(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[Site]:
     async with open_site(Site, database, installation, tmp_path) as site:
         yield site
 

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from typer.testing import CliRunner, Result
 
 from lakeproof.commands.ledger import ledger_app
-from lakeproof.provision import Installation
+from lakeproof.provision import Provisioned
 from ledger.anchoring import parse_roots
 from ledger.anchoring.anchors import stamped_note
 from ledger.anchoring.published import store_stamp
@@ -30,7 +30,7 @@ def authority(tmp_path: Path) -> time_stamps.Authority:
 
 
 @pytest.fixture
-def rooms(database: str, installation: Installation, tmp_path: Path, authority: time_stamps.Authority) -> Rooms:
+def rooms(database: str, installation: Provisioned, tmp_path: Path, authority: time_stamps.Authority) -> Rooms:
     """Return the rooms of an installation whose system log is signed, and stamped by the authority."""
     rooms = make_rooms(database, installation, tmp_path)
 

@@ -1,8 +1,9 @@
 """
-What everything else stands on: the home directory, a PostgreSQL server that answers, and an installation on it.
+An installation is what lies on disk: settings, the home with its keys and secrets, and a provisioned database.
 
-`open_foundation` is where every command begins that needs the database. It starts the embedded server (or checks the
-user's own), provisions, and stops the embedded server again unless another process uses it.
+`open_installation` is where every command begins that needs the database. It starts the embedded server (or checks the
+user's own), provisions, and stops the embedded server again unless another process uses it. What runs on an
+installation are its services (`services.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import psycopg
 
@@ -21,7 +22,7 @@ from lakeproof.postgres.age import fetch_age
 from lakeproof.postgres.folders import recorded_room
 from lakeproof.postgres.server import EmbeddedServer, Say, check_dsn
 from lakeproof.private_folders import check_can_be_made, check_own, keep_private
-from lakeproof.provision import Installation, provision
+from lakeproof.provision import Provisioned, provision
 from lakeproof.secret_files import read_or_make
 from lakeproof.settings import Settings
 from ledger.format.note import VerifierKey
@@ -33,12 +34,27 @@ LOCAL: Final = "file://"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foundation:
-    """A provisioned database. `admin_dsn` is the owner's connection string, for making tenants; never log it."""
+class Installation(Provisioned):
+    """
+    One Lakeproof: its settings, its home, and the database that was provisioned for it; nothing of it runs.
+
+    `admin_dsn` is the owner's connection string, for making tenants; never log it.
+    """
 
     settings: Settings
-    installation: Installation
     admin_dsn: str = field(repr=False)
+
+    @classmethod
+    def on(cls, provisioned: Provisioned, *, settings: Settings, admin_dsn: str) -> Self:
+        """Return the installation that has these settings and this database."""
+        return cls(
+            id=provisioned.id,
+            authority=provisioned.authority,
+            roles=provisioned.roles,
+            dsn=provisioned.dsn,
+            settings=settings,
+            admin_dsn=admin_dsn,
+        )
 
     @property
     def keys(self) -> Path:
@@ -71,9 +87,9 @@ class Foundation:
 
 
 @contextmanager
-def open_foundation(settings: Settings, say: Say) -> Iterator[Foundation]:
+def open_installation(settings: Settings, say: Say) -> Iterator[Installation]:
     """
-    Yield the foundation of `settings.home`, started and up to date.
+    Yield the installation of `settings.home`, with a server that answers and a database that is up to date.
 
     Raises:
         LakeproofError: if the server cannot be started, reached or provisioned; the message says what to do.
@@ -99,17 +115,17 @@ def open_foundation(settings: Settings, say: Say) -> Iterator[Foundation]:
 
 
 @contextmanager
-def open_existing(settings: Settings, say: Say) -> Iterator[Foundation]:
+def open_existing_installation(settings: Settings, say: Say) -> Iterator[Installation]:
     """
-    Yield the foundation of `settings.home` for a command that works on what is there: it makes no installation.
+    Yield the installation of `settings.home` for a command that works on what is there: it makes no installation.
 
     Raises:
-        LakeproofError: if there is none, before anything is written; and as `open_foundation`.
+        LakeproofError: if there is none, before anything is written; and as `open_installation`.
     """
     if settings.dsn is None:
         _check_installed(settings.home)
-    with open_foundation(settings, say) as foundation:
-        yield foundation
+    with open_installation(settings, say) as installation:
+        yield installation
 
 
 def _check_installed(home: Path) -> None:
@@ -125,15 +141,15 @@ def _check_installed(home: Path) -> None:
         )
 
 
-def _provisioned(settings: Settings, admin_dsn: str, say: Say) -> Foundation:
+def _provisioned(settings: Settings, admin_dsn: str, say: Say) -> Installation:
     if settings.warehouse.startswith(LOCAL):
         keep_private(Path(settings.warehouse.removeprefix(LOCAL)), say, setting="LAKEPROOF_WAREHOUSE")
     password = read_or_make(settings.home / "secrets" / "login-password", lambda: secrets.token_urlsafe(24))
     try:
-        installation = provision(
+        provisioned = provision(
             admin_dsn, login_password=password, origin=settings.origin, accepted=settings.schema_accepted, say=say
         )
     except psycopg.Error as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ServerError(f"the database cannot be provisioned ({reason}): check its log and its rights") from error
-    return Foundation(settings=settings, installation=installation, admin_dsn=admin_dsn)
+    return Installation.on(provisioned, settings=settings, admin_dsn=admin_dsn)
