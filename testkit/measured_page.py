@@ -118,9 +118,8 @@ def mutation(found: Found) -> Iterator[str]:
     of = f" (a random sample of {sample} of each of {len(found['modules'])} modules"
     of = f"{of}, and {found['sample_of_large_modules']} of large ones)" if sample else ""
     yield f"{found['killed']:,} of {found['mutants']:,} mutants of the verifier{of} are killed by the tests,"
-    yield f"{found['killed_percent_of_all']} %. {found['equivalent']} are equivalent to the original; of those that are"
-    yield f"not, {found['score_percent']} % are killed. Of the survivors {found['survivors_explained']} are explained,"
-    yield f"{found['survivors_unexplained']} are not."
+    yield f"{found['score_percent']} %. Mutants that are equivalent to the original, which no test can kill, count as"
+    yield "survivors."
 
 
 def fuzz(found: Found) -> Iterator[str]:
