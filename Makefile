@@ -1,4 +1,5 @@
 # Two commands: `make run` plays the scene and keeps serving, `make test` runs every check.
+# `make test PACKAGE=gateway` checks and tests one package: its folder, and those of its name in testkit/ and tests/.
 # Python packages go into .venv from the lock files (hashes are checked). One thing is installed elsewhere, and only if it
 # is missing and apt-get is there to be used by root: a Java 17, for Spark.
 
@@ -7,6 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 ONCE ?=
 PROCESSES ?= 3
+PACKAGE ?=
+PACKAGES := $(filter-out __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
+FOLDERS := $(if $(PACKAGE),$(wildcard $(PACKAGE) testkit/$(PACKAGE) tests/$(PACKAGE)))
 # On a terminal pip shows each package and how far it is; elsewhere (CI, a pipe) it prints errors alone.
 QUIET := $(shell test -t 2 || echo --quiet)
 INSTALL := $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check --require-hashes
@@ -18,29 +22,30 @@ run: $(VENV)/run.stamp java
 	$(BIN)/lakeproof demo $(if $(ONCE),--once)
 
 test:
+	$(if $(filter-out $(PACKAGES),$(PACKAGE)),$(error PACKAGE is '$(PACKAGE)', expected one of: $(PACKAGES)))
 	@$(MAKE) --no-print-directory --jobs=2 checks
 	@$(MAKE) --no-print-directory tests
 
-checks: lint types layers compiled
+checks: lint types layers $(if $(filter-out spark_detect,$(PACKAGE)),,compiled)
 
-# What numba compiles is kept beside its source: done once, beside the checks, no process of a test waits for it.
+# numba keeps what it compiles next to the source. Compiled once, during the checks, no test process waits for it.
 compiled: $(VENV)/dev.stamp
 	$(BIN)/python -c "from spark_detect.classify.columns import warm_up; warm_up()"
 
 lint: $(VENV)/dev.stamp
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(or $(FOLDERS),.)
+	$(BIN)/ruff format --check $(or $(FOLDERS),.)
 
 types: $(VENV)/dev.stamp
-	$(BIN)/mypy
+	$(BIN)/mypy $(FOLDERS)
 
 layers: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
 
 tests: $(VENV)/dev.stamp java
-	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder $(if $(PACKAGE),tests/$(PACKAGE))
 
-# Measured claims, about an hour; each writes bench/results/<name>.json, and the last one docs/measured.md.
+# Measured figures, about an hour. Each bench writes bench/results/<name>.json, the last one docs/measured.md.
 bench: $(VENV)/dev.stamp java
 	$(BIN)/python -m bench.append
 	$(BIN)/python -m bench.prove
@@ -55,7 +60,7 @@ bench: $(VENV)/dev.stamp java
 	$(BIN)/python -m bench.noisy_neighbour
 	$(BIN)/python -m testkit.measured_page
 
-# Long searches for faults, about a working day; the tests run small ones of the same.
+# Long searches for faults, about a working day. The tests run small ones of the same.
 campaigns: $(VENV)/campaigns.stamp
 	$(BIN)/python -m bench.forks --trials 1000
 	$(BIN)/python -m bench.faults
@@ -67,11 +72,11 @@ campaigns: $(VENV)/campaigns.stamp
 	$(BIN)/python -m bench.mutation
 	$(BIN)/python -m testkit.measured_page
 
-# Fails if a locked package is known to be vulnerable; says so and succeeds where no database can be reached.
+# Fails if a locked package is known to be vulnerable. Succeeds, and says so, if no database can be reached.
 vulnerabilities: $(VENV)/tools.stamp
 	$(VENV)/tools/bin/python .ci/vulnerabilities.py requirements/*.lock
 
-# Writes every lock file anew from pyproject.toml; what is locked stays as it is where it still fits.
+# Writes every lock file again from pyproject.toml; a locked version that still fits stays.
 locks: $(VENV)/tools.stamp
 	$(COMPILE) pyproject.toml --extra demo --group build --group dev -o requirements/dev.lock
 	$(COMPILE) pyproject.toml -c requirements/dev.lock --extra demo --group build -o requirements/demo.lock
@@ -112,7 +117,7 @@ $(VENV)/run.stamp: requirements/demo.lock pyproject.toml $(VENV)/environment.sta
 	@touch $@
 
 $(VENV)/dev.stamp: requirements/dev.lock $(VENV)/run.stamp
-	@echo "installing what the tests need besides (requirements/dev.lock) into $(VENV): 0.3 GB on disk, a minute or two"
+	@echo "installing what the tests need (requirements/dev.lock) into $(VENV): 0.3 GB on disk, a minute or two"
 	@$(INSTALL) -r requirements/dev.lock
 	@touch $@
 
@@ -121,7 +126,7 @@ $(VENV)/campaigns.stamp: requirements/campaigns.lock $(VENV)/dev.stamp
 	@$(INSTALL) -r requirements/campaigns.lock
 	@touch $@
 
-# In an environment of their own: what looks for holes should not bring some along.
+# In an environment of their own: tools that look for vulnerabilities should not bring any along.
 $(VENV)/tools.stamp: requirements/tools.lock $(VENV)/environment.stamp
 	@echo "installing the packages of requirements/tools.lock into $(VENV)/tools"
 	@$(BIN)/python -m venv $(VENV)/tools

@@ -5,7 +5,9 @@ What contributors are told is true: commands run, names lead somewhere, versions
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
 import tomllib
 from email.parser import Parser
 from pathlib import Path
@@ -66,17 +68,63 @@ def test_what_the_page_names_is_in_the_modules_that_it_names() -> None:
 def test_every_group_of_commands_that_is_named_exists() -> None:
     from lakeproof.cli import GROUPS
 
-    told = {word for page in PAGES for word in re.findall(r"`lakeproof ([a-z-]+)", text_of(page))}
-    assert told - {"up", "demo"} <= set(GROUPS)
+    told = {word for page in PAGES for word in re.findall(r"`lakeproof ([a-z][a-z-]*)", text_of(page))}
+    assert told - {"up", "demo", "settings"} <= set(GROUPS)
 
 
-def test_the_changelog_speaks_of_the_version_that_is_made() -> None:
+def test_the_version_is_that_of_the_changelog_and_of_a_tag() -> None:
     version = tomllib.loads(text_of("pyproject.toml"))["project"]["version"]
-    changelog = text_of("CHANGELOG.md")
-    headings = re.findall(r"^## \[(.+?)\]", changelog, re.MULTILINE)
-    assert headings[0] == "Unreleased"
-    newest = changelog.partition("## [Unreleased]")[2]
-    assert f"version {version}" in newest or f"## [{version}]" in newest
+    sections = re.findall(r"^## \[(.+?)\]", text_of("CHANGELOG.md"), re.MULTILINE)
+    released = [name for name in sections if name != "Unreleased"]
+    assert released[0] == version
+    tagged = tags_of_head()
+    assert set(tagged) <= {f"v{version}"}
+    assert not tagged or sections[0] == version  # a release leaves nothing unreleased
+
+
+def tags_of_head() -> list[str]:
+    """Return the version tags of HEAD; none outside a git repository."""
+    command = ["git", "tag", "--list", "v*", "--points-at", "HEAD"]
+    try:
+        listed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=60)
+    except FileNotFoundError:
+        return []
+    return listed.stdout.split()
+
+
+def dry_run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Return what make would run."""
+    command = ["make", "--dry-run", "--no-print-directory", *arguments]
+    # Without these, which a make that runs the tests hands on, this one is on its own.
+    environment = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MFLAGS", "PACKAGE"}}
+    return subprocess.run(
+        command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_one_package_is_checked_and_tested_alone() -> None:
+    told = dry_run("test", "PACKAGE=gateway").stdout
+    folders = "gateway testkit/gateway tests/gateway"
+    for command in ("ruff check", "ruff format --check", "mypy"):
+        assert re.search(rf"^\S+{command} {folders}$", told, re.MULTILINE)
+    assert re.search("^\\S+lint-imports$", told, re.MULTILINE)
+    assert re.search("^\\S+pytest .* tests/gateway$", told, re.MULTILINE)
+    assert "warm_up" not in told
+    assert "warm_up" in dry_run("test", "PACKAGE=spark_detect").stdout
+
+
+def test_without_a_package_everything_is_checked_and_tested() -> None:
+    told = dry_run("test").stdout
+    for command in ("ruff check [.]", "ruff format --check [.]", "mypy ?", "lint-imports", "pytest [^/]* ?"):
+        assert re.search(rf"^\S+{command}$", told, re.MULTILINE), command
+    assert "warm_up" in told
+
+
+def test_a_package_without_tests_is_refused_by_name() -> None:
+    refused = dry_run("test", "PACKAGE=gatway")
+    assert refused.returncode != 0
+    assert "PACKAGE is 'gatway', expected one of:" in refused.stderr
+    assert "gateway" in refused.stderr
 
 
 def test_each_package_that_is_shipped_says_that_it_has_types(tmp_path: Path) -> None:
