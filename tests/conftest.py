@@ -41,7 +41,7 @@ MEMORY, DISK = Path("/dev/shm"), Path("/tmp")  # noqa: S108 - private directorie
 MEMORY_BYTES_MIN = 4 * 1024**3
 LONGEST: Final = (
     "tests/system/test_scene.py",
-    "tests/spark_detect/test_spark.py",
+    "tests/spark_detect/driver/test_spark.py",
     "tests/system/test_hostile_names.py",
     "tests/system/test_readme.py",
     "tests/system/test_crash.py",

@@ -25,7 +25,7 @@ from projections.graph.write import graph_name
 from projections.processing.projection import Transaction
 from testkit.databases import LOGIN_PASSWORD
 from testkit.projections.story import ORDERS
-from tests.projections.test_graph_answers import happened
+from tests.projections.graph.test_answers import happened
 
 if TYPE_CHECKING:
     from ledger.store.read import Log

@@ -26,8 +26,8 @@ from streams.state.leases import LeaseLostError
 from testkit.ledger.cutting_proxy import Cut, Plan
 from testkit.streams.answering import ANSWERED, AnsweringHosts, told
 from testkit.streams.world import World, check_answers_in_any_order, running, until
-from tests.streams.test_dead_letters import replayed
-from tests.streams.test_runner_faults import LEASE_S, Wire, wire
+from tests.streams.processing.test_runner_faults import LEASE_S, Wire, wire
+from tests.streams.state.test_dead_letters import replayed
 
 __all__ = ["wire"]
 

@@ -25,7 +25,7 @@ from streams.state.leases import handler_duty
 from streams.state.outbox import Refused, Taken
 from testkit.streams.answering import ASKED, POISON, Answering, told
 from testkit.streams.world import World, check_answers
-from tests.streams.test_outbox import Box, put
+from tests.streams.state.test_outbox import Box, put
 
 
 class Cured(Answering):

@@ -51,8 +51,8 @@ from testkit.servers.traps import set_trap
 from testkit.streams.answering import happened, noon
 from testkit.streams.lakes import ALIAS, TABLE, new_lake, project, told
 from testkit.streams.world import World, running, until
-from tests.streams.test_dead_letters import replayed
-from tests.streams.test_deferred import wait_no_longer
+from tests.streams.state.test_dead_letters import replayed
+from tests.streams.state.test_deferred import wait_no_longer
 
 OBSERVED = "commit.observed"
 TABLE_UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
