@@ -7,7 +7,8 @@ and core of a customer table: more than Arrow's regular expressions do that only
 
 All sides look at the same values in the same run, in turns:
 
-- `numba`: `scan_array` with the compiled kernel; `fallback`: the same counts by Arrow's expressions and numpy;
+- `numba`: `scan_array` with the compiled kernel; `fallback`: the same counts by the tests' oracle, Arrow's expressions
+  and numpy;
 - `pyarrow`: one `match_substring_regex` a kind, nothing validated;
 - `rlike`: the same five expressions in Spark, `local[1]`, over the same rows as cached columns;
 - `presidio`: its five pattern recognizers without a language model, over fewer rows. It is no dependency: name an
@@ -41,8 +42,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.measuring import circumstances, options, publish
-from spark_detect.classify import RULESET, ColumnCounts, classify, fallback
+from spark_detect.classify import RULESET, ColumnCounts, classify
 from spark_detect.classify.columns import scan_array, warm_up
+from testkit.spark_detect import oracle
 from testkit.spark_detect.families import LOOK_ALIKE, TRUE, Family, column
 
 ROUNDS = 5
@@ -118,7 +120,7 @@ def by_fallback(values: pa.ChunkedArray) -> None:
     """Count without a compiler; what is no text is left out."""
     if pa.types.is_string(values.type):
         for chunk in values.chunks:
-            fallback.count_matches(chunk.cast(pa.large_string()), None)
+            oracle.count_matches(chunk.cast(pa.large_string()), None)
 
 
 def by_expressions(values: pa.ChunkedArray) -> None:

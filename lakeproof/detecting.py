@@ -34,7 +34,7 @@ from projections.relational.table_names import read_live_names
 from spark_detect.classify import RULESET
 from spark_detect.driver.java import find_java
 from spark_detect.driver.supervise import Condition, supervise
-from spark_detect.errors import DetectionError, JavaError, SparkMissingError
+from spark_detect.errors import DetectionError, JavaError, PackageMissingError
 from spark_detect.room import Driver, Lake, Room
 
 FOLDER: Final = "detect"
@@ -55,7 +55,7 @@ async def keep_detecting(services: Services, stop: asyncio.Event, say: Say, cond
         find_spark(services.installation.settings)
         with open_room(services.installation) as room:
             await supervise(room, log=log, stop=stop, say=say, condition=condition)
-    except (SparkMissingError, JavaError) as error:
+    except (PackageMissingError, JavaError) as error:
         condition.absent = str(error)
         say(f"detection does not run: {error}")
 
@@ -65,11 +65,11 @@ def find_spark(settings: Settings) -> Path:
     Check that Spark is installed, and return the home of the Java that it runs on; nothing is started or written.
 
     Raises:
-        SparkMissingError: if Spark is not installed.
+        PackageMissingError: if Spark or numba is not installed.
         JavaError: if there is no Java that it runs on.
     """
-    if (advice := missing_of("detect")) is not None:
-        raise SparkMissingError(advice)
+    if (advice := missing_of("detect") or missing_of("kernel")) is not None:
+        raise PackageMissingError(advice)
     return find_java(settings.java_home, os.environ)
 
 
@@ -78,7 +78,7 @@ def check_detection_runs() -> None:
     Check that detection could run here, before anything is opened for it.
 
     Raises:
-        SparkMissingError, JavaError: if it could not; says what to install.
+        PackageMissingError, JavaError: if it could not; says what to install.
     """
     find_spark(load_settings(os.environ, directory=Path.cwd()))
 

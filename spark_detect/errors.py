@@ -11,8 +11,8 @@ class DetectionError(Exception):
     """Root of everything `spark_detect` raises on purpose."""
 
 
-class SparkMissingError(DetectionError):
-    """Spark is not installed; the message says what to install."""
+class PackageMissingError(DetectionError):
+    """Spark or numba is not installed; the message says what to install."""
 
 
 class JavaError(DetectionError):

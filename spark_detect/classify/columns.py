@@ -1,5 +1,5 @@
 """
-Counts of one column, from Arrow: which types are looked at, and how they reach a kernel.
+Counts of one column, from Arrow: which types are looked at, and how they reach the kernel.
 
 Guarantee: what is counted depends on the values alone, not on how Arrow lays them out: chunks, slices, dictionaries,
 views and large offsets give the same counts.
@@ -27,9 +27,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_detect.classify.compiled import Rows, Weights, count_matches
 from spark_detect.classify.counts import ColumnCounts, Pattern, PatternCounts
-from spark_detect.classify.kernels import count_matches
-from spark_detect.classify.rows import Rows, Weights
 
 _CARD_DIGITS_MIN: Final = 13
 

@@ -1,5 +1,7 @@
 """
-The compiled kernel at Arrow's arrays: buffers in, rows out, nothing copied but the tables of the rules.
+The compiled kernel applied to Arrow arrays: buffers in, counts out. Nothing is copied but the tables of the rules.
+
+Importing this loads numba. Without it, detection cannot count: `PackageMissingError`.
 """
 
 from __future__ import annotations
@@ -10,8 +12,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_detect.classify import kernel, rules
-from spark_detect.classify.rows import PATTERNS, ROW, Rows, Weights
+from spark_detect.classify import rules
+from spark_detect.classify.counts import Pattern
+from spark_detect.errors import PackageMissingError
+
+try:
+    from spark_detect.classify import kernel
+except ImportError as error:  # numba, or what it needs, is missing or of a version that does not fit
+    raise PackageMissingError(
+        f"detection counts with compiled code and needs the package numba ({error}): pip install 'lakeproof[detect]'"
+    ) from error
+
+Rows = npt.NDArray[np.int64]
+"""Row p holds candidates, valid ones, cells and spread of `Pattern(p)` (`kernel.CANDIDATES` and the others)."""
+Weights = npt.NDArray[np.int64]
+"""How often each value counts."""
+
+PATTERNS: Final = len(Pattern)
+ROW: Final = 4
 
 
 class Tables(NamedTuple):
@@ -33,7 +51,9 @@ class Tables(NamedTuple):
 
 def count_matches(array: pa.Array, weights: Weights | None) -> Rows:
     """
-    Return the counts of an array of `large_string` or `large_binary` (see `rows.CountMatches`).
+    Return the counts of an array of `large_string` or `large_binary`.
+
+    Value i counts `weights[i]` times, or once if there are no weights; null counts nothing.
     """
     rows = np.zeros((PATTERNS, ROW), dtype=np.int64)
     if len(array) == 0:

@@ -1,12 +1,13 @@
 """
 The kernel that counts: one pass over the bytes of a column, compiled by numba.
 
-Guarantee: the counts are those of `rules.py` and of `fallback.py`, for any bytes. The interpreter's lock is released.
+Guarantee: the counts are those that `rules.py` defines, for any bytes (the tests compare them with an oracle of regular
+expressions). The interpreter's lock is released.
 
-All that is compiled stands in this one file, and the tables of the rules are arguments: a table of another module would
-live on in numba's cache after it was changed (`ledger/verify/compiling.py`). Where nothing can be kept, each process
-compiles for itself, in eight seconds. What is compiled is Python that numba understands, without generators and
-exceptions; it is not fast when it is interpreted.
+All compiled code is in this one file, and the tables of the rules are arguments: a table of another module would stay
+in numba's cache after it was changed (`ledger/verify/compiling.py`). Without a writable cache, each process compiles
+for itself, in eight seconds. The code is the subset of Python that numba compiles, without generators and exceptions;
+interpreted, it would be slow.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ MAIL_MIN = 3
 """`a@b` is a candidate, and there is none that is shorter."""
 LOCAL_MAX, ADDRESS_MAX, LABEL_MAX = 64, 254, 63
 BUCKETS, BUCKET_PRIME = 32, 65_521
+"""
+A social security number falls into bucket (area mod 32), a card into ((n mod 65,521) mod 32). So does an IBAN, whose n
+is its rearranged characters read in base 36.
+"""
 
 
 @kept

@@ -1,5 +1,5 @@
 """
-What each kind of personal data looks like: the one definition, from which both kernels follow.
+What each kind of personal data looks like: the one definition, which the compiled kernel follows.
 
 All of it is about bytes, and all of it is ASCII. A *word byte* is one of `0-9 A-Z a-z _`; a letter beyond ASCII is
 none, which is what `\\b` means to RE2. Nothing here needs to look around or back.

@@ -15,19 +15,26 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway.errors import NotFoundError
-from lakeproof import console
+from lakeproof import console, extras
 from lakeproof.commands.detect import detect_app
-from lakeproof.detecting import OperatorObservatory
+from lakeproof.detecting import OperatorObservatory, check_detection_runs
 from ledger.format.entry import parse_entry
 from ledger.store.read import read_entries, read_head
 from projections.processing.runner import Runner
 from projections.relational.commits import CommitsProjection
 from spark_detect.driver.process import LATE, reason_of
 from spark_detect.driver.supervise import Condition, supervise
-from spark_detect.errors import DetectionError
+from spark_detect.errors import DetectionError, PackageMissingError
 from spark_detect.room import Room
 from spark_detect.status import read_status, status_metrics
 from testkit.spark_detect.lakehouse import Lakehouse, append_file, make_people
+
+
+@pytest.mark.parametrize("package", ["pyspark", "numba"])
+def test_a_missing_package_is_named_before_anything_starts(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda module: None if module == package else object())
+    with pytest.raises(PackageMissingError, match=rf"needs the package {package}, .*: pip install 'lakeproof\["):
+        check_detection_runs()
 
 
 async def status(lakehouse: Lakehouse) -> list[dict[str, object]]:

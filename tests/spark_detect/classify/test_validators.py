@@ -8,11 +8,12 @@ import pytest
 
 from spark_detect.classify import Pattern
 from spark_detect.classify.compiled import count_matches as compiled
-from spark_detect.classify.fallback import count_matches as fallback
-from spark_detect.classify.rows import CANDIDATES, VALID, CountMatches
-from spark_detect.classify.validators import passes_luhn, read, rearranged, remainders
+from spark_detect.classify.kernel import CANDIDATES, VALID
+from testkit.spark_detect.oracle import CountMatches
+from testkit.spark_detect.oracle import count_matches as oracle
+from testkit.spark_detect.oracle_validators import passes_luhn, read, rearranged, remainders
 
-KERNELS = pytest.mark.parametrize("count", [compiled, fallback], ids=["numba", "pyarrow"])
+KERNELS = pytest.mark.parametrize("count", [compiled, oracle], ids=["numba", "oracle"])
 
 # Test numbers of networks and payment processors (PayPal's "Test credit card account numbers", Stripe's, Adyen's).
 CARDS = [

@@ -1,8 +1,8 @@
 """
-What tells a number from digits in its form, over many numbers at once with numpy.
+The oracle's validators: which digits in the form of a number are one, for many numbers at once with numpy.
 
-A number is a row of an array of digits, filled up behind with anything; `lengths` says how many count. The compiled
-kernel has the same rules for one number (`kernel.py`).
+A number is a row of an array of digits, padded at its end; `lengths` says how many count. The compiled kernel has the
+same rules for one number (`spark_detect/classify/kernel.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from spark_detect.classify import rules
-from spark_detect.classify.rows import BUCKET_PRIME
+from spark_detect.classify.kernel import BUCKET_PRIME
 
 Digits = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int64]

@@ -1,16 +1,18 @@
 """
-The kernel that counts where there is no compiler: regular expressions of RE2 through pyarrow, validators of numpy.
+An oracle for the compiled kernel: the same counts by RE2's regular expressions (pyarrow) and validators in numpy.
 
-Guarantee: the counts are those of `rules.py` and of `kernel.py`, for any bytes. RE2 is linear in what it reads; values
-are given to it as binary, for which pyarrow reads bytes and not UTF-8, so that a broken character breaks nothing.
+Its counts must be those of `spark_detect/classify/rules.py` and of the compiled kernel, for any bytes. RE2 takes time
+linear in what it reads. Values are given to it as binary, which pyarrow reads as bytes and not as UTF-8, so that
+invalid UTF-8 breaks nothing.
 
-RE2 finds one match, or replaces all. To have all of them, every match is put between two line feeds, and the result is
-cut there: every second part is a match. Line feeds in the value itself are replaced before by another byte that no rule
-mentions.
+RE2 finds one match, or replaces all. To get all of them, each match is put between two line feeds and the result is
+split there: every second part is a match. Line feeds in the value itself are replaced first by another byte that no
+rule mentions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,9 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_detect.classify import rules
+from spark_detect.classify.compiled import PATTERNS, ROW, Rows, Weights
 from spark_detect.classify.counts import Pattern
-from spark_detect.classify.rows import BUCKETS, CANDIDATES, CELLS, PATTERNS, ROW, SPREAD, VALID, Rows, Weights
-from spark_detect.classify.validators import (
+from spark_detect.classify.kernel import BUCKETS, CANDIDATES, CELLS, SPREAD, VALID
+from testkit.spark_detect.oracle_validators import (
     Digits,
     Flags,
     Numbers,
@@ -36,6 +39,9 @@ from spark_detect.classify.validators import (
     rearranged,
     remainders,
 )
+
+CountMatches = Callable[[pa.Array, Weights | None], Rows]
+"""The oracle, or the compiled kernel."""
 
 _CUT, _OTHER = b"\n", b"\x01"
 _DIGITS_MAX: Final = 19
@@ -107,7 +113,7 @@ class _Places:
 
 def count_matches(array: pa.Array, weights: Weights | None) -> Rows:
     """
-    Return the counts of an array of `large_string` or `large_binary` (see `rows.CountMatches`).
+    Return the counts of an array of `large_string` or `large_binary` (see `spark_detect.classify.compiled`).
     """
     present = array.is_valid()
     weights = np.ones(len(array), dtype=np.int64) if weights is None else weights
