@@ -45,6 +45,7 @@ from ledger.format.events import (
     from_data,
 )
 from ledger.format.guards import Guard, GuardCall
+from ledger.format.json_object import parse_object
 from ledger.store.queries import load_queries
 
 E = TypeVar("E", bound=EventData)
@@ -193,20 +194,14 @@ def _placed(told: Told, names: dict[str, object], metadata_location: str) -> Gua
 def _body(told: Told) -> Mapping[str, Any]:
     """Return the body of the request, as the part `inputs` has it."""
     try:
-        body = orjson.loads(orjson.loads(told.part("inputs"))["body"])
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        return parse_object(parse_object(told.part("inputs"), what="part inputs")["body"], what="body of part inputs")
+    except (KeyError, TypeError) as error:
         raise FormatError("part inputs", expected="a request with its body", found=error) from error
-    if not isinstance(body, dict):
-        raise FormatError("part inputs", expected="an object as body", found=body)
-    return body
 
 
 def _members(payload: bytes, names: set[str]) -> Mapping[str, Any]:
-    try:
-        members = orjson.loads(payload)
-    except orjson.JSONDecodeError as error:
-        raise FormatError("payload part", expected="JSON", found=error) from error
-    if not isinstance(members, dict) or members.keys() != names:
+    members = parse_object(payload, what="payload part")
+    if members.keys() != names:
         raise FormatError("payload part", expected=f"an object of {sorted(names)}", found=payload)
     return members
 

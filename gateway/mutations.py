@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-import orjson
-
 from gateway.errors import BadRequestError, UnsupportedOperationError
 from gateway.identifiers import Target, check_new_name, parse_name, parse_namespace
 from gateway.metadata import (
@@ -26,6 +24,8 @@ from gateway.metadata import (
 )
 from gateway.policy.access import access_actions
 from gateway.policy.variables import CommitView
+from ledger.errors import FormatError
+from ledger.format.json_object import parse_object
 
 PROPERTIES_MAX: Final = 1_000
 PROPERTY_LENGTH_MAX: Final = 32 * 1024
@@ -97,12 +97,9 @@ def parse_body(body: bytes) -> dict[str, Any]:
         BadRequestError: if it is not JSON, or not an object.
     """
     try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadRequestError(f"expected JSON: {error}", field="body") from error
-    if not isinstance(parsed, dict):
-        raise BadRequestError(f"expected a JSON object, found {type(parsed).__name__}", field="body")
-    return parsed
+        return parse_object(body, what="body")
+    except FormatError as error:
+        raise BadRequestError(f"expected {error.expected}, found {error.found}", field="body") from error
 
 
 def parse_mutation(operation: Operation, path: Target, *, body: bytes, purge: bool = False) -> Mutation:

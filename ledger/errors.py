@@ -20,6 +20,8 @@ class FormatError(LedgerError):
     def __init__(self, what: str, *, expected: str, found: object) -> None:
         super().__init__(f"{what}: expected {expected}, found {found!r:.200}")
         self.what = what
+        self.expected = expected
+        self.found = found
 
 
 class NotCanonicalError(LedgerError):

@@ -19,6 +19,7 @@ import orjson
 from ledger.errors import FormatError
 from ledger.files.atomic import Forced, replace_file
 from ledger.format.events import from_data, to_data
+from ledger.format.json_object import parse_object
 from projections.egress.rules import EgressRules
 from projections.lake.secrets import SecretDirectory
 from projections.lake.storage import Storage
@@ -27,6 +28,7 @@ from spark_detect.errors import DetectionError
 
 DRIVER_FILE: Final = "driver.json"
 LAKE_FILE: Final = "lake.json"
+FILE_SIZE_BYTES_MAX: Final = 2**20
 
 D = TypeVar("D")
 
@@ -128,7 +130,7 @@ def _read(path: Path, kind: type[D]) -> D:
     try:
         with path.open("rb") as stream:
             mode = os.fstat(stream.fileno()).st_mode
-            data = stream.read()
+            data = stream.read(FILE_SIZE_BYTES_MAX + 1)
     except OSError as error:
         raise DetectionError(
             f"{path} cannot be read ({error.strerror}): executors need it under the same path as the driver"
@@ -136,6 +138,6 @@ def _read(path: Path, kind: type[D]) -> D:
     if mode & 0o077:
         raise DetectionError(f"{path} can be read by others: run chmod 600 {path}")
     try:
-        return from_data(kind, orjson.loads(data))
-    except (orjson.JSONDecodeError, FormatError) as error:
+        return from_data(kind, parse_object(data, what=path.name, size_bytes_max=FILE_SIZE_BYTES_MAX))
+    except FormatError as error:
         raise DetectionError(f"{path}: expected what `lakeproof detect run` writes ({error})") from error

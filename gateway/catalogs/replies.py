@@ -14,10 +14,10 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeGuard
 
-import orjson
-
 from gateway.mutations import Operation
+from ledger.errors import FormatError
 from ledger.format.events import CommitOutcome
+from ledger.format.json_object import parse_object
 
 AMBIGUOUS_4XX: Final = frozenset({408})
 """Request Timeout: an intermediary may say it of a request that it has passed on."""
@@ -117,10 +117,8 @@ def parse_table(body: bytes) -> tuple[str, dict[str, Any]] | None:
     Return (metadata location, metadata) of a LoadTableResult or CommitTableResponse; None if it is not one.
     """
     try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(parsed, dict):
+        parsed = parse_object(body, what="table")
+    except FormatError:
         return None
     location, metadata = parsed.get("metadata-location"), parsed.get("metadata")
     if not isinstance(metadata, dict) or not _is_name(metadata.get("table-uuid"), length_max=UUID_LENGTH_MAX):
@@ -138,10 +136,9 @@ def error_of(reply: Answered) -> dict[str, Any] | None:
     Return the error model of an answer (`error` of IcebergErrorResponse); None if there is none in it.
     """
     try:
-        parsed = orjson.loads(reply.body)
-    except orjson.JSONDecodeError:
+        error = parse_object(reply.body, what="error").get("error")
+    except FormatError:
         return None
-    error = parsed.get("error") if isinstance(parsed, dict) else None
     return error if isinstance(error, dict) else None
 
 

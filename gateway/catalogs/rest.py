@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
-import orjson
-
 from gateway.catalogs.catalog import Birth, Change, Configuration, Loaded, Outgoing, Page, Snapshots
 from gateway.catalogs.json_text import check_unambiguous, off_loop
 from gateway.catalogs.onward import Onward
@@ -30,6 +28,8 @@ from gateway.errors import BadRequestError, GatewayError, UpstreamNotAllowedErro
 from gateway.identifiers import Target
 from gateway.metadata.paths import changed_paths, named_files, path_properties
 from gateway.mutations import Mutation, Operation
+from ledger.errors import FormatError
+from ledger.format.json_object import parse_object
 
 NAMES_MAX: Final = 1_000_000
 """Names in one page of a list."""
@@ -238,12 +238,9 @@ class RestCatalog:
 
     def _object(self, answered: Answered) -> dict[str, Any]:
         try:
-            parsed = orjson.loads(answered.body)
-        except orjson.JSONDecodeError:
-            parsed = None
-        if not isinstance(parsed, dict):
-            raise self.upstream.unavailable(answered)
-        return parsed
+            return parse_object(answered.body, what="answer")
+        except FormatError as error:
+            raise self.upstream.unavailable(answered) from error
 
     def _names(self, answered: Answered, member: str) -> list[Any]:
         names = self._object(answered).get(member)

@@ -35,6 +35,8 @@ from gateway.errors import (
     UpstreamCredentialsError,
     UpstreamNotAllowedError,
 )
+from ledger.errors import FormatError
+from ledger.format.json_object import parse_object
 from projections.errors import SecretMissingError
 
 SECRET: Final = "secret:"  # noqa: S105 - the word before a secret's name, not one
@@ -124,11 +126,9 @@ class Upstream:
 
     def _parse(self, body: bytes) -> Place:
         try:
-            parsed = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            parsed = None
-        if not isinstance(parsed, dict):
-            raise self._malformed("a JSON object")
+            parsed = parse_object(body, what="configuration")
+        except FormatError as error:
+            raise self._malformed("a JSON object") from error
         defaults, overrides = (_texts(parsed.get(name)) for name in ("defaults", "overrides"))
         told = {**defaults, **overrides}
         uri = overrides.get("uri", self.uri).rstrip("/")

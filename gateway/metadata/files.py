@@ -22,6 +22,8 @@ import orjson
 from pyiceberg.io import FileIO, load_file_io
 
 from gateway.errors import BadRequestError, GatewayError, UnavailableError
+from ledger.errors import FormatError
+from ledger.format.json_object import parse_object
 
 METADATA_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 CACHED_BYTES_MAX: Final = 128 * 1024 * 1024
@@ -125,12 +127,9 @@ class MetadataFiles:
 
 def _parse(location: str, data: bytes) -> dict[str, Any]:
     try:
-        parsed = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise MetadataFileError(f"{location}: expected JSON: {error}") from error
-    if not isinstance(parsed, dict):
-        raise MetadataFileError(f"{location}: expected a JSON object, found {type(parsed).__name__}")
-    return parsed
+        return parse_object(data, what=location)
+    except FormatError as error:
+        raise MetadataFileError(str(error)) from error
 
 
 def _read(io: FileIO, location: str) -> bytes:

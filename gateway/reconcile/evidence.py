@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
-
 from gateway.commit.open_decisions import OpenDecision
 from gateway.reconcile.outcome_proof import Claim
-from ledger.errors import BrokenError, Fault
+from ledger.errors import BrokenError, Fault, FormatError
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, from_data
+from ledger.format.json_object import parse_object
 from ledger.format.sealing import PLAIN, Opener, StoredPart
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
@@ -89,10 +88,9 @@ async def read_asked(
     if part is None:
         return None
     try:
-        body = orjson.loads(orjson.loads(part.payload)["body"])
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return parse_object(parse_object(part.payload, what="part inputs")["body"], what="body of part inputs")
+    except (FormatError, KeyError, TypeError):
         return None
-    return body if isinstance(body, dict) else None
 
 
 async def _first_entries(connection: Connection, log_id: int, groups: Sequence[UUID]) -> dict[UUID, Entry]:

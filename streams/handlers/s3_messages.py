@@ -11,7 +11,6 @@ part of one. Manifests, statistics and whatever else lies in a bucket say nothin
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import unquote_plus
 
+from ledger.errors import FormatError
+from ledger.format.json_object import parse_object
 from streams.errors import PoisonError
 
 BODY_SIZE_BYTES_MAX: Final = 1024 * 1024
@@ -111,15 +112,10 @@ def _message(body: str | bytes) -> Mapping[str, Any]:
 
 
 def _object(text: str | bytes, what: str) -> Mapping[str, Any]:
-    if len(text) > BODY_SIZE_BYTES_MAX:
-        raise PoisonError(f"{what}: expected at most {BODY_SIZE_BYTES_MAX} bytes, found {len(text)}")
     try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError) as error:  # of ValueError are both what is not JSON and what is not UTF-8
-        raise PoisonError(f"{what}: expected JSON: {error!s:.200}") from error
-    if not isinstance(parsed, dict):
-        raise PoisonError(f"{what}: expected a JSON object, found {type(parsed).__name__}")
-    return parsed
+        return parse_object(text, what=what, size_bytes_max=BODY_SIZE_BYTES_MAX)
+    except FormatError as error:
+        raise PoisonError(str(error)) from error
 
 
 def _record(record: object, position: int) -> Created | None:

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
-
+from ledger.errors import FormatError
+from ledger.format.json_object import parse_object
 from projections.errors import FileUnreadableError
 from projections.lake.storage import unpack_metadata
 from streams.errors import PoisonError
@@ -71,12 +71,9 @@ def _unpacked(data: bytes) -> bytes:
 
 def _object(data: bytes) -> dict[str, Any]:
     try:
-        parsed = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise PoisonError(f"metadata file: expected JSON: {error}") from error
-    if not isinstance(parsed, dict):
-        raise PoisonError(f"metadata file: expected a JSON object, found {type(parsed).__name__}")
-    return parsed
+        return parse_object(data, what="metadata file", size_bytes_max=METADATA_SIZE_BYTES_MAX)
+    except FormatError as error:
+        raise PoisonError(str(error)) from error
 
 
 def _snapshot(value: object, where: str) -> Snapshot:

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-import orjson
-
+from ledger.errors import FormatError
+from ledger.format.json_object import parse_object
 from projections.errors import FileMissingError, FileUnreadableError
 from projections.lake.storage import Storage
 from streams.errors import PoisonError, TransientError, UnansweredError
@@ -163,10 +163,10 @@ async def _receive(process: asyncio.subprocess.Process) -> dict[str, Any]:
     if length > ANSWER_SIZE_BYTES_MAX:
         raise _NoAnswerError
     try:
-        answer = orjson.loads(await process.stdout.readexactly(length))
-    except orjson.JSONDecodeError as error:
+        answer = parse_object(await process.stdout.readexactly(length), what="answer")
+    except FormatError as error:
         raise _NoAnswerError from error
-    if not isinstance(answer, dict) or not isinstance(answer.get("leaves"), bool):
+    if not isinstance(answer.get("leaves"), bool):
         raise _NoAnswerError
     return answer
 

@@ -14,9 +14,10 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
-import orjson
 
+from ledger.errors import FormatError
 from ledger.format.events import Identifier
+from ledger.format.json_object import parse_object
 from streams.errors import StreamError
 from streams.metadata.parse import TABLE_UUID
 
@@ -135,12 +136,9 @@ class CatalogWalk:
 
 def _object(body: bytes, url: str) -> dict[str, Any]:
     try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise CatalogWalkError(f"{url}: expected JSON: {error}") from error
-    if not isinstance(parsed, dict):
-        raise CatalogWalkError(f"{url}: expected a JSON object, found {type(parsed).__name__}")
-    return parsed
+        return parse_object(body, what=url, size_bytes_max=ANSWER_SIZE_BYTES_MAX)
+    except FormatError as error:
+        raise CatalogWalkError(str(error)) from error
 
 
 def _name(item: object) -> str:
