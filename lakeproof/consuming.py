@@ -50,7 +50,7 @@ async def consume(services: Services, member: str, stop: asyncio.Event) -> Tally
             member=member,
             routes=routes,
             dsn=installation.as_role(installation.roles.streams),
-            append=told_once(services.house.append, now),
+            append=told_once(services.gateway.append, now),
             directory=settings.home / FOLDER / member,
             tally=tally,
         )

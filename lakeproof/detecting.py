@@ -121,7 +121,7 @@ class OperatorObservatory:
         async with open_services(self.installation) as services:
             owner, log_id = await find_tenant(services, tenant)
             reader = self.installation.roles.tenant(owner)
-            async with services.house.database.as_role(reader) as connection:
+            async with services.gateway.database.as_role(reader) as connection:
                 names = await read_live_names(connection, log_id, keys=[table])
                 commits = await read_commits(connection, key=table, decision=CommitDecision.APPROVED)
             known = [*(name.table_uuid for name in names), *(commit.table_uuid for commit in commits)]
@@ -137,7 +137,7 @@ class OperatorObservatory:
                 data=to_data(ScanRequested(ruleset=RULESET, snapshot=snapshot, table_uuid=table_uuid)),
             )
             group = Group(id=new_group_id(), then=(prepare(event),))
-            match await services.house.append(log_id, group):
+            match await services.gateway.append(log_id, group):
                 case Appended(indices=indices):
                     return indices.start
                 case Stale():

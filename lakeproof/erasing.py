@@ -102,7 +102,7 @@ async def erase_again(services: Services) -> ErasedAgain:
             services.appender,
             services.subject_keys,
             new_group_id=new_group_id,
-            revoke=revoke_keys(services.house.control, clock=now),
+            revoke=revoke_keys(services.gateway.control, clock=now),
             copies=copies,
         )
         erasures, failed = done.erasures, dict(done.failed)

@@ -41,7 +41,7 @@ class OperatorDesk:
     @property
     def admin(self) -> Admin:
         """The operations themselves."""
-        return self.services.house.admin
+        return self.services.gateway.admin
 
     @property
     def url(self) -> str:
@@ -61,7 +61,7 @@ class OperatorDesk:
 
     async def tenants(self) -> Sequence[Tenant]:
         """Return the tenants, oldest first."""
-        state = await self.services.house.control.current(self.services.system.log_id)
+        state = await self.services.gateway.control.current(self.services.system.log_id)
         return tuple(state.tenants.values())
 
     async def found(self, *, name: str, identity: str, roles: Sequence[str], alias: str | None) -> Founded:

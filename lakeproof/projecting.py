@@ -58,4 +58,4 @@ async def attest(services: Services, log: Log, attested: ProjectionAttested) -> 
         occurred_at=now(),
         data=to_data(attested),
     )
-    await services.house.append(log.log_id, Group(id=new_group_id(), then=(prepare(event),)))
+    await services.gateway.append(log.log_id, Group(id=new_group_id(), then=(prepare(event),)))

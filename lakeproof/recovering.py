@@ -107,9 +107,9 @@ async def _found(installation: Installation, log: Log, successor: Log, identity:
         message = f"expected logs of tenants, found {log.origin} and {successor.origin}"
         raise ValueError(message)
     async with open_services(installation) as services:
-        state = await services.house.control.current(services.system.log_id)
+        state = await services.gateway.control.current(services.system.log_id)
         known = state.tenants.get(log.tenant.hex)
-        issued = await services.house.admin.found_tenant(
+        issued = await services.gateway.admin.found_tenant(
             successor.log_id,
             system_log_id=services.system.log_id,
             tenant=successor.tenant,

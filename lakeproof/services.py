@@ -20,15 +20,17 @@ import psycopg
 from psycopg import AsyncConnection
 
 from gateway.admin.application import Admin
-from gateway.catalogs import KINDS
 from gateway.catalogs.builtin import GUARDS as CATALOG_GUARDS
 from gateway.catalogs.catalog_places import read_contested
 from gateway.catalogs.derived import fill_derived_rows
+from gateway.catalogs.registry import KINDS, CatalogRegistry
 from gateway.catalogs.upstream import open_client
 from gateway.catalogs.upstreams import Upstreams
-from gateway.commit.house import House
+from gateway.commit.gateway import Gateway, Intake, Ownership
+from gateway.commit.judgement import Judge
+from gateway.commit.large_requests import LargeRequests
 from gateway.commit.refusals import Refusals
-from gateway.commit.request_keys import RequestKeys
+from gateway.commit.request_hash import RequestKeys
 from gateway.control.plane import ControlPlane
 from gateway.database import Database, outage_as_unavailable
 from gateway.identity import Authenticator
@@ -67,18 +69,18 @@ class Services:
     appender: Appender
     notifier: LogNotifier
     engine: StartedEngine
-    house: House
+    gateway: Gateway
     system: Log
     subject_keys: KeyFolder
 
     @property
     def opener(self) -> Opener:
         """What opens sealed payload parts."""
-        return self.house.opener
+        return self.gateway.opener
 
     async def logs(self) -> list[Log]:
         """Return every log of the installation."""
-        async with self.house.database.as_role(self.installation.roles.auditor) as connection:
+        async with self.gateway.database.as_role(self.installation.roles.auditor) as connection:
             return await read_logs(connection)
 
 
@@ -173,13 +175,36 @@ async def open_services(
         system = next(log for log in logs if log.tenant is None)
         lend = partial(database.as_role, roles.gateway)
         control = ControlPlane(lend)
-        house = House(
+        gateway = Gateway(
             append=append,
+            clock=now,
+            random=random,
+            opener=KeyOpener(keys),
+            database=database,
+            roles=roles,
             authenticator=Authenticator(lend, control, macs=macs, hasher=hasher, clock=now),
             control=control,
-            engine=judges,
-            policy_timeout_s=settings.policy_timeout_s,
-            body_size_bytes_max=settings.body_max_bytes,
+            judge=Judge(engine=judges, timeout_s=settings.policy_timeout_s),
+            refusals=Refusals(append, system_log_id=system.log_id, clock=now, random=random),
+            catalogs=CatalogRegistry(
+                database=database,
+                roles=roles,
+                files=MetadataFiles(storage_properties(settings)),
+                warehouse=settings.warehouse,
+                table_config=engine_properties(settings),
+                upstreams=Upstreams(client=client, secrets=secrets, timeout_s=settings.upstream_timeout_s),
+                installation=installation.id,
+                contested=contested,
+            ),
+            intake=Intake(
+                body_size_bytes_max=settings.body_max_bytes,
+                request_keys=RequestKeys(database, role=roles.gateway, random=random),
+                large_requests=LargeRequests(),
+            ),
+            ownership=Ownership(
+                owner=random(16).hex(),
+                timeout=timedelta(seconds=max(settings.reconcile_after_s, settings.upstream_timeout_s)),
+            ),
             admin=Admin(
                 LogStore(appender, lend, new_group_id=new_group_id, timeout_s=settings.append_deadline_s),
                 control,
@@ -193,31 +218,15 @@ async def open_services(
                 hasher=hasher,
                 macs=macs,
             ),
-            database=database,
-            files=MetadataFiles(storage_properties(settings)),
-            table_config=engine_properties(settings),
-            upstreams=Upstreams(client=client, secrets=secrets, timeout_s=settings.upstream_timeout_s),
-            secrets=secrets,
-            polaris_webhook=settings.polaris_webhook == 1,
-            decision_timeout=timedelta(seconds=max(settings.reconcile_after_s, settings.upstream_timeout_s)),
-            installation=installation.id,
-            owner=random(16).hex(),
-            request_keys=RequestKeys(database, role=roles.gateway, random=random),
             receipts=receipts,
-            refusals=Refusals(append, system_log_id=system.log_id, clock=now, random=random),
-            roles=roles,
-            warehouse=settings.warehouse,
-            clock=now,
-            random=random,
-            contested=contested,
-            opener=KeyOpener(keys),
+            webhook_secrets=secrets if settings.polaris_webhook == 1 else None,
         )
         yield Services(
             installation=installation,
             appender=appender,
             notifier=notifier,
             engine=judges,
-            house=house,
+            gateway=gateway,
             system=system,
             subject_keys=keys,
         )

@@ -32,7 +32,7 @@ async def open_signer(services: Services) -> CheckpointSigner:
     installation = services.installation
     roles = installation.roles
     if not holds_keys(installation.keys):
-        async with services.house.database.as_role(roles.signer) as connection:
+        async with services.gateway.database.as_role(roles.signer) as connection:
             row = await (await connection.execute("SELECT EXISTS (SELECT FROM ledger.checkpoints)")).fetchone()
         if row is None or row[0]:
             raise ServerError(

@@ -102,7 +102,7 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
     Raises:
         StreamError: if a URL is not of its form, or its address is not allowed.
     """
-    settings, append = services.installation.settings, services.house.append
+    settings, append = services.installation.settings, services.gateway.append
     dsn, tally = streams_dsn(services), Tally()
     async with AsyncExitStack() as stack:
         reads = await stack.enter_async_context(MetadataReads())
@@ -241,7 +241,7 @@ class OperatorStation:
         id: str | None,  # noqa: A002 - the letter's own member
     ) -> AsyncIterator[Replay]:
         """Replay dead letters; see `streams.processing.replay.replay`."""
-        handlers, append = self.streams.replayed_by, self.streams.services.house.append
+        handlers, append = self.streams.replayed_by, self.streams.services.gateway.append
         return replay(self.dsn, handlers, append, log_id=log_id, source=source, id=id)
 
     async def log_of(self, tenant: str) -> int:
@@ -282,7 +282,7 @@ def _queue(services: Services, handler: ReceiveS3Events) -> SqsSource | None:
         access_key_id=settings.s3_access_key_id,
         secret_access_key=settings.s3_secret_access_key,
     )
-    return SqsSource(streams_dsn(services), queue, handler, services.house.append)
+    return SqsSource(streams_dsn(services), queue, handler, services.gateway.append)
 
 
 class _LateKafka:

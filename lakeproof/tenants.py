@@ -46,7 +46,7 @@ async def found_tenant(
         log_id = await asyncio.to_thread(create_tenant_log, installation.admin_dsn, installation, tenant)
     except psycopg.Error as error:
         raise ServerError(f"the log of tenant {name} cannot be made ({error}): check the database") from error
-    admin = services.house.admin
+    admin = services.gateway.admin
     key = await admin.found_tenant(
         log_id, system_log_id=services.system.log_id, tenant=tenant, name=name, identity=identity, roles=roles
     )
@@ -62,7 +62,7 @@ async def find_tenant(services: Services, name: str) -> tuple[UUID, int]:
     Raises:
         NotFoundError: if there is none.
     """
-    state = await services.house.control.current(services.system.log_id)
+    state = await services.gateway.control.current(services.system.log_id)
     named = [tenant for tenant in state.tenants.values() if name in {tenant.name, tenant.id}]
     logs = {log.tenant: log.log_id for log in await services.logs()}
     if not named or (tenant := UUID(named[-1].id)) not in logs:

@@ -32,7 +32,7 @@ from gateway.identity.key_macs import KeyMacs
 from gateway.identity.key_rows import revoke_guard
 from gateway.policy.access import Effect as JudgedEffect
 from gateway.policy.engine import ACCESS_RULE, POLICY, PolicyEngine, Program
-from gateway.policy.judging import Judge
+from gateway.policy.judging import Evaluate
 from gateway.policy.variables import PrincipalView
 from ledger.format.event import derived_group_id
 from ledger.format.events import (
@@ -386,7 +386,7 @@ class Admin:
             raise ConflictError(f"tenant {tenant} is founded already", kind=EXISTS) from error
         return issue.key
 
-    def _judge(self, log_id: int) -> Judge:
+    def _judge(self, log_id: int) -> Evaluate:
         return partial(self._engine.judge, log_id=log_id)
 
     async def _check_expression(self, log_id: int, expression: str, *, kind: str) -> None:

@@ -17,9 +17,9 @@ from uuid import UUID
 
 from gateway.control.aggregates import A, ControlEvent, Created, aggregate_key, evolve, expect, project
 from gateway.control.plane import ControlUnknownError
-from gateway.errors import CommitStateUnknownError, ConflictError, NotFoundError, UnavailableError
+from gateway.errors import ConflictError, NotFoundError, UnavailableError, append_errors
 from gateway.policy.variables import PrincipalView
-from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
+from ledger.errors import GroupMismatchError
 from ledger.format import canonical
 from ledger.format.aggregates import ControlChange, key_of
 from ledger.format.canonical import Json
@@ -195,7 +195,11 @@ class Edits:
 def _as_answers(*, taken: ConflictError) -> Iterator[None]:
     """Turn what the log says into what the gateway answers; `taken` is raised if someone else was first."""
     try:
-        yield
+        with append_errors(
+            not_appended="nothing was changed: the log does not answer, try again",
+            unknown="the edit may or may not have happened: look at what is there before you repeat it",
+        ):
+            yield
     except (VersionConflictError, GroupMismatchError) as error:
         raise taken from error
     except StaleSaveError as error:
@@ -204,9 +208,3 @@ def _as_answers(*, taken: ConflictError) -> Iterator[None]:
         raise NotFoundError(str(error), kind=NOT_FOUND) from error
     except UnknownEventError as error:
         raise ControlUnknownError(str(error)) from error
-    except (LogUnavailableError, QueueFullError) as error:
-        raise UnavailableError(f"nothing was changed, try again: {error}") from error
-    except OutcomeUnknownError as error:
-        raise CommitStateUnknownError(
-            f"the edit may or may not have happened, look before you repeat it: {error}"
-        ) from error

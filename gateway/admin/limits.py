@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from gateway.catalogs import BUILTIN, LOOK_ALIKES, LOOK_ALIKES_ALLOWED, REST
 from gateway.catalogs.places import parse_place
+from gateway.catalogs.registry import BUILTIN, LOOK_ALIKES, LOOK_ALIKES_ALLOWED, REST
 from gateway.catalogs.upstreams import URI_OVERRIDES, uris_of
 from gateway.catalogs.urls import is_plain_url, place_of
 from gateway.confusables import are_alike

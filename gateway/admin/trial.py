@@ -31,7 +31,7 @@ from gateway.policy.access import (
 )
 from gateway.policy.engine import ACCESS_RULE, Outcome, PolicyEngineError, Program
 from gateway.policy.former import ROOTS, speaks_of_former_paths
-from gateway.policy.judging import CONTENT_OPERATIONS, Judge, judge_rules
+from gateway.policy.judging import CONTENT_OPERATIONS, Evaluate, judge_rules
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
 from gateway.policy.vocabulary import variables_of
 from gateway.policy.words import mentions, texts_in, texts_near
@@ -83,7 +83,7 @@ class _Input:
 
 
 async def warnings(
-    judge: Judge, program: Program, *, effect: Effect | None = None, timeout_s: float = TRIAL_TIMEOUT_S
+    evaluate: Evaluate, program: Program, *, effect: Effect | None = None, timeout_s: float = TRIAL_TIMEOUT_S
 ) -> tuple[str, ...]:
     """
     Return what there is to say about a program that is saved; `effect` is that of an access rule.
@@ -96,7 +96,7 @@ async def warnings(
     for count, given in enumerate(inputs):
         try:
             remaining_s = max(min(until - clock(), INPUT_TIMEOUT_S), 0.001)
-            (verdict,) = await judge([program], given.variables, timeout_s=remaining_s)
+            (verdict,) = await evaluate([program], given.variables, timeout_s=remaining_s)
         except PolicyEngineError as error:
             said.append(f"only {count} of {len(inputs)} inputs could be tried: {error}")
             break
@@ -116,7 +116,7 @@ async def warnings(
 
 
 async def check_retirable(
-    judge: Judge, rules: Sequence[AccessRule], rule: AccessRule, caller: PrincipalView, *, timeout_s: float
+    evaluate: Evaluate, rules: Sequence[AccessRule], rule: AccessRule, caller: PrincipalView, *, timeout_s: float
 ) -> None:
     """
     Check that `caller` could retire `rule` while `rules`, in which it is, are in force.
@@ -125,7 +125,7 @@ async def check_retirable(
         LockedOutError: if not.
         PolicyEngineError: if the engine gave no answer.
     """
-    why = await why_not_retirable(judge, rules, rule.id, caller, timeout_s=timeout_s)
+    why = await why_not_retirable(evaluate, rules, rule.id, caller, timeout_s=timeout_s)
     if why is not None:
         raise LockedOutError(
             f"access rule {rule.id} would lock you out: with it in force you could not retire it ({why}). Leave out "
@@ -135,7 +135,7 @@ async def check_retirable(
 
 
 async def why_not_retirable(
-    judge: Judge, rules: Sequence[AccessRule], rule_id: str, caller: PrincipalView, *, timeout_s: float
+    evaluate: Evaluate, rules: Sequence[AccessRule], rule_id: str, caller: PrincipalView, *, timeout_s: float
 ) -> str | None:
     """
     Return why `caller` could not retire an access rule under `rules`; None if he could.
@@ -145,7 +145,7 @@ async def why_not_retirable(
     """
     view = CommitView(catalog="", namespace=(), name=rule_id, kind="access_rule", operation="access_rule.configure")
     request = AccessRequest(commit=view, principal=caller, retired=rule_id)
-    judged = await judge_rules(judge, rules, request, timeout_s=timeout_s)
+    judged = await judge_rules(evaluate, rules, request, timeout_s=timeout_s)
     return None if judged.decision.outcome is Access.PERMITTED else judged.decision.message
 
 

@@ -4,22 +4,19 @@ A mutation that was approved and is to be made: what the two ways of making it (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from gateway.catalogs import Change, Loaded
+from gateway.catalogs.catalog import Change, Loaded
 from gateway.commit.events import Requested
-from gateway.commit.house import House
+from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import Judgement
+from gateway.commit.metrics import Done
 from gateway.mutations import Mutation
-
-Step: TypeAlias = Callable[[int], None]
-"""Called with the number of each step when it is done: for latency metrics, and for tests that stop the process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Changed:
     """
     What the engine is told when all went well: the target as it is now.
 
@@ -45,20 +42,20 @@ class Approved:
     Whoever loses a race says so to the flow, which judges again; on the last attempt (`is_last`), to the engine.
     """
 
-    house: House
+    gateway: Gateway
     log_id: int
     requested: Requested
     judgement: Judgement
     loaded: Loaded
     change: Change
     is_last: bool
-    step: Step
+    done: Done
 
     @property
     def mutation(self) -> Mutation:
         """Return the mutation that is to be made."""
         return self.requested.mutation
 
-    def answer(self, shown: bytes | None) -> Answer:
+    def answer(self, shown: bytes | None) -> Changed:
         """Return what the engine is told once it is made."""
-        return Answer(mutation=self.mutation, loaded=self.loaded, change=self.change, shown=shown)
+        return Changed(mutation=self.mutation, loaded=self.loaded, change=self.change, shown=shown)

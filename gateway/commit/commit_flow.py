@@ -1,43 +1,47 @@
 """
-The way of every catalog mutation through the gateway, in fourteen steps. This is the file to read.
+How every catalog mutation passes through the gateway, step by step. This is the file to read.
 
      1  tenant       comes from the credentials, never from the path
-     2  identifiers  of the path are decoded, bounded and free of control characters
+     2  identifiers  in the path are decoded, bounded and free of control characters
      3  principal    the actor and roles that the credentials stand for, still in force
      4  body         read up to its cap; the request's keyed hash
      5  parse        into one typed mutation; unknown updates and requirements are refused by name
-     6  idempotency  no key lifetime is advertised, so engines send no key and there is nothing to claim
      7  catalog      the adapter behind the alias, as the tenant's control plane has it
      8  load         the target as it is, what the mutation would make of it, and whether names and places are its own
      9  control      policies and access rules, brought up to the log's newest control entry
     10  judge        access first (forbid > permit > default deny), then every policy
     11  decide       the decision, durable before anything is changed
-    12  change       the pointer swaps, or the upstream is asked
-    13  settle       the outcome
-    14  answer       what the engine is told
+    12  change       the pointer is swapped, or the foreign catalog is sent the request
+    13  settle       the outcome is recorded
+    14  answer       what the engine receives
 
-For a catalog whose pointers lie beside the log (`SwapsPointer`) steps 11 to 13 are one group: the guard swaps the
-pointer in the transaction that appends decision and outcome (`swapping.py`). For a catalog elsewhere (`Forwards`) they
+Step 6 is reserved for idempotency keys: no key lifetime is advertised, so engines send none.
+
+A catalog whose pointers are rows of our database (`SwapsPointer`) does steps 11 to 13 in one group: its guard swaps the
+pointer in the transaction that appends decision and outcome (`swapping.py`). For a foreign catalog (`Forwards`) they
 are a group whose guard opens the decision, a request, and a group whose guard closes it (`forwarding.py`).
 
 What this file guarantees: no change without a record of it before, no accepted record without the change, judged by
-exactly the rules in force at its place in the log, and an answer that never says more than is known.
+exactly the rules in force at its place in the log, and an answer that never claims more than is known.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, assert_never
+from typing import Final, TypeAlias, assert_never
 from uuid import UUID
 
-from gateway.catalogs import Adapter, Change, Forwards, Loaded, SwapsPointer
-from gateway.commit.approved import Answer, Approved, Step
+from gateway.catalogs.catalog import Change, Forwards, Loaded, SwapsPointer
+from gateway.catalogs.registry import Adapter
+from gateway.commit.approved import Approved, Changed
 from gateway.commit.changes import change
-from gateway.commit.events import Requested, decided, request_hash
+from gateway.commit.events import Requested, decided
 from gateway.commit.forwarding import forward
-from gateway.commit.house import House
-from gateway.commit.judgement import Asked, Judgement, judge_access, judge_all
+from gateway.commit.gateway import Gateway
+from gateway.commit.judgement import JudgedRequest, Judgement
+from gateway.commit.metrics import Done, Stage
+from gateway.commit.request_hash import request_hash
 from gateway.commit.requests import Request, read_body
 from gateway.commit.swapping import swap
 from gateway.control.plane import ControlState
@@ -48,47 +52,46 @@ from gateway.errors import (
     NotFoundError,
     RequirementFailedError,
     UnavailableError,
+    append_errors,
 )
-from gateway.identity import Principal
 from gateway.mutations import parse_mutation
 from gateway.policy.variables import RequestView
-from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
+from ledger.errors import GroupMismatchError
 from ledger.format.canonical import Json
 from ledger.format.event import derived_group_id
 from ledger.format.events import CommitDecision
 from ledger.format.sequence import Group, Stale
 
 ATTEMPTS_MAX: Final = 5
-"""Times a commit that lost its pointer to another is tried again while its requirements still hold."""
+"""Attempts of a commit that loses the race for its pointer while its requirements still hold."""
 STALE_MAX: Final = 5
-"""Times a commit is judged again because the rules changed while it was judged."""
+"""Times a request is judged before it is given up because the rules keep changing."""
 
 
-async def commit(request: Request, house: House, step: Step) -> Answer:
+async def commit(request: Request, gateway: Gateway, done: Done) -> Changed:
     """
-    Take one mutation through the fourteen steps.
+    Take one mutation through all steps.
 
     Raises:
         GatewayError: if it was refused, conflicted, or could not be done; its class says whether anything was changed.
     """
-    principal = await house.authenticator.authenticate(request.authorization)
-    step(1)
+    principal = await gateway.authenticator.authenticate(request.authorization)
+    done(Stage.TENANT)
     path = request.target()
-    step(2)
-    state = await rules_in_force(house, principal)
-    step(3)
+    done(Stage.IDENTIFIERS)
+    state = await gateway.rules_in_force(principal)
+    done(Stage.PRINCIPAL)
     body = await read_body(
         request.chunks,
         content_length=request.content_length,
-        size_bytes_max=min(request.body_size_bytes_max, house.body_size_bytes_max),
+        size_bytes_max=min(request.body_size_bytes_max, gateway.intake.body_size_bytes_max),
     )
-    key = await house.request_keys.key(principal.log_id)
-    requested_hash = request_hash(key, method=request.method, path=request.path, body=body)
-    step(4)
+    key = await gateway.intake.request_keys.key(principal.log_id)
+    keyed_hash = request_hash(key, method=request.method, path=request.path, body=body)
+    done(Stage.BODY)
     parse = partial(parse_mutation, request.operation, path, body=body, purge=request.purge)
-    mutation = await house.large_requests.parse(principal.log_id, body, parse)
-    step(5)
-    step(6)
+    mutation = await gateway.intake.large_requests.parse(principal.log_id, body, parse)
+    done(Stage.PARSE)
     requested = Requested(
         mutation=mutation,
         principal=principal,
@@ -96,70 +99,76 @@ async def commit(request: Request, house: House, step: Step) -> Answer:
         path=request.path,
         client=request.client,
         body=body,
-        request_hash=requested_hash,
+        request_hash=keyed_hash,
         onward=request.onward,
     )
     try:
-        catalog = house.catalog(principal.tenant, state, path.alias, request.onward)
+        catalog = gateway.catalog(principal.tenant, state, path.alias, request.onward)
     except NotFoundError:
-        # Whom nothing is permitted there is told the same as of a catalog that exists.
-        await _check_permitted(house, state, requested)
+        # Callers who are permitted nothing there get the same answer as for a catalog that exists.
+        await _check_permitted(gateway, state, requested)
         raise
-    step(7)
-    flow = _Flow(house=house, log_id=principal.log_id, requested=requested, catalog=catalog, step=step)
+    done(Stage.CATALOG)
+    flow = _Flow(gateway=gateway, log_id=principal.log_id, requested=requested, catalog=catalog, done=done)
     for attempt in range(1, ATTEMPTS_MAX + 1):
-        answer = await flow.attempt(state, is_last=attempt == ATTEMPTS_MAX)
-        if answer is not None:
-            step(14)
-            return answer
-        # What it was judged against had moved: load again and see whether the requirements still hold.
+        changed = await flow.attempt(state, is_last=attempt == ATTEMPTS_MAX)
+        if changed is not None:
+            done(Stage.ANSWER)
+            return changed
+        # The target was changed meanwhile: load it again and see whether the requirements still hold.
         state = await flow.rules()
     raise RequirementFailedError(f"Commit failed: {mutation.target.path} changed {ATTEMPTS_MAX} times meanwhile")
 
 
-async def rules_in_force(house: House, principal: Principal) -> ControlState:
-    """
-    Return the tenant's control plane as of now, with the caller's credentials still in force in it.
-
-    Raises:
-        UnauthorizedError: if they were revoked, or their time has passed.
-        UnavailableError: if it cannot be read: nothing can be judged.
-    """
-    state = await house.control.current(principal.log_id)
-    principal.check_in_force(state, now=house.clock())
-    return state
-
-
-async def _check_permitted(house: House, state: ControlState, requested: Requested) -> None:
-    """Check access to what there is no catalog for, and so nothing to decide."""
+async def _check_permitted(gateway: Gateway, state: ControlState, requested: Requested) -> None:
+    """Check access where there is no catalog, and so nothing to decide."""
     mutation, request = requested.mutation, RequestView(method=requested.method, path=requested.path)
-    asked = Asked(commit=mutation.view(), principal=requested.principal, request=request)
-    judgement = await judge_access(house.engine, state, asked, timeout_s=house.policy_timeout_s)
+    judged = JudgedRequest(commit=mutation.view(), principal=requested.principal, request=request)
+    judgement = await gateway.judge.access(state, judged)
     operation = mutation.operation.value
-    await house.check_permitted(requested.principal, judgement, operation=operation, target=mutation.target)
+    await gateway.check_permitted(requested.principal, judgement, operation=operation, target=mutation.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Feasible:
+    """The target as it was loaded, and what the mutation would make of it."""
+
+    loaded: Loaded
+    change: Change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Infeasible:
+    """The target as it was loaded, and why the mutation cannot be made; the caller learns why once access permits."""
+
+    loaded: Loaded
+    error: GatewayError
+
+
+_Plan: TypeAlias = _Feasible | _Infeasible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Flow:
     """Steps 8 to 13 of one request."""
 
-    house: House
+    gateway: Gateway
     log_id: int
     requested: Requested
     catalog: Adapter
-    step: Step
+    done: Done
 
-    async def attempt(self, state: ControlState, *, is_last: bool) -> Answer | None:
+    async def attempt(self, state: ControlState, *, is_last: bool) -> Changed | None:
         """Load, judge and change once; None if another commit was first and this one may try again."""
-        loaded, resulting = await self._load()
-        self.step(8)
+        plan = await self._load()
+        self.done(Stage.LOAD)
         for _ in range(STALE_MAX):
-            # At first these are the rules of step 3: if they have changed since, the append says so, and they are
-            # brought up to date before this is judged again.
-            self.step(9)
-            judgement = await self._judge(state, loaded, resulting)
-            self.step(10)
-            outcome = await self._decide(judgement, loaded, resulting, is_last=is_last)
+            # At first these are the rules of step 3. If they have changed since, the append returns Stale; they are
+            # then brought up to date and the request is judged again.
+            self.done(Stage.CONTROL)
+            judgement = await self._judge(state, plan)
+            self.done(Stage.JUDGE)
+            outcome = await self._decide(judgement, plan, is_last=is_last)
             if not isinstance(outcome, Stale):
                 return outcome
             state = await self.rules()
@@ -169,89 +178,89 @@ class _Flow:
     async def rules(self) -> ControlState:
         """The rules as of now; the caller's credentials and the alias must still be in force in them."""
         principal = self.requested.principal
-        state = await rules_in_force(self.house, principal)
-        self.house.catalog(principal.tenant, state, self.requested.mutation.target.alias, self.requested.onward)
+        state = await self.gateway.rules_in_force(principal)
+        self.gateway.catalog(principal.tenant, state, self.requested.mutation.target.alias, self.requested.onward)
         return state
 
-    async def _load(self) -> tuple[Loaded, Change | GatewayError]:
-        """The target as it is, and as it would be; why it cannot be is kept until access has permitted an answer."""
+    async def _load(self) -> _Plan:
+        """Step 8."""
         mutation = self.requested.mutation
         loaded = Loaded(namespace_exists=False)
         try:
             loaded = await self.catalog.load(mutation.target)
-            now_ms = int(self.house.clock().timestamp() * 1000)
-            new_uuid = str(UUID(bytes=self.house.random(16), version=4))
-            changed = change(mutation, loaded, self.catalog, now_ms=now_ms, new_uuid=new_uuid)
-            await self.catalog.check(mutation, loaded, changed)
+            now_ms = int(self.gateway.clock().timestamp() * 1000)
+            new_uuid = str(UUID(bytes=self.gateway.random(16), version=4))
+            planned = change(mutation, loaded, self.catalog, now_ms=now_ms, new_uuid=new_uuid)
+            await self.catalog.check(mutation, loaded, planned)
         except UnavailableError:
             raise
         except GatewayError as error:
-            return loaded, error
-        return loaded, changed
+            return _Infeasible(loaded=loaded, error=error)
+        return _Feasible(loaded=loaded, change=planned)
 
-    async def _judge(self, state: ControlState, loaded: Loaded, resulting: Change | GatewayError) -> Judgement:
-        """Step 10. Of what cannot be done there is no result to judge: access alone says whether the caller is told."""
-        requested, engine, timeout_s = self.requested, self.house.engine, self.house.policy_timeout_s
-        asked = Asked(
+    async def _judge(self, state: ControlState, plan: _Plan) -> Judgement:
+        """Step 10. Without a result there is nothing for policies: access alone says whether the caller learns why."""
+        requested, judge = self.requested, self.gateway.judge
+        request = JudgedRequest(
             commit=requested.mutation.view(),
             principal=requested.principal,
             request=RequestView(method=requested.method, path=requested.path, client_version=requested.client),
-            table=loaded.metadata,
-            result=None if isinstance(resulting, GatewayError) else resulting.metadata,
+            table=plan.loaded.metadata,
         )
-        judge = judge_access if isinstance(resulting, GatewayError) else judge_all
-        judgement = await judge(engine, state, asked, timeout_s=timeout_s)
-        self.house.count_failures(judgement)
+        match plan:
+            case _Feasible(change=planned):
+                judgement = await judge.access_and_policies(state, replace(request, result=planned.metadata))
+            case _Infeasible():
+                judgement = await judge.access(state, request)
+        judge.count_failures(judgement)
         return judgement
 
-    async def _decide(
-        self, judgement: Judgement, loaded: Loaded, resulting: Change | GatewayError, *, is_last: bool
-    ) -> Answer | Stale | None:
-        """Steps 11 to 13; raises what the engine is told if the answer is no."""
-        mutation = self.requested.mutation
+    async def _decide(self, judgement: Judgement, plan: _Plan, *, is_last: bool) -> Changed | Stale | None:
+        """Steps 11 to 13; raises what the engine is answered if the decision is no."""
         if judgement.decision is not CommitDecision.APPROVED:
-            return await self._refuse(judgement, loaded, _refusal(judgement))
-        if isinstance(resulting, GatewayError):
-            if mutation.staged or not isinstance(resulting, ConflictError | RequirementFailedError):
-                raise resulting
-            conflict = replace(judgement, decision=CommitDecision.CONFLICTED, message=str(resulting))
-            return await self._refuse(conflict, loaded, resulting)
-        approved = Approved(
-            house=self.house,
-            log_id=self.log_id,
-            requested=self.requested,
-            judgement=judgement,
-            loaded=loaded,
-            change=resulting,
-            is_last=is_last,
-            step=self.step,
-        )
-        match self.catalog:
-            case SwapsPointer() as catalog:
-                return await swap(catalog, approved)
-            case Forwards() as catalog:
-                return await forward(catalog, approved)
-            case _:
-                assert_never(self.catalog)
+            return await self._refuse(judgement, plan.loaded, _refusal(judgement))
+        match plan:
+            case _Infeasible(loaded=loaded, error=error):
+                if self.requested.mutation.staged or not isinstance(error, ConflictError | RequirementFailedError):
+                    raise error
+                conflict = replace(judgement, decision=CommitDecision.CONFLICTED, message=str(error))
+                return await self._refuse(conflict, loaded, error)
+            case _Feasible(loaded=loaded, change=planned):
+                approved = Approved(
+                    gateway=self.gateway,
+                    log_id=self.log_id,
+                    requested=self.requested,
+                    judgement=judgement,
+                    loaded=loaded,
+                    change=planned,
+                    is_last=is_last,
+                    done=self.done,
+                )
+                match self.catalog:
+                    case SwapsPointer() as catalog:
+                        return await swap(catalog, approved)
+                    case Forwards() as catalog:
+                        return await forward(catalog, approved)
+                    case _:
+                        assert_never(self.catalog)
 
     async def _refuse(self, judgement: Judgement, loaded: Loaded, error: GatewayError) -> Stale:
         """Step 11 for a decision that changes nothing; raises `error` once it is durable."""
-        event = decided(self.requested, judgement, loaded, None, at=self.house.clock(), random=self.house.random)
-        is_undecidable = judgement.decision is CommitDecision.UNDECIDABLE
-        group_id = self._id_of_undecidable(judgement) if is_undecidable else self.house.new_group_id()
+        gateway, is_undecidable = self.gateway, judgement.decision is CommitDecision.UNDECIDABLE
+        event = decided(self.requested, judgement, loaded, None, at=gateway.clock(), random=gateway.random)
+        group_id = self._id_of_undecidable(judgement) if is_undecidable else gateway.new_group_id()
         group = Group(id=group_id, then=(event,), as_of=judgement.as_of)
         try:
-            outcome = await self.house.append(self.log_id, group)
+            with append_errors(not_appended="the decision could not be recorded: nothing was changed, try again"):
+                outcome = await gateway.append(self.log_id, group)
         except GroupMismatchError:
             if not is_undecidable:
                 raise
-            # The same request, undecided for the same cause, is in the log; the parts of its record differ.
+            # The log has the same request, undecided for the same cause; only the parts of its entry differ.
             raise error from None
-        except (LogUnavailableError, QueueFullError, OutcomeUnknownError) as unrecorded:
-            raise UnavailableError("the decision could not be recorded: nothing was changed, try again") from unrecorded
         if isinstance(outcome, Stale):
             return outcome
-        self.step(11)
+        self.done(Stage.DECIDE)
         raise error
 
     def _id_of_undecidable(self, judgement: Judgement) -> UUID:

@@ -8,7 +8,6 @@ payload parts, which can be erased without touching a proof.
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -54,15 +53,6 @@ class Requested:
     body: bytes
     request_hash: str
     onward: Onward
-
-
-def request_hash(key: bytes, *, method: str, path: str, body: bytes) -> str:
-    """
-    Return HMAC-SHA256(key, method || 0x00 || path || 0x00 || body) in hex (docs/formats.md, "Hashes").
-
-    `key` is the tenant's: without it nobody can tell from the log whether a request they guess was made.
-    """
-    return hmac.digest(key, method.encode() + b"\x00" + path.encode() + b"\x00" + body, hashlib.sha256).hex()
 
 
 def decided(

@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 from uuid import UUID
 
-from gateway.catalogs import Forwards, Outcome, Outgoing, outcome_of
+from gateway.catalogs.catalog import Forwards, Outgoing
 from gateway.catalogs.json_text import off_loop
-from gateway.catalogs.replies import Answered, Refused
-from gateway.commit.approved import Answer, Approved
+from gateway.catalogs.replies import Answered, Outcome, Refused, outcome_of
+from gateway.commit.approved import Approved, Changed
 from gateway.commit.events import decided, settled_by_reply, table_uuid
+from gateway.commit.metrics import Stage
 from gateway.commit.open_decisions import Forwarding, close_guard, doubt_guard, open_guard, state_digest
 from gateway.errors import (
     CommitStateUnknownError,
@@ -23,16 +24,17 @@ from gateway.errors import (
     RequirementFailedError,
     UnavailableError,
     UpstreamNotAllowedError,
+    append_errors,
 )
 from gateway.metadata import added_snapshot_ids, check_requirements
-from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError
+from ledger.errors import LedgerError
 from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Appended, Group, Stale
 
 _log = logging.getLogger(__name__)
 
 
-async def forward(catalog: Forwards, approved: Approved) -> Answer | Stale | None:
+async def forward(catalog: Forwards, approved: Approved) -> Changed | Stale | None:
     """
     Make the change; None if what it was judged against had moved and it is to be judged again.
 
@@ -47,15 +49,15 @@ async def forward(catalog: Forwards, approved: Approved) -> Answer | Stale | Non
     if approved.mutation.staged:
         # Nothing is written there either: what it promises is decided when it is committed.
         return await _stage(catalog, approved, outgoing)
-    decision = approved.house.new_group_id()
+    decision = approved.gateway.new_group_id()
     opened = await _open(decision, approved, outgoing)
     if isinstance(opened, Stale):
         return opened
-    approved.step(11)
+    approved.done(Stage.DECIDE)
     outcome = outcome_of(approved.mutation.operation, await catalog.forward(outgoing))
-    approved.step(12)
+    approved.done(Stage.CHANGE)
     await _settle(decision, approved, outcome)
-    approved.step(13)
+    approved.done(Stage.SETTLE)
     match outcome.settled, outcome.reply:
         case CommitOutcome.ACCEPTED, Answered() as answered:
             return approved.answer(await off_loop(catalog.show_answer, len(answered.body), answered))
@@ -75,7 +77,7 @@ async def forward(catalog: Forwards, approved: Approved) -> Answer | Stale | Non
             )
 
 
-async def _stage(catalog: Forwards, approved: Approved, outgoing: Outgoing) -> Answer:
+async def _stage(catalog: Forwards, approved: Approved, outgoing: Outgoing) -> Changed:
     """A staged create is a question: what the table would be is the upstream's to say."""
     reply = await catalog.forward(outgoing)
     outcome = outcome_of(outgoing.mutation.operation, reply)
@@ -88,15 +90,15 @@ async def _stage(catalog: Forwards, approved: Approved, outgoing: Outgoing) -> A
 
 async def _open(decision: UUID, approved: Approved, outgoing: Outgoing) -> Appended | Stale:
     """Step 11: the decision is durable, and open, before the upstream sees anything."""
-    house, mutation, at = approved.house, approved.mutation, approved.house.clock()
+    gateway, mutation, at = approved.gateway, approved.mutation, approved.gateway.clock()
     requested, loaded, change = approved.requested, approved.loaded, approved.change
     forwarding = Forwarding(
-        owner=house.owner,
-        deadline=at + house.decision_timeout,
+        owner=gateway.ownership.owner,
+        deadline=at + gateway.ownership.timeout,
         requirements=outgoing.requirements,
         result=state_digest(change),
     )
-    event = decided(requested, approved.judgement, loaded, change, at=at, random=house.random, forwarding=forwarding)
+    event = decided(requested, approved.judgement, loaded, change, at=at, random=gateway.random, forwarding=forwarding)
     guard = open_guard(
         decision,
         forwarding,
@@ -107,21 +109,19 @@ async def _open(decision: UUID, approved: Approved, outgoing: Outgoing) -> Appen
         snapshots=added_snapshot_ids(mutation.updates),
     )
     group = Group(id=decision, then=(event,), guard=(guard,), as_of=approved.judgement.as_of)
-    try:
-        return await house.append(approved.log_id, group)
-    except (LogUnavailableError, QueueFullError, OutcomeUnknownError) as unrecorded:
-        # Even if it was recorded: it was not forwarded, and will not be.
-        raise UnavailableError("the decision could not be recorded: nothing was changed, try again") from unrecorded
+    # Even if it was recorded: it was not forwarded, and will not be.
+    with append_errors(not_appended="the decision could not be recorded: nothing was changed, try again"):
+        return await gateway.append(approved.log_id, group)
 
 
 async def _settle(decision: UUID, approved: Approved, outcome: Outcome) -> None:
     """Step 13. What cannot be recorded now stays open, and is found out again; the engine is told what is known."""
-    house, key = approved.house, approved.mutation.target.key
-    at = house.clock()
+    gateway, key = approved.gateway, approved.mutation.target.key
+    at = gateway.clock()
     event = settled_by_reply(approved.requested, decision, approved.loaded, approved.change, outcome, at=at)
     guard = (doubt_guard if outcome.settled is CommitOutcome.UNKNOWN else close_guard)(decision, key)
     try:
-        await house.append(approved.log_id, Group(id=house.new_group_id(), then=(event,), guard=(guard,)))
+        await gateway.append(approved.log_id, Group(id=gateway.new_group_id(), then=(event,), guard=(guard,)))
     except LedgerError as error:
         _log.warning("decision %s is %s and stays open: %s", decision, outcome.settled, error)
 

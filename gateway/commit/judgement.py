@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from gateway.commit.metrics import FailedPrograms
 from gateway.control.plane import ControlState
 from gateway.errors import TooLargeError, UnavailableError
 from gateway.identifiers import Target
 from gateway.identity import Principal
 from gateway.policy.access import NOTHING, Access, AccessDecision, AccessRequest, AccessRule, Grant
-from gateway.policy.decide import Decided as Ruled
-from gateway.policy.decide import decide
 from gateway.policy.engine import Outcome, PolicyEngine, PolicyEngineError, Verdict
-from gateway.policy.judging import judge_rules, permits_anything
+from gateway.policy.judging import Evaluate, decide_policies, judge_rules, permits_anything
 from gateway.policy.variables import CommitView, PrincipalView, RequestView, activation
 from gateway.policy.verdicts import format_verdicts
 from ledger.format.canonical import Json
@@ -31,7 +30,7 @@ READ_JUDGEMENTS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class JudgedRequest:
     """
     What is judged: who asks for what, in which request; `table` and `result` are a table's metadata around it.
 
@@ -82,64 +81,6 @@ class Judgement:
     failed: tuple[str, ...] = ()
 
 
-async def judge_access(engine: PolicyEngine, state: ControlState, asked: Asked, *, timeout_s: float) -> Judgement:
-    """
-    Return what the access rules in force say; policies are not asked.
-    """
-    try:
-        judge = partial(engine.judge, log_id=asked.principal.log_id)
-        judged = await judge_rules(judge, access_rules(state), asked.access(), timeout_s=timeout_s)
-    except UnavailableError as error:
-        return _undecidable(state, error)
-    return _judgement(state, judged.decision, judged.verdicts)
-
-
-async def judge_all(engine: PolicyEngine, state: ControlState, asked: Asked, *, timeout_s: float) -> Judgement:
-    """
-    Return what access rules and policies in force say, in one call of the engine.
-
-    Raises:
-        TooLargeError: if access permits what is too large for policies to judge.
-    """
-    caller = asked.principal_view()
-    try:
-        variables = activation(
-            table=asked.table, result=asked.result, commit=asked.commit, principal=caller, request=asked.request
-        )
-    except UnavailableError as error:
-        # Policies cannot be asked; what is wrong with the table is told to those alone whom access permits.
-        access_alone = await judge_access(engine, state, asked, timeout_s=timeout_s)
-        return _undecidable(state, error) if access_alone.decision is CommitDecision.APPROVED else access_alone
-    try:
-        judged = await judge_rules(
-            partial(engine.judge, log_id=asked.principal.log_id),
-            access_rules(state),
-            asked.access(),
-            timeout_s=timeout_s,
-            policies=[policy.program() for policy in state.policies.values()],
-            variables=variables,
-        )
-    except TooLargeError:
-        access_alone = await judge_access(engine, state, asked, timeout_s=timeout_s)  # as above
-        if access_alone.decision is CommitDecision.APPROVED:
-            raise
-        return access_alone
-    except UnavailableError as error:
-        return _undecidable(state, error)
-    access, verdicts = judged.decision, judged.verdicts
-    if access.outcome is not Access.PERMITTED:
-        return _judgement(state, access, verdicts)
-    ruled = decide(verdicts)
-    if ruled.outcome is Ruled.APPROVED:
-        return _judgement(state, access, verdicts)
-    message = ruled.message
-    if ruled.outcome is Ruled.REJECTED and ruled.reason is not None:
-        # The words of whoever wrote the policy are the reason that the client is told.
-        message = f"{state.policies[ruled.reason[0]].message} (policy {ruled.reason[0]}, version {ruled.reason[1]})"
-    decided = CommitDecision.REJECTED if ruled.outcome is Ruled.REJECTED else CommitDecision.UNDECIDABLE
-    return _made(state, decided, ruled.reason, message, verdicts)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
     """One way to read one thing, by one caller, under one set of rules: all that decides whether it is permitted."""
@@ -182,36 +123,120 @@ class ReadJudgements:
             self._judgements.popitem(last=False)
 
 
-async def judge_anything(
-    engine: PolicyEngine,
-    state: ControlState,
-    principal: Principal,
-    remembered: ReadJudgements,
-    *,
-    alias: str,
-    timeout_s: float,
-) -> bool:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
     """
-    Tell whether the access rules in force may permit `principal` anything at all in the catalog `alias`.
+    Asks the policy engine about requests. It changes nothing but the counters and the judgements that it remembers.
 
-    Raises:
-        UnavailableError: if the engine gave no answer.
+    `timeout_s` is how long the engine may take for one request.
     """
-    read = Read(
+
+    engine: PolicyEngine
+    timeout_s: float
+    failed_programs: FailedPrograms = field(default_factory=FailedPrograms)
+    read_judgements: ReadJudgements = field(default_factory=ReadJudgements, init=False)
+
+    async def access(self, state: ControlState, request: JudgedRequest) -> Judgement:
+        """
+        Return what the access rules in force say; policies are not evaluated.
+        """
+        try:
+            judged = await judge_rules(
+                self._evaluate(request.principal), access_rules(state), request.access(), timeout_s=self.timeout_s
+            )
+        except UnavailableError as error:
+            return _undecidable(state, error)
+        return _of_access(state, judged.decision, judged.verdicts)
+
+    async def access_and_policies(self, state: ControlState, request: JudgedRequest) -> Judgement:
+        """
+        Return what access rules and policies in force say, in one call of the engine.
+
+        Raises:
+            TooLargeError: if access permits what is too large for policies to judge.
+        """
+        try:
+            variables = activation(
+                table=request.table,
+                result=request.result,
+                commit=request.commit,
+                principal=request.principal_view(),
+                request=request.request,
+            )
+        except UnavailableError as error:
+            # Policies cannot be evaluated. Only callers whom access permits learn what is wrong with the table.
+            access_alone = await self.access(state, request)
+            return _undecidable(state, error) if access_alone.decision is CommitDecision.APPROVED else access_alone
+        try:
+            judged = await judge_rules(
+                self._evaluate(request.principal),
+                access_rules(state),
+                request.access(),
+                timeout_s=self.timeout_s,
+                policies=[policy.program() for policy in state.policies.values()],
+                variables=variables,
+            )
+        except TooLargeError:
+            access_alone = await self.access(state, request)  # as above
+            if access_alone.decision is CommitDecision.APPROVED:
+                raise
+            return access_alone
+        except UnavailableError as error:
+            return _undecidable(state, error)
+        if judged.decision.outcome is not Access.PERMITTED:
+            return _of_access(state, judged.decision, judged.verdicts)
+        return _of_policies(state, judged.verdicts)
+
+    async def read(self, state: ControlState, request: JudgedRequest, target: Target) -> Judgement:
+        """
+        Return what the access rules in force say about a read of `target`, which may be remembered.
+        """
+        read = _read(state, request.principal, target, request.commit.operation)
+        judgement = self.read_judgements.get(read)
+        if judgement is None:
+            judgement = await self.access(state, request)
+            self.read_judgements.put(read, judgement)
+        return judgement
+
+    async def permits_anything(self, state: ControlState, principal: Principal, *, alias: str) -> bool:
+        """
+        Return whether the access rules in force may permit `principal` anything at all in the catalog `alias`.
+
+        Raises:
+            UnavailableError: if the engine gave no answer.
+        """
+        read = _read(state, principal, Target(alias=alias, namespace=()), "catalog.configuration")
+        if (known := self.read_judgements.get(read)) is not None:
+            return known.decision is CommitDecision.APPROVED
+        permitted = await permits_anything(
+            self._evaluate(principal),
+            access_rules(state),
+            principal_view(principal),
+            catalog=alias,
+            timeout_s=self.timeout_s,
+        )
+        decision = CommitDecision.APPROVED if permitted else CommitDecision.REJECTED
+        self.read_judgements.put(read, _judgement(state, decision, None, "", ()))
+        return permitted
+
+    def count_failures(self, judgement: Judgement) -> None:
+        """Count the access rules and policies that could not be judged."""
+        for kind in judgement.failed:
+            self.failed_programs.count(kind)
+
+    def _evaluate(self, principal: Principal) -> Evaluate:
+        return partial(self.engine.judge, log_id=principal.log_id)
+
+
+def _read(state: ControlState, principal: Principal, target: Target, operation: str) -> Read:
+    return Read(
         log_id=principal.log_id,
         policy_set=state.policy_set,
         actor=principal.actor,
         roles=principal.roles,
-        target=Target(alias=alias, namespace=()),
-        operation="catalog.configuration",
+        target=target,
+        operation=operation,
     )
-    if (known := remembered.get(read)) is not None:
-        return known.decision is CommitDecision.APPROVED
-    rules, caller = access_rules(state), principal_view(principal)
-    judge = partial(engine.judge, log_id=principal.log_id)
-    permitted = await permits_anything(judge, rules, caller, catalog=alias, timeout_s=timeout_s)
-    remembered.put(read, _made(state, CommitDecision.APPROVED if permitted else CommitDecision.REJECTED, None, "", ()))
-    return permitted
 
 
 def access_rules(state: ControlState) -> tuple[AccessRule, ...]:
@@ -221,23 +246,32 @@ def access_rules(state: ControlState) -> tuple[AccessRule, ...]:
     return tuple(rule.judged() for rule in state.access_rules.values())
 
 
-def _judgement(state: ControlState, access: AccessDecision, verdicts: Sequence[Verdict]) -> Judgement:
+def _of_access(state: ControlState, access: AccessDecision, verdicts: Sequence[Verdict]) -> Judgement:
     match access.outcome:
         case Access.PERMITTED:
-            return _made(state, CommitDecision.APPROVED, None, "", verdicts)
+            return _judgement(state, CommitDecision.APPROVED, None, "", verdicts)
         case Access.DENIED:
-            return _made(state, CommitDecision.REJECTED, access.reason, access.message, verdicts)
+            return _judgement(state, CommitDecision.REJECTED, access.reason, access.message, verdicts)
         case Access.UNDECIDABLE:
-            return _made(state, CommitDecision.UNDECIDABLE, access.reason, access.message, verdicts)
+            return _judgement(state, CommitDecision.UNDECIDABLE, access.reason, access.message, verdicts)
+
+
+def _of_policies(state: ControlState, verdicts: Sequence[Verdict]) -> Judgement:
+    ruled = decide_policies(verdicts)
+    message = ruled.message
+    if ruled.outcome is CommitDecision.REJECTED and ruled.reason is not None:
+        # The client is given the reason as the author of the policy wrote it.
+        message = f"{state.policies[ruled.reason[0]].message} (policy {ruled.reason[0]}, version {ruled.reason[1]})"
+    return _judgement(state, ruled.outcome, ruled.reason, message, verdicts)
 
 
 def _undecidable(state: ControlState, error: UnavailableError) -> Judgement:
     """No verdict at all: the engine gave none, or what is to be judged cannot be put into words."""
     verdicts = error.verdicts if isinstance(error, PolicyEngineError) else ()
-    return _made(state, CommitDecision.UNDECIDABLE, None, str(error), verdicts)
+    return _judgement(state, CommitDecision.UNDECIDABLE, None, str(error), verdicts)
 
 
-def _made(
+def _judgement(
     state: ControlState,
     decision: CommitDecision,
     reason: tuple[str, int] | None,

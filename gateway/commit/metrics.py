@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from time import perf_counter
+from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -16,6 +18,30 @@ from gateway.errors import GatewayError
 from gateway.mutations import Operation
 
 BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Stage(StrEnum):
+    """
+    The stages of a mutation as `commit_flow.py` numbers them; the number is the label `step` of the latency metric.
+    """
+
+    TENANT = "1"
+    IDENTIFIERS = "2"
+    PRINCIPAL = "3"
+    BODY = "4"
+    PARSE = "5"
+    CATALOG = "7"
+    LOAD = "8"
+    CONTROL = "9"
+    JUDGE = "10"
+    DECIDE = "11"
+    CHANGE = "12"
+    SETTLE = "13"
+    ANSWER = "14"
+
+
+Done: TypeAlias = Callable[[Stage], None]
+"""Called at the end of each stage: for latency metrics, and for tests that stop the process there."""
 
 
 class FailedPrograms:
@@ -44,7 +70,7 @@ class Measures:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._steps = Histogram(
+        self._stages = Histogram(
             "lakeproof_commit_step_seconds",
             "Time from the end of the step before to the end of this one.",
             ["step"],
@@ -69,20 +95,20 @@ class Measures:
         self._in_flight = Gauge("lakeproof_gateway_mutations_in_flight", "Mutations at work.", registry=self.registry)
 
     @contextmanager
-    def commit(self, operation: Operation) -> Iterator[Callable[[int], None]]:
-        """Measure one mutation; yields the function that `commit_flow` calls at the end of each step."""
+    def commit(self, operation: Operation) -> Iterator[Done]:
+        """Measure one mutation; yields the function that `commit_flow` calls at the end of each stage."""
         last = perf_counter()
 
-        def step(number: int) -> None:
+        def done(stage: Stage) -> None:
             nonlocal last
             now = perf_counter()
-            self._steps.labels(step=str(number)).observe(now - last)
+            self._stages.labels(step=stage.value).observe(now - last)
             last = now
 
         status = 500
         self._in_flight.inc()
         try:
-            yield step
+            yield done
             status = 200
         except GatewayError as error:
             status = error.status

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 
-from gateway.catalogs import SwapsPointer
-from gateway.commit.approved import Answer, Approved
+from gateway.catalogs.catalog import SwapsPointer
+from gateway.commit.approved import Approved, Changed
 from gateway.commit.changes import changes_nothing
 from gateway.commit.events import decided, settled
-from gateway.errors import CommitStateUnknownError, UnavailableError
+from gateway.commit.metrics import Stage
+from gateway.errors import UnavailableError, append_errors
 from gateway.metadata.files import MetadataFileError, Written
-from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError
+from ledger.errors import LedgerError
 from ledger.format.entry import Branch
 from ledger.format.events import CommitOutcome
 from ledger.format.sequence import Appended, Group, Stale
@@ -23,7 +24,7 @@ from ledger.format.sequence import Appended, Group, Stale
 _log = logging.getLogger(__name__)
 
 
-async def swap(catalog: SwapsPointer, approved: Approved) -> Answer | Stale | None:
+async def swap(catalog: SwapsPointer, approved: Approved) -> Changed | Stale | None:
     """
     Make the change; None if another commit was first.
 
@@ -31,7 +32,7 @@ async def swap(catalog: SwapsPointer, approved: Approved) -> Answer | Stale | No
         UnavailableError: if it could not be recorded, so that nothing was changed.
         CommitStateUnknownError: if the log did not answer.
     """
-    house, mutation, loaded, change = approved.house, approved.mutation, approved.loaded, approved.change
+    gateway, mutation, loaded, change = approved.gateway, approved.mutation, approved.loaded, approved.change
     if mutation.staged:
         # A staged create promises nothing and writes nothing, so there is nothing to record.
         return approved.answer(catalog.show_change(change, None))
@@ -39,12 +40,12 @@ async def swap(catalog: SwapsPointer, approved: Approved) -> Answer | Stale | No
         # Nor is there for a commit that leaves the table as it is, under the metadata that it has.
         return approved.answer(catalog.show_change(change, loaded.metadata_location))
     written = await catalog.write(loaded, change)
-    group_id = house.new_group_id()
+    group_id = gateway.new_group_id()
     facts = (approved.requested, group_id, loaded, change)
-    at = house.clock()
+    at = gateway.clock()
     places = catalog.told_places(loaded, change)
     decision = decided(
-        approved.requested, approved.judgement, loaded, change, at=at, random=house.random, places=places
+        approved.requested, approved.judgement, loaded, change, at=at, random=gateway.random, places=places
     )
     accepted = settled(*facts, written, outcome=CommitOutcome.ACCEPTED, at=at)
     conflicted = settled(*facts, None, outcome=CommitOutcome.CONFLICTED, at=at)
@@ -59,8 +60,7 @@ async def swap(catalog: SwapsPointer, approved: Approved) -> Answer | Stale | No
     if isinstance(outcome, Stale):
         await _discard(catalog, written)
         return outcome
-    for number in (11, 12, 13):
-        approved.step(number)
+    approved.done(Stage.DECIDE)  # in one transaction with change and outcome
     if outcome.branch is Branch.THEN:
         return approved.answer(catalog.show_change(change, written.location) if written else None)
     await _discard(catalog, written)
@@ -70,15 +70,13 @@ async def swap(catalog: SwapsPointer, approved: Approved) -> Answer | Stale | No
 async def _append(catalog: SwapsPointer, approved: Approved, group: Group, written: Written | None) -> Appended | Stale:
     """Append; what was written is deleted only if it is certain that the log does not name it."""
     try:
-        return await approved.house.append(approved.log_id, group)
-    except OutcomeUnknownError as error:
-        raise CommitStateUnknownError(
-            "the log did not answer: the commit may or may not have happened; do not delete its files"
-        ) from error
-    except LedgerError as error:
+        with append_errors(
+            not_appended="the commit could not be recorded: nothing was changed, try again",
+            unknown="the log did not answer: the commit may or may not have happened; do not delete its files",
+        ):
+            return await approved.gateway.append(approved.log_id, group)
+    except (UnavailableError, LedgerError):
         await _discard(catalog, written)
-        if isinstance(error, LogUnavailableError | QueueFullError):
-            raise UnavailableError("the commit could not be recorded: nothing was changed, try again") from error
         raise
 
 

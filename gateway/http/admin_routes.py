@@ -22,7 +22,7 @@ from gateway.admin.application import Admin
 from gateway.admin.edits import Editor, StaleEditError
 from gateway.admin.limits import check_roles, format_expiry, parse_expiry
 from gateway.commit.commit_flow import STALE_MAX
-from gateway.commit.house import House
+from gateway.commit.gateway import Gateway
 from gateway.commit.judgement import principal_view
 from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, Setting
 from gateway.errors import BadRequestError, UnavailableError
@@ -110,8 +110,8 @@ async def create_policy(request: Request) -> Response:
 @router.get("/policies")
 async def list_policies(request: Request) -> Response:
     """List the policies in force."""
-    house, caller = await _may_read(request, "policy")
-    return JSONResponse({"policies": [_policy(policy) for policy in await house.admin.list_policies(caller.log_id)]})
+    gateway, caller = await _may_read(request, "policy")
+    return JSONResponse({"policies": [_policy(policy) for policy in await gateway.admin.list_policies(caller.log_id)]})
 
 
 @router.put("/policies/{policy_id}")
@@ -161,8 +161,8 @@ async def create_access_rule(request: Request) -> Response:
 @router.get("/access-rules")
 async def list_access_rules(request: Request) -> Response:
     """List the access rules in force."""
-    house, caller = await _may_read(request, "access_rule")
-    rules = await house.admin.list_access_rules(caller.log_id)
+    gateway, caller = await _may_read(request, "access_rule")
+    rules = await gateway.admin.list_access_rules(caller.log_id)
     return JSONResponse({"access-rules": [_rule(rule) for rule in rules]})
 
 
@@ -191,8 +191,8 @@ async def create_catalog(request: Request) -> Response:
 @router.get("/catalogs")
 async def list_catalogs(request: Request) -> Response:
     """List the catalogs in force."""
-    house, caller = await _may_read(request, "catalog")
-    catalogs = await house.admin.list_catalogs(caller.log_id)
+    gateway, caller = await _may_read(request, "catalog")
+    catalogs = await gateway.admin.list_catalogs(caller.log_id)
     return JSONResponse({"catalogs": [_catalog(catalog) for catalog in catalogs]})
 
 
@@ -220,8 +220,8 @@ async def create_key(request: Request) -> Response:
 @router.get("/keys")
 async def list_keys(request: Request) -> Response:
     """List the keys in force; never their secrets."""
-    house, caller = await _may_read(request, "key")
-    return JSONResponse({"keys": [_key(key) for key in await house.admin.list_keys(caller.log_id)]})
+    gateway, caller = await _may_read(request, "key")
+    return JSONResponse({"keys": [_key(key) for key in await gateway.admin.list_keys(caller.log_id)]})
 
 
 @router.delete("/keys/{key_id}")
@@ -238,8 +238,8 @@ async def revoke_key(request: Request, key_id: str) -> Response:
 @router.get("/settings")
 async def list_settings(request: Request) -> Response:
     """List the tenant's settings; version 0 is the default."""
-    house, caller = await _may_read(request, "setting")
-    return JSONResponse({"settings": [_setting(one) for one in await house.admin.list_settings(caller.log_id)]})
+    gateway, caller = await _may_read(request, "setting")
+    return JSONResponse({"settings": [_setting(one) for one in await gateway.admin.list_settings(caller.log_id)]})
 
 
 @router.put("/settings/{setting_id}")
@@ -269,10 +269,10 @@ async def _edit(
 
     `grant` is the key that it issues, `retired` the access rule that it takes out of force.
     """
-    house, caller = await _authenticate(request)
+    gateway, caller = await _authenticate(request)
     for _ in range(STALE_MAX):
         view = _view(kind, thing, "configure")
-        as_of = await check_access(house, caller, request, view, grant=grant, retired=retired)
+        as_of = await check_access(gateway, caller, request, view, grant=grant, retired=retired)
         try:
             by = Editor(
                 actor=caller.actor,
@@ -281,25 +281,25 @@ async def _edit(
                 principal=caller.payload(),
                 key_id=caller.key_id,
             )
-            return await act(house.admin, caller, by)
+            return await act(gateway.admin, caller, by)
         except StaleEditError:
             continue
     raise UnavailableError("access rules changed too often meanwhile; nothing was changed")
 
 
-async def _authenticate(request: Request) -> tuple[House, Principal]:
+async def _authenticate(request: Request) -> tuple[Gateway, Principal]:
     """Find out who asks, once a request and before its body is read."""
-    house: House = request.app.state.house
+    gateway: Gateway = request.app.state.gateway
     if not hasattr(request.state, "caller"):
-        request.state.caller = await house.authenticator.authenticate(credential(request))
+        request.state.caller = await gateway.authenticator.authenticate(credential(request))
     caller: Principal = request.state.caller
-    return house, caller
+    return gateway, caller
 
 
-async def _may_read(request: Request, kind: str) -> tuple[House, Principal]:
-    house, caller = await _authenticate(request)
-    await check_access(house, caller, request, _view(kind, "", "inspect"))
-    return house, caller
+async def _may_read(request: Request, kind: str) -> tuple[Gateway, Principal]:
+    gateway, caller = await _authenticate(request)
+    await check_access(gateway, caller, request, _view(kind, "", "inspect"))
+    return gateway, caller
 
 
 def _view(kind: str, thing: str, verb: str) -> CommitView:
@@ -308,9 +308,9 @@ def _view(kind: str, thing: str, verb: str) -> CommitView:
 
 
 async def _warnings(request: Request, saved: Policy | AccessRule) -> list[str]:
-    house, caller = await _authenticate(request)
+    gateway, caller = await _authenticate(request)
     effect = saved.effect if isinstance(saved, AccessRule) else None
-    return list(await house.admin.warnings(caller.log_id, saved.KIND, saved.expression, effect=effect))
+    return list(await gateway.admin.warnings(caller.log_id, saved.KIND, saved.expression, effect=effect))
 
 
 async def _body(request: Request, model: type[B]) -> B:

@@ -1,5 +1,5 @@
 """
-The gateway's HTTP face: a FastAPI application over one `House`.
+The gateway's HTTP face: a FastAPI application over one `Gateway`.
 
 Routes are thin: they take a request apart, call `commit_flow.commit`, `reads` or `admin`, and put the answer together.
 Paths below `/v1/iceberg/` are routed as they were sent, still percent-encoded: `%2F` in a name is not a separator.
@@ -17,20 +17,20 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.commit.house import House
+from gateway.commit.gateway import Gateway
 from gateway.commit.metrics import Measures
 from gateway.errors import (
     BadRequestError,
-    CommitStateUnknownError,
     GatewayError,
     UnauthorizedError,
     UnavailableError,
     UnsupportedEncodingError,
+    answer_to,
 )
 from gateway.http import admin_routes, iceberg_routes, lineage_routes, log_routes, status_routes, webhook_routes
 from gateway.http.decoding import DecodesBodies
 from gateway.http.openapi import openapi
-from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError, QueueFullError, UnsafeServerError
+from ledger.errors import LedgerError, UnsafeServerError
 from ledger.format.sealing import SubjectKeysError
 
 ICEBERG: Final = b"/v1/iceberg/"
@@ -51,16 +51,16 @@ _log = logging.getLogger(__name__)
 
 
 def create_app(
-    house: House, *, measures: Measures, metrics: Callable[[], Awaitable[str]], metrics_token: str | None
+    gateway: Gateway, *, measures: Measures, metrics: Callable[[], Awaitable[str]], metrics_token: str | None
 ) -> FastAPI:
     """
-    Return the gateway over `house`.
+    Return the gateway over `gateway`.
 
     `metrics` yields the projections' metrics in Prometheus' text format; `metrics_token` is what a scraper must present
     (None: only loopback may scrape).
     """
     app = FastAPI(title="Lakeproof gateway", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    app.state.house = house
+    app.state.gateway = gateway
     app.state.measures = measures
     app.state.metrics = metrics
     app.state.metrics_token = metrics_token
@@ -73,7 +73,7 @@ def create_app(
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unexpected_error)
     app.add_middleware(RawIcebergPaths)
-    app.add_middleware(DecodesBodies, size_bytes_max=house.body_size_bytes_max)
+    app.add_middleware(DecodesBodies, size_bytes_max=gateway.intake.body_size_bytes_max)
     return app
 
 
@@ -129,19 +129,15 @@ async def _gateway_error(request: Request, error: Exception) -> Response:
         headers["Accept-Encoding"] = "gzip"  # RFC 9110, section 12.5.3
     if isinstance(error, UnauthorizedError):
         headers["WWW-Authenticate"] = "Bearer"
-        house: House = request.app.state.house
-        await house.refusals.unauthenticated(f"{request.method} {_route(request)}")
+        gateway: Gateway = request.app.state.gateway
+        await gateway.refusals.unauthenticated(f"{request.method} {_route(request)}")
     return _answer(error.status, error.kind, text, headers, to=request)
 
 
 async def _ledger_error(request: Request, error: Exception) -> Response:
     """An error of the log that no handler has turned into an answer of its own."""
-    if isinstance(error, OutcomeUnknownError):
-        return await _gateway_error(request, CommitStateUnknownError(str(error)))
-    if isinstance(error, LogUnavailableError | QueueFullError):
-        unavailable = UnavailableError(str(error))
-        unavailable.__cause__ = error
-        return await _gateway_error(request, unavailable)
+    if isinstance(error, LedgerError) and (answer := answer_to(error)) is not None:
+        return await _gateway_error(request, answer)
     _log.error("%s %s: %s", request.method, _route(request), error)
     return _answer(500, "InternalServerError", "the log refused; the gateway's own log says why", to=request)
 

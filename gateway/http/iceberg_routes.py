@@ -16,9 +16,9 @@ from fastapi.routing import APIRoute
 
 from gateway.catalogs.catalog import Page, Snapshots
 from gateway.catalogs.onward import DELEGATION_HEADER, HOPS_HEADER, Onward, parse_delegation, parse_hops
-from gateway.commit.approved import Answer
+from gateway.commit.approved import Changed
 from gateway.commit.commit_flow import commit
-from gateway.commit.house import House
+from gateway.commit.gateway import Gateway
 from gateway.commit.metrics import Measures
 from gateway.commit.requests import Request as Mutating
 from gateway.commit.requests import parse_content_length
@@ -72,12 +72,12 @@ def endpoints() -> list[str]:
 @router.get("/v1/config")
 async def config(request: Request) -> Response:
     """Answer what an engine must know first: its prefix, and which endpoints exist."""
-    house, principal = await _authenticate(request)
+    gateway, principal = await _authenticate(request)
     warehouse = request.query_params.get("warehouse")
     if not warehouse:
         raise BadRequestError("expected the alias of a catalog, found none", field="warehouse")
     alias = parse_alias(warehouse, field="warehouse")
-    told = await reads.configuration(house, principal, alias, _onward(request))
+    told = await reads.configuration(gateway, principal, alias, _onward(request))
     overrides = {**told.overrides, "prefix": f"iceberg/{alias}"}
     return _json({"defaults": dict(told.defaults), "overrides": overrides, "endpoints": endpoints()})
 
@@ -177,16 +177,16 @@ async def drop_table(request: Request, alias: str, namespace: str, table: str) -
     return Response(status_code=204)
 
 
-async def _authenticate(request: Request) -> tuple[House, Principal]:
-    house: House = request.app.state.house
-    return house, await house.authenticator.authenticate(credential(request))
+async def _authenticate(request: Request) -> tuple[Gateway, Principal]:
+    gateway: Gateway = request.app.state.gateway
+    return gateway, await gateway.authenticator.authenticate(credential(request))
 
 
 async def _reader(
     request: Request, verb: str, alias: str, namespace: str | None = None, table: str | None = None
 ) -> reads.Reader:
     """Who asks comes first; then what for: without a namespace it is the one that the query names as `parent`."""
-    house, principal = await _authenticate(request)
+    gateway, principal = await _authenticate(request)
     if namespace is None:
         levels = reads.parse_parent(request.query_params.get("parent"))
     else:
@@ -194,12 +194,12 @@ async def _reader(
     name = None if table is None else parse_name_segment(table)
     target = Target(alias=parse_alias(alias), namespace=levels, name=name)
     view = RequestView(method=request.method, path=request.scope["path"], client_version=_client(request))
-    return await reads.permit(house, principal, target, verb=verb, request=view, onward=_onward(request))
+    return await reads.permit(gateway, principal, target, verb=verb, request=view, onward=_onward(request))
 
 
 async def _commit(
     request: Request, operation: Operation, alias: str, namespace: str | None = None, table: str | None = None
-) -> Answer:
+) -> Changed:
     measures: Measures = request.app.state.measures
     mutating = Mutating(
         operation=operation,
@@ -215,8 +215,8 @@ async def _commit(
         chunks=chunks(request),
         onward=_onward(request),
     )
-    with measures.commit(operation) as step:
-        return await commit(mutating, request.app.state.house, step)
+    with measures.commit(operation) as done:
+        return await commit(mutating, request.app.state.gateway, done)
 
 
 def _onward(request: Request) -> Onward:

@@ -25,12 +25,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from gateway.commit.commit_flow import STALE_MAX
-from gateway.commit.house import House
-from gateway.errors import BadRequestError, GatewayError, UnavailableError, UnprocessableError
+from gateway.commit.gateway import Gateway
+from gateway.errors import BadRequestError, GatewayError, UnavailableError, UnprocessableError, append_errors
 from gateway.http.request import body_of, check_access, credential
 from gateway.identity import Principal
 from gateway.policy.variables import CommitView
-from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
+from ledger.errors import GroupMismatchError
 from ledger.format.sequence import Appended, Group, Stale
 from projections.errors import InvalidLineageError
 from projections.lineage.edges import shortened
@@ -72,13 +72,13 @@ async def receive_batch(request: Request) -> Response:
 
 
 async def _receive(request: Request, *, nothing_to_say: int) -> Response:
-    house: House = request.app.state.house
-    caller = await house.authenticator.authenticate(credential(request))
-    as_of = await check_access(house, caller, request, VIEW)
-    body = await body_of(request, size_bytes_max=min(BODY_SIZE_BYTES_MAX, house.body_size_bytes_max))
+    gateway: Gateway = request.app.state.gateway
+    caller = await gateway.authenticator.authenticate(credential(request))
+    as_of = await check_access(gateway, caller, request, VIEW)
+    body = await body_of(request, size_bytes_max=min(BODY_SIZE_BYTES_MAX, gateway.intake.body_size_bytes_max))
     try:
         # A large body takes a while to read, and nobody else should wait for it.
-        arrived = await asyncio.to_thread(receive, body, actor=caller.actor, at=house.clock(), random=house.random)
+        arrived = await asyncio.to_thread(receive, body, actor=caller.actor, at=gateway.clock(), random=gateway.random)
     except InvalidLineageError as error:
         raise BadRequestError(error.reason, field=error.field) from error
     kept: dict[int, int] = {}
@@ -87,9 +87,9 @@ async def _receive(request: Request, *, nothing_to_say: int) -> Response:
         # They reach the log in their order, some with one write. If it fails on one the sender is to send all of them
         # again: each is kept once.
         several = valid[at : at + APPENDS_AT_ONCE]
-        indices = await _append_all(house, caller, request, [one.group for _, one in several], as_of=as_of)
+        indices = await _append_all(gateway, caller, request, [one.group for _, one in several], as_of=as_of)
         kept |= dict(zip((position for position, _ in several), indices, strict=True))
-    outcomes = await _decided(house, caller, kept.values())
+    outcomes = await _decided(gateway, caller, kept.values())
     answers = [
         _answer(one, None if position not in kept else outcomes.get(kept[position]))
         for position, one in enumerate(arrived.events)
@@ -141,55 +141,54 @@ def _batch_response(answers: Sequence[Answer], *, nothing_to_say: int) -> Respon
 
 
 async def _append_all(
-    house: House, caller: Principal, request: Request, groups: Sequence[Group], *, as_of: int
+    gateway: Gateway, caller: Principal, request: Request, groups: Sequence[Group], *, as_of: int
 ) -> list[int]:
     """Append events and return their indices."""
     try:
         async with asyncio.TaskGroup() as tasks:
-            appending = [tasks.create_task(_append(house, caller, request, group, as_of=as_of)) for group in groups]
+            appending = [tasks.create_task(_append(gateway, caller, request, group, as_of=as_of)) for group in groups]
     except BaseExceptionGroup as error:
         raise error.exceptions[0] from error
     return [task.result() for task in appending]
 
 
-async def _append(house: House, caller: Principal, request: Request, group: Group, *, as_of: int) -> int:
+async def _append(gateway: Gateway, caller: Principal, request: Request, group: Group, *, as_of: int) -> int:
     """Append one event and return its index; it is judged anew if the rules have changed since `as_of`."""
     for _ in range(STALE_MAX):
         try:
-            outcome = await house.append(caller.log_id, replace(group, as_of=as_of))
+            with append_errors(not_appended="the log does not answer: send the event again, it is kept once"):
+                outcome = await gateway.append(caller.log_id, replace(group, as_of=as_of))
         except GroupMismatchError:
             # The same event, in other words: it came by somebody else, or has no time of its own.
-            return await _index_of(house, caller, group)
-        except (LogUnavailableError, QueueFullError, OutcomeUnknownError) as error:
-            raise UnavailableError("the log does not answer: send the event again, it is kept once") from error
+            return await _index_of(gateway, caller, group)
         match outcome:
             case Appended():
                 return outcome.indices.start
             case Stale():
-                as_of = await check_access(house, caller, request, VIEW)
+                as_of = await check_access(gateway, caller, request, VIEW)
     raise UnavailableError("access rules changed too often meanwhile: send the event again, it is kept once")
 
 
-async def _index_of(house: House, caller: Principal, group: Group) -> int:
-    async with house.database.as_role(house.roles.tenant(caller.tenant)) as connection:
+async def _index_of(gateway: Gateway, caller: Principal, group: Group) -> int:
+    async with gateway.database.as_role(gateway.roles.tenant(caller.tenant)) as connection:
         index = await find_group(connection, caller.log_id, group.id)
     if index is None:
         raise UnavailableError("the log does not show the event: send it again, it is kept once")
     return index
 
 
-async def _decided(house: House, caller: Principal, indices: Collection[int]) -> dict[int, Outcome]:
+async def _decided(gateway: Gateway, caller: Principal, indices: Collection[int]) -> dict[int, Outcome]:
     """
     Return what is not drawn of the events at `indices`, once that is decided; nothing if that takes too long.
     """
     if not indices:
         return {}
-    reader = house.roles.tenant(caller.tenant)
+    reader = gateway.roles.tenant(caller.tenant)
     polls = iter(POLLS_S)
     try:
         async with asyncio.timeout(DECISION_TIMEOUT_S):
             while True:
-                async with house.database.as_role(reader) as connection:
+                async with gateway.database.as_role(reader) as connection:
                     if await read_next_index(connection, caller.log_id) > max(indices):
                         return await read_outcomes(connection, caller.log_id, indices)
                 await asyncio.sleep(next(polls, POLLS_S[-1]))

@@ -22,7 +22,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from gateway.commit.house import House
+from gateway.commit.gateway import Gateway
 from gateway.errors import NotFoundError, UnavailableError
 from gateway.http.request import check_access, credential
 from gateway.identity import Principal
@@ -51,13 +51,13 @@ _CODING = re.compile(r"\s*([^\s;]+)\s*(?:;\s*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})
 @router.get("/log/{place:path}")
 async def read_log(request: Request, place: str) -> Response:
     """Answer with one resource of the caller's log; 404 for whatever else."""
-    house: House = request.app.state.house
-    caller = await house.authenticator.authenticate(credential(request))
-    await check_access(house, caller, request, VIEW)
+    gateway: Gateway = request.app.state.gateway
+    caller = await gateway.authenticator.authenticate(credential(request))
+    await check_access(gateway, caller, request, VIEW)
     origin, path = split_place(place)
     if receipt := _RECEIPT.fullmatch(path):
-        return await _receipt(house, caller, origin, int(receipt[1]))
-    async with house.database.as_role(house.roles.tenant(caller.tenant)) as connection:
+        return await _receipt(gateway, caller, origin, int(receipt[1]))
+    async with gateway.database.as_role(gateway.roles.tenant(caller.tenant)) as connection:
         try:
             resource = await read_resource(connection, await find_log(connection, origin), path)
         except (NoSuchLogError, NotPublishedError) as error:
@@ -65,8 +65,8 @@ async def read_log(request: Request, place: str) -> Response:
     return await _answer(resource, accepts=",".join(request.headers.getlist("accept-encoding")))
 
 
-async def _receipt(house: House, caller: Principal, origin: str, index: int) -> Response:
-    async with house.database.as_role(house.roles.tenant(caller.tenant)) as connection:
+async def _receipt(gateway: Gateway, caller: Principal, origin: str, index: int) -> Response:
+    async with gateway.database.as_role(gateway.roles.tenant(caller.tenant)) as connection:
         try:
             log = await find_log(connection, origin)
             size = (await read_head(connection, log.log_id)).size
@@ -75,7 +75,7 @@ async def _receipt(house: House, caller: Principal, origin: str, index: int) -> 
     if index >= size:
         raise NotFoundError(f"log {origin}: expected an index below its size {size}", kind="NotFoundException")
     try:
-        proof = await house.receipts.receipt(log, index, timeout_s=RECEIPT_TIMEOUT_S)
+        proof = await gateway.receipts.receipt(log, index, timeout_s=RECEIPT_TIMEOUT_S)
     except (NoReceiptError, KeyDirectoryError) as error:
         raise UnavailableError(str(error)) from error
     return Response(proof, media_type=TEXT, headers={"Cache-Control": CHANGING, "Vary": VARY})

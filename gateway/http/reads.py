@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway.catalogs import Catalog, Configuration, Onward, Page, Snapshots
+from gateway.catalogs.catalog import Catalog, Configuration, Page, Snapshots
+from gateway.catalogs.onward import Onward
+from gateway.catalogs.registry import no_such_catalog
 from gateway.commit.changes import no_such_namespace, no_such_table
-from gateway.commit.commit_flow import rules_in_force
-from gateway.commit.house import House, no_such_catalog
-from gateway.commit.judgement import Asked, Read, judge_access, judge_anything
+from gateway.commit.gateway import Gateway
+from gateway.commit.judgement import JudgedRequest
 from gateway.errors import BadRequestError
 from gateway.identifiers import Target, parse_namespace
 from gateway.identity import Principal
@@ -80,7 +81,7 @@ class Reader:
 
 
 async def permit(
-    house: House, principal: Principal, target: Target, *, verb: str, request: RequestView, onward: Onward
+    gateway: Gateway, principal: Principal, target: Target, *, verb: str, request: RequestView, onward: Onward
 ) -> Reader:
     """
     Return a reader of `target` for `principal`, if access permits `verb` (load, exists or list).
@@ -91,27 +92,16 @@ async def permit(
         ForbiddenError: if no rule permits it, or one forbids it.
         UnavailableError: if access could not be judged.
     """
-    state = await rules_in_force(house, principal)
+    state = await gateway.rules_in_force(principal)
     operation = f"{target.kind}.{verb}"
-    read = Read(
-        log_id=principal.log_id,
-        policy_set=state.policy_set,
-        actor=principal.actor,
-        roles=principal.roles,
-        target=target,
-        operation=operation,
-    )
-    judgement = house.read_judgements.get(read)
-    if judgement is None:
-        asked = Asked(commit=_view(target, operation), principal=principal, request=request)
-        judgement = await judge_access(house.engine, state, asked, timeout_s=house.policy_timeout_s)
-        house.read_judgements.put(read, judgement)
-    await house.check_permitted(principal, judgement, operation=operation, target=target)
+    judged = JudgedRequest(commit=_view(target, operation), principal=principal, request=request)
+    judgement = await gateway.judge.read(state, judged, target)
+    await gateway.check_permitted(principal, judgement, operation=operation, target=target)
     # Only now: whether there is a catalog of that alias is nothing for whom nothing is permitted in it.
-    return Reader(catalog=house.catalog(principal.tenant, state, target.alias, onward), target=target)
+    return Reader(catalog=gateway.catalog(principal.tenant, state, target.alias, onward), target=target)
 
 
-async def configuration(house: House, principal: Principal, alias: str, onward: Onward) -> Configuration:
+async def configuration(gateway: Gateway, principal: Principal, alias: str, onward: Onward) -> Configuration:
     """
     Return what engines are told about a catalog before anything else.
 
@@ -120,13 +110,10 @@ async def configuration(house: House, principal: Principal, alias: str, onward: 
         ForwardingLoopError: if the catalog would lead back here.
         UnavailableError: if access could not be judged.
     """
-    state = await rules_in_force(house, principal)
-    permitted = await judge_anything(
-        house.engine, state, principal, house.read_judgements, alias=alias, timeout_s=house.policy_timeout_s
-    )
-    if not permitted:
+    state = await gateway.rules_in_force(principal)
+    if not await gateway.judge.permits_anything(state, principal, alias=alias):
         raise no_such_catalog(alias)
-    return await house.catalog(principal.tenant, state, alias, onward).configuration()
+    return await gateway.catalog(principal.tenant, state, alias, onward).configuration()
 
 
 def _view(target: Target, operation: str) -> CommitView:

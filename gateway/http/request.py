@@ -12,9 +12,8 @@ from collections.abc import AsyncIterator
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from gateway.commit.commit_flow import rules_in_force
-from gateway.commit.house import House
-from gateway.commit.judgement import Asked, judge_access
+from gateway.commit.gateway import Gateway
+from gateway.commit.judgement import JudgedRequest
 from gateway.commit.requests import parse_content_length, read_body
 from gateway.errors import BadRequestError
 from gateway.identity import Principal
@@ -62,7 +61,7 @@ async def chunks(request: Request) -> AsyncIterator[bytes]:
 
 
 async def check_access(
-    house: House,
+    gateway: Gateway,
     caller: Principal,
     request: Request,
     view: CommitView,
@@ -79,14 +78,14 @@ async def check_access(
         ForbiddenError: if no rule permits it, or one forbids it.
         UnavailableError: if access could not be judged.
     """
-    state = await rules_in_force(house, caller)
-    asked = Asked(
+    state = await gateway.rules_in_force(caller)
+    judged = JudgedRequest(
         commit=view,
         principal=caller,
         request=RequestView(method=request.method, path=request.url.path),
         grant=grant,
         retired=retired,
     )
-    judgement = await judge_access(house.engine, state, asked, timeout_s=house.policy_timeout_s)
-    await house.check_permitted(caller, judgement, operation=view.operation, target=None)
+    judgement = await gateway.judge.access(state, judged)
+    await gateway.check_permitted(caller, judgement, operation=view.operation, target=None)
     return state.as_of

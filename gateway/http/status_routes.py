@@ -9,7 +9,7 @@ import hmac
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from gateway.commit.house import House
+from gateway.commit.gateway import Gateway
 from gateway.commit.metrics import Measures
 from gateway.errors import ForbiddenError, UnauthorizedError
 from gateway.http.server.clients import FORWARDING, parse_address
@@ -20,8 +20,8 @@ router = APIRouter()
 @router.get("/health")
 async def health(request: Request) -> Response:
     """Answer 200 if the database answers, 503 otherwise."""
-    house: House = request.app.state.house
-    async with house.database.as_role(house.roles.gateway) as connection:
+    gateway: Gateway = request.app.state.gateway
+    async with gateway.database.as_role(gateway.roles.gateway) as connection:
         await connection.execute("SELECT 1")
     return JSONResponse({"status": "ok"})
 
@@ -37,10 +37,11 @@ async def metrics(request: Request) -> Response:
     """Answer this process's measures and the projections' counters, to loopback or to whoever has the token."""
     _check_scraper(request)
     measures: Measures = request.app.state.measures
-    house: House = request.app.state.house
+    gateway: Gateway = request.app.state.gateway
     history: str = await request.app.state.metrics()
     return PlainTextResponse(
-        measures.text() + house.failed_programs.text() + history, media_type="text/plain; version=0.0.4; charset=utf-8"
+        measures.text() + gateway.judge.failed_programs.text() + history,
+        media_type="text/plain; version=0.0.4; charset=utf-8",
     )
 
 

@@ -13,11 +13,11 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from gateway.commit.house import House
-from gateway.errors import BadRequestError, UnavailableError
+from gateway.commit.gateway import Gateway
+from gateway.errors import BadRequestError, append_errors
 from gateway.http.request import body_of
 from gateway.http.webhooks import SwitchedOffError, Verifier, parse_callback, trigger
-from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknownError, QueueFullError
+from ledger.errors import GroupMismatchError
 
 router = APIRouter(prefix="/v1/webhooks")
 
@@ -29,8 +29,8 @@ TENANT: Final = "x-polaris-tenant"
 @router.post("/polaris")
 async def polaris(request: Request) -> Response:
     """Take a callback of Polaris; 200 without a body once it is in the log."""
-    house: House = request.app.state.house
-    if not house.polaris_webhook:
+    gateway: Gateway = request.app.state.gateway
+    if gateway.webhook_secrets is None:
         raise SwitchedOffError("callbacks are switched off here: LAKEPROOF_POLARIS_WEBHOOK is 0")
     body = await body_of(request, size_bytes_max=BODY_SIZE_BYTES_MAX)
     signature = _header(request, SIGNATURE)
@@ -38,21 +38,20 @@ async def polaris(request: Request) -> Response:
         raise BadRequestError("expected the header with a signature of the body, found none", field=SIGNATURE)
     callback = parse_callback(body, tenant_header=_header(request, TENANT))
     verifier = Verifier(
-        database=house.database,
-        role=house.roles.gateway,
-        control=house.control,
-        secrets=house.secrets,
-        random=house.random,
+        database=gateway.database,
+        role=gateway.roles.gateway,
+        control=gateway.control,
+        secrets=gateway.webhook_secrets,
+        random=gateway.random,
     )
     verified = await verifier.verify(callback, body=body, signature=signature)
     try:
-        await house.append(verified.log_id, trigger(verified, at=house.clock()))
+        # Also where the outcome is unknown: the sender is to send it again, which adds nothing if it was appended.
+        with append_errors(not_appended="the log does not answer: send the callback again, it is kept once"):
+            await gateway.append(verified.log_id, trigger(verified, at=gateway.clock()))
     except GroupMismatchError:
         # The same metadata file was told of before, under another name: the file is what matters, and it is known.
         pass
-    except (LogUnavailableError, QueueFullError, OutcomeUnknownError) as error:
-        # Also where the outcome is unknown: to send again is right either way.
-        raise UnavailableError(str(error)) from error
     return Response()
 
 

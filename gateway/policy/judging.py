@@ -1,9 +1,14 @@
 """
-Access rules asked about one request: what they are given, in how many calls, and what follows.
+Evaluates access rules and policies for one request: on which variables, in how many calls, and what the verdicts mean.
 
-Usually that is one call of the engine. There are more where a commit moves several refs and a rule speaks of `ref`
-(the rules are asked about each, and the strictest answer stands), and where a rule of the former vocabulary reads a
+Usually that is one call of the engine. There are more where a commit moves several refs and a rule reads `ref` (the
+rules are evaluated for each, and the strictest result stands), and where a rule of the former vocabulary reads a
 variable that holds another value now (`former.py`).
+
+Policies are combined by *and* in Kleene's three values: deny, unknown, allow, and the lowest wins. One deny refuses the
+commit even where another policy could not be evaluated: a client should not be told to try again what cannot succeed.
+Without a deny, one policy that could not be evaluated makes the whole undecidable, since it might have denied. No
+policies at all approve: policies only restrict, and what no access rule permits is refused before.
 """
 
 from __future__ import annotations
@@ -23,10 +28,11 @@ from gateway.policy.access import (
     decide_access,
     refs_of,
 )
-from gateway.policy.engine import Outcome, Program, Verdict
+from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, Program, Verdict
 from gateway.policy.former import ambiguous, compared, former_values
 from gateway.policy.variables import CommitView, PrincipalView
 from gateway.policy.words import mentions
+from ledger.format.events import CommitDecision
 
 if TYPE_CHECKING:
     from ledger.format.canonical import Json
@@ -45,8 +51,8 @@ _OPEN: Final = frozenset({"path", "ref", "actions"})
 _STRICTEST: Final = (Access.DENIED, Access.UNDECIDABLE, Access.PERMITTED)
 
 
-class Judge(Protocol):
-    """How programs are judged: the engine's `judge`."""
+class Evaluate(Protocol):
+    """Evaluates programs: the engine's `judge`, for one tenant."""
 
     async def __call__(
         self, programs: Sequence[Program], activation: Mapping[str, Json], *, timeout_s: float
@@ -63,7 +69,7 @@ class Judged:
 
 
 async def judge_rules(
-    judge: Judge,
+    evaluate: Evaluate,
     rules: Sequence[AccessRule],
     request: AccessRequest,
     *,
@@ -94,14 +100,14 @@ async def judge_rules(
         activation = access_activation(request, ref=ref)
         if not judged:
             both = {**(variables or {}), **activation}
-            verdicts = await judge([*programs, *policies], both, timeout_s=remaining_s())
+            verdicts = await evaluate([*programs, *policies], both, timeout_s=remaining_s())
             verdicts, of_policies = verdicts[: len(programs)], verdicts[len(programs) :]
         else:
-            verdicts = await judge(programs, activation, timeout_s=remaining_s())
+            verdicts = await evaluate(programs, activation, timeout_s=remaining_s())
         former = former_values(request.commit)
         if older := ambiguous(rules, activation, former):
             before = [rule.program() for rule in older]
-            told = await judge(before, {**activation, **former}, timeout_s=remaining_s())
+            told = await evaluate(before, {**activation, **former}, timeout_s=remaining_s())
             verdicts = compared(verdicts, told)
         decision = decide_access(
             rules, verdicts, beyond=request.grant.beyond(request.principal), retired=request.retired
@@ -111,7 +117,7 @@ async def judge_rules(
 
 
 async def permits_anything(
-    judge: Judge, rules: Sequence[AccessRule], principal: PrincipalView, *, catalog: str, timeout_s: float
+    evaluate: Evaluate, rules: Sequence[AccessRule], principal: PrincipalView, *, catalog: str, timeout_s: float
 ) -> bool:
     """
     Tell whether `rules` may permit `principal` anything at all in a catalog.
@@ -127,10 +133,10 @@ async def permits_anything(
     every = list(_all_that_can_be_asked(principal, catalog))
     # Mostly it shows already without knowing the operation that nothing is permitted: one call instead of many.
     of_all = {name: value for name, value in every[0].items() if name not in {"op", "contentType"}}
-    if not _may_permit(rules, await judge(programs, of_all, timeout_s=remaining_s())):
+    if not _may_permit(rules, await evaluate(programs, of_all, timeout_s=remaining_s())):
         return False
     for known in every:
-        if _may_permit(rules, await judge(programs, known, timeout_s=remaining_s())):
+        if _may_permit(rules, await evaluate(programs, known, timeout_s=remaining_s())):
             return True
     return False
 
@@ -164,3 +170,30 @@ def _may_permit(rules: Sequence[AccessRule], verdicts: Sequence[Verdict]) -> boo
     if (Effect.FORBID, Outcome.ALLOW) in outcomes:
         return False
     return any(effect is Effect.PERMIT and outcome is not Outcome.DENY for effect, outcome in outcomes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The outcome, and the policy (id, version) that is its reason; `message` is for the client, empty if approved."""
+
+    outcome: CommitDecision
+    reason: tuple[str, int] | None = None
+    message: str = ""
+
+
+def decide_policies(verdicts: Sequence[Verdict]) -> Decision:
+    """
+    Return the decision that follows from `verdicts`, whose order decides which of several refusals is the reason.
+
+    Verdicts of access rules may stand among them and are left to `access.decide_access`; any other kind is undecidable.
+    """
+    judged = [verdict for verdict in verdicts if verdict.kind != ACCESS_RULE]
+    for verdict in judged:
+        if verdict.kind == POLICY and verdict.outcome is Outcome.DENY:
+            message = f"policy {verdict.id} (version {verdict.version}) does not allow this commit"
+            return Decision(outcome=CommitDecision.REJECTED, reason=(verdict.id, verdict.version), message=message)
+    for verdict in judged:
+        if verdict.kind != POLICY or verdict.outcome is not Outcome.ALLOW:
+            message = f"policy {verdict.id} (version {verdict.version}) could not be judged: {verdict.detail}"
+            return Decision(outcome=CommitDecision.UNDECIDABLE, reason=(verdict.id, verdict.version), message=message)
+    return Decision(outcome=CommitDecision.APPROVED)

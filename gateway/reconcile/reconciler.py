@@ -20,16 +20,15 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from gateway.catalogs import Loaded
+from gateway.catalogs.catalog import Loaded
 from gateway.commit.events import settled_event
-from gateway.commit.house import House
+from gateway.commit.gateway import Gateway
 from gateway.commit.open_decisions import OpenDecision, close_guard, doubt_guard, read_open
-from gateway.errors import GatewayError, UnavailableError
+from gateway.errors import GatewayError, UnavailableError, append_errors
 from gateway.mutations import Operation
 from gateway.reconcile.evidence import MARGIN_ENTRIES, claim_of, read_asked, read_claims, read_decided
 from gateway.reconcile.outcome_proof import Claim, Known, prove
 from gateway.reconcile.schedule import Held, Looks
-from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullError
 from ledger.format.entry import Branch
 from ledger.format.event import SYSTEM_ACTOR, derived_group_id
 from ledger.format.events import CommitOutcome, CommitSettled, OutcomeEvidence, to_data
@@ -79,14 +78,14 @@ class _Evidence:
 class Reconciler:
     """Settles the open decisions of all tenants. `pauses` are those between looks that settle nothing."""
 
-    def __init__(self, house: House, *, pauses: Sequence[timedelta] = PAUSES, poll_s: float = POLL_S) -> None:
-        self._house = house
+    def __init__(self, gateway: Gateway, *, pauses: Sequence[timedelta] = PAUSES, poll_s: float = POLL_S) -> None:
+        self._gateway = gateway
         self._poll_s = poll_s
         self._looks = Looks(
-            house.database,
-            house.roles,
-            clock=house.clock,
-            hold_for=timedelta(seconds=HOLD_TIMEOUTS * house.upstreams.timeout_s),
+            gateway.database,
+            gateway.roles,
+            clock=gateway.clock,
+            hold_for=timedelta(seconds=HOLD_TIMEOUTS * gateway.catalogs.upstreams.timeout_s),
             pauses=pauses,
         )
 
@@ -158,7 +157,7 @@ class Reconciler:
 
     async def _look(self, held: Held) -> list[Reconciled]:
         """Ask the catalog once about a key, settle what can be proven of it, and say when to look again."""
-        now = self._house.clock()
+        now = self._gateway.clock()
         async with self._looks.reading(held.log) as connection:
             size = (await read_head(connection, held.log.log_id)).size
             decisions = await read_open(connection, held.log.log_id, held.key)
@@ -183,8 +182,8 @@ class Reconciler:
         if log.tenant is None:
             return None
         try:
-            state = await self._house.control.current(log.log_id)
-            return await self._house.catalog(log.tenant, state, decision.target.alias).load(decision.target)
+            state = await self._gateway.control.current(log.log_id)
+            return await self._gateway.catalog(log.tenant, state, decision.target.alias).load(decision.target)
         except GatewayError as error:
             _log.info("the outcome of %s on %s stays unknown: %s", decision.decision, decision.key, error)
             return None
@@ -240,7 +239,7 @@ class Reconciler:
         if decision.operation not in CREATES:
             return None
         async with self._looks.reading(log) as connection:
-            return await read_asked(connection, log.log_id, index, opener=self._house.opener)
+            return await read_asked(connection, log.log_id, index, opener=self._gateway.opener)
 
     async def _append(self, decision: OpenDecision, settled: CommitSettled) -> int | None:
         """Append an outcome; return its index, or None if it was known already, or the decision is settled by now."""
@@ -250,13 +249,11 @@ class Reconciler:
         guard = (doubt_guard if is_unknown else close_guard)(decision.decision, decision.key)
         group = Group(
             id=derived_group_id("commit.reconciled", {"key": decision.key, "settled": to_data(settled)}),
-            then=(settled_event(settled, key=decision.key, actor=SYSTEM_ACTOR, at=self._house.clock()),),
+            then=(settled_event(settled, key=decision.key, actor=SYSTEM_ACTOR, at=self._gateway.clock()),),
             guard=(guard,),
         )
-        try:
-            appended = await self._house.append(decision.log_id, group)
-        except (LogUnavailableError, QueueFullError, OutcomeUnknownError) as error:
-            raise UnavailableError("an outcome could not be recorded: it is looked for again") from error
+        with append_errors(not_appended="an outcome could not be recorded: it is looked for again"):
+            appended = await self._gateway.append(decision.log_id, group)
         if isinstance(appended, Appended) and appended.branch is Branch.THEN:
             return appended.indices.start
         return None

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from gateway.admin.application import OPERATOR
-from gateway.catalogs import BUILTIN
+from gateway.catalogs.registry import BUILTIN
 from gateway.control.aggregates import Catalog
 from gateway.errors import BadRequestError
 from lakeproof.commands.desk import AsJson, Console, Desk, OpenDesk, Tenant, run_at

@@ -26,7 +26,7 @@ from typing import Any, Final
 import orjson
 from psycopg.sql import SQL, Identifier
 
-from gateway.commit.events import request_hash
+from gateway.commit.request_hash import request_hash
 from gateway.confusables import LOOKS_VERSION, look_of
 from gateway.metadata.files import MetadataFileError, MetadataFiles
 from lakeproof.deep_verification.guarded_rows import (

@@ -115,11 +115,11 @@ class Auditor:
         """Wait until a signed checkpoint covers all that is in the log now."""
         services = self.serving.services
         role = services.installation.roles.auditor
-        async with services.house.database.as_role(role) as connection:
+        async with services.gateway.database.as_role(role) as connection:
             size = (await read_head(connection, log.log_id)).size
 
         async def signed() -> int:
-            async with services.house.database.as_role(role) as connection:
+            async with services.gateway.database.as_role(role) as connection:
                 return await latest_checkpoint_size(connection, log.log_id)
 
         async def look() -> bool | None:

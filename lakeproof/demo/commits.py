@@ -27,7 +27,7 @@ async def start(stage: Stage) -> None:
     )
     await stage.projected()
     system = services.system
-    async with services.house.database.as_role(services.installation.roles.auditor) as connection:
+    async with services.gateway.database.as_role(services.installation.roles.auditor) as connection:
         told = (await read_head(connection, system.log_id)).size
     key = services.installation.verifier_key(system.origin)
     stage.say(f"   system log {system.origin}, {told} entries; signing key {key.key_id.hex()}")

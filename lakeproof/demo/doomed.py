@@ -12,12 +12,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
-from gateway.commit.metrics import Measures
+from gateway.commit.metrics import Done, Measures, Stage
 from gateway.mutations import Operation
 from lakeproof.demo.beside import end_with_input, say_ready
 from lakeproof.installation import open_installation
@@ -25,23 +24,21 @@ from lakeproof.services import open_services
 from lakeproof.serving.up import serving
 from lakeproof.settings import load_settings
 
-FORWARDED: Final = 12
-
 
 class Doomed(Measures):
     """Measures that end the process once a commit to a table was forwarded."""
 
     @contextmanager
-    def commit(self, operation: Operation) -> Iterator[Callable[[int], None]]:
+    def commit(self, operation: Operation) -> Iterator[Done]:
         """Measure one mutation, perhaps the last."""
-        with super().commit(operation) as step:
+        with super().commit(operation) as done:
 
-            def step_and_die(number: int) -> None:
-                step(number)
-                if operation is Operation.TABLE_COMMIT and number == FORWARDED:
+            def done_and_die(stage: Stage) -> None:
+                done(stage)
+                if operation is Operation.TABLE_COMMIT and stage is Stage.CHANGE:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-            yield step_and_die
+            yield done_and_die
 
 
 async def main() -> None:

@@ -89,13 +89,13 @@ class Stage:
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Connection]:
         """Yield a connection that works as the tenant's reader."""
-        async with self.serving.services.house.database.as_role(self.reader) as connection:
+        async with self.serving.services.gateway.database.as_role(self.reader) as connection:
             yield connection
 
     async def log(self) -> Log:
         """Return the tenant's log."""
         services = self.serving.services
-        async with services.house.database.as_role(services.installation.roles.auditor) as connection:
+        async with services.gateway.database.as_role(services.installation.roles.auditor) as connection:
             return await find_log(connection, self.founded.origin)
 
     async def head(self) -> int:
@@ -114,7 +114,7 @@ class Stage:
         """Return how far the streams are in every log: what to look at if they do not come as far as they must."""
         services = self.serving.services
         auditor = services.installation.roles.auditor
-        async with services.house.database.as_role(auditor) as connection:
+        async with services.gateway.database.as_role(auditor) as connection:
             progress = await read_progress(connection, log_handler_names(services))
         return "; ".join(
             f"{each.handler} is at {each.next_index} of {each.size} in {each.log.origin}, after "
@@ -150,7 +150,7 @@ class Stage:
     async def _cursors(self) -> tuple[int, ...]:
         """Return how far every stream is in every log."""
         services = self.serving.services
-        async with services.house.database.as_role(services.installation.roles.auditor) as connection:
+        async with services.gateway.database.as_role(services.installation.roles.auditor) as connection:
             return tuple(each.next_index for each in await read_progress(connection, log_handler_names(services)))
 
     async def projected(self) -> None:

@@ -43,7 +43,7 @@ async def projection_is_rebuilt(stage: Stage) -> None:
     """Rebuild the graph while a reader reads it."""
     services = stage.serving.services
     roles = services.installation.roles
-    onlooker = Onlooker(database=services.house.database, reader=stage.reader, expected=len(await stage.writes()))
+    onlooker = Onlooker(database=services.gateway.database, reader=stage.reader, expected=len(await stage.writes()))
     switched: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     looking = asyncio.create_task(onlooker.look_until(switched))
     try:

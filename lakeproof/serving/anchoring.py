@@ -98,9 +98,9 @@ class AnchoringTasks:
         """
         services = self._services
         try:
-            async with services.house.database.as_role(self._roles.auditor) as connection:
+            async with services.gateway.database.as_role(self._roles.auditor) as connection:
                 anchored = await anchor_logs(
-                    connection, services.system, services.house.append, open_note=self._keys().open, clock=now
+                    connection, services.system, services.gateway.append, open_note=self._keys().open, clock=now
                 )
         except BrokenError:
             raise
@@ -136,7 +136,7 @@ class AnchoringTasks:
         system = self._services.system
         try:
             newest = await self._newest(self._keys().verifier_keys(system.origin))
-            async with self._services.house.database.as_role(self._roles.auditor) as connection:
+            async with self._services.gateway.database.as_role(self._roles.auditor) as connection:
                 last = await read_newest_stamp(connection, system.log_id)
             if newest is None or (last is not None and not self._is_due(newest[0], last.size, now() - last.gen_time)):
                 return False
@@ -145,11 +145,11 @@ class AnchoringTasks:
                 self._client,
                 self._authority,
                 stamped_note(note),
-                random=self._services.house.random(NONCE_SIZE_BYTES),
+                random=self._services.gateway.random(NONCE_SIZE_BYTES),
                 now=now(),
                 timeout_s=STAMP_TIMEOUT_S,
             )
-            async with self._services.house.database.as_role(self._roles.signer) as connection:
+            async with self._services.gateway.database.as_role(self._roles.signer) as connection:
                 await store_stamp(connection, system.log_id, size=checkpoint.size, token=token, stamp=stamp)
         except (LedgerError, UnavailableError) as error:
             self._complaints.tell("time stamps", str(error))
@@ -162,7 +162,7 @@ class AnchoringTasks:
     ) -> bool:
         """Ask the witnesses that have not cosigned the checkpoint yet, and keep what they answer, enough or not."""
         system = self._services.system
-        async with self._services.house.database.as_role(self._roles.auditor) as connection:
+        async with self._services.gateway.database.as_role(self._roles.auditor) as connection:
             note = await read_cosigned_note(connection, system, size=checkpoint.size, note=note)
         try:
             cosigned = await cosign(
@@ -179,7 +179,7 @@ class AnchoringTasks:
         except QuorumNotMetError as error:
             met, note, self._witness_sizes = False, error.note, error.sizes
             self._complaints.tell("witnesses", str(error))
-        async with self._services.house.database.as_role(self._roles.signer) as connection:
+        async with self._services.gateway.database.as_role(self._roles.signer) as connection:
             await store_cosignatures(connection, system.log_id, size=checkpoint.size, note=note, policy=policy)
         if met:
             self._cosigned_size = checkpoint.size
@@ -187,7 +187,7 @@ class AnchoringTasks:
 
     async def _prove(self, from_size: int, to_size: int) -> list[bytes]:
         """Return the consistency proof between two sizes of the system log."""
-        async with self._services.house.database.as_role(self._roles.auditor) as connection:
+        async with self._services.gateway.database.as_role(self._roles.auditor) as connection:
             return await compute_on_subtrees(
                 connection,
                 self._services.system.log_id,
@@ -196,7 +196,7 @@ class AnchoringTasks:
             )
 
     async def _newest(self, keys: Sequence[VerifierKey]) -> tuple[Checkpoint, bytes] | None:
-        async with self._services.house.database.as_role(self._roles.auditor) as connection:
+        async with self._services.gateway.database.as_role(self._roles.auditor) as connection:
             return await read_newest_signed(connection, self._services.system, keys=keys)
 
     def _is_due(self, newest: Checkpoint, stamped_size: int, age: timedelta) -> bool:

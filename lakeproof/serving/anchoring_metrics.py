@@ -25,7 +25,7 @@ async def measure_anchoring(services: Services, *, now: datetime) -> list[Metric
         SettingsError: if the witness policy cannot be used.
     """
     system, policy = services.system, load_policy(services.installation.settings)
-    async with services.house.database.as_role(services.installation.roles.auditor) as connection:
+    async with services.gateway.database.as_role(services.installation.roles.auditor) as connection:
         states = await read_states(connection, system)
         row = await (await connection.execute(QUERIES["anchoring_measures"], {"system": system.log_id})).fetchone()
         signed, stamped, stamped_at = row or (None, None, None)

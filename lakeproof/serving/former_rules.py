@@ -28,7 +28,7 @@ async def tell_doubtful_rules(services: Services, say: Callable[[str], None]) ->
         if log.tenant is None:
             continue
         try:
-            state = await services.house.control.current(log.log_id)
+            state = await services.gateway.control.current(log.log_id)
         except (UnavailableError, LedgerError) as error:
             # Whoever needs this tenant's rules is told the same, and the other tenants are served.
             say(f"the access rules of tenant {log.tenant.hex} were not looked through: {error}")

@@ -23,7 +23,7 @@ async def history(services: Services) -> str:
     Raises:
         UnavailableError: if the database cannot be reached.
     """
-    database, roles = services.house.database, services.installation.roles
+    database, roles = services.gateway.database, services.installation.roles
     projected = await metrics_text(database, roles.auditor)
     streamed = await streams_metrics_text(database, roles.auditor, services)
     async with database.as_role(roles.gateway) as connection:

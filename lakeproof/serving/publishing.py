@@ -125,7 +125,7 @@ class Publisher:
     @asynccontextmanager
     async def _auditor(self) -> AsyncIterator[Connection]:
         roles = self._services.installation.roles
-        async with self._services.house.database.as_role(roles.auditor) as connection:
+        async with self._services.gateway.database.as_role(roles.auditor) as connection:
             yield connection
 
 

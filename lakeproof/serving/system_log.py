@@ -34,12 +34,12 @@ async def tell_system_log(services: Services, keys: KeyDirectory) -> None:
             package=migration.package, number=migration.number, name=migration.name, sha256=migration.sha256
         )
         key = format_key("migration", (migration.package, str(migration.number)))
-        await services.house.append(services.system.log_id, told(applied, key, occurred_at=now()))
+        await services.gateway.append(services.system.log_id, told(applied, key, occurred_at=now()))
     await _tell_schema(services)
     keeper = KeyRotation(
         keys,
         origin=services.system.origin,
-        append=lambda group: services.house.append(services.system.log_id, group),
+        append=lambda group: services.gateway.append(services.system.log_id, group),
         clock=now,
     )
     await keeper.record_first_key()
@@ -51,7 +51,7 @@ async def _tell_schema(services: Services) -> None:
     Record what the database is, unless the newest record says so. That nobody else has changed it was checked before.
     """
     roles = services.installation.roles
-    async with services.house.database.as_role(roles.auditor) as connection:
+    async with services.gateway.database.as_role(roles.auditor) as connection:
         found = await read_schema(connection, roles)
         record = await read_record(connection, services.system.origin)
     if record is not None and (record.schema.basis, record.schema.fingerprint) == (found.basis, found.fingerprint):
@@ -73,4 +73,4 @@ async def _tell_schema(services: Services) -> None:
     )
     content = {"basis": to_data(found.basis), "fingerprint": found.fingerprint, "replaces": pages[0].replaces}
     group = Group(id=derived_group_id(SchemaRecorded.TYPE, content), then=events)
-    await services.house.append(services.system.log_id, group)
+    await services.gateway.append(services.system.log_id, group)

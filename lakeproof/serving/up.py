@@ -88,7 +88,7 @@ async def serving(
     with closing(listen(settings.host, settings.port)) as listener:
         if not ip_address(listener.getsockname()[0]).is_loopback:
             say(WITHOUT_TLS.format(host=settings.host))
-        await services.house.files.prepare(settings.warehouse)
+        await services.gateway.catalogs.files.prepare(settings.warehouse)
         async with _serving_on(listener, services, say, measures or Measures()) as served:
             yield served
 
@@ -106,7 +106,7 @@ async def _serving_on(
         opener=services.opener,
         on_applied=lambda name, _: decided.set() if name == LINEAGE else None,
     )
-    reconciler = Reconciler(services.house)
+    reconciler = Reconciler(services.gateway)
     signer = await open_signer(services)
     await signer.sign_once()  # before anything is appended: a server that has just started takes nothing until then
     again = await erase_again(services)
@@ -115,14 +115,14 @@ async def _serving_on(
     for origin, error in {**again.failed, **signer.unconfirmed}.items():
         taking = "takes nothing until it is" if origin in signer.unconfirmed else "goes on"
         say(f"what is erased of {origin} could not be erased again, and the log {taking}: {error}")
-    for (tenant, alias), reason in services.house.contested.items():
+    for (tenant, alias), reason in services.gateway.catalogs.contested.items():
         say(
             f"catalog {alias} of tenant {tenant.hex} is not served: {reason}; move the place "
             "(lakeproof catalogs transfer) or retire the catalog, then start again"
         )
     await tell_system_log(services, signer.keys)
     app = create_app(
-        services.house,
+        services.gateway,
         measures=measures,
         metrics=lambda: history(services),
         metrics_token=settings.metrics_token,
@@ -139,7 +139,7 @@ async def _serving_on(
             watching = tasks.create_task(services.appender.ended(), name="appender watched")
             notifier = tasks.create_task(services.notifier.run(), name="doorbell")
             tasks.create_task(runner.run(stop, bells[0]), name="projections")
-            tasks.create_task(keep_telling(projector, services.house.append, stop, decided, clock=now), name="cycles")
+            tasks.create_task(keep_telling(projector, services.gateway.append, stop, decided, clock=now), name="cycles")
             tasks.create_task(reconciler.run(stop, bells[1]), name="reconciler")
             tasks.create_task(signer.run(stop, interval_s=settings.checkpoint_interval_s), name="signer")
             tasks.create_task(keep_erasing(services, stop), name="erasures")

@@ -24,12 +24,12 @@ async def record(gateway: Gateway, what: Scan) -> None:
     group = record_scan(what, [result(what)], now=NOON)
     assert isinstance(group, Group)
     assert group.guard == (scan_guard(what),)
-    await gateway.services.house.append(gateway.acme.log_id, group)
+    await gateway.services.gateway.append(gateway.acme.log_id, group)
 
 
 async def live_before(gateway: Gateway) -> str:
     """Do what is in the backup; return the id of a key that is revoked later."""
-    http, admin, log_id = gateway.http, gateway.services.house.admin, gateway.acme.log_id
+    http, admin, log_id = gateway.http, gateway.services.gateway.admin, gateway.acme.log_id
     (await http.post(NAMESPACES, json={"namespace": ["sales"], "properties": {"a": "1", "b": "1"}})).raise_for_status()
     (await http.post(TABLES, json=CREATE)).raise_for_status()
     (await http.post(TABLES, json={**CREATE, "name": "dropped"})).raise_for_status()
@@ -41,7 +41,7 @@ async def live_before(gateway: Gateway) -> str:
 
 async def live_on(gateway: Gateway, key_id: str) -> tuple[str, str]:
     """Do what the backup lacks; return the id and the secret of a key that was made then."""
-    http, admin, log_id = gateway.http, gateway.services.house.admin, gateway.acme.log_id
+    http, admin, log_id = gateway.http, gateway.services.gateway.admin, gateway.acme.log_id
     change = {"updates": {"a": "2", "c": "ü"}, "removals": ["b"]}
     (await http.post(f"{SALES}/properties", json=change)).raise_for_status()
     (await http.post(NAMESPACES, json={"namespace": ["sales", "eu"]})).raise_for_status()
@@ -70,12 +70,12 @@ async def live_on(gateway: Gateway, key_id: str) -> tuple[str, str]:
 
 async def hold_places(gateway: Gateway) -> None:
     """Register for two places, lose one of them, be granted a third, and tell a table where its data goes."""
-    admin, acme = gateway.services.house.admin, gateway.acme
+    admin, acme = gateway.services.gateway.admin, gateway.acme
     for alias in ("kept", "lost"):
         options = {"uri": "https://far.example", "location": f"s3://{acme.tenant.hex}/{alias}"}
         await admin.create_catalog(acme.log_id, OPERATOR, alias=alias, kind="rest", options=options)
     await admin.retire_catalog(acme.log_id, OPERATOR, alias="lost")
     assert await admin.release_place(acme.log_id, OPERATOR, place=f"s3a://{acme.tenant.hex}/lost/")
     await admin.grant_place(acme.log_id, OPERATOR, place=f"s3://{acme.tenant.hex}/granted")
-    folder = f"{gateway.services.house.warehouse}/{acme.tenant.hex}/lake/data of orders"
+    folder = f"{gateway.services.gateway.catalogs.warehouse}/{acme.tenant.hex}/lake/data of orders"
     (await gateway.http.post(ORDERS, json=properties(**{"write.data.path": folder}))).raise_for_status()

@@ -66,7 +66,7 @@ async def decide(
             actor=SYSTEM_ACTOR,
             occurred_at=NOON,
             data=to_data(data),
-            parts=(Part(name=FORWARD, payload=forwarding.payload(), salt=services.house.random(32)),),
+            parts=(Part(name=FORWARD, payload=forwarding.payload(), salt=services.gateway.random(32)),),
         )
     )
     guard = open_guard(
@@ -78,7 +78,7 @@ async def decide(
         table_uuid=None,
         snapshots=snapshots,
     )
-    outcome = await services.house.append(log_id, Group(id=decision, then=(event,), guard=(guard,)))
+    outcome = await services.gateway.append(log_id, Group(id=decision, then=(event,), guard=(guard,)))
     assert isinstance(outcome, Appended)
     return decision
 
@@ -98,6 +98,6 @@ async def settle(
     )
     guard = (doubt_guard if outcome is CommitOutcome.UNKNOWN else close_guard)(decision, key)
     event = settled_event(data, key=key, actor=SYSTEM_ACTOR, at=NOON)
-    appended = await services.house.append(log_id, Group(id=new_group_id(), then=(event,), guard=(guard,)))
+    appended = await services.gateway.append(log_id, Group(id=new_group_id(), then=(event,), guard=(guard,)))
     assert isinstance(appended, Appended)
     return appended.branch is Branch.THEN

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 import httpx
 
 from gateway.admin.application import OPERATOR
-from gateway.commit.house import House
+from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.reconcile.reconciler import Reconciled, Reconciler
 from lakeproof.services import Services
 from ledger.format.events import CommitOutcome, CommitSettled
@@ -158,15 +158,15 @@ class Far:
 
     def reconciler(self, clock: Callable[[], datetime] | None = None, **parts: Any) -> Reconciler:
         """Return a reconciler for which every deadline has passed, or one with another clock."""
-        return Reconciler(self.house(clock=clock or self.late), **parts)
+        return Reconciler(self.exchanged(clock=clock or self.late), **parts)
 
     def late(self) -> datetime:
         """Return a time after every deadline."""
-        return self.services.house.clock() + PAST_DEADLINES
+        return self.services.gateway.clock() + PAST_DEADLINES
 
-    def house(self, **parts: Any) -> House:
-        """Return the gateway's house with some of its parts exchanged."""
-        return replace(self.services.house, **parts)
+    def exchanged(self, **parts: Any) -> GatewayParts:
+        """Return the gateway with some of its parts exchanged."""
+        return replace(self.services.gateway, **parts)
 
     async def check(self) -> None:
         """
@@ -200,7 +200,7 @@ class Far:
 
     async def open_decisions(self) -> set[str]:
         """Return the decisions that are open."""
-        async with self.services.house.database.as_role(self.services.house.roles.auditor) as connection:
+        async with self.services.gateway.database.as_role(self.services.gateway.roles.auditor) as connection:
             found = await connection.execute(
                 "SELECT decision::text FROM gateway.open_decisions WHERE log_id = %s AND key = %s",
                 (self.log_id, self.key),
@@ -217,7 +217,7 @@ async def open_far(services: Services, upstream: str) -> AsyncIterator[Far]:
         open_gateway(services) as gateway,
         httpx.AsyncClient(base_url=upstream, trust_env=False) as direct,
     ):
-        await services.house.admin.create_catalog(
+        await services.gateway.admin.create_catalog(
             gateway.acme.log_id, OPERATOR, alias=ALIAS, kind="rest", options={"uri": wire.url}
         )
         told = (await direct.get("/v1/config")).json()

@@ -220,14 +220,14 @@ async def _lose_append(far: Far, body: dict[str, Any], loss: Loss, *, number: in
         if is_lost and loss is Loss.LATE:
             late.append((log_id, group))
             raise OutcomeUnknownError("the append has not arrived")
-        appended = await far.services.house.append(log_id, group)
+        appended = await far.services.gateway.append(log_id, group)
         if is_lost:
             raise OutcomeUnknownError("the answer to the append was lost")
         return appended
 
     async def deliver() -> None:
         for log_id, group in late:
-            await far.services.house.append(log_id, group)
+            await far.services.gateway.append(log_id, group)
 
     async with far.gateway.through(append=append) as client:
         return what_is_told(await client.post(far.orders, json=body)), deliver
@@ -242,15 +242,16 @@ async def _lose_forward(far: Far, body: dict[str, Any], loss: Loss) -> tuple[Tol
         fault.deliver.set()
         await fault.delivered.wait()
 
-    hasty = replace(far.services.house.upstreams, timeout_s=SLOW_S)
-    async with far.gateway.through(upstreams=hasty, catalogs={}) as client:
+    catalogs = far.services.gateway.catalogs
+    hasty = replace(catalogs, upstreams=replace(catalogs.upstreams, timeout_s=SLOW_S))
+    async with far.gateway.through(catalogs=hasty) as client:
         return what_is_told(await client.post(far.orders, json=body)), deliver
 
 
 async def _lose_answer(far: Far, body: dict[str, Any], loss: Loss) -> tuple[Told, Deliver]:
     """Put a wire between client and gateway, too."""
     headers = dict(far.gateway.http.headers)
-    async with serve_gateway(app_of(far.services.house)) as url, FaultyWire(url) as wire:
+    async with serve_gateway(app_of(far.services.gateway)) as url, FaultyWire(url) as wire:
         fault = wire.fault = Fault(happens=loss, path=far.path)
         async with httpx.AsyncClient(base_url=wire.url, headers=headers, trust_env=False) as client:
             asking = asyncio.create_task(client.post(far.orders, json=body))
@@ -472,7 +473,7 @@ def _dying_gateway(far: Far, point: str | None) -> Iterator[tuple[str, BaseProce
     context.set_forkserver_preload(["testkit.system.crashing_gateway"])
     reader, writer = context.Pipe(duplex=False)
     home = installation.settings.home.parent  # the same home: sealed parts need its keys
-    arguments = (installation.admin_dsn, installation, home, point or "0", writer)
+    arguments = (installation.admin_dsn, installation, home, point, writer)
     process = context.Process(target=serve_until_death, args=arguments, daemon=True)
     process.start()
     writer.close()

@@ -17,9 +17,9 @@ from ledger.store.log_store import LogStore
 
 async def save_note(services: Services, log_id: int, *versions: int, note: str = "note") -> None:
     """Record events of an aggregate, and a snapshot of the last of these versions."""
-    database = services.house.database
+    database = services.gateway.database
     store = LogStore(
-        services.appender, partial(database.as_role, services.house.roles.auditor), new_group_id=new_group_id
+        services.appender, partial(database.as_role, services.gateway.roles.auditor), new_group_id=new_group_id
     )
     events = [
         StoredEvent(

@@ -20,6 +20,6 @@ FROM gateway.open_decisions WHERE log_id = %s AND deadline < %s ORDER BY deadlin
 
 async def open_rows(services: Services, log_id: int, before: datetime) -> list[OpenDecision]:
     """Return those whose deadline is before `before`, the oldest first."""
-    async with services.house.database.as_role(services.house.roles.gateway) as connection:
+    async with services.gateway.database.as_role(services.gateway.roles.gateway) as connection:
         rows = await (await connection.execute(QUERY, (log_id, before))).fetchall()
     return [parse_open_decision(row) for row in rows]

@@ -55,7 +55,7 @@ def files_beside(location: str) -> set[str]:
 
 async def another_key(gateway: Gateway, identity: str = "eve@acme.example", *roles: str) -> str:
     """A key of another identity of the same tenant, which no rule permits anything yet."""
-    issued = await gateway.services.house.admin.create_key(
+    issued = await gateway.services.gateway.admin.create_key(
         gateway.acme.log_id, OPERATOR, identity=identity, roles=roles
     )
     return issued.secret
@@ -63,7 +63,7 @@ async def another_key(gateway: Gateway, identity: str = "eve@acme.example", *rol
 
 async def another_guest(gateway: Gateway, identity: str = "eve@acme.example") -> str:
     """A key of another identity, which is permitted one namespace and nothing else: the catalog exists to it."""
-    await gateway.services.house.admin.create_access_rule(
+    await gateway.services.gateway.admin.create_access_rule(
         gateway.acme.log_id,
         OPERATOR,
         rule_id="guests",
@@ -81,6 +81,6 @@ def before_each_append(gateway: Gateway, act: Callable[[int], Awaitable[object]]
         nonlocal count
         await act(count)
         count += 1
-        return await gateway.services.house.append(log_id, group)
+        return await gateway.services.gateway.append(log_id, group)
 
     return append

@@ -57,7 +57,7 @@ class Told:
 
 async def tell(services: Services, log_id: int, *, after: int = 0, key: str | None = None) -> list[Told]:
     """Return the entries of a log from index `after`; with `key`, only those about it."""
-    async with services.house.database.as_role(services.house.roles.projector) as connection:
+    async with services.gateway.database.as_role(services.gateway.roles.projector) as connection:
         size = (await read_head(connection, log_id)).size
         parts = await read_parts(connection, log_id, from_index=after, to_index=size, opener=services.opener)
         told = []
@@ -137,7 +137,7 @@ def _body(told: Told) -> dict[str, Any]:
 async def live_rows(services: Services, log_id: int) -> Rows:
     """Return the rows that are there."""
     rows = Rows()
-    async with services.house.database.as_role(services.house.roles.auditor) as connection:
+    async with services.gateway.database.as_role(services.gateway.roles.auditor) as connection:
         found = await connection.execute(
             "SELECT alias, namespace, properties FROM gateway.namespaces WHERE log_id = %s", (log_id,)
         )

@@ -132,9 +132,9 @@ async def used(gateway: Gateway) -> AsyncIterator[Home]:
             await anchor_logs(
                 connection,
                 services.system,
-                services.house.append,
+                services.gateway.append,
                 open_note=signer.keys.open,
-                clock=services.house.clock,
+                clock=services.gateway.clock,
             )
             (await gateway.http.post(ORDERS, json=properties(n="again"))).raise_for_status()
         await project(gateway)
@@ -175,13 +175,13 @@ async def project(gateway: Gateway) -> None:
     services = gateway.services
     workshop = OperatorWorkshop(services=services)
     runner = Runner(workshop.dsn, PROJECTIONS, opener=services.opener)
-    async with services.house.database.as_role(services.house.roles.auditor) as connection:
+    async with services.gateway.database.as_role(services.gateway.roles.auditor) as connection:
         log = await find_log(connection, gateway.acme.origin)
         await runner.catch_up(log.log_id, (await read_head(connection, log.log_id)).size)
     for projection in (PROJECTIONS[0], PROJECTIONS[-1]):
         await rebuild(workshop.dsn, projection, log, append=workshop.attest, opener=services.opener)
     (await gateway.http.post(ORDERS, json=properties(n="and again"))).raise_for_status()
-    async with services.house.database.as_role(services.house.roles.auditor) as connection:
+    async with services.gateway.database.as_role(services.gateway.roles.auditor) as connection:
         await runner.catch_up(log.log_id, (await read_head(connection, log.log_id)).size)
 
 

@@ -62,7 +62,7 @@ async def register(gateway: Gateway, alias: str, uri: str, *, token: str | None 
         secret = f"{TOKEN}-{alias}"
         secrets_of(gateway.services).write(gateway.acme.tenant, secret, token)
         options["token"] = f"secret:{secret}"
-    await gateway.services.house.admin.create_catalog(
+    await gateway.services.gateway.admin.create_catalog(
         gateway.acme.log_id, OPERATOR, alias=alias, kind="rest", options={"uri": uri, **options}
     )
 
@@ -80,5 +80,5 @@ async def open_chain(services: Services) -> AsyncIterator[Chained]:
     ):
         await register(near, BEYOND, far_url, token=far.acme.key.secret, warehouse="lake")
         measures = Measures()
-        async with serve_gateway(app_of(services.house, measures)) as near_url:
+        async with serve_gateway(app_of(services.gateway, measures)) as near_url:
             yield Chained(near=near, far=far, near_url=near_url, far_url=far_url, measures=measures)

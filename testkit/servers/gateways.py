@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from gateway.commit.house import House
+from gateway.commit.gateway import Gateway as GatewayParts
 from gateway.commit.metrics import Measures
 from gateway.http.app import create_app
 from gateway.identity.api_keys import KeyHasher
@@ -43,8 +43,8 @@ class Gateway:
         return _client(self.app, key)
 
     def through(self, *, key: str | None = None, **parts: Any) -> httpx.AsyncClient:
-        """Return a client of the same gateway with some of the parts of its house exchanged."""
-        return _client(app_of(replace(self.services.house, **parts)), key or self.acme.key.secret)
+        """Return a client of the same gateway with some of its parts exchanged."""
+        return _client(app_of(replace(self.services.gateway, **parts)), key or self.acme.key.secret)
 
 
 @asynccontextmanager
@@ -75,18 +75,18 @@ async def open_gateway(services: Services, acme: Founded | None = None) -> Async
     """Yield a gateway over `services`, with a new tenant unless there is one."""
     if acme is None:
         acme = await found_tenant(services, name="acme", identity="ada@acme.example", roles=["data-eng"], alias="lake")
-    app = app_of(services.house)
+    app = app_of(services.gateway)
     async with _client(app, acme.key.secret) as http:
         yield Gateway(services=services, acme=acme, app=app, http=http)
 
 
-def app_of(house: House, measures: Measures | None = None) -> FastAPI:
-    """Return the gateway's application over `house`, without history for its metrics."""
+def app_of(parts: GatewayParts, measures: Measures | None = None) -> FastAPI:
+    """Return the gateway's application over `parts`, without history for its metrics."""
 
     async def no_history() -> str:
         return ""
 
-    return create_app(house, measures=measures or Measures(), metrics=no_history, metrics_token=None)
+    return create_app(parts, measures=measures or Measures(), metrics=no_history, metrics_token=None)
 
 
 def _client(app: FastAPI, key: str | None) -> httpx.AsyncClient:

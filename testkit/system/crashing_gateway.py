@@ -1,7 +1,7 @@
 """
 A gateway process that kills itself: the real services, composed so that a commit to a table dies at one point.
 
-A point is the number of a step of the commit flow, or `append`: right before the log is asked. Until a namespace's
+A point is the number of a stage of the commit flow, or `append`: right before the log is asked. Until a namespace's
 properties have been changed, which lights the fuse, the process serves as any other.
 """
 
@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
-from gateway.commit.house import House
-from gateway.commit.metrics import Measures
+from gateway.commit.gateway import Gateway
+from gateway.commit.metrics import Done, Measures, Stage
 from gateway.mutations import Operation
 from lakeproof.provision import Provisioned
 from ledger.format.sequence import Appended, Group, Stale
@@ -26,7 +26,9 @@ from testkit.servers.gateways import app_of, start_services
 from testkit.servers.loopback import serve_gateway
 
 APPEND: Final = "append"
-POINTS: Final = (*map(str, range(1, 15)), APPEND)
+IN_ONE_GROUP: Final = frozenset({Stage.CHANGE, Stage.SETTLE})
+"""With a built-in catalog they happen in the transaction that records the decision, and have no end of their own."""
+POINTS: Final = (*(stage.value for stage in Stage if stage not in IN_ONE_GROUP), APPEND)
 
 
 class Fuse:
@@ -42,48 +44,52 @@ class Fuse:
 
 
 class DyingMeasures(Measures):
-    """Measures whose hook burns the fuse when a commit to a table has done step `last` (None: at no step)."""
+    """Measures whose hook burns the fuse when a commit to a table has done stage `last` (None: at no stage)."""
 
-    def __init__(self, fuse: Fuse, last: int | None) -> None:
+    def __init__(self, fuse: Fuse, last: Stage | None) -> None:
         super().__init__()
         self._fuse = fuse
         self._last = last
 
     @contextmanager
-    def commit(self, operation: Operation) -> Iterator[Callable[[int], None]]:
-        with super().commit(operation) as step:
+    def commit(self, operation: Operation) -> Iterator[Done]:
+        with super().commit(operation) as done:
 
-            def step_and_burn(number: int) -> None:
-                step(number)
-                if operation is Operation.TABLE_COMMIT and number == self._last:
+            def done_and_burn(stage: Stage) -> None:
+                done(stage)
+                if operation is Operation.TABLE_COMMIT and stage is self._last:
                     self._fuse.burn()
 
-            yield step_and_burn
+            yield done_and_burn
         self._fuse.is_lit = self._fuse.is_lit or operation is Operation.NAMESPACE_UPDATE
 
 
-def dying_at_append(house: House, fuse: Fuse) -> House:
-    """Return `house` with a log that burns the fuse when it is asked for anything."""
+def dying_at_append(gateway: Gateway, fuse: Fuse) -> Gateway:
+    """Return `gateway` with a log that burns the fuse when it is asked for anything."""
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
         fuse.burn()
-        return await house.append(log_id, group)
+        return await gateway.append(log_id, group)
 
-    return replace(house, append=append)
+    return replace(gateway, append=append)
 
 
-def serve_until_death(database: str, installation: Provisioned, directory: Path, point: str, ready: Connection) -> None:
-    """Serve; `ready` is told the URL. The target of a process."""
+def serve_until_death(
+    database: str, installation: Provisioned, directory: Path, point: str | None, ready: Connection
+) -> None:
+    """Serve until the process dies at `point` (None: not by itself); `ready` receives the URL. Run in a process."""
     asyncio.run(_serve(database, installation, directory, point, ready))
 
 
-async def _serve(database: str, installation: Provisioned, directory: Path, point: str, ready: Connection) -> None:
+async def _serve(
+    database: str, installation: Provisioned, directory: Path, point: str | None, ready: Connection
+) -> None:
     fuse = Fuse()
     async with start_services(database, installation, directory) as services:
         if point == APPEND:
-            app = app_of(dying_at_append(services.house, fuse), DyingMeasures(fuse, None))
+            app = app_of(dying_at_append(services.gateway, fuse), DyingMeasures(fuse, None))
         else:
-            app = app_of(services.house, DyingMeasures(fuse, int(point)))
+            app = app_of(services.gateway, DyingMeasures(fuse, None if point is None else Stage(point)))
         async with serve_gateway(app) as url:
             ready.send(url)
             await asyncio.Event().wait()

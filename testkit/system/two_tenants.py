@@ -182,7 +182,7 @@ async def live_behind(services: Services, tenant: Tenant) -> None:
         )
         story.add(happened(trigger, key=f"catalog:{alias}"))
     for group in story.groups:
-        await services.house.append(log_id, group)
+        await services.gateway.append(log_id, group)
     await save_note(services, log_id, 1, 2, note=f"{secret}-note")
 
 
@@ -202,13 +202,13 @@ async def project(services: Services, tenant: Tenant) -> None:
     )
     handlers = (Alerts(clock=now, sink=WEBHOOK), Deferring(observe))
     dsn = installation.as_role(installation.roles.streams)
-    await Runner(dsn, handlers, services.house.append).catch_up(log_id, size)
+    await Runner(dsn, handlers, services.gateway.append).catch_up(log_id, size)
     await Projector(projector, PROJECTIONS, opener=services.opener).catch_up(log_id, await size_of(services, tenant))
 
 
 async def size_of(services: Services, tenant: Tenant) -> int:
     """Return the size of the tenant's log."""
-    async with services.house.database.as_role(services.house.roles.auditor) as connection:
+    async with services.gateway.database.as_role(services.gateway.roles.auditor) as connection:
         return (await read_head(connection, tenant.founded.log_id)).size
 
 
@@ -221,7 +221,7 @@ async def new_tenant(gateway: Gateway, name: str) -> Tenant:
     issued = await tenant.http.post("/v1/keys", json={"identity": f"eve@{tenant.secret}.example", "roles": []})
     assert issued.status_code < 300, issued.text
     options = {"uri": f"https://{tenant.secret}.example", "s3.endpoint": f"https://{tenant.secret}.example"}
-    await services.house.admin.create_catalog(
+    await services.gateway.admin.create_catalog(
         founded.log_id, OPERATOR, alias=f"{name}-far", kind="rest", options=options
     )
     await live_behind(services, tenant)

@@ -60,7 +60,7 @@ async def test_what_needs_a_table_that_is_away_is_unavailable_and_its_operator_i
 async def test_what_needs_a_right_that_is_missing_is_unavailable(
     sales: Gateway, module_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with without_right(module_database, "ledger.heads", sales.services.house.roles.gateway):
+    with without_right(module_database, "ledger.heads", sales.services.gateway.roles.gateway):
         answer = await sales.http.get(ORDERS)
     assert answer.status_code == 503
     assert told(caplog) == {"the database refuses: permission denied for table heads"}
@@ -90,7 +90,7 @@ async def test_decisions_wait_for_a_table_that_is_away_and_are_looked_at_when_it
     sales: Gateway, module_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    reconciler, stop = Reconciler(sales.services.house, poll_s=0.01), asyncio.Event()
+    reconciler, stop = Reconciler(sales.services.gateway, poll_s=0.01), asyncio.Event()
 
     def waits() -> bool:
         return any(record.getMessage().startswith("open decisions wait") for record in caplog.records)

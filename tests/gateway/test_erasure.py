@@ -89,7 +89,7 @@ async def test_whoever_is_erased_is_refused_at_once(busy: Gateway) -> None:
 
 async def test_who_comes_back_is_somebody_new(busy: Gateway) -> None:
     await erase(busy)
-    again = await busy.services.house.admin.create_key(
+    again = await busy.services.gateway.admin.create_key(
         busy.acme.log_id, OPERATOR, identity=IDENTITY, roles=["data-eng"]
     )
     assert again.actor != busy.acme.key.actor
@@ -98,8 +98,8 @@ async def test_who_comes_back_is_somebody_new(busy: Gateway) -> None:
 @pytest.mark.parametrize("meanwhile", ["a key is made", "a key is revoked"])
 async def test_a_key_that_changes_meanwhile_is_not_overlooked(busy: Gateway, meanwhile: str) -> None:
     services, log_id = busy.services, busy.acme.log_id
-    revoke = revoke_keys(services.house.control, clock=now)
-    admin = services.house.admin
+    revoke = revoke_keys(services.gateway.control, clock=now)
+    admin = services.gateway.admin
     looks = 0
 
     async def too_late(log: Log, subject: str) -> Revocations:
@@ -113,14 +113,14 @@ async def test_a_key_that_changes_meanwhile_is_not_overlooked(busy: Gateway, mea
         return known
 
     async def current() -> ControlState:
-        return await services.house.control.current(log_id)
+        return await services.gateway.control.current(log_id)
 
     async with desk_of(busy) as (desk, log):
         eraser = Eraser(
             desk.connection,
             services.appender,
             services.subject_keys,
-            new_group_id=services.house.new_group_id,
+            new_group_id=services.gateway.new_group_id,
             revoke=too_late,
         )
         assert not (await eraser.erase_subject(log, busy.acme.key.actor, asked())).repeated
@@ -206,8 +206,8 @@ async def note(gateway: Gateway, word: str) -> None:
     event = Event(
         type="test.noted", version=1, key="note:1", actor=SYSTEM_ACTOR, occurred_at=now(), data={}, parts=(part,)
     )
-    group = Group(id=gateway.services.house.new_group_id(), then=(prepare(event),))
-    await gateway.services.house.append(gateway.acme.log_id, group)
+    group = Group(id=gateway.services.gateway.new_group_id(), then=(prepare(event),))
+    await gateway.services.gateway.append(gateway.acme.log_id, group)
 
 
 async def rebuilt(gateway: Gateway, projection: Projection) -> Rebuilt:

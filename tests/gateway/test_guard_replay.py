@@ -100,7 +100,7 @@ histories = st.lists(st.lists(requests, min_size=1, max_size=3), min_size=1, max
 async def play(gateway: Gateway, history: Sequence[Sequence[Request]]) -> str:
     """Send what stands together at once, one after the other what does not; return the alias it was sent to."""
     alias = next(_aliases)
-    await gateway.services.house.admin.create_catalog(
+    await gateway.services.gateway.admin.create_catalog(
         gateway.acme.log_id, OPERATOR, alias=alias, kind="builtin", options={}
     )
     for together in history:
@@ -112,9 +112,9 @@ async def play(gateway: Gateway, history: Sequence[Sequence[Request]]) -> str:
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=histories)
 async def test_the_rows_are_what_the_log_says(shared_gateway: Gateway, history: list[list[Request]]) -> None:
-    policies = await shared_gateway.services.house.admin.list_policies(shared_gateway.acme.log_id)
+    policies = await shared_gateway.services.gateway.admin.list_policies(shared_gateway.acme.log_id)
     if not policies:
-        await shared_gateway.services.house.admin.create_policy(
+        await shared_gateway.services.gateway.admin.create_policy(
             shared_gateway.acme.log_id,
             OPERATOR,
             policy_id="p",

@@ -36,9 +36,9 @@ async def anchor(services: Services) -> None:
     """Sign all logs, and anchor them in the system log."""
     signer = await open_signer(services)
     await signer.sign_once()
-    async with services.house.database.as_role(services.house.roles.auditor) as connection:
+    async with services.gateway.database.as_role(services.gateway.roles.auditor) as connection:
         anchored = await anchor_logs(
-            connection, services.system, services.house.append, open_note=signer.keys.open, clock=lambda: NOON
+            connection, services.system, services.gateway.append, open_note=signer.keys.open, clock=lambda: NOON
         )
     assert anchored.checkpoints
 
@@ -87,7 +87,7 @@ async def test_a_log_and_its_guarded_rows_are_recovered(gateway: Gateway, databa
     await check_deeply(services, services.system.log_id)
     async with gateway.client(secret) as eve:
         assert (await eve.get(ORDERS)).status_code == 401, "its secret was lost with the row"
-    await services.house.admin.revoke_key(acme.log_id, OPERATOR, key_id=made)
+    await services.gateway.admin.revoke_key(acme.log_id, OPERATOR, key_id=made)
     again = await run(services, "recover", "acme", "--from", path)
     assert again.exit_code == 1
     assert "nothing is missing" in again.output
@@ -196,7 +196,9 @@ async def test_a_log_that_no_export_has_goes_on_under_another_origin(
 
     secret = told.output.split("shown once: ")[1].split()[0]
     async with gateway.client(secret) as http:
-        await services.house.admin.create_catalog(successor.log_id, OPERATOR, alias="lake", kind="builtin", options={})
+        await services.gateway.admin.create_catalog(
+            successor.log_id, OPERATOR, alias="lake", kind="builtin", options={}
+        )
         (await http.post(NAMESPACES, json={"namespace": ["sales"]})).raise_for_status()
     found = await run(services, "verify", "--log", "acme")
     assert found.exit_code == 0, found.output

@@ -48,10 +48,10 @@ async def test_a_wrong_statement_of_the_receipts_ends_it_and_who_waits_for_one_i
 
     async def ask(services: Services) -> None:
         acme = await found_tenant(services, name="acme", identity="ada@acme.example")
-        await services.house.admin.create_catalog(acme.log_id, OPERATOR, alias="lake", kind="builtin", options={})
+        await services.gateway.admin.create_catalog(acme.log_id, OPERATOR, alias="lake", kind="builtin", options={})
         log = next(log for log in await services.logs() if log.origin == acme.origin)
         monkeypatch.setitem(receipts._QUERIES, "newest_checkpoints", WRONG)
-        waiting.append(asyncio.create_task(services.house.receipts.receipt(log, 0, timeout_s=30)))
+        waiting.append(asyncio.create_task(services.gateway.receipts.receipt(log, 0, timeout_s=30)))
 
     with pytest.raises(psycopg.errors.SyntaxError):
         await serve(ask)

@@ -175,7 +175,7 @@ async def opened(gateway: Gateway) -> AsyncIterator[LogRoom]:
         assert await signer.sign_due(signing)
 
         async def append(log_id: int, group: Group, /) -> Appended | Stale:
-            return await gateway.services.house.append(log_id, group)
+            return await gateway.services.gateway.append(log_id, group)
 
         system = await room.find_log("system")
         await anchor_logs(room.connection, system, append, open_note=keys.open, clock=lambda: datetime.now(UTC))
@@ -187,7 +187,7 @@ async def committed(gateway: Gateway) -> int:
     """Let a real client create a table and commit to it; return the index of the last decision."""
     await create_orders(gateway.http)
     assert (await gateway.http.post(ORDERS, json=properties(owner="ada"))).status_code == 200
-    async with gateway.services.house.database.as_role(gateway.services.installation.roles.auditor) as c:
+    async with gateway.services.gateway.database.as_role(gateway.services.installation.roles.auditor) as c:
         return (await read_head(c, gateway.acme.log_id)).size - 2
 
 

@@ -164,7 +164,7 @@ async def test_a_start_tells_of_the_first_key_once_and_takes_a_rotation_up(
         async def gone(group: Group) -> Appended | Stale:
             if group.then[0].type == "signer.rotated":
                 raise Gone
-            return await services.house.append(services.system.log_id, group)
+            return await services.gateway.append(services.system.log_id, group)
 
         with pytest.raises(Gone):
             await KeyRotation(keys, origin=services.system.origin, append=gone, clock=now).rotate(new_file_key)

@@ -79,7 +79,7 @@ async def test_a_scan_that_is_asked_for_is_done_again(lakehouse: Lakehouse) -> N
     await lakehouse.play(lambda catalog: make_people(catalog, count=50))
     await lakehouse.detect()
     roles = lakehouse.installation.roles
-    async with lakehouse.services.house.database.as_role(roles.auditor) as connection:
+    async with lakehouse.services.gateway.database.as_role(roles.auditor) as connection:
         size = (await read_head(connection, lakehouse.log_id)).size
         entries = await read_entries(connection, lakehouse.log_id, from_index=0, to_index=size)
     table = next(entry.key for entry in map(parse_entry, entries) if entry.type == "scan.completed")

@@ -24,7 +24,7 @@ async def test_what_is_personal_is_found_at_92_and_no_look_alike_is(lakehouse: L
 
 async def test_files_are_scanned_wherever_a_table_may_have_them(lakehouse: Lakehouse) -> None:
     """In its location, however that is spelled, and in a folder of the catalog's that a property names."""
-    root = f"{lakehouse.services.house.warehouse}/{lakehouse.tenant.hex}/lake"
+    root = f"{lakehouse.services.gateway.catalogs.warehouse}/{lakehouse.tenant.hex}/lake"
     places = {
         "spelled": (f"file:{root.removeprefix('file://')}/spelled", {}),
         "data": (None, {"write.data.path": f"{root}/data elsewhere"}),

@@ -257,7 +257,7 @@ def test_replay_ends_with_a_sentence_if_letters_are_left(
 def test_the_metrics_name_every_handler(database: str, installation: Provisioned, tmp_path: Path, log_id: int) -> None:
     async def read() -> str:
         async with start_services(database, installation, tmp_path) as services:
-            return await streams_metrics_text(services.house.database, installation.roles.auditor, services)
+            return await streams_metrics_text(services.gateway.database, installation.roles.auditor, services)
 
     text = asyncio.run(read())
     assert 'handler="alerts"' in text

@@ -27,7 +27,7 @@ NAMED: Final = {
     "ledger.format.event": ("CONTROL_FAMILIES", "derived_group_id"),
     "ledger.store.queries": ("load_queries",),
     "gateway.control.plane": ("fold",),
-    "gateway.catalogs": ("KINDS",),
+    "gateway.catalogs.registry": ("KINDS",),
     "gateway.catalogs.catalog": ("Catalog", "SwapsPointer", "Forwards"),
     "projections.processing.projection": ("Projection",),
     "lakeproof.projecting": ("PROJECTIONS",),

@@ -281,7 +281,7 @@ async def test_a_commit_whose_answer_is_lost_is_found_again_if_the_database_is_t
 async def test_a_refusal_without_an_answer_has_changed_nothing_and_says_so(
     orders: Gateway, wire: CuttingProxy, append: Append
 ) -> None:
-    await orders.services.house.admin.create_policy(
+    await orders.services.gateway.admin.create_policy(
         orders.acme.log_id, OPERATOR, policy_id="no", expression="false", message="no"
     )
     location = await location_of_orders(orders)

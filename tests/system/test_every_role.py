@@ -55,7 +55,7 @@ class Roles:
 
     def __init__(self, gateway: Gateway, database: str, tenants: tuple[Tenant, Tenant]) -> None:
         self.gateway, self.database, self.tenants = gateway, database, tenants
-        self.names = gateway.services.house.roles
+        self.names = gateway.services.gateway.roles
 
     def pairs(self) -> tuple[tuple[Tenant, Tenant], ...]:
         """Each tenant with the other one."""

@@ -107,7 +107,9 @@ async def test_names_stay_names(gateway: Gateway, tenants: tuple[Tenant, Tenant]
                 assert answer.status_code == 200, name
                 assert not any(mark in answer.text for mark in other.marks), name
             assert loaded[0].json()["properties"][name] == tenant.secret
-        async with services.house.database.as_role(services.house.roles.tenant(tenant.founded.tenant)) as connection:
+        async with services.gateway.database.as_role(
+            services.gateway.roles.tenant(tenant.founded.tenant)
+        ) as connection:
             texts = [repr(await read_commits(connection))]
             texts.append(repr(await (await open_graph(connection)).writes()))
             log = await find_log(connection, tenant.founded.origin)

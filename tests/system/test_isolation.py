@@ -63,7 +63,7 @@ class World:
 
     def reader(self, tenant: Tenant) -> str:
         """The tenant's database role."""
-        return self.services.house.roles.tenant(tenant.founded.tenant)
+        return self.services.gateway.roles.tenant(tenant.founded.tenant)
 
 
 async def live(tenant: Tenant) -> None:
@@ -91,10 +91,10 @@ async def world(gateway: Gateway) -> AsyncIterator[World]:
         tenant = Tenant(founded=founded, http=gateway.client(founded.key.secret), mark=mark)
         await live(tenant)
         tenants.append(tenant)
-    roles = services.house.roles
+    roles = services.gateway.roles
     runner = Runner(services.installation.as_role(roles.projector), PROJECTIONS, opener=services.opener)
     for tenant in tenants:
-        async with services.house.database.as_role(roles.auditor) as connection:
+        async with services.gateway.database.as_role(roles.auditor) as connection:
             head = await read_head(connection, tenant.founded.log_id)
         await runner.catch_up(tenant.founded.log_id, head.size)
     yield World(gateway=gateway, acme=tenants[0], bolt=tenants[1])
@@ -218,7 +218,7 @@ async def readable(connection: Connection, relation: sql.Identifier) -> list[str
 async def readable_tables(world: World, role: str) -> Mapping[str, list[str]]:
     """What a role sees of every table it may read, by name."""
     seen = {}
-    async with world.services.house.database.as_role(role) as connection:
+    async with world.services.gateway.database.as_role(role) as connection:
         for relation in await relations(connection):
             rows = await readable(connection, relation)
             if rows is not None:
@@ -242,13 +242,13 @@ async def test_a_reader_sees_nothing_of_another_tenant_in_any_table(world: World
 
 
 async def test_the_gateways_role_reads_no_tenants_content(world: World) -> None:
-    seen = await readable_tables(world, world.services.house.roles.gateway)
+    seen = await readable_tables(world, world.services.gateway.roles.gateway)
     assert '"gateway"."tables"' not in seen
     assert '"ledger"."parts"' not in seen
 
 
 async def test_a_reader_writes_nothing(world: World) -> None:
-    async with world.services.house.database.as_role(world.reader(world.acme)) as connection:
+    async with world.services.gateway.database.as_role(world.reader(world.acme)) as connection:
         for relation in await relations(connection):
             for statement in (
                 sql.SQL("DELETE FROM {}").format(relation),
@@ -282,7 +282,7 @@ async def test_a_connection_keeps_nothing_of_the_tenant_before(world: World) -> 
 
 
 async def test_a_graph_is_its_tenants_alone(world: World) -> None:
-    database = world.services.house.database
+    database = world.services.gateway.database
     for tenant, other in world.pairs():
         async with database.as_role(world.reader(other)) as connection:
             theirs = (await open_graph(connection)).name

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.admin import limits
 from gateway.admin.application import OPERATOR, Admin, Editor, StaleEditError
-from gateway.catalogs import KINDS
+from gateway.catalogs.registry import KINDS
 from gateway.control.aggregates import AccessRule, ApiKey, Catalog, Policy, RetiredError, Tenant, aggregate_key, project
 from gateway.control.plane import ControlPlane, ControlUnknownError
 from gateway.errors import (
@@ -52,30 +52,30 @@ async def acme(services: Services) -> Founded:
 
 @pytest.fixture
 def admin(services: Services) -> Admin:
-    return services.house.admin
+    return services.gateway.admin
 
 
 def another_admin(services: Services, *, store: LogStore | None = None, kinds: tuple[str, ...] = tuple(KINDS)) -> Admin:
     """An admin as another process would have it: with a control plane of its own, over the same database."""
-    house = services.house
-    lend = partial(house.database.as_role, house.roles.gateway)
+    parts = services.gateway
+    lend = partial(parts.database.as_role, parts.roles.gateway)
     return Admin(
         store or LogStore(services.appender, lend, new_group_id=new_group_id),
         ControlPlane(lend),
-        house.engine,
-        lend_appender=partial(house.database.as_role, house.roles.appender),
+        parts.judge.engine,
+        lend_appender=partial(parts.database.as_role, parts.roles.appender),
         catalog_kinds=kinds,
         egress=LOOPBACK,
-        warehouse=house.warehouse,
+        warehouse=parts.catalogs.warehouse,
         clock=now,
-        random=house.random,
+        random=parts.random,
         macs=open_key_macs(services.installation.keys / KEY_SECRET),
         hasher=KeyHasher(time_cost=1, memory_cost_kib=8),
     )
 
 
 async def stored(services: Services, log_id: int) -> list[bytes]:
-    async with services.house.database.as_role(services.house.roles.auditor) as connection:
+    async with services.gateway.database.as_role(services.gateway.roles.auditor) as connection:
         head = await read_head(connection, log_id)
         return await read_entries(connection, log_id, from_index=0, to_index=head.size)
 
@@ -102,8 +102,8 @@ async def test_a_tenants_first_group_is_the_rule_that_permits_its_first_key(serv
 
 
 async def test_the_first_rule_compiles_as_an_access_rule(services: Services, acme: Founded) -> None:
-    (rule,) = await services.house.admin.list_access_rules(acme.log_id)
-    await services.house.engine.check(rule.expression, log_id=acme.log_id, timeout_s=10, kind=rule.KIND)
+    (rule,) = await services.gateway.admin.list_access_rules(acme.log_id)
+    await services.gateway.judge.engine.check(rule.expression, log_id=acme.log_id, timeout_s=10, kind=rule.KIND)
 
 
 async def test_a_tenant_is_founded_once(services: Services, acme: Founded, admin: Admin) -> None:
@@ -114,7 +114,7 @@ async def test_a_tenant_is_founded_once(services: Services, acme: Founded, admin
         await again(tenant=acme.tenant, name="another name")
     assert len(await entries(services, acme.log_id)) == 2
     assert list(await admin.list_keys(acme.log_id)) == [
-        (await services.house.control.current(acme.log_id)).keys[acme.key.id]
+        (await services.gateway.control.current(acme.log_id)).keys[acme.key.id]
     ]
 
 
@@ -147,10 +147,10 @@ async def test_aggregates_rebuilt_from_the_log_are_what_the_operations_returned(
     assert rule == AccessRule(id="r", version=1, effect=Effect.FORBID, expression="true")
     assert catalog == Catalog(id="lake", version=1, kind="rest", options={"uri": "https://x.example"})
 
-    house = services.house
-    store = LogStore(services.appender, partial(house.database.as_role, house.roles.gateway), new_group_id=new_group_id)
+    parts = services.gateway
+    store = LogStore(services.appender, partial(parts.database.as_role, parts.roles.gateway), new_group_id=new_group_id)
     application, system = LogApplication(store, log_id), LogApplication(store, services.system.log_id)
-    state = await house.control.current(log_id)
+    state = await parts.control.current(log_id)
 
     def rebuild() -> None:
         assert application.load("policy:p", project(Policy)) == policy == state.policies["p"]
@@ -245,14 +245,14 @@ async def test_of_two_who_create_one_thing_one_is_told_a_conflict(
 async def test_an_edit_that_was_permitted_by_older_rules_is_stale(
     acme: Founded, services: Services, admin: Admin
 ) -> None:
-    state = await services.house.control.current(acme.log_id)
+    state = await services.gateway.control.current(acme.log_id)
     by = Editor(actor=EDITOR, as_of=state.as_of)
     await admin.create_catalog(acme.log_id, by, alias="a", kind="builtin", options={})
     with pytest.raises(StaleEditError):
         await admin.create_catalog(acme.log_id, by, alias="b", kind="builtin", options={})
     with pytest.raises(StaleEditError):
         await admin.retire_catalog(acme.log_id, by, alias="a")
-    again = Editor(actor=EDITOR, as_of=(await services.house.control.current(acme.log_id)).as_of)
+    again = Editor(actor=EDITOR, as_of=(await services.gateway.control.current(acme.log_id)).as_of)
     await admin.create_catalog(acme.log_id, again, alias="b", kind="builtin", options={})
     assert [catalog.id for catalog in await admin.list_catalogs(acme.log_id)] == ["a", "b"]
 
@@ -306,7 +306,7 @@ class FailingAppender:
 async def test_a_log_that_cannot_be_written_is_answered_as_for_commits(
     services: Services, acme: Founded, error: Exception, answer: type[Exception]
 ) -> None:
-    lend = partial(services.house.database.as_role, services.house.roles.gateway)
+    lend = partial(services.gateway.database.as_role, services.gateway.roles.gateway)
     store = LogStore(FailingAppender(error), lend, new_group_id=new_group_id)
     failing = another_admin(services, store=store)
     with pytest.raises(answer):

@@ -29,7 +29,7 @@ NOBODY = {"identity": "eve@acme.example"}
 async def add_rule(gateway: Gateway, rule_id: str, expression: str, effect: str = "permit") -> None:
     """Put a rule in force as the operator does."""
     log_id = gateway.acme.log_id
-    await gateway.services.house.admin.create_access_rule(
+    await gateway.services.gateway.admin.create_access_rule(
         log_id, OPERATOR, rule_id=rule_id, effect=effect, expression=expression
     )
 
@@ -39,10 +39,10 @@ async def add_former_rule(gateway: Gateway, rule_id: str, expression: str, effec
     rule = AccessRuleCreatedV1(id=rule_id, version=1, effect=effect, expression=expression)
     services, key = gateway.services, f"access_rule:{rule_id}"
     event = Event(
-        type=rule.TYPE, version=1, key=key, actor="system", occurred_at=services.house.clock(), data=to_data(rule)
+        type=rule.TYPE, version=1, key=key, actor="system", occurred_at=services.gateway.clock(), data=to_data(rule)
     )
     guard = (GuardCall("aggregate.create", {"key": key}),)
-    group = Group(id=services.house.new_group_id(), then=(prepare(event),), guard=guard)
+    group = Group(id=services.gateway.new_group_id(), then=(prepare(event),), guard=guard)
     await services.appender.append(gateway.acme.log_id, group)
 
 
@@ -91,7 +91,7 @@ async def test_a_permitting_rule_that_fails_takes_no_permission_away_and_can_be_
     assert (await http.post(ORDERS, json=properties(owner="ada"))).status_code == 200
     decided = (await tell(shared_gateway.services, shared_gateway.acme.log_id, key="table:lake/sales/orders"))[-2]
     assert b'"outcome":"error"' in decided.parts["verdicts"]
-    metrics = shared_gateway.services.house.failed_programs.text()
+    metrics = shared_gateway.services.gateway.judge.failed_programs.text()
     assert re.search(r'^lakeproof_failed_programs_total\{kind="access_rule"\} [1-9]', metrics, re.MULTILINE)
     eve = shared_gateway.client(await another_key(shared_gateway))
     unknown = await eve.get(NAMESPACES)
@@ -344,7 +344,7 @@ async def test_the_founder_of_before_goes_on_and_grants_what_he_has(shared_gatew
     bob = await another_key(shared_gateway, "bob@acme.example", "reader")
     actor = next(
         key.actor
-        for key in await shared_gateway.services.house.admin.list_keys(shared_gateway.acme.log_id)
+        for key in await shared_gateway.services.gateway.admin.list_keys(shared_gateway.acme.log_id)
         if key.id != shared_gateway.acme.key.id
     )
     await add_former_rule(shared_gateway, "founder", f'actor == "{actor}"')

@@ -42,12 +42,12 @@ def bucket() -> str:
 
 async def register(services: Services, tenant: Founded, alias: str, location: str) -> None:
     options = {"uri": "https://far.example", "location": location}
-    await services.house.admin.create_catalog(tenant.log_id, OPERATOR, alias=alias, kind="rest", options=options)
+    await services.gateway.admin.create_catalog(tenant.log_id, OPERATOR, alias=alias, kind="rest", options=options)
 
 
 async def types_of(services: Services, tenant: Founded) -> list[str]:
     """What the tenant's log holds about catalogs and places."""
-    async with services.house.database.as_role(services.house.roles.auditor) as connection:
+    async with services.gateway.database.as_role(services.gateway.roles.auditor) as connection:
         rows = await connection.execute(
             "SELECT entry FROM ledger.entries WHERE log_id = %s ORDER BY index", (tenant.log_id,)
         )
@@ -56,7 +56,7 @@ async def types_of(services: Services, tenant: Founded) -> list[str]:
 
 
 async def rows_of(services: Services, *tenants: Founded) -> list[tuple[Any, ...]]:
-    async with services.house.database.as_role(services.house.roles.auditor) as connection:
+    async with services.gateway.database.as_role(services.gateway.roles.auditor) as connection:
         found = await connection.execute(
             "SELECT log_id, alias, place, held FROM gateway.catalog_places WHERE log_id = ANY(%s) ORDER BY 1, 2, 3",
             ([tenant.log_id for tenant in tenants],),
@@ -113,7 +113,7 @@ async def test_a_claim_that_comes_between_is_seen_by_the_guard(
     shared_gateway: Gateway, other: Founded, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     services, acme = shared_gateway.services, shared_gateway.acme
-    holding = services.house.admin._holding
+    holding = services.gateway.admin._holding
     ask, asked = holding.check_free, 0
 
     async def ask_and_be_late(log_id: int, location: str) -> None:
@@ -139,7 +139,7 @@ async def test_an_alias_that_is_taken_is_said_to_be_so(shared_gateway: Gateway, 
 
 async def test_the_warehouse_is_everybodys_but_for_ones_own_folder(shared_gateway: Gateway, other: Founded) -> None:
     services, acme = shared_gateway.services, shared_gateway.acme
-    warehouse = services.house.warehouse
+    warehouse = services.gateway.catalogs.warehouse
     for location in (warehouse, f"{warehouse}/{other.tenant.hex}/lake", f"{warehouse}/{other.tenant.hex}", "file:///"):
         with pytest.raises(PlaceTakenError):
             await register(services, acme, "far", location)
@@ -154,7 +154,7 @@ async def test_what_is_no_place_is_refused(shared_gateway: Gateway, location: st
 
 async def test_the_operator_moves_a_place(shared_gateway: Gateway, other: Founded, bucket: str) -> None:
     services, acme = shared_gateway.services, shared_gateway.acme
-    admin, place = services.house.admin, f"s3://{bucket}/lake"
+    admin, place = services.gateway.admin, f"s3://{bucket}/lake"
     move: dict[str, Any] = {"giver": acme.log_id, "taker": other.log_id, "by": OPERATOR}
     await register(services, acme, "far", f"{place}/sales")
     with pytest.raises(ConflictError, match="retire far first"):
@@ -182,7 +182,7 @@ async def test_a_transfer_that_stopped_in_between_is_repeated(
     shared_gateway: Gateway, other: Founded, bucket: str
 ) -> None:
     services, acme = shared_gateway.services, shared_gateway.acme
-    admin, place = services.house.admin, f"s3://{bucket}/lake"
+    admin, place = services.gateway.admin, f"s3://{bucket}/lake"
     await register(services, acme, "far", place)
     await admin.retire_catalog(acme.log_id, OPERATOR, alias="far")
     assert await admin.release_place(acme.log_id, OPERATOR, place=place)
@@ -196,7 +196,7 @@ async def test_a_transfer_that_stopped_in_between_is_repeated(
 
 async def _register_as_before(gateway: Gateway, *registered: tuple[Founded, str, str]) -> None:
     """Register catalogs as an older version did: for whatever place, and without a row of it."""
-    admin = gateway.services.house.admin
+    admin = gateway.services.gateway.admin
     for tenant, alias, location in registered:
         options = {"uri": "https://far.example", "location": location}
         event = CatalogCreated(id=alias, version=1, kind="rest", options=options)
@@ -207,8 +207,8 @@ async def _register_as_before(gateway: Gateway, *registered: tuple[Founded, str,
 
 
 async def contested(services: Services, warehouse: str | None = None) -> dict[Any, str]:
-    async with services.house.database.as_role(services.house.roles.auditor) as connection:
-        return await read_contested(connection, warehouse=warehouse or services.house.warehouse)
+    async with services.gateway.database.as_role(services.gateway.roles.auditor) as connection:
+        return await read_contested(connection, warehouse=warehouse or services.gateway.catalogs.warehouse)
 
 
 async def test_of_registrations_from_before_the_first_is_served_and_the_others_are_named(
@@ -229,15 +229,15 @@ async def test_of_registrations_from_before_the_first_is_served_and_the_others_a
     assert {key for key in found if key[0] in {acme.tenant, other.tenant}} == {(acme.tenant, "second")}
     assert other.tenant.hex in found[acme.tenant, "second"], "the operator is told whose it is"
 
-    house = replace(services.house, contested=found, catalogs={})
-    gateway = replace(shared_gateway, app=app_of(house))
+    parts = replace(services.gateway, catalogs=replace(services.gateway.catalogs, contested=found))
+    gateway = replace(shared_gateway, app=app_of(parts))
     async with gateway.client(acme.key.secret) as http:
         answer = await http.get("/v1/iceberg/second/namespaces")
         assert (answer.status_code, error_of(answer)["type"]) == (403, "PlaceContestedException")
         assert other.tenant.hex not in answer.text
 
-    await services.house.admin.retire_catalog(other.log_id, OPERATOR, alias="first")
-    await services.house.admin.transfer_place(giver=other.log_id, taker=acme.log_id, by=OPERATOR, place=place)
+    await services.gateway.admin.retire_catalog(other.log_id, OPERATOR, alias="first")
+    await services.gateway.admin.transfer_place(giver=other.log_id, taker=acme.log_id, by=OPERATOR, place=place)
     assert (acme.tenant, "second") not in await contested(services)
 
 

@@ -30,19 +30,19 @@ ORDERS = f"{TABLES}/orders"
 async def chained(module_services: Services) -> AsyncIterator[Chained]:
     """Two gateways in a row; the near one knows where the far one's files are."""
     async with open_chain(module_services) as chained:
-        lake = f"{chained.far.services.house.warehouse}/{chained.far.acme.tenant.hex}/lake"
+        lake = f"{chained.far.services.gateway.catalogs.warehouse}/{chained.far.acme.tenant.hex}/lake"
         # As an older version has registered it: both are of one installation here, whose warehouse is nobody's place.
         secrets_of(module_services).write(chained.near.acme.tenant, "located", chained.far.acme.key.secret)
         options = {"uri": chained.far_url, "token": "secret:located", "warehouse": "lake", "location": lake}
         event = CatalogCreated(id="located", version=1, kind="rest", options=options)
-        await module_services.house.admin._edits.create(chained.near.acme.log_id, OPERATOR, event)
+        await module_services.gateway.admin._edits.create(chained.near.acme.log_id, OPERATOR, event)
         (await chained.http.post(NAMESPACES, json={"namespace": ["sales"]})).raise_for_status()
         (await chained.http.post(TABLES, json=CREATE)).raise_for_status()
         yield chained
 
 
 def lake_of(chained: Chained) -> str:
-    return f"{chained.far.services.house.warehouse}/{chained.far.acme.tenant.hex}/lake"
+    return f"{chained.far.services.gateway.catalogs.warehouse}/{chained.far.acme.tenant.hex}/lake"
 
 
 @pytest.mark.parametrize("name", PATHS)

@@ -15,9 +15,8 @@ from uuid import UUID
 import orjson
 import pytest
 
-from gateway.catalogs import RestCatalog, Snapshots
 from gateway.catalogs import upstream as wire
-from gateway.catalogs.catalog import Loaded, Outgoing
+from gateway.catalogs.catalog import Loaded, Outgoing, Snapshots
 from gateway.catalogs.onward import (
     DELEGATION_HEADER,
     HOPS_HEADER,
@@ -29,6 +28,7 @@ from gateway.catalogs.onward import (
     parse_hops,
 )
 from gateway.catalogs.replies import Answered, NeverSent, Unanswered
+from gateway.catalogs.rest import RestCatalog
 from gateway.catalogs.upstreams import Upstreams
 from gateway.errors import (
     BadRequestError,

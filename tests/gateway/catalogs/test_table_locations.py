@@ -16,8 +16,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_tables_live_below_their_aliass_folder_and_nowhere_else(sales: Gateway) -> None:
-    warehouse = f"{sales.services.house.warehouse}/{sales.acme.tenant.hex}/lake"
-    other = f"{sales.services.house.warehouse}/{'0' * 32}/lake"
+    warehouse = f"{sales.services.gateway.catalogs.warehouse}/{sales.acme.tenant.hex}/lake"
+    other = f"{sales.services.gateway.catalogs.warehouse}/{'0' * 32}/lake"
     for location in (
         f"{other}/t",
         f"{warehouse}/../../{'0' * 32}/lake/t",
@@ -52,7 +52,7 @@ async def test_tables_live_below_their_aliass_folder_and_nowhere_else(sales: Gat
 
 
 async def test_a_link_that_leads_out_of_the_warehouse_is_not_followed(sales: Gateway, tmp_path: Path) -> None:
-    warehouse = f"{sales.services.house.warehouse}/{sales.acme.tenant.hex}/lake"
+    warehouse = f"{sales.services.gateway.catalogs.warehouse}/{sales.acme.tenant.hex}/lake"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     path_of(f"{warehouse}/link").symlink_to(elsewhere)

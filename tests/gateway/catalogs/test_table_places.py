@@ -25,7 +25,7 @@ PATHS = [*sorted(PATH_PROPERTIES), "engine.scratch.location", "my.Path"]
 
 def root_of(gateway: Gateway) -> str:
     """The folder of the catalog `lake`."""
-    return f"{gateway.services.house.warehouse}/{gateway.acme.tenant.hex}/lake"
+    return f"{gateway.services.gateway.catalogs.warehouse}/{gateway.acme.tenant.hex}/lake"
 
 
 def created(name: str, location: str | None = None, **texts: str) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def spelled(location: str) -> list[str]:
 
 @pytest.mark.parametrize("name", PATHS)
 async def test_no_path_property_leads_out_of_the_catalogs_folder(sales: Gateway, name: str) -> None:
-    root, elsewhere = root_of(sales), f"{sales.services.house.warehouse}/{'0' * 32}/lake/t"
+    root, elsewhere = root_of(sales), f"{sales.services.gateway.catalogs.warehouse}/{'0' * 32}/lake/t"
     for path in (
         "file:///etc",
         "file:/etc",
@@ -237,7 +237,7 @@ async def _as_from_before(gateway: Gateway) -> None:
 
 
 async def _rows(gateway: Gateway) -> list[tuple[Any, ...]]:
-    async with gateway.services.house.database.as_role(gateway.services.house.roles.auditor) as connection:
+    async with gateway.services.gateway.database.as_role(gateway.services.gateway.roles.auditor) as connection:
         found = await connection.execute(
             "SELECT name, looks, looks_version, places, folders FROM gateway.tables WHERE log_id = %(log_id)s"
             " UNION ALL SELECT namespace[1], looks, looks_version, NULL, NULL FROM gateway.namespaces"

@@ -20,10 +20,10 @@ import pytest
 import pytest_asyncio
 
 from gateway.admin.application import OPERATOR
-from gateway.catalogs import RestCatalog, Snapshots, outcome_of
-from gateway.catalogs.catalog import Outgoing
+from gateway.catalogs.catalog import Outgoing, Snapshots
 from gateway.catalogs.onward import Onward
-from gateway.catalogs.replies import Refused
+from gateway.catalogs.replies import Refused, outcome_of
+from gateway.catalogs.rest import RestCatalog
 from gateway.catalogs.upstream import open_client
 from gateway.catalogs.upstreams import Upstreams
 from gateway.errors import UnavailableError, UpstreamNotAllowedError
@@ -81,12 +81,12 @@ class Kept:
 @pytest_asyncio.fixture(loop_scope="module")
 async def closed(shared_gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
     """The gateway as it is if nobody sets anything: connections go to public addresses alone."""
-    house = shared_gateway.services.house
-    admin = copy.copy(house.admin)
+    parts = shared_gateway.services.gateway
+    admin = copy.copy(parts.admin)
     admin._egress = PUBLIC
     async with open_client(PUBLIC) as client:
-        upstreams = replace(house.upstreams, client=client)
-        async with shared_gateway.through(upstreams=upstreams, admin=admin, catalogs={}) as http:
+        catalogs = replace(parts.catalogs, upstreams=replace(parts.catalogs.upstreams, client=client))
+        async with shared_gateway.through(catalogs=catalogs, admin=admin) as http:
             yield http
 
 
@@ -170,8 +170,9 @@ async def test_a_name_that_moves_inside_between_the_look_and_the_commit_is_not_c
         port = int(url.rpartition(":")[2])
         await register(shared_gateway, "far", f"http://far.example:{port}", token=far.acme.key.secret, warehouse="lake")
         with set_trap("127.0.0.2", port) as inside:
-            upstreams = replace(services.house.upstreams, client=client)
-            async with shared_gateway.through(upstreams=upstreams, catalogs={}) as http:
+            catalogs = services.gateway.catalogs
+            catalogs = replace(catalogs, upstreams=replace(catalogs.upstreams, client=client))
+            async with shared_gateway.through(catalogs=catalogs) as http:
                 root = "/v1/iceberg/far/namespaces"
                 (await http.post(root, json={"namespace": ["sales"]})).raise_for_status()
                 (await http.post(f"{root}/sales/tables", json=CREATE)).raise_for_status()
@@ -346,7 +347,7 @@ async def test_the_token_of_a_catalog_is_sent_to_its_own_server_alone(told: Told
 async def test_a_callback_that_names_a_place_inside_is_not_followed(shared_gateway: Gateway, trap: Trap) -> None:
     """The gateway only writes down what a callback says; who reads files is tested where that is done."""
     secrets_of(shared_gateway.services).write(shared_gateway.acme.tenant, "hook", "correct horse")
-    await shared_gateway.services.house.admin.create_catalog(
+    await shared_gateway.services.gateway.admin.create_catalog(
         shared_gateway.acme.log_id,
         OPERATOR,
         alias="hooked",

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -50,7 +51,7 @@ SLOW = (
 
 
 async def test_an_undecidable_commit_is_refused_and_recorded_once(sales: Gateway) -> None:
-    await sales.services.house.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, FAILS))
+    await sales.services.gateway.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, FAILS))
     location = await location_of_orders(sales)
     for _ in range(3):
         answer = await sales.http.post(ORDERS, json=properties(a="b"))
@@ -69,9 +70,9 @@ async def test_an_undecidable_commit_is_refused_and_recorded_once(sales: Gateway
 
 
 async def test_the_same_request_of_another_caller_is_recorded_too(sales: Gateway) -> None:
-    house = sales.services.house
-    await house.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, FAILS))
-    await house.admin.create_access_rule(
+    parts = sales.services.gateway
+    await parts.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, FAILS))
+    await parts.admin.create_access_rule(
         sales.acme.log_id, OPERATOR, rule_id="eve", effect="permit", expression="'writer' in roles"
     )
     eve = sales.client(await another_key(sales, "eve", "writer"))
@@ -83,8 +84,8 @@ async def test_the_same_request_of_another_caller_is_recorded_too(sales: Gateway
 
 
 async def test_a_policy_engine_that_is_too_slow_lets_nothing_pass(sales: Gateway) -> None:
-    await sales.services.house.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, SLOW))
-    client = sales.through(policy_timeout_s=0.2)
+    await sales.services.gateway.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, SLOW))
+    client = sales.through(judge=replace(sales.services.gateway.judge, timeout_s=0.2))
     for _ in range(4):
         assert (await client.post(ORDERS, json=properties(a="b"))).status_code == 503
     told = (await tell(sales.services, sales.acme.log_id, key=ORDERS_KEY))[2:]
@@ -115,11 +116,12 @@ class KilledEngine:
 async def test_a_policy_engine_that_dies_lets_nothing_pass(sales: Gateway) -> None:
     location = await location_of_orders(sales)
     async with WorkerEngine() as engine:
-        client = sales.through(engine=KilledEngine(engine), policy_timeout_s=10.0)
+        judge = replace(sales.services.gateway.judge, engine=engine, timeout_s=10.0)
+        client = sales.through(judge=replace(judge, engine=KilledEngine(engine)))
         assert (await client.post(ORDERS, json=properties(a="b"))).status_code == 503
         assert (await words(sales.services, sales.acme.log_id))[-1] == "undecidable"
         assert await location_of_orders(sales) == location
-        answer = await sales.through(engine=engine, policy_timeout_s=10.0).post(ORDERS, json=properties(a="b"))
+        answer = await sales.through(judge=judge).post(ORDERS, json=properties(a="b"))
         assert answer.status_code == 200, "a new worker judges the next one"
 
 
@@ -127,10 +129,10 @@ async def test_a_policy_engine_that_dies_lets_nothing_pass(sales: Gateway) -> No
 
 
 async def test_a_commit_whose_record_may_be_there_is_unknown_and_keeps_its_file(sales: Gateway) -> None:
-    house = sales.services.house
+    parts = sales.services.gateway
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
-        await house.append(log_id, group)
+        await parts.append(log_id, group)
         raise OutcomeUnknownError("the answer to COMMIT did not arrive")
 
     answer = await sales.through(append=append).post(ORDERS, json=properties(a="b"))
@@ -153,7 +155,7 @@ async def test_a_commit_whose_record_is_not_there_leaves_no_file(sales: Gateway,
 
 
 async def test_a_refusal_that_cannot_be_recorded_is_503(sales: Gateway) -> None:
-    await sales.services.house.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, "false"))
+    await sales.services.gateway.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, "false"))
     for error in (LogUnavailableError("no log"), QueueFullError("too many"), OutcomeUnknownError("who knows")):
 
         async def append(log_id: int, group: Group, error: Exception = error) -> Appended | Stale:
@@ -168,8 +170,8 @@ async def test_a_refusal_that_cannot_be_recorded_is_503(sales: Gateway) -> None:
 
 async def test_metadata_that_cannot_be_written_is_503_and_nothing_is_changed(shared_gateway: Gateway) -> None:
     await shared_gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})
-    house = shared_gateway.services.house
-    in_the_way = path_of(f"{house.warehouse}/{shared_gateway.acme.tenant.hex}")
+    parts = shared_gateway.services.gateway
+    in_the_way = path_of(f"{parts.catalogs.warehouse}/{shared_gateway.acme.tenant.hex}")
     in_the_way.parent.mkdir(parents=True, exist_ok=True)
     in_the_way.write_bytes(b"not a folder")
     answer = await shared_gateway.http.post(TABLES, json=CREATE)
@@ -180,8 +182,9 @@ async def test_metadata_that_cannot_be_written_is_503_and_nothing_is_changed(sha
 async def test_metadata_that_was_changed_behind_our_back_is_noticed(sales: Gateway) -> None:
     file = path_of(await location_of_orders(sales))
     file.write_bytes(file.read_bytes().replace(b"zstd", b"none"))
-    restarted = sales.through(files=MetadataFiles(), catalogs={})
-    eve = sales.through(key=await another_key(sales), files=MetadataFiles(), catalogs={})
+    restarted_catalogs = replace(sales.services.gateway.catalogs, files=MetadataFiles())
+    restarted = sales.through(catalogs=restarted_catalogs)
+    eve = sales.through(key=await another_key(sales), catalogs=restarted_catalogs)
     assert (await eve.post(ORDERS, json=properties(a="b"))).status_code == 403, "not even that it is broken"
     for answer in (await restarted.get(ORDERS), await restarted.post(ORDERS, json=properties(a="b"))):
         assert (answer.status_code, error_of(answer)["type"]) == (500, "RuntimeIOException")

@@ -107,11 +107,11 @@ def policy(number: int, expression: str = "true") -> dict[str, str]:
 
 
 async def test_a_commit_judged_by_older_policies_is_judged_again(sales: Gateway) -> None:
-    house = sales.services.house
+    parts = sales.services.gateway
 
     async def register(count: int) -> None:
         if count == 0:
-            await house.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, "'owner' in result.properties"))
+            await parts.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, "'owner' in result.properties"))
 
     location, files = await location_of_orders(sales), files_beside(await location_of_orders(sales))
     client = sales.through(append=before_each_append(sales, register))
@@ -124,12 +124,12 @@ async def test_a_commit_judged_by_older_policies_is_judged_again(sales: Gateway)
 
 
 async def test_a_refusal_by_older_policies_is_judged_again_too(sales: Gateway) -> None:
-    house = sales.services.house
-    await house.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, "false"))
+    parts = sales.services.gateway
+    await parts.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(1, "false"))
 
     async def retire(count: int) -> None:
         if count == 0:
-            await house.admin.retire_policy(sales.acme.log_id, OPERATOR, policy_id="p1")
+            await parts.admin.retire_policy(sales.acme.log_id, OPERATOR, policy_id="p1")
 
     client = sales.through(append=before_each_append(sales, retire))
     assert (await client.post(ORDERS, json=properties(colour="red"))).status_code == 200
@@ -138,30 +138,30 @@ async def test_a_refusal_by_older_policies_is_judged_again_too(sales: Gateway) -
 
 
 async def test_policies_that_never_stand_still_are_answered_503(sales: Gateway) -> None:
-    house = sales.services.house
+    parts = sales.services.gateway
 
     async def register(count: int) -> None:
-        await house.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(count))
+        await parts.admin.create_policy(sales.acme.log_id, OPERATOR, **policy(count))
 
     told = await words(sales.services, sales.acme.log_id)
     files = files_beside(await location_of_orders(sales))
     answer = await sales.through(append=before_each_append(sales, register)).post(ORDERS, json=properties(a="b"))
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-    assert len(await house.admin.list_policies(sales.acme.log_id)) == STALE_MAX
+    assert len(await parts.admin.list_policies(sales.acme.log_id)) == STALE_MAX
     assert await words(sales.services, sales.acme.log_id) == told
     assert files_beside(await location_of_orders(sales)) == files
 
 
 async def test_a_key_that_is_revoked_while_its_commit_is_judged_commits_nothing(sales: Gateway) -> None:
-    house, location = sales.services.house, await location_of_orders(sales)
-    await house.admin.create_access_rule(
+    parts, location = sales.services.gateway, await location_of_orders(sales)
+    await parts.admin.create_access_rule(
         sales.acme.log_id, OPERATOR, rule_id="eve", effect="permit", expression="'writer' in roles"
     )
-    issued = await house.admin.create_key(sales.acme.log_id, OPERATOR, identity="eve", roles=["writer"])
+    issued = await parts.admin.create_key(sales.acme.log_id, OPERATOR, identity="eve", roles=["writer"])
 
     async def revoke(count: int) -> None:
         if count == 0:
-            await house.admin.revoke_key(sales.acme.log_id, OPERATOR, key_id=issued.id)
+            await parts.admin.revoke_key(sales.acme.log_id, OPERATOR, key_id=issued.id)
 
     client = sales.through(key=issued.secret, append=before_each_append(sales, revoke))
     assert (await client.post(ORDERS, json=properties(a="b"))).status_code == 401
@@ -169,11 +169,11 @@ async def test_a_key_that_is_revoked_while_its_commit_is_judged_commits_nothing(
 
 
 async def test_an_alias_that_is_retired_while_a_commit_is_judged_takes_nothing(sales: Gateway) -> None:
-    house, location = sales.services.house, await location_of_orders(sales)
+    parts, location = sales.services.gateway, await location_of_orders(sales)
 
     async def retire(count: int) -> None:
         if count == 0:
-            await house.admin.retire_catalog(sales.acme.log_id, OPERATOR, alias="lake")
+            await parts.admin.retire_catalog(sales.acme.log_id, OPERATOR, alias="lake")
 
     answer = await sales.through(append=before_each_append(sales, retire)).post(ORDERS, json=properties(a="b"))
     assert (answer.status_code, error_of(answer)["message"]) == (404, "Catalog does not exist: lake")

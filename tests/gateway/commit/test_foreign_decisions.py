@@ -135,10 +135,10 @@ async def test_another_tenants_decision_is_out_of_reach(module_services: Service
     other = await found_tenant(module_services, name="other", identity="eve@other.example")
     decision = await decide(module_services, acme.log_id)
     assert not await settle(module_services, other.log_id, decision, CommitOutcome.ACCEPTED)
-    roles = module_services.house.roles
+    roles = module_services.gateway.roles
     counts = {}
     for tenant in (acme.tenant, other.tenant):
-        async with module_services.house.database.as_role(roles.tenant(tenant)) as connection:
+        async with module_services.gateway.database.as_role(roles.tenant(tenant)) as connection:
             found = await connection.execute("SELECT count(*) FROM gateway.open_decisions")
             counts[tenant] = (await found.fetchone() or (None,))[0]
     assert counts == {acme.tenant: 1, other.tenant: 0}

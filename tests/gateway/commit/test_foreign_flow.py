@@ -62,7 +62,7 @@ def failing(gateway: Gateway, number: int, fail: Callable[[Group], Awaitable[App
     async def append(log_id: int, group: Group) -> Appended | Stale:
         nonlocal count
         count += 1
-        return await (fail(group) if count == number + 1 else gateway.services.house.append(log_id, group))
+        return await (fail(group) if count == number + 1 else gateway.services.gateway.append(log_id, group))
 
     return append
 
@@ -72,7 +72,7 @@ async def test_the_decision_is_open_before_the_upstream_sees_anything(chained: C
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
         at_append.append((await of_orders(chained.far, "lake"), len(await open_of(chained.near))))
-        return await chained.near.services.house.append(log_id, group)
+        return await chained.near.services.gateway.append(log_id, group)
 
     client = chained.near.through(append=append)
     assert (await client.post(ORDERS, json=properties(a="b"))).status_code == 200
@@ -114,12 +114,12 @@ async def test_an_outcome_that_is_not_recorded_is_told_all_the_same(chained: Cha
 
 
 async def test_rules_that_change_before_the_decision_are_judged_again(chained: Chained) -> None:
-    admin, log_id = chained.near.services.house.admin, chained.near.acme.log_id
+    admin, log_id = chained.near.services.gateway.admin, chained.near.acme.log_id
 
     async def append(log: int, group: Group) -> Appended | Stale:
         if not await admin.list_policies(log_id):
             await admin.create_policy(log_id, OPERATOR, policy_id="p", expression="false", message="no more")
-        return await chained.near.services.house.append(log, group)
+        return await chained.near.services.gateway.append(log, group)
 
     answer = await chained.near.through(append=append).post(ORDERS, json=properties(a="b"))
     assert (answer.status_code, error_of(answer)["message"]) == (403, "no more (policy p, version 1)")
@@ -141,11 +141,11 @@ async def test_an_upstream_that_is_gone_has_done_nothing(chained: Chained, modul
 
 
 async def test_an_upstream_that_goes_between_load_and_forward_has_failed(chained: Chained) -> None:
-    upstream = chained.near.services.house.catalogs[chained.near.acme.tenant, BEYOND]
+    upstream = chained.near.services.gateway.catalogs.made[chained.near.acme.tenant, BEYOND]
     assert isinstance(upstream, Upstream)
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
-        outcome = await chained.near.services.house.append(log_id, group)
+        outcome = await chained.near.services.gateway.append(log_id, group)
         assert upstream.place is not None
         upstream.place = replace(upstream.place, root="http://127.0.0.1:9/v1")
         return outcome
@@ -223,7 +223,7 @@ async def test_an_engine_is_told_of_the_upstream_nothing_that_leads_round(chaine
 
 
 async def test_a_new_table_is_judged_without_what_the_upstream_alone_decides(chained: Chained) -> None:
-    admin, log_id = chained.near.services.house.admin, chained.near.acme.log_id
+    admin, log_id = chained.near.services.gateway.admin, chained.near.acme.log_id
     await admin.create_policy(
         log_id,
         OPERATOR,

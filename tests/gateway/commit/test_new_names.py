@@ -138,7 +138,7 @@ async def test_a_look_alike_that_comes_between_is_seen_by_the_guard(sales: Gatew
 
 
 async def test_a_catalogs_option_allows_look_alikes(sales: Gateway) -> None:
-    await sales.services.house.admin.create_catalog(
+    await sales.services.gateway.admin.create_catalog(
         sales.acme.log_id, OPERATOR, alias="lax", kind="builtin", options={"look-alike-names": "allowed"}
     )
     assert (await sales.http.post("/v1/iceberg/lax/namespaces", json={"namespace": ["sales"]})).status_code == 200
@@ -168,7 +168,7 @@ async def test_names_from_before_are_read_written_and_dropped(sales: Gateway) ->
 
 
 async def test_an_alias_that_looks_like_another_is_refused(sales: Gateway) -> None:
-    admin = sales.services.house.admin
+    admin = sales.services.gateway.admin
     with pytest.raises(LookAlikeNameError, match="alias: expected a name unlike"):
         await admin.create_catalog(sales.acme.log_id, OPERATOR, alias="1ake", kind="builtin", options={})
     assert (await admin.create_catalog(sales.acme.log_id, OPERATOR, alias="lake-2", kind="builtin", options={})).id

@@ -269,7 +269,7 @@ class CountedLend:
     """Lends connections of the gateway's role and counts them."""
 
     def __init__(self, services: Services) -> None:
-        self._lend = partial(services.house.database.as_role, services.house.roles.gateway)
+        self._lend = partial(services.gateway.database.as_role, services.gateway.roles.gateway)
         self.lent = 0
 
     @asynccontextmanager
@@ -289,11 +289,13 @@ async def test_a_change_is_in_force_everywhere_as_soon_as_it_is_durable(services
     elsewhere = ControlPlane(CountedLend(services))
     before = await elsewhere.current(acme.log_id)
     assert list(before.access_rules) == ["first-key"]
-    catalog = await services.house.admin.create_catalog(acme.log_id, OPERATOR, alias="lake", kind="builtin", options={})
+    catalog = await services.gateway.admin.create_catalog(
+        acme.log_id, OPERATOR, alias="lake", kind="builtin", options={}
+    )
     after = await elsewhere.current(acme.log_id)
     assert after.catalogs == {"lake": catalog}
     assert after.as_of > before.as_of
-    assert after == await services.house.control.current(acme.log_id)
+    assert after == await services.gateway.control.current(acme.log_id)
 
 
 async def test_concurrent_callers_share_one_catching_up(services: Services, acme: Founded) -> None:
@@ -309,8 +311,8 @@ async def test_concurrent_callers_share_one_catching_up(services: Services, acme
 async def test_pages_are_read_to_the_end(services: Services, acme: Founded, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         alias = f"lake-{number}"
-        await services.house.admin.create_catalog(acme.log_id, OPERATOR, alias=alias, kind="builtin", options={})
-    whole = await services.house.control.current(acme.log_id)
+        await services.gateway.admin.create_catalog(acme.log_id, OPERATOR, alias=alias, kind="builtin", options={})
+    whole = await services.gateway.control.current(acme.log_id)
     for page in (1, 2, 3, 6, 7):
         monkeypatch.setattr(gateway.control.plane, "PAGE", page)
         assert await ControlPlane(CountedLend(services)).current(acme.log_id) == whole
@@ -328,11 +330,11 @@ async def test_states_are_bounded_and_a_dropped_one_is_folded_again(services: Se
 
 
 async def test_an_old_process_refuses_to_judge_what_a_newer_one_wrote(services: Services, acme: Founded) -> None:
-    await services.house.control.current(acme.log_id)
+    await services.gateway.control.current(acme.log_id)
     await append_foreign(services, acme.log_id)
     for _ in range(2):
         with pytest.raises(ControlUnknownError, match=r"policy\.archived"):
-            await services.house.control.current(acme.log_id)
+            await services.gateway.control.current(acme.log_id)
 
 
 async def test_a_head_that_names_a_control_entry_which_is_not_there_is_corruption(
@@ -348,7 +350,7 @@ async def test_a_head_that_names_a_control_entry_which_is_not_there_is_corruptio
 
 async def test_a_log_that_is_not_there_has_no_state(services: Services) -> None:
     with pytest.raises(NoSuchLogError):
-        await services.house.control.current(4711)
+        await services.gateway.control.current(4711)
 
 
 async def test_nothing_is_in_force_while_the_database_cannot_be_reached() -> None:
@@ -364,7 +366,7 @@ async def test_nothing_is_in_force_while_the_database_cannot_be_reached() -> Non
 async def test_the_gateways_role_reads_control_entries_and_no_others(services: Services, acme: Founded) -> None:
     event = Event(type="commit.observed", version=1, key="table:lake/t", actor="system", occurred_at=NOON, data={})
     await services.appender.append(acme.log_id, Group(id=new_group_id(), then=(prepare(event),)))
-    async with services.house.database.as_role(services.house.roles.gateway) as connection:
+    async with services.gateway.database.as_role(services.gateway.roles.gateway) as connection:
         rows = await (
             await connection.execute("SELECT index FROM ledger.entries WHERE log_id = %s", (acme.log_id,))
         ).fetchall()

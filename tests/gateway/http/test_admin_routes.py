@@ -192,9 +192,9 @@ async def test_rules_speak_of_editing_by_kind_and_id(shared_gateway: Gateway) ->
 
 
 async def test_an_edit_permitted_by_older_rules_is_judged_again(shared_gateway: Gateway) -> None:
-    house = shared_gateway.services.house
+    parts = shared_gateway.services.gateway
     acme = shared_gateway.acme.log_id
-    engine = house.engine
+    engine = parts.judge.engine
     count = 0
 
     class Slow:
@@ -205,15 +205,15 @@ async def test_an_edit_permitted_by_older_rules_is_judged_again(shared_gateway: 
             await engine.check(expression, log_id=log_id, timeout_s=timeout_s, kind=kind)
             count += 1
             if expression == POLICY["expression"]:
-                await house.admin.create_catalog(acme, OPERATOR, alias=f"c{count}", kind="builtin", options={})
+                await parts.admin.create_catalog(acme, OPERATOR, alias=f"c{count}", kind="builtin", options={})
 
         judge = engine.judge
 
-    house.admin._engine = Slow()
+    parts.admin._engine = Slow()
     try:
         answer = await shared_gateway.http.post("/v1/policies", json=POLICY)
     finally:
-        house.admin._engine = engine
+        parts.admin._engine = engine
     assert (answer.status_code, count) == (503, STALE_MAX)
     assert answer.headers["retry-after"] == "1"
     assert (await shared_gateway.http.get("/v1/policies")).json() == {"policies": []}

@@ -70,7 +70,7 @@ async def test_a_log_that_takes_nothing_for_now_is_answered_503_with_retry_after
 async def test_what_only_the_operator_can_mend_is_told_to_the_operator_and_not_to_the_client(
     sales: Gateway, caplog: pytest.LogCaptureFixture, kind: type[LedgerError]
 ) -> None:
-    app = app_of(sales.services.house)
+    app = app_of(sales.services.gateway)
 
     @app.get("/as-it-is")
     async def as_it_is() -> None:
@@ -101,7 +101,7 @@ def scraped(gateway: Gateway, *, token: str | None, host: str = "127.0.0.1") -> 
 
     measures: Measures = gateway.app.state.measures
     metrics: Callable[[], Awaitable[str]] = history
-    app = create_app(gateway.services.house, measures=measures, metrics=metrics, metrics_token=token)
+    app = create_app(gateway.services.gateway, measures=measures, metrics=metrics, metrics_token=token)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=app, client=(host, 1)), base_url="http://gateway")
 
 

@@ -71,7 +71,7 @@ class Keys:
 
 async def keys_of(gateway: Gateway) -> Keys:
     """Keys that nobody has, that have one wrong character, and that were revoked, in both headers."""
-    admin, log_id = gateway.services.house.admin, gateway.acme.log_id
+    admin, log_id = gateway.services.gateway.admin, gateway.acme.log_id
     revoked = await admin.create_key(log_id, OPERATOR, identity="eve@acme.example", roles=())
     await admin.revoke_key(log_id, OPERATOR, key_id=revoked.id)
     right = gateway.acme.key.secret
@@ -152,7 +152,7 @@ async def test_no_answer_repeats_what_may_be_a_secret(sales: Gateway) -> None:
 
 
 async def test_a_flood_of_bad_credentials_is_counted_and_not_recorded_one_by_one(sales: Gateway) -> None:
-    system = sales.services.house.refusals._system_log_id
+    system = sales.services.gateway.refusals._system_log_id
     before = len(await tell(sales.services, system))
     flood = [(ROUTES[i % len(ROUTES)], f"Authorization: Bearer nobody-{i}".encode()) for i in range(200)]
     async with serve_gateway(sales.app) as url:

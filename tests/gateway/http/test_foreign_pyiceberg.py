@@ -60,7 +60,9 @@ async def told_of(chained: Chained, key: str = ORDERS_KEY) -> list[Told]:
 
 
 async def open_decisions(chained: Chained) -> int:
-    async with chained.near.services.house.database.as_role(chained.near.services.house.roles.auditor) as connection:
+    async with chained.near.services.gateway.database.as_role(
+        chained.near.services.gateway.roles.auditor
+    ) as connection:
         found = await connection.execute("SELECT count(*) FROM gateway.open_decisions")
         row = await found.fetchone()
     assert row is not None
@@ -116,7 +118,7 @@ async def test_what_an_upstream_refuses_reaches_the_engine_in_its_own_words(chai
         make_orders(chained.connect())
 
     await asyncio.to_thread(prepare)
-    await chained.far.services.house.admin.create_policy(
+    await chained.far.services.gateway.admin.create_policy(
         chained.far.acme.log_id,
         OPERATOR,
         policy_id="shops",
@@ -138,7 +140,7 @@ async def test_what_an_upstream_refuses_reaches_the_engine_in_its_own_words(chai
 async def test_what_is_refused_here_never_reaches_the_upstream(chained: Chained) -> None:
     await asyncio.to_thread(lambda: make_orders(chained.connect()))
     before = await words(chained.far.services, chained.far.acme.log_id)
-    await chained.near.services.house.admin.create_policy(
+    await chained.near.services.gateway.admin.create_policy(
         chained.near.acme.log_id, OPERATOR, policy_id="frozen", expression="!table.exists", message="nothing changes"
     )
     eve = await another_guest(chained.near)

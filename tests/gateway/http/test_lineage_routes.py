@@ -104,9 +104,9 @@ async def test_an_edge_that_closes_a_cycle_is_422_with_the_path_and_told_in_the_
     refused = await projected.http.post(LINEAGE, json=closing)
     assert refused.status_code == 422
     assert " -> ".join(map(key, "abca")) in error_of(refused)["message"]
-    house = projected.services.house
-    async with house.database.as_role(house.roles.projector) as connection:
-        assert await tell_cycles(connection, house.append, await log_of(projected), clock=house.clock) == 1
+    parts = projected.services.gateway
+    async with parts.database.as_role(parts.roles.projector) as connection:
+        assert await tell_cycles(connection, parts.append, await log_of(projected), clock=parts.clock) == 1
     (cycle,) = [
         from_data(LineageCycleFound, one.entry.data) for one in await told_of(projected, LineageCycleFound.TYPE)
     ]
@@ -250,7 +250,7 @@ async def test_a_log_that_does_not_answer_is_503_and_sending_again_is_safe(
     answers = iter([error("no answer")])
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
-        outcome = await projected.services.house.append(log_id, group)
+        outcome = await projected.services.gateway.append(log_id, group)
         for failure in answers:
             raise failure
         return outcome

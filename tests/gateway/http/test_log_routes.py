@@ -34,12 +34,12 @@ ENTRIES = 600
 @pytest_asyncio.fixture
 async def keys(gateway: Gateway) -> KeyDirectory:
     """The keys of a signer that has signed a log of a few hundred entries."""
-    house = gateway.services.house
+    parts = gateway.services.gateway
     event = prepare(
-        Event(type="lineage.received", version=1, key="a:b", actor="system", occurred_at=house.clock(), data={})
+        Event(type="lineage.received", version=1, key="a:b", actor="system", occurred_at=parts.clock(), data={})
     )
     for _ in range(3):
-        await house.append(gateway.acme.log_id, Group(id=house.new_group_id(), then=(event,) * (ENTRIES // 3)))
+        await parts.append(gateway.acme.log_id, Group(id=parts.new_group_id(), then=(event,) * (ENTRIES // 3)))
     keys = create_key_directory(gateway.services.installation.keys)
     await sign(gateway, keys)
     return keys
@@ -144,12 +144,12 @@ def test_a_place_names_a_log_and_what_is_wanted_of_it_whatever_the_log_is_called
 
 
 async def test_what_is_not_signed_yet_is_not_published(gateway: Gateway, keys: KeyDirectory, size: int) -> None:
-    house, base = gateway.services.house, f"/log/{gateway.acme.origin}"
+    parts, base = gateway.services.gateway, f"/log/{gateway.acme.origin}"
     before = await gateway.http.get(f"{base}/checkpoint")
     event = prepare(
-        Event(type="lineage.received", version=1, key="a:b", actor="system", occurred_at=house.clock(), data={})
+        Event(type="lineage.received", version=1, key="a:b", actor="system", occurred_at=parts.clock(), data={})
     )
-    await house.append(gateway.acme.log_id, Group(id=house.new_group_id(), then=(event,)))
+    await parts.append(gateway.acme.log_id, Group(id=parts.new_group_id(), then=(event,)))
     partial = f"{base}/tile/entries/002.p/{(size + 1) % 256}"
     assert (await gateway.http.get(partial)).status_code == 404
     assert (await gateway.http.get(f"{base}/checkpoint")).content == before.content
@@ -219,11 +219,11 @@ async def test_a_log_whose_entry_is_missing_answers_with_an_error_and_not_with_l
 async def test_a_receipt_is_the_proof_of_an_entry_as_soon_as_it_is_signed(
     gateway: Gateway, keys: KeyDirectory, size: int
 ) -> None:
-    house, origin = gateway.services.house, gateway.acme.origin
+    parts, origin = gateway.services.gateway, gateway.acme.origin
     event = prepare(
-        Event(type="lineage.received", version=1, key="a:b", actor="system", occurred_at=house.clock(), data={})
+        Event(type="lineage.received", version=1, key="a:b", actor="system", occurred_at=parts.clock(), data={})
     )
-    await house.append(gateway.acme.log_id, Group(id=house.new_group_id(), then=(event,)))
+    await parts.append(gateway.acme.log_id, Group(id=parts.new_group_id(), then=(event,)))
     installation = gateway.services.installation
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
@@ -247,11 +247,11 @@ async def test_without_a_signer_a_receipt_is_asked_for_again_later(
     gateway: Gateway, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_routes, "RECEIPT_TIMEOUT_S", 0.05)
-    house = gateway.services.house
+    parts = gateway.services.gateway
     event = prepare(
-        Event(type="lineage.received", version=1, key="a:b", actor="system", occurred_at=house.clock(), data={})
+        Event(type="lineage.received", version=1, key="a:b", actor="system", occurred_at=parts.clock(), data={})
     )
-    await house.append(gateway.acme.log_id, Group(id=house.new_group_id(), then=(event,)))
+    await parts.append(gateway.acme.log_id, Group(id=parts.new_group_id(), then=(event,)))
     answer = await gateway.http.get(f"/log/{gateway.acme.origin}/receipt/{size}")
     assert (answer.status_code, "retry-after" in answer.headers) == (503, True)
     assert "is in the log" in answer.json()["error"]["message"]

@@ -229,7 +229,7 @@ async def test_two_engines_race_and_no_row_is_lost(served: Served) -> None:
 
 
 async def test_a_refusal_reaches_the_user_with_its_reason(served: Served) -> None:
-    admin, log_id = served.gateway.services.house.admin, served.gateway.acme.log_id
+    admin, log_id = served.gateway.services.gateway.admin, served.gateway.acme.log_id
 
     def prepare() -> str:
         return make_orders(served.connect()).metadata_location
@@ -268,7 +268,7 @@ async def test_a_refusal_reaches_the_user_with_its_reason(served: Served) -> Non
 
 
 async def test_an_undecidable_commit_reaches_the_user_as_not_available(served: Served) -> None:
-    admin, log_id = served.gateway.services.house.admin, served.gateway.acme.log_id
+    admin, log_id = served.gateway.services.gateway.admin, served.gateway.acme.log_id
     await asyncio.to_thread(lambda: make_orders(served.connect()))
     expression = "commit.requirements[99].type == 'x'"
     await admin.create_policy(log_id, OPERATOR, policy_id="broken", expression=expression, message="never")
@@ -283,8 +283,8 @@ async def test_an_undecidable_commit_reaches_the_user_as_not_available(served: S
 
 
 async def test_an_engine_keeps_to_its_tables_places_and_to_names_of_their_own(served: Served) -> None:
-    house, acme = served.gateway.services.house, served.gateway.acme
-    root = f"{house.warehouse}/{acme.tenant.hex}/lake"
+    parts, acme = served.gateway.services.gateway, served.gateway.acme
+    root = f"{parts.catalogs.warehouse}/{acme.tenant.hex}/lake"
 
     def engine() -> None:
         catalog = served.connect()

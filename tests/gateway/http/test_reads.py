@@ -5,13 +5,13 @@ Reading: pages, what is there and what is not, who may know it, and what access 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from urllib.parse import quote
 
 import httpx
 import pytest
 
 from gateway.admin.application import OPERATOR
-from gateway.commit.judgement import ReadJudgements
 from gateway.policy.engine import EngineUnavailableError, PolicyEngine, Program, Verdict
 from ledger.format.canonical import Json
 from testkit.gateway.sales import CREATE, NAMESPACES, ORDERS, SALES, TABLES, another_key, error_of
@@ -145,26 +145,26 @@ class CountedEngine:
 
 
 async def test_a_read_is_judged_once_under_one_set_of_rules(sales: Gateway) -> None:
-    house = sales.services.house
-    engine = CountedEngine(house.engine)
-    http = sales.through(engine=engine, read_judgements=ReadJudgements())
+    parts = sales.services.gateway
+    engine = CountedEngine(parts.judge.engine)
+    http = sales.through(judge=replace(sales.services.gateway.judge, engine=engine))
     for _ in range(3):
         assert (await http.get(ORDERS)).status_code == 200
     assert engine.judged == 1
     assert (await http.head(ORDERS)).status_code == 204
     assert (await http.get(SALES)).status_code == 200
     assert engine.judged == 3, "another operation, another target"
-    await house.admin.create_access_rule(
+    await parts.admin.create_access_rule(
         sales.acme.log_id, OPERATOR, rule_id="closed", effect="forbid", expression="path == 'sales.orders'"
     )
     for _ in range(2):
         assert (await http.get(ORDERS)).status_code == 403
     assert engine.judged == 4
-    await house.admin.retire_access_rule(sales.acme.log_id, OPERATOR, rule_id="closed")
+    await parts.admin.retire_access_rule(sales.acme.log_id, OPERATOR, rule_id="closed")
     assert (await http.get(ORDERS)).status_code == 200
     assert engine.judged == 4, "the same rules as at first, so the same judgement"
     other = await another_key(sales, "grace")
-    eve = sales.through(key=other, engine=engine, read_judgements=ReadJudgements())
+    eve = sales.through(key=other, judge=replace(sales.services.gateway.judge, engine=engine))
     assert (await eve.get(ORDERS)).status_code == 403
     assert engine.judged == 5
 
@@ -181,8 +181,8 @@ class SilentEngine(CountedEngine):
 
 
 async def test_a_read_that_cannot_be_judged_is_503_and_asked_again(sales: Gateway) -> None:
-    engine = SilentEngine(sales.services.house.engine)
-    http = sales.through(engine=engine, read_judgements=ReadJudgements())
+    engine = SilentEngine(sales.services.gateway.judge.engine)
+    http = sales.through(judge=replace(sales.services.gateway.judge, engine=engine))
     for _ in range(2):
         answer = await http.get(ORDERS)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

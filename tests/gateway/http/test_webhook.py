@@ -77,7 +77,7 @@ class Callbacks:
 
     async def entries(self) -> list[Entry]:
         services = self.gateway.services
-        async with services.house.database.as_role(services.installation.roles.auditor) as connection:
+        async with services.gateway.database.as_role(services.installation.roles.auditor) as connection:
             found = await read_entries(connection, self.gateway.acme.log_id, from_index=0, to_index=10_000)
         return [entry for entry in map(parse_entry, found) if entry.type == "trigger.received"]
 
@@ -88,7 +88,7 @@ class Callbacks:
         named = {"webhook-secret": f"secret:{alias}-hook"} if secret else {}
         if secret:
             self.kept[self.tenant, f"{alias}-hook"] = secret
-        await self.gateway.services.house.admin.create_catalog(
+        await self.gateway.services.gateway.admin.create_catalog(
             self.gateway.acme.log_id,
             OPERATOR,
             alias=alias,
@@ -106,7 +106,7 @@ async def callbacks(shared_gateway: Gateway) -> AsyncIterator[Callbacks]:
     """A tenant of the test's own that takes callbacks."""
     kept = Kept()
     kept.looked = []
-    async with shared_gateway.through(secrets=kept) as http:
+    async with shared_gateway.through(webhook_secrets=kept) as http:
         del http.headers["Authorization"]
         callbacks = Callbacks(shared_gateway, http, kept)
         await callbacks.add_catalog("polaris", SECRET)
@@ -228,7 +228,7 @@ async def test_a_refusal_is_counted_like_any_without_credentials(callbacks: Call
         async def unauthenticated(self, operation: str) -> None:
             counted.append(operation)
 
-    async with callbacks.gateway.through(secrets=callbacks.kept, refusals=Refusals()) as http:
+    async with callbacks.gateway.through(webhook_secrets=callbacks.kept, refusals=Refusals()) as http:
         await http.post(PATH, content=callbacks.body(), headers={"X-Polaris-Signature": "0" * 64})
         await http.post(PATH, content=b"{}", headers={"X-Polaris-Signature": "0" * 64})
     assert counted == [f"POST {PATH}"]
@@ -344,7 +344,7 @@ async def test_any_other_method_is_refused(callbacks: Callbacks, method: str) ->
 
 
 async def test_callbacks_that_are_switched_off_are_gone_whoever_signs(callbacks: Callbacks) -> None:
-    async with callbacks.gateway.through(secrets=callbacks.kept, polaris_webhook=False) as http:
+    async with callbacks.gateway.through(webhook_secrets=None) as http:
         body = callbacks.body()
         for content, signature in ((body, sign(body)), (b"x" * 300_000, "")):
             answer = await http.post(PATH, content=content, headers={"X-Polaris-Signature": signature})
@@ -357,7 +357,7 @@ async def test_nothing_is_answered_200_before_it_is_durable(callbacks: Callbacks
     async def append(log_id: int, group: Group) -> Appended | Stale:
         raise away("away")
 
-    async with callbacks.gateway.through(secrets=callbacks.kept, append=append) as http:
+    async with callbacks.gateway.through(webhook_secrets=callbacks.kept, append=append) as http:
         body = callbacks.body()
         answer = await http.post(PATH, content=body, headers={"X-Polaris-Signature": sign(body)})
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
@@ -369,7 +369,7 @@ async def test_a_database_that_is_away_is_503_for_everyone(callbacks: Callbacks)
         def as_role(self, _role: str) -> Any:
             raise UnavailableError("the database cannot be reached")
 
-    async with callbacks.gateway.through(secrets=callbacks.kept, database=Away()) as http:
+    async with callbacks.gateway.through(webhook_secrets=callbacks.kept, database=Away()) as http:
         for tenant in (callbacks.tenant, uuid4()):
             body = callbacks.body(tenant_id=str(tenant))
             answer = await http.post(PATH, content=body, headers={"X-Polaris-Signature": sign(body)})
@@ -378,7 +378,7 @@ async def test_a_database_that_is_away_is_503_for_everyone(callbacks: Callbacks)
 
 async def test_a_catalog_that_was_retired_signs_nothing_any_more(callbacks: Callbacks) -> None:
     assert (await callbacks.send(callbacks.body())).status_code == 200
-    admin = callbacks.gateway.services.house.admin
+    admin = callbacks.gateway.services.gateway.admin
     await admin.retire_catalog(callbacks.gateway.acme.log_id, OPERATOR, alias="polaris")
     assert (await callbacks.send(callbacks.body())).status_code == 401
 

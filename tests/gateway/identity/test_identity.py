@@ -63,7 +63,7 @@ class Instance:
     def __init__(self, services: Services, *, known_max: int = 10, macs: KeyMacs | None = None) -> None:
         self.hasher = CountingHasher()
         self.looked_up = 0
-        lend = partial(services.house.database.as_role, services.house.roles.gateway)
+        lend = partial(services.gateway.database.as_role, services.gateway.roles.gateway)
 
         @asynccontextmanager
         async def lend_for_keys() -> AsyncIterator[Connection]:
@@ -239,7 +239,7 @@ async def test_a_wrong_secret_is_not_remembered(acme: Founded, instance: Instanc
 
 async def test_what_is_known_is_bounded(services: Services, acme: Founded) -> None:
     instance = Instance(services, known_max=1)
-    second = await services.house.admin.create_key(acme.log_id, OPERATOR, identity="bob", roles=[])
+    second = await services.gateway.admin.create_key(acme.log_id, OPERATOR, identity="bob", roles=[])
     for secret in (acme.key.secret, second.secret, acme.key.secret):
         await instance(secret)
     assert instance.looked_up == 3
@@ -284,7 +284,7 @@ async def test_an_old_key_is_checked_slowly_once_by_whichever_process(services: 
 async def test_wrong_secrets_of_an_old_key_are_bounded_and_then_neither_checked_nor_called_unknown(
     services: Services, acme: Founded, instance: Instance
 ) -> None:
-    second = await services.house.admin.create_key(acme.log_id, OPERATOR, identity="bob", roles=[])
+    second = await services.gateway.admin.create_key(acme.log_id, OPERATOR, identity="bob", roles=[])
     prefix = parse_key(acme.key.secret).prefix
     wrong = [ApiKeyText(prefix=prefix, secret=bytes([number] * 32)).format() for number in range(FAILURES_MAX + 3)]
     told = []
@@ -306,7 +306,7 @@ async def test_a_revoked_old_key_leaves_no_keyed_hash_behind(
     await instance(acme.key.secret)
     with psycopg.connect(database) as connection:
         assert connection.execute("SELECT count(*) FROM gateway.key_macs").fetchone() == (1,)
-    await services.house.admin.revoke_key(acme.log_id, OPERATOR, key_id=acme.key.id)
+    await services.gateway.admin.revoke_key(acme.log_id, OPERATOR, key_id=acme.key.id)
     with psycopg.connect(database) as connection:
         assert connection.execute("SELECT count(*) FROM gateway.key_macs").fetchone() == (0,)
 
@@ -360,17 +360,17 @@ async def test_a_revoked_key_is_refused_at_once_by_every_instance(
     elsewhere = Instance(services)
     principal = await instance(acme.key.secret)
     await elsewhere(acme.key.secret)
-    state = await services.house.control.current(acme.log_id)
+    state = await services.gateway.control.current(acme.log_id)
     principal.check_in_force(state, now=now())
     by = Editor(actor=principal.actor, as_of=state.as_of)
-    revoked = await services.house.admin.revoke_key(acme.log_id, by, key_id=acme.key.id)
+    revoked = await services.gateway.admin.revoke_key(acme.log_id, by, key_id=acme.key.id)
     assert (revoked.retired, revoked.version) == (True, 2)
     for each in (instance, elsewhere, Instance(services)):
         for _ in range(2):
             with pytest.raises(NotInForceError):
                 await each(acme.key.secret)
     with pytest.raises(NotInForceError):
-        principal.check_in_force(await services.house.control.current(acme.log_id), now=now())
+        principal.check_in_force(await services.gateway.control.current(acme.log_id), now=now())
     with psycopg.connect(database) as connection:
         assert connection.execute("SELECT count(*) FROM gateway.api_keys").fetchone() == (0,)
 
@@ -380,7 +380,7 @@ async def test_a_key_whose_row_outlived_its_revocation_is_refused(
 ) -> None:
     with psycopg.connect(database) as connection:
         rows = connection.execute("SELECT * FROM gateway.api_keys").fetchall()
-    await services.house.admin.revoke_key(acme.log_id, OPERATOR, key_id=acme.key.id)
+    await services.gateway.admin.revoke_key(acme.log_id, OPERATOR, key_id=acme.key.id)
     with psycopg.connect(database) as connection:
         connection.execute("INSERT INTO gateway.api_keys VALUES (%s, %s, %s, %s, %s)", rows[0])
     with pytest.raises(NotInForceError):
@@ -405,7 +405,7 @@ async def test_a_key_is_of_one_tenant_alone(
     assert ours.sub == theirs.sub
     assert ours.actor != theirs.actor  # the same person is another pseudonym in another tenant
     with pytest.raises(UnauthorizedError):
-        theirs.check_in_force(await services.house.control.current(acme.log_id), now=now())
+        theirs.check_in_force(await services.gateway.control.current(acme.log_id), now=now())
     crossed = ApiKeyText(prefix=parse_key(acme.key.secret).prefix, secret=parse_key(other.key.secret).secret)
     with pytest.raises(UnauthorizedError):
         await instance(crossed.format())
@@ -416,7 +416,7 @@ async def test_a_prefix_is_of_one_tenant_alone(services: Services, acme: Founded
     stolen = ApiKeyText(prefix=taken.prefix, secret=bytes(32))
     guard = create_guard("key-x", stolen, stored_hash=KeyHasher().hash(stolen), actor="0" * 32)
     event = Event(
-        type="commit.observed", version=1, key="table:t", actor="system", occurred_at=services.house.clock(), data={}
+        type="commit.observed", version=1, key="table:t", actor="system", occurred_at=services.gateway.clock(), data={}
     )
     group = Group(id=new_group_id(), then=(prepare(event),), guard=(guard,))
     outcome = await services.appender.append(other.log_id, group)
@@ -427,7 +427,7 @@ async def test_a_prefix_is_of_one_tenant_alone(services: Services, acme: Founded
 
 async def test_an_identity_has_one_actor_whoever_mints_it_first(services: Services, acme: Founded) -> None:
     async def mint(identity: str) -> str:
-        async with services.house.database.as_role(services.house.roles.appender) as connection:
+        async with services.gateway.database.as_role(services.gateway.roles.appender) as connection:
             found = await actor_for(connection, acme.log_id, identity, issuer=None, random=_random.randbytes)
             return found.actor
 
@@ -435,7 +435,7 @@ async def test_an_identity_has_one_actor_whoever_mints_it_first(services: Servic
     assert len(set(actors)) == 1
     assert await mint("ada@acme.example") == acme.key.actor
     first, second = [
-        await services.house.admin.create_key(acme.log_id, OPERATOR, identity="bob@acme.example", roles=[])
+        await services.gateway.admin.create_key(acme.log_id, OPERATOR, identity="bob@acme.example", roles=[])
         for _ in range(2)
     ]
     assert first.actor == second.actor == actors[0]
@@ -445,7 +445,7 @@ async def test_an_identity_has_one_actor_whoever_mints_it_first(services: Servic
 async def test_the_rows_of_keys_are_a_function_of_the_log_but_for_their_hashes(
     services: Services, acme: Founded, database: str
 ) -> None:
-    admin = services.house.admin
+    admin = services.gateway.admin
     issued = [await admin.create_key(acme.log_id, OPERATOR, identity=name, roles=[]) for name in ("b", "c", "b")]
     await admin.revoke_key(acme.log_id, OPERATOR, key_id=issued[1].id)
     replayed: dict[str, Mapping[str, object]] = {}
@@ -488,9 +488,9 @@ async def test_the_rows_of_keys_are_a_function_of_the_log_but_for_their_hashes(
 async def test_no_role_reads_or_writes_more_of_a_key_than_its_duty(
     duty: str, statement: str, services: Services, acme: Founded
 ) -> None:
-    roles = services.house.roles
+    roles = services.gateway.roles
     role = roles.tenant(acme.tenant) if duty == "tenant" else getattr(roles, duty)
-    async with services.house.database.as_role(role) as connection:
+    async with services.gateway.database.as_role(role) as connection:
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             async with connection.transaction():
                 await connection.execute(statement)

@@ -58,7 +58,7 @@ async def issue(http: httpx.AsyncClient, identity: str = BOB, **more: object) ->
 
 
 async def who_is(gateway: Gateway, secret: str) -> Principal:
-    return await gateway.services.house.authenticator.authenticate(f"Bearer {secret}")
+    return await gateway.services.gateway.authenticator.authenticate(f"Bearer {secret}")
 
 
 async def permit_all(gateway: Gateway) -> None:
@@ -83,7 +83,7 @@ async def test_a_key_is_refused_by_the_next_request_once_its_time_has_passed(sha
     await permit_all(shared_gateway)
     end = calendar.now + DAY
     issued = await issue(shared_gateway.http, expires_at=end.isoformat())
-    lend = partial(services.house.database.as_role, services.house.roles.gateway)
+    lend = partial(services.gateway.database.as_role, services.gateway.roles.gateway)
     macs = open_key_macs(services.installation.keys / KEY_SECRET)
     authenticator = Authenticator(lend, ControlPlane(lend), macs=macs, clock=calendar)
     bob = shared_gateway.through(key=issued["secret"], authenticator=authenticator, clock=calendar)
@@ -95,7 +95,7 @@ async def test_a_key_is_refused_by_the_next_request_once_its_time_has_passed(sha
         assert (await bob.get(NAMESPACES)).status_code == 401
     with pytest.raises(NotInForceError):  # as an unknown key is
         await authenticator.authenticate(f"Bearer {issued['secret']}")
-    state = await services.house.control.current(principal.log_id)
+    state = await services.gateway.control.current(principal.log_id)
     principal.check_in_force(state, now=end - timedelta(microseconds=1))
     with pytest.raises(UnauthorizedError):
         principal.check_in_force(state, now=end)
@@ -179,7 +179,7 @@ async def test_no_key_is_issued_with_one_that_it_would_outlive(shared_gateway: G
 
 
 async def test_a_key_that_alice_issues_for_bob_is_not_bobs_actor(shared_gateway: Gateway) -> None:
-    admin, log_id = shared_gateway.services.house.admin, shared_gateway.acme.log_id
+    admin, log_id = shared_gateway.services.gateway.admin, shared_gateway.acme.log_id
     bobs = await admin.create_key(log_id, OPERATOR, identity=BOB, roles=[])
     issued = await issue(shared_gateway.http)
     assert issued["actor"] not in {bobs.actor, shared_gateway.acme.key.actor}
@@ -200,7 +200,7 @@ async def test_what_one_issuer_gives_to_one_identity_acts_as_one(shared_gateway:
 
 async def test_no_detour_leads_from_an_issued_key_to_the_persons_own_actor(shared_gateway: Gateway) -> None:
     await permit_all(shared_gateway)
-    admin, log_id = shared_gateway.services.house.admin, shared_gateway.acme.log_id
+    admin, log_id = shared_gateway.services.gateway.admin, shared_gateway.acme.log_id
     own = {
         (await admin.create_key(log_id, OPERATOR, identity=who, roles=[])).actor for who in (BOB, "ada@acme.example")
     }
@@ -263,7 +263,7 @@ async def test_an_edit_names_the_key_that_it_was_made_with(shared_gateway: Gatew
     principal = json.loads(created.parts["principal"])
     assert (principal["key"], principal["sub"]) == (shared_gateway.acme.key.id, "ada@acme.example")
     assert subject_of(created.entry, "principal") == shared_gateway.acme.key.actor
-    by_operator = await shared_gateway.services.house.admin.create_key(
+    by_operator = await shared_gateway.services.gateway.admin.create_key(
         shared_gateway.acme.log_id, OPERATOR, identity=BOB, roles=[]
     )
     (created,) = await key_events(shared_gateway, by_operator.id)
@@ -285,7 +285,7 @@ async def test_erasing_a_person_reaches_every_actor_of_theirs(shared_gateway: Ga
     await permit_all(shared_gateway)
     services, log_id = shared_gateway.services, shared_gateway.acme.log_id
     await shared_gateway.http.post(NAMESPACES, json={"namespace": ["sales"]})
-    own = await services.house.admin.create_key(log_id, OPERATOR, identity=BOB, roles=["data-eng"])
+    own = await services.gateway.admin.create_key(log_id, OPERATOR, identity=BOB, roles=["data-eng"])
     issued = await issue(shared_gateway.http)
     clients = [shared_gateway.client(secret) for secret in (own.secret, issued["secret"])]
     for number, client in enumerate(clients):
@@ -298,7 +298,7 @@ async def test_erasing_a_person_reaches_every_actor_of_theirs(shared_gateway: Ga
     for one in told:
         assert not one.parts or one.entry.actor == shared_gateway.acme.key.actor
     assert (await shared_gateway.http.get(NAMESPACES)).status_code == 200, "whoever issued the key is not erased"
-    async with services.house.database.as_role(services.house.roles.projector) as connection:
+    async with services.gateway.database.as_role(services.gateway.roles.projector) as connection:
         rows = await connection.execute("SELECT identity FROM ledger.subjects WHERE log_id = %s", (log_id,))
         assert await rows.fetchall() == [("ada@acme.example",)]
 
@@ -336,20 +336,20 @@ async def put(services: Services, log_id: int, event: KeyCreatedV1, *, version: 
             {"key_id": event.id, "prefix": event.prefix, "hash": "$argon2id$", "actor": event.actor},
         ),
     )
-    await services.house.append(log_id, Group(id=services.house.new_group_id(), then=(prepared,), guard=guards))
+    await services.gateway.append(log_id, Group(id=services.gateway.new_group_id(), then=(prepared,), guard=guards))
 
 
 async def test_a_key_of_an_old_log_is_in_force_without_an_end(module_services: Services) -> None:
     old = await found_tenant(module_services, name="old", identity="ada@old.example")
     event = KeyCreatedV1(id="old", version=1, prefix="abcdefghij23", actor=old.key.actor, roles=("r",))
     await put(module_services, old.log_id, event)
-    key = (await module_services.house.control.current(old.log_id)).keys["old"]
+    key = (await module_services.gateway.control.current(old.log_id)).keys["old"]
     assert (key.expires_at, key.issuer, key.is_expired(datetime.max.replace(tzinfo=UTC))) == (None, None, False)
     installation = module_services.installation
     dsn = installation.as_role(installation.roles.auditor)
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as auditor:
         log = await find_log(auditor, installation.origin(old.tenant))
-    revoked = await revoke_keys(module_services.house.control, clock=now)(log, old.key.actor)
+    revoked = await revoke_keys(module_services.gateway.control, clock=now)(log, old.key.actor)
     assert len(revoked.each) == 2
 
 
@@ -359,7 +359,7 @@ async def test_either_version_tells_the_row_that_its_guard_has_made(module_servi
     await put(module_services, both.log_id, event)
     entries = [one.entry for one in await tell(module_services, both.log_id) if one.entry.type == "key.created"]
     assert [entry.version for entry in entries] == [2, 1]
-    guards = gateway_guards(module_services.house.random)
+    guards = gateway_guards(module_services.gateway.random)
     for entry in entries:
         (call,) = guards([Replayed(entry=entry, data=b"", parts=())])
         assert call.guard == "key.create"
@@ -372,12 +372,12 @@ async def test_a_key_of_a_version_to_come_stops_this_process(module_services: Se
     event = KeyCreatedV1(id="new", version=1, prefix="abcdefghij24", actor=newer.key.actor, roles=())
     await put(module_services, newer.log_id, event, version=3)
     with pytest.raises(ControlUnknownError, match=r"key\.created of version 3"):
-        await module_services.house.control.current(newer.log_id)
+        await module_services.gateway.control.current(newer.log_id)
 
 
 async def test_the_end_of_a_key_is_a_canonical_time(shared_gateway: Gateway) -> None:
     end = now() + DAY
-    issued = await shared_gateway.services.house.admin.create_key(
+    issued = await shared_gateway.services.gateway.admin.create_key(
         shared_gateway.acme.log_id, OPERATOR, identity=BOB, roles=[], expires_at=end
     )
     (created,) = await key_events(shared_gateway, issued.id)

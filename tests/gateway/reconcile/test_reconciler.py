@@ -64,7 +64,7 @@ async def test_a_commit_whose_answer_was_lost_is_found(far: Far) -> None:
 async def test_nothing_is_touched_before_its_deadline(far: Far) -> None:
     lose(far, Loss.ANSWER)
     await far.gateway.http.post(far.orders, json=await far.next_append())
-    assert await far.reconcile(far.services.house.clock) == []
+    assert await far.reconcile(far.services.gateway.clock) == []
     assert await far.words() == ["approved", "unknown"]
     assert len(await far.open_decisions()) == 1
 
@@ -138,7 +138,7 @@ async def test_a_key_that_a_dead_process_held_is_looked_at_when_its_time_is_over
     dead = far.reconciler()
     assert await dead._looks.hold(limit=1_000)
     assert await far.reconcile() == [], "it is held"
-    later = far.services.house.clock() + timedelta(days=1)
+    later = far.services.gateway.clock() + timedelta(days=1)
     assert [each.outcome for each in await far.reconcile(lambda: later)] == [CommitOutcome.ACCEPTED]
 
 
@@ -153,7 +153,7 @@ async def test_an_upstream_that_does_not_answer_leaves_the_outcome_unknown(far: 
 async def test_a_catalog_that_was_retired_leaves_the_outcome_unknown(far: Far) -> None:
     lose(far, Loss.ANSWER)
     await far.gateway.http.post(far.orders, json=await far.next_append())
-    await far.services.house.admin.retire_catalog(far.log_id, OPERATOR, alias=ALIAS)
+    await far.services.gateway.admin.retire_catalog(far.log_id, OPERATOR, alias=ALIAS)
     assert [each.outcome for each in await far.reconcile()] == [CommitOutcome.UNKNOWN]
 
 
@@ -192,12 +192,12 @@ async def test_it_goes_on_when_the_log_was_away(far: Far) -> None:
         asked += log_id == far.log_id
         if asked == 1:
             raise LogUnavailableError("for a moment")
-        appended = await far.services.house.append(log_id, group)
+        appended = await far.services.gateway.append(log_id, group)
         if log_id == far.log_id:
             settled.set()
         return appended
 
-    running = asyncio.create_task(Reconciler(far.house(clock=far.late, append=append)).run(stop))
+    running = asyncio.create_task(Reconciler(far.exchanged(clock=far.late, append=append)).run(stop))
     await settled.wait()
     stop.set()
     await running
@@ -209,13 +209,13 @@ async def test_it_looks_when_the_doorbell_rings_and_stops_when_it_is_told(far: F
     settled = asyncio.Event()
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
-        appended = await far.services.house.append(log_id, group)
+        appended = await far.services.gateway.append(log_id, group)
         if log_id == far.log_id:
             settled.set()
         return appended
 
-    house = far.house(clock=far.late, append=append)
-    running = asyncio.create_task(Reconciler(house, poll_s=3_600).run(stop, wake))
+    parts = far.exchanged(clock=far.late, append=append)
+    running = asyncio.create_task(Reconciler(parts, poll_s=3_600).run(stop, wake))
     lose(far, Loss.ANSWER)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     wake.set()
@@ -244,16 +244,16 @@ async def test_an_answer_that_arrives_after_all_is_the_outcome_and_is_not_settle
         if any(event.type == CommitSettled.TYPE for event in group.then):
             late.append((log_id, group))
             raise LogUnavailableError("for a moment")
-        return await far.services.house.append(log_id, group)
+        return await far.services.gateway.append(log_id, group)
 
     async def after_the_answer(log_id: int, group: Group) -> Appended | Stale:
         for each in late:
-            await far.services.house.append(*each)
-        return await far.services.house.append(log_id, group)
+            await far.services.gateway.append(*each)
+        return await far.services.gateway.append(log_id, group)
 
     async with far.gateway.through(append=keep_settled) as client:
         assert (await client.post(far.orders, json=await far.next_append())).status_code == 200
-    reconciler = Reconciler(far.house(clock=far.late, append=after_the_answer))
+    reconciler = Reconciler(far.exchanged(clock=far.late, append=after_the_answer))
     assert far.own(await reconciler.settle_now()) == []
     assert await far.words() == ["approved", "accepted"]
     assert (await tell(far.services, far.log_id, key=far.key))[-1].settled.evidence == "answer"
@@ -276,8 +276,8 @@ async def test_open_decisions_are_counted_and_timed(far: Far) -> None:
 
 
 async def _metrics(far: Far) -> str:
-    house = far.services.house
-    async with house.database.as_role(house.roles.gateway) as connection:
+    parts = far.services.gateway
+    async with parts.database.as_role(parts.roles.gateway) as connection:
         return format_metrics(await read_open_decision_metrics(connection, now=far.late()))
 
 
@@ -297,8 +297,8 @@ async def observe(far: Far) -> None:
         version=observed.VERSION,
         key=far.key,
         actor=SYSTEM_ACTOR,
-        occurred_at=far.services.house.clock(),
+        occurred_at=far.services.gateway.clock(),
         data=to_data(observed),
     )
-    group_id = random_group_id(now_ms=1, random=far.services.house.random(10))
-    await far.services.house.append(far.log_id, Group(id=group_id, then=(prepare(event),)))
+    group_id = random_group_id(now_ms=1, random=far.services.gateway.random(10))
+    await far.services.gateway.append(far.log_id, Group(id=group_id, then=(prepare(event),)))

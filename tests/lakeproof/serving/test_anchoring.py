@@ -69,23 +69,23 @@ class Site:
     async def advance(self, tasks: AnchoringTasks) -> int:
         """Let the tenant's log and the system log grow, sign both, and return the size of the system log."""
         roles = self.services.installation.roles
-        admin = self.services.house.admin
+        admin = self.services.gateway.admin
         await admin.create_catalog(self.acme.log_id, OPERATOR, alias=f"a{uuid4().hex[:8]}", kind="builtin", options={})
         await self.signer.sign_once()
         assert await tasks.anchor_due()
         await self.signer.sign_once()
-        async with self.services.house.database.as_role(roles.auditor) as connection:
+        async with self.services.gateway.database.as_role(roles.auditor) as connection:
             return (await read_head(connection, self.services.system.log_id)).size
 
     async def published(self, policy: WitnessPolicy | None) -> Published | None:
         roles = self.services.installation.roles
-        async with self.services.house.database.as_role(roles.auditor) as connection:
+        async with self.services.gateway.database.as_role(roles.auditor) as connection:
             return await read_published_checkpoint(connection, self.services.system, keys=self.keys, policy=policy)
 
     async def system_entries(self) -> list[bytes]:
         roles = self.services.installation.roles
         log_id = self.services.system.log_id
-        async with self.services.house.database.as_role(roles.auditor) as connection:
+        async with self.services.gateway.database.as_role(roles.auditor) as connection:
             size = (await read_head(connection, log_id)).size
             return await read_entries(connection, log_id, from_index=0, to_index=size)
 
@@ -275,7 +275,7 @@ async def test_a_stamped_and_cosigned_checkpoint_anchors_the_tenants_log(
         assert f'{{stage="stamped"}} {size}\n' in await site.metrics()
         # An auditor is given the log as far as it was stamped, with the stamp, and judges it without the database.
         exported = tmp_path / "system"
-        async with site.services.house.database.as_role(site.services.house.roles.auditor) as connection:
+        async with site.services.gateway.database.as_role(site.services.gateway.roles.auditor) as connection:
             made = await export_stamped_log(connection, site.services.system, exported, keys=site.keys, policy=policy)
     pinned = Pinned(policy=policy, stamp_roots=parse_roots(authority.root), stamp_policy=STAMP_POLICY)
     report = verify_directory(exported, site.keys)
@@ -320,7 +320,7 @@ async def test_up_anchors_by_itself(database: str, installation: Provisioned, tm
         roles = services.installation.roles
         while True:
             bell.clear()
-            async with services.house.database.as_role(roles.auditor) as connection:
+            async with services.gateway.database.as_role(roles.auditor) as connection:
                 head = await read_head(connection, services.system.log_id)
                 entries = await read_entries(connection, services.system.log_id, from_index=0, to_index=head.size)
             if acme.origin in anchors_of(entries):

@@ -31,7 +31,7 @@ async def projected(services: Services, *projections: CatalogsProjection) -> tup
 
 async def size_of(services: Services, tenant: Founded) -> int:
     roles = services.installation.roles
-    async with services.house.database.as_role(roles.auditor) as connection:
+    async with services.gateway.database.as_role(roles.auditor) as connection:
         return (await read_head(connection, tenant.log_id)).size
 
 
@@ -47,10 +47,10 @@ async def test_a_generation_of_an_older_version_is_replaced_and_attested(service
     await replace_older(services, newer, [NewerCatalogs()])
     assert await versions(newer) == [(2, 2)]
     size = await size_of(services, tenant)
-    async with services.house.database.as_role(installation.roles.auditor) as connection:
+    async with services.gateway.database.as_role(installation.roles.auditor) as connection:
         (last,) = await read_entries(connection, tenant.log_id, from_index=size - 1, to_index=size)
     assert parse_entry(last).data["projection_version"] == 2
-    async with services.house.database.as_role(installation.roles.tenant(tenant.tenant)) as connection:
+    async with services.gateway.database.as_role(installation.roles.tenant(tenant.tenant)) as connection:
         assert [row.alias for row in await read_catalogs(connection)] == ["lake"]
 
 

@@ -71,7 +71,7 @@ async def request(lakehouse: Lakehouse, *, table: str, snapshot: str | None, num
         data=to_data(wanted),
     )
     group = Group(id=derived_group_id("request", number), then=(prepare(event),))
-    await lakehouse.services.house.append(lakehouse.log_id, group)
+    await lakehouse.services.gateway.append(lakehouse.log_id, group)
 
 
 async def observe(
@@ -101,7 +101,7 @@ async def observe(
         data=to_data(observed),
     )
     group = Group(id=derived_group_id("observed", location), then=(prepare(event),))
-    await lakehouse.services.house.append(lakehouse.log_id, group)
+    await lakehouse.services.gateway.append(lakehouse.log_id, group)
 
 
 async def test_marks_are_what_the_log_says(lakehouse: Lakehouse) -> None:
@@ -221,7 +221,7 @@ async def test_only_one_process_at_a_time_pins_batches(lakehouse: Lakehouse) -> 
 async def test_a_range_whose_storage_is_away_is_put_off_and_holds_nobody_up(lakehouse: Lakehouse) -> None:
     async with open_lakehouse(lakehouse.services, name="other") as other:
         # A secret that is not there is a storage that cannot be asked.
-        admin = lakehouse.services.house.admin
+        admin = lakehouse.services.gateway.admin
         options = {"uri": "http://127.0.0.1:9/", "location": "s3://away/", "s3.access-key-id": "a",
                    "s3.secret-access-key": "secret:gone"}  # fmt: skip
         await admin.create_catalog(lakehouse.log_id, OPERATOR, alias="away", kind="rest", options=options)

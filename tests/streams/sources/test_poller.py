@@ -50,7 +50,7 @@ class Polled:
         self.poller = self.new_poller()
 
     def new_poller(self, **options: Any) -> Poller:
-        chosen: dict[str, Any] = {"append": self.gateway.services.house.append, "http": self.gateway.client(None)}
+        chosen: dict[str, Any] = {"append": self.gateway.services.gateway.append, "http": self.gateway.client(None)}
         dsn = self.installation.as_role(self.installation.roles.streams)
         return Poller(dsn, secrets=self.secrets, clock=noon, **{**chosen, **options})
 
@@ -77,7 +77,7 @@ class Polled:
         return await self.told("table.identified")
 
     async def told(self, event_type: str) -> list[dict[str, Any]]:
-        async with self.gateway.services.house.database.as_role(self.installation.roles.auditor) as connection:
+        async with self.gateway.services.gateway.database.as_role(self.installation.roles.auditor) as connection:
             entries = await read_entries(connection, self.log.log_id, from_index=0, to_index=10_000)
         return [dict(entry.data) for entry in map(parse_entry, entries) if entry.type == event_type]
 
@@ -87,7 +87,7 @@ class Polled:
     async def project(self, log_id: int | None = None, *, findings: bool = False) -> None:
         log_id = self.log.log_id if log_id is None else log_id
         dsn = self.installation.as_role(self.installation.roles.projector)
-        async with self.gateway.services.house.database.as_role(self.installation.roles.auditor) as connection:
+        async with self.gateway.services.gateway.database.as_role(self.installation.roles.auditor) as connection:
             size = len(await read_entries(connection, log_id, from_index=0, to_index=10_000))
         projections: list[Projection] = [CatalogsProjection(), CommitsProjection()]
         projections += [FindingsProjection()] if findings else []
@@ -106,9 +106,9 @@ async def polled(database: str, installation: Provisioned, tmp_path: Path) -> As
     ):
         secrets = SecretDirectory(tmp_path / "polled")
         secrets.write(gateway.acme.tenant, SECRET, gateway.acme.key.secret)
-        admin = services.house.admin
+        admin = services.gateway.admin
         await admin.create_catalog(gateway.acme.log_id, OPERATOR, alias=ALIAS, kind="rest", options={"uri": url})
-        async with services.house.database.as_role(installation.roles.auditor) as connection:
+        async with services.gateway.database.as_role(installation.roles.auditor) as connection:
             log = await find_log(connection, gateway.acme.origin)
         polled = Polled(gateway, upstream, secrets, log)
         await polled.project()
@@ -205,7 +205,7 @@ async def test_a_round_is_bounded_and_the_next_goes_on_behind_it(polled: Polled)
 
 
 async def test_a_catalog_that_cannot_be_read_holds_up_no_other(polled: Polled) -> None:
-    admin, log_id = polled.gateway.services.house.admin, polled.gateway.acme.log_id
+    admin, log_id = polled.gateway.services.gateway.admin, polled.gateway.acme.log_id
     options = {"uri": "http://127.0.0.1:9"}
     await admin.create_catalog(log_id, OPERATOR, alias="away", kind="rest", options=options)
     await polled.project()
@@ -236,14 +236,14 @@ async def test_catalogs_that_never_answer_hold_up_no_other_tenant_and_no_other_c
 
 async def register(polled: Polled, log_id: int, uri: str) -> None:
     """Register a catalog whose alias comes before the one that answers, and let the streams know of it."""
-    admin = polled.gateway.services.house.admin
+    admin = polled.gateway.services.gateway.admin
     await admin.create_catalog(log_id, OPERATOR, alias="never", kind="rest", options={"uri": uri})
     await polled.project(log_id)
 
 
 async def test_a_log_that_is_away_is_told_in_a_later_round(polled: Polled) -> None:
     location = polled.create("orders")
-    house = polled.gateway.services.house
+    parts = polled.gateway.services.gateway
     failures = 2
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
@@ -251,7 +251,7 @@ async def test_a_log_that_is_away_is_told_in_a_later_round(polled: Polled) -> No
         if failures:
             failures -= 1
             raise LogUnavailableError("away")
-        return await house.append(log_id, group)
+        return await parts.append(log_id, group)
 
     poller = polled.new_poller(append=append, interval_s=0.01)
     stop = asyncio.Event()
