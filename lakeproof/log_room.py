@@ -23,7 +23,7 @@ from lakeproof.errors import LakeproofError
 from lakeproof.installation import Installation, open_existing_installation
 from lakeproof.settings import load_settings
 from lakeproof.vouching import load_places, load_policy
-from ledger.anchoring.kept import Place
+from ledger.anchoring.archive import CheckpointArchive
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.erase import ErasingDesk, KeptMessages
 from ledger.errors import LogUnavailableError, NoSuchLogError
@@ -130,7 +130,7 @@ class InstalledLogs:
         """
         return load_policy(self.installation.settings)
 
-    def places(self) -> Sequence[Place]:
+    def places(self) -> Sequence[CheckpointArchive]:
         """
         Return the places outside that the system log's checkpoints are published to, if some are configured.
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from lakeproof.errors import SettingsError
 from lakeproof.settings import Settings
-from ledger.anchoring.kept import BucketAccess, Place, PlaceError
-from ledger.anchoring.places import parse_place
+from ledger.anchoring.archive import ArchiveError, BucketAccess, CheckpointArchive
+from ledger.anchoring.archives import parse_archive
 from ledger.anchoring.stamping import Authority
 from ledger.anchoring.timestamp import parse_roots
 from ledger.errors import LedgerError
@@ -74,7 +74,7 @@ def load_authority(settings: Settings) -> Authority | None:
         raise SettingsError(f"the time-stamping authority of LAKEPROOF_TIME_STAMP_*: {error}: correct it") from error
 
 
-def load_places(settings: Settings) -> Sequence[Place]:
+def load_places(settings: Settings) -> Sequence[CheckpointArchive]:
     """
     Return the places that the settings name, perhaps none.
 
@@ -84,8 +84,8 @@ def load_places(settings: Settings) -> Sequence[Place]:
     access = bucket_access(settings)
     named = [text.strip() for text in (settings.publish_to or "").split(",") if text.strip()]
     try:
-        places = [parse_place(text, access) for text in named]
-    except PlaceError as error:
+        places = [parse_archive(text, access) for text in named]
+    except ArchiveError as error:
         raise SettingsError(f"LAKEPROOF_PUBLISH_TO: {error}") from error
     if len({place.where for place in places}) != len(places) or len(places) > PLACES_MAX:
         raise SettingsError(f"LAKEPROOF_PUBLISH_TO: expected at most {PLACES_MAX} places, each once")

@@ -16,7 +16,7 @@ import typer
 
 from lakeproof.commands.exits import failure, one_line, show_json
 from lakeproof.commands.options import AsJson
-from ledger.anchoring.anchor_log import LogState, read_states
+from ledger.anchoring.anchor_log import AnchoringState, read_states
 from ledger.anchoring.published import (
     Published,
     Stamped,
@@ -62,7 +62,7 @@ def _show(overview: Overview, *, now: datetime) -> None:
         typer.echo(f"log        {one_line(state.origin)}: {_size(state.size)} signed, {_anchored(state, now=now)}")
 
 
-def _anchored(state: LogState, *, now: datetime) -> str:
+def _anchored(state: AnchoringState, *, now: datetime) -> str:
     if state.anchor is None:
         return "NOT ANCHORED"
     behind = (state.size or 0) - state.anchor.size
@@ -85,7 +85,7 @@ class Overview:
     signed_size: int | None
     published: Published | None
     stamped: Stamped | None
-    logs: Sequence[LogState]
+    logs: Sequence[AnchoringState]
     witnessed: bool
 
     def as_json(self, *, now: datetime) -> dict[str, object]:
@@ -113,7 +113,7 @@ class Overview:
         }
 
 
-def age_s(state: LogState, *, now: datetime) -> int | None:
+def age_s(state: AnchoringState, *, now: datetime) -> int | None:
     """Return how old a log's newest anchor is, in whole seconds, or None if it has none."""
     return None if state.anchor is None else max(0, int((now - state.anchor.recorded_at).total_seconds()))
 

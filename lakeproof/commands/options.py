@@ -17,7 +17,7 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from ledger.anchoring import Pinned, parse_roots
-from ledger.anchoring.kept import Kept, Place
+from ledger.anchoring.archive import ArchivedNotes, CheckpointArchive
 from ledger.errors import LedgerError
 from ledger.files.directory import LogDirectory, bundle_addresses
 from ledger.format.note import VerifierKey
@@ -120,8 +120,8 @@ class Wanted:
     """
 
     keys: Sequence[VerifierKey] = ()
-    kept: Sequence[Kept] = ()
-    places: Sequence[Place] = ()
+    kept: Sequence[ArchivedNotes] = ()
+    places: Sequence[CheckpointArchive] = ()
     since: bytes | None = None
     pinned: Pinned = field(default_factory=Pinned)
     keeper: ProgressKeeper = field(default_factory=NoProgressFile)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
-from ledger.anchoring.kept import Place
+from ledger.anchoring.archive import CheckpointArchive
 from ledger.erasing.erase import ErasingDesk, KeptMessages
 from ledger.format.key_history import KeyHistory
 from ledger.format.note import VerifierKey
@@ -50,7 +50,7 @@ class LogRoom(Protocol):
     def witness_policy(self) -> WitnessPolicy | None:
         """Return the policy by which checkpoints of the system log are published, if one is configured."""
 
-    def places(self) -> Sequence[Place]:
+    def places(self) -> Sequence[CheckpointArchive]:
         """Return the places outside that the system log's checkpoints are published to, if some are configured."""
 
     @property

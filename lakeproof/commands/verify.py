@@ -32,8 +32,8 @@ from lakeproof.commands.options import (
     read_tile_leaves,
 )
 from lakeproof.commands.reports import NOT_WITNESSED, show_report, show_verdicts
-from ledger.anchoring.kept import PLACES, BucketAccess, Kept, claimed_origin, not_whole
-from ledger.anchoring.places import is_place, parse_place, read_places
+from ledger.anchoring.archive import ARCHIVE_FORMS, ArchivedNotes, BucketAccess, claimed_origin, unread_notes
+from ledger.anchoring.archives import is_archive, parse_archive, read_archives
 from ledger.errors import BrokenError, LedgerError
 from ledger.files.directory import LogDirectory
 from ledger.format.checkpoint import parse_checkpoint
@@ -58,7 +58,7 @@ Held = Annotated[
         "--checkpoint",
         metavar="FILE|PLACE",
         help="One that is kept outside: the log must go on from it. A file, or a place where the system log's are "
-        f"published: {PLACES}. May be repeated.",
+        f"published: {ARCHIVE_FORMS}. May be repeated.",
         show_default=False,
     ),
 ]
@@ -137,8 +137,12 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
         with verdict(as_json=as_json):
             wanted = Wanted(
                 keys=parsed_keys(key),
-                kept=[Kept(where=one, notes=(read_note(Path(one)),)) for one in checkpoint or [] if not is_place(one)],
-                places=[parse_place(one, BucketAccess()) for one in checkpoint or [] if is_place(one)],
+                kept=[
+                    ArchivedNotes(where=one, notes=(read_note(Path(one)),))
+                    for one in checkpoint or []
+                    if not is_archive(one)
+                ],
+                places=[parse_archive(one, BucketAccess()) for one in checkpoint or [] if is_archive(one)],
                 since=read_note(since) if since else None,
                 pinned=pinned_anchors(policy, tsa_root),
                 keeper=ProgressFile(resume) if resume else NoProgressFile(),
@@ -226,7 +230,7 @@ def _verify_offline(directory: Path, wanted: Wanted, system: Path | None, token:
     report = replace(
         report,
         checked=(*report.checked, *(f"{len(one.notes):,} checkpoints kept in {one.where}" for one in kept)),
-        unchecked=(*report.unchecked, *not_whole(kept)),
+        unchecked=(*report.unchecked, *unread_notes(kept)),
     )
     return judge_directory(
         directory,
@@ -241,7 +245,7 @@ def _verify_offline(directory: Path, wanted: Wanted, system: Path | None, token:
 
 def _kept_outside(
     directory: Path, wanted: Wanted
-) -> tuple[Sequence[Kept], Sequence[tuple[str, bytes]], Sequence[tuple[str, bytes]]]:
+) -> tuple[Sequence[ArchivedNotes], Sequence[tuple[str, bytes]], Sequence[tuple[str, bytes]]]:
     """Return what is kept outside; of that, with where, the notes for the log in a directory and for its system log."""
     if not wanted.kept and not wanted.places:
         return (), (), ()
@@ -250,7 +254,7 @@ def _kept_outside(
     except BrokenError:  # there is none: for the verification to say
         return (), (), ()
     system = system_origin_of(origin)
-    kept = [*wanted.kept, *read_places(wanted.places, system)]
+    kept = [*wanted.kept, *read_archives(wanted.places, system)]
     notes = [(one.where, note) for one in kept for note in one.notes]
     of_system = [one for one in notes if claimed_origin(one[1]) == system != origin]
     return kept, [one for one in notes if one not in of_system], of_system

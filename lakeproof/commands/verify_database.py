@@ -26,11 +26,11 @@ from ledger.anchoring import (
     check_all_present,
     check_anchors,
     furthest,
-    judge_kept,
+    judge_archived,
     judge_witnessing,
 )
-from ledger.anchoring.kept import Kept, PlaceError, claimed_origin, not_whole
-from ledger.anchoring.places import read_places
+from ledger.anchoring.archive import ArchivedNotes, ArchiveError, claimed_origin, unread_notes
+from ledger.anchoring.archives import read_archives
 from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format.checkpoint import Checkpoint, parse_checkpoint
@@ -65,7 +65,7 @@ class _Beside:
     system: Log
     system_size: int
     notes: Mapping[str, bytes]
-    kept: Sequence[Kept]
+    kept: Sequence[ArchivedNotes]
     unread: tuple[str, ...]
 
     def held(self, origin: str) -> list[bytes]:
@@ -244,15 +244,15 @@ async def _read_beside(room: LogRoom, system: Log, wanted: Wanted) -> _Beside:
     Read what logs are held against; of places that this installation publishes to, those that can be read.
 
     Raises:
-        PlaceError: if a place that was named cannot be read.
+        ArchiveError: if a place that was named cannot be read.
     """
-    kept, unread = [*wanted.kept, *await asyncio.to_thread(read_places, wanted.places, system.origin)], []
+    kept, unread = [*wanted.kept, *await asyncio.to_thread(read_archives, wanted.places, system.origin)], []
     for place in room.places() if wanted.since is None else ():
         try:
             kept.append(await asyncio.to_thread(place.read, system.origin))
-        except PlaceError as error:
+        except ArchiveError as error:
             unread.append(f"checkpoints that are kept outside: {error}")
-    unread += not_whole(kept)
+    unread += unread_notes(kept)
     return _Beside(
         system=system,
         system_size=(await read_sound_head(room.connection, system.log_id)).head.size,
@@ -414,7 +414,7 @@ async def _with_anchors(
         newest = check_anchors(anchors, origin=log.origin, size=report.size, root_at=roots.__getitem__)
         checked = (*report.checked, f"{len(anchors):,} anchors in {system.origin}")
         report = replace(report, checked=checked, anchored_size=newest.size if newest else 0)
-    judged = judge_kept(beside.kept_of(log.origin, system.origin), origin=log.origin, anchors=anchors)
+    judged = judge_archived(beside.kept_of(log.origin, system.origin), origin=log.origin, anchors=anchors)
     if view.published is not None:
         by_others = judge_witnessing(
             view.published.note,

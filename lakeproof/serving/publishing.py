@@ -21,7 +21,7 @@ from gateway.errors import UnavailableError
 from lakeproof.services import Services
 from lakeproof.serving.complaints import Complaints
 from lakeproof.vouching import load_places, load_policy
-from ledger.anchoring.kept import Place
+from ledger.anchoring.archive import CheckpointArchive
 from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.format.verification import held_checkpoints
@@ -48,7 +48,9 @@ class Publisher:
     What keeps places up to date, each in a task of its own; several processes may run one beside each other.
     """
 
-    def __init__(self, services: Services, places: Sequence[Place], *, policy: WitnessPolicy | None) -> None:
+    def __init__(
+        self, services: Services, places: Sequence[CheckpointArchive], *, policy: WitnessPolicy | None
+    ) -> None:
         self._services = services
         self._places = places
         self._policy = policy
@@ -68,7 +70,7 @@ class Publisher:
             for place in self._places:
                 tasks.create_task(self._keep(place, stop), name=f"publishing to {place.where}")
 
-    async def publish_due(self, place: Place) -> bool:
+    async def publish_due(self, place: CheckpointArchive) -> bool:
         """
         Publish the newest checkpoint that may leave; False if there is none yet, or that failed, which is logged.
         """
@@ -91,7 +93,7 @@ class Publisher:
         self._complaints.tell(place.where, "")
         return True
 
-    async def _keep(self, place: Place, stop: asyncio.Event) -> None:
+    async def _keep(self, place: CheckpointArchive, stop: asyncio.Event) -> None:
         failures = 0
         while not stop.is_set():
             failures = 0 if await self.publish_due(place) else failures + 1
@@ -103,13 +105,13 @@ class Publisher:
         async with self._auditor() as connection:
             return await read_published_checkpoint(connection, system, keys=keys, policy=self._policy)
 
-    async def _compare(self, place: Place) -> None:
+    async def _compare(self, place: CheckpointArchive) -> None:
         """
         Check that the system log goes on from the newest of what a place holds.
 
         Raises:
             BrokenError: if it is smaller than one, or another, or one was not signed by its keys.
-            PlaceError: if the place cannot be read.
+            ArchiveError: if the place cannot be read.
         """
         system = self._services.system
         kept = await asyncio.to_thread(place.read, system.origin, notes_max=COMPARED_MAX)

@@ -26,7 +26,7 @@ from ledger.anchoring.anchors import (
     check_all_present,
     check_anchors,
     furthest,
-    judge_kept,
+    judge_archived,
     judge_witnessing,
     stamped_note,
 )
@@ -43,7 +43,7 @@ __all__ = [
     "check_anchors",
     "check_stamp",
     "furthest",
-    "judge_kept",
+    "judge_archived",
     "judge_witnessing",
     "parse_roots",
     "stamped_note",

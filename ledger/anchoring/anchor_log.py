@@ -46,7 +46,7 @@ class Append(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogState:
+class AnchoringState:
     """How far one log is signed and anchored; None where it is not at all. `note` is its newest signed checkpoint."""
 
     log_id: int
@@ -69,7 +69,7 @@ class Anchored:
     refused: Mapping[str, BrokenError | FormatError]
 
 
-async def read_states(connection: Connection, system: Log) -> list[LogState]:
+async def read_states(connection: Connection, system: Log) -> list[AnchoringState]:
     """
     Return how far every log but the system's own is signed and anchored; `connection` reads as the auditor.
 
@@ -80,7 +80,7 @@ async def read_states(connection: Connection, system: Log) -> list[LogState]:
     parameters = {"system": system.log_id, "origins": origins, "keys": [anchor_key(origin) for origin in origins]}
     rows = await (await connection.execute(QUERIES["anchoring_states"], parameters)).fetchall()
     return [
-        LogState(
+        AnchoringState(
             log_id=log_id,
             origin=origin,
             size=size,
@@ -158,7 +158,7 @@ def _group(checkpoints: Sequence[Checkpoint], version: int, *, now: datetime) ->
     return Group(id=derived_group_id(LogsAnchored.TYPE, content), then=events, guard=(guard,))
 
 
-def _checked(checkpoint: Checkpoint, state: LogState) -> Checkpoint:
+def _checked(checkpoint: Checkpoint, state: AnchoringState) -> Checkpoint:
     if (checkpoint.origin, checkpoint.size) != (state.origin, state.size):
         expected, found = f"{state.origin} at size {state.size}", f"{checkpoint.origin} at size {checkpoint.size}"
         raise BrokenError(Fault.CHECKPOINT, where="ledger.checkpoints", expected=expected, found=found)

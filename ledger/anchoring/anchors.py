@@ -9,11 +9,11 @@ Guarantee: if `check_anchors` returns, the log's tree has the recorded root at t
 those sizes grow. Entries behind the newest anchor are not covered. The system log must have been verified before: an
 anchor is as good as the tree that it stands in.
 
-A log is ANCHORED as far as the system log has recorded it; that alone is no witness, because both are the
+A log is ANCHORED as far as the system log has recorded it. That alone is no witness, because both logs are the
 installation's. A root is WITNESSED if others vouch for it. Guarantee: `judge_witnessing` calls a log witnessed only up
-to a size whose root follows from a checkpoint of the system log that somebody outside has seen: the witnesses of a
-policy, or a time-stamping authority, that the auditor pinned; `judge_kept` does so by checkpoints that the auditor has
-kept, or has taken from a place that others cannot rewrite.
+to a size whose root follows from a checkpoint of the system log that the auditor's pinned witnesses have cosigned or a
+pinned time-stamping authority has stamped; `judge_archived`, from a checkpoint that the auditor has kept, or has read
+from an archive that others cannot rewrite.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class WitnessKind(StrEnum):
 
     COSIGNED = "cosigned"
     STAMPED = "stamped"
-    KEPT = "kept outside"
+    ARCHIVED = "kept outside"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +239,7 @@ def judge_witnessing(
     )
 
 
-def judge_kept(kept: Iterable[tuple[str, Checkpoint]], *, origin: str, anchors: Sequence[Anchor]) -> Witnessing:
+def judge_archived(kept: Iterable[tuple[str, Checkpoint]], *, origin: str, anchors: Sequence[Anchor]) -> Witnessing:
     """
     Return up to which size the log `origin` is witnessed by checkpoints that are kept outside, each with where it lies.
 
@@ -253,7 +253,7 @@ def judge_kept(kept: Iterable[tuple[str, Checkpoint]], *, origin: str, anchors: 
     if not size:
         return NOT_WITNESSED
     by = tuple(where for where, up_to in covered.items() if up_to == size)
-    return Witnessing(kinds=(WitnessKind.KEPT,), size=size, time=None, by=by)
+    return Witnessing(kinds=(WitnessKind.ARCHIVED,), size=size, time=None, by=by)
 
 
 def furthest(*judged: Witnessing) -> Witnessing:

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ledger.anchoring import Pinned, Witnessing, anchors_of, check_anchors, furthest, judge_kept, judge_witnessing
+from ledger.anchoring import Pinned, Witnessing, anchors_of, check_anchors, furthest, judge_archived, judge_witnessing
 from ledger.errors import BrokenError, Fault, FormatError, LedgerError
 from ledger.files.directory import CHECKPOINT_FILE, LogDirectory, bundle_addresses, exported_edge
 from ledger.format.checkpoint import Checkpoint, parse_checkpoint
@@ -131,7 +131,7 @@ def judge_directory(
         note = LogDirectory(path).read_checkpoint()
         keys = every_key(trusted, report.origin)
         judged = judge_witnessing(note, origin=report.origin, anchors=(), keys=keys, pinned=pinned, token=token)
-        own = judge_kept(kept, origin=report.origin, anchors=())
+        own = judge_archived(kept, origin=report.origin, anchors=())
         return with_witnessing(report, furthest(judged, own))
     verified = system.report
     if report.origin == verified.origin:
@@ -151,7 +151,7 @@ def judge_directory(
     judged = judge_witnessing(note, origin=report.origin, anchors=anchors, keys=keys, pinned=pinned, token=token)
     checked = f"{len(anchors):,} anchors in {verified.origin}, a log of {verified.size:,} entries"
     anchored_size = newest.size if newest else 0
-    judged = furthest(judged, judge_kept(kept, origin=report.origin, anchors=anchors))
+    judged = furthest(judged, judge_archived(kept, origin=report.origin, anchors=anchors))
     return with_witnessing(replace(report, checked=(*report.checked, checked), anchored_size=anchored_size), judged)
 
 

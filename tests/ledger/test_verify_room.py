@@ -19,8 +19,8 @@ from lakeproof.commands.reports import show_report
 from lakeproof.commands.verify_database import verify_every_log, verify_log
 from lakeproof.log_room import InstalledLogs
 from lakeproof.provision import Provisioned
-from ledger.anchoring.kept import Kept, PlaceError
-from ledger.anchoring.places import FilePlace
+from ledger.anchoring.archive import ArchivedNotes, ArchiveError
+from ledger.anchoring.archives import FileArchive
 from ledger.errors import BrokenError, Fault
 from ledger.format.verification import VerificationReport
 from ledger.signing.key_directory import SignedNote
@@ -239,7 +239,7 @@ async def test_a_complete_rollback_verifies_and_the_report_says_so(
 
 async def test_a_checkpoint_that_is_kept_outside_finds_a_complete_rollback(world: World, tmp_path: Path) -> None:
     system = world.logs["system"]
-    place = FilePlace(path=tmp_path / "published")
+    place = FileArchive(path=tmp_path / "published")
     place.add(system.log.origin, size=max(system.notes), note=system.notes[max(system.notes)])
     wanted = Wanted(places=[place])
     for name, witnessed in (("system", max(system.notes)), ("one", world_anchored(world, "one"))):
@@ -259,10 +259,10 @@ async def test_a_checkpoint_that_is_kept_outside_finds_a_complete_rollback(world
 async def test_a_checkpoint_of_another_installation_is_no_evidence_for_this_one(world: World) -> None:
     one = world.logs["one"]
     stranger = one.notes[max(one.notes)].replace(one.log.origin.encode(), b"elsewhere/system")
-    said = await every(world, Wanted(kept=[Kept(where="a file", notes=(stranger,))]))
+    said = await every(world, Wanted(kept=[ArchivedNotes(where="a file", notes=(stranger,))]))
     assert faults(said) == {"elsewhere/system": Fault.SIGNATURE}
 
 
 async def test_a_place_that_was_named_and_cannot_be_read_is_not_passed_over(world: World, tmp_path: Path) -> None:
-    with pytest.raises(PlaceError):
-        await every(world, Wanted(places=[FilePlace(path=tmp_path)]))
+    with pytest.raises(ArchiveError):
+        await every(world, Wanted(places=[FileArchive(path=tmp_path)]))

@@ -21,7 +21,7 @@ from psycopg.sql import SQL, Composed, Identifier
 from lakeproof.commands.options import Wanted
 from lakeproof.commands.room import LogRoom
 from lakeproof.commands.verify_database import verify_log
-from ledger.anchoring.kept import Kept
+from ledger.anchoring.archive import ArchivedNotes
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.format.sequence import SequencedEntry
 from ledger.format.verification import VerificationReport
@@ -121,7 +121,7 @@ class World:
 
     async def verify(self, log: str, *, held: tuple[bytes, ...] = (), effort: Effort = EXACT) -> VerificationReport:
         """Verify a log as `lakeproof ledger verify --log` does."""
-        wanted = Wanted(kept=[Kept(where="a file", notes=held)] if held else (), effort=effort)
+        wanted = Wanted(kept=[ArchivedNotes(where="a file", notes=held)] if held else (), effort=effort)
         return await verify_log(self.open_room, self.logs[log].log.origin, wanted, progress=lambda _done, _of: None)
 
     async def told(self, tampered: Tampered, *, effort: Effort = EXACT) -> Told:

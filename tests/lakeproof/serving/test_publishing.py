@@ -16,7 +16,7 @@ from lakeproof.settings import Settings, load_settings
 from lakeproof.signing import open_signer
 from lakeproof.tenants import found_tenant
 from lakeproof.vouching import is_seen_by_others, load_places
-from ledger.anchoring.places import FilePlace
+from ledger.anchoring.archives import FileArchive
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.note import parse_note, sign_note
 from testkit.ledger.logs import rows_of, signed
@@ -43,7 +43,7 @@ async def test_a_published_checkpoint_is_what_verify_holds_the_logs_against(
     caplog.set_level(logging.INFO, "lakeproof.serving.publishing")
     file = tmp_path / "collected" / "checkpoint"
     async with start_services(database, installation, tmp_path, publish_to=f"file:{file}") as services:
-        publisher, place = open_publisher(services), FilePlace(path=file)
+        publisher, place = open_publisher(services), FileArchive(path=file)
         await open_signer(services)
         assert not await publisher.publish_due(place), "nothing is signed yet"
         assert caplog.messages == []
@@ -78,7 +78,7 @@ async def test_a_published_checkpoint_is_what_verify_holds_the_logs_against(
 async def test_a_place_that_knows_a_larger_or_another_log_is_never_written_over(
     database: str, installation: Provisioned, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    place = FilePlace(path=tmp_path / "published")
+    place = FileArchive(path=tmp_path / "published")
     async with start_services(database, installation, tmp_path) as services:
         await grown(services)
         system, own = services.system.origin, services.installation.open_keys()

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ledger.anchoring import places
-from ledger.anchoring.bucket_place import BucketPlace
-from ledger.anchoring.kept import NOTE_SIZE_BYTES_MAX, BucketAccess, Kept, Place, PlaceError
-from ledger.anchoring.places import FilePlace, GitPlace, is_place, parse_place
+from ledger.anchoring import archives
+from ledger.anchoring.archive import NOTE_SIZE_BYTES_MAX, ArchivedNotes, ArchiveError, BucketAccess, CheckpointArchive
+from ledger.anchoring.archives import FileArchive, GitArchive, is_archive, parse_archive
+from ledger.anchoring.bucket_archive import BucketArchive
 from testkit.ledger.logs import ORIGIN, SIGNER, rows_of, signed
 from testkit.servers.cloud import fresh_cloud, start_cloud
 
@@ -55,31 +55,31 @@ def access(endpoint: str) -> BucketAccess:
     return BucketAccess(endpoint=endpoint, region="eu-central-1", access_key_id="a", secret_access_key="b")
 
 
-def filled(place: Place, *, origin: str = ORIGIN) -> Kept:
+def filled(place: CheckpointArchive, *, origin: str = ORIGIN) -> ArchivedNotes:
     for size, note in NOTES.items():
         place.add(origin, size=size, note=note)
     return place.read(origin)
 
 
 def test_a_file_holds_the_newest_checkpoint_whole(tmp_path: Path) -> None:
-    place = parse_place(f"file:{tmp_path}/checkpoint", NOWHERE)
+    place = parse_archive(f"file:{tmp_path}/checkpoint", NOWHERE)
     assert place.read(ORIGIN).notes == ()
-    assert filled(place) == Kept(where=f"file:{tmp_path}/checkpoint", notes=(NOTES[9],))
+    assert filled(place) == ArchivedNotes(where=f"file:{tmp_path}/checkpoint", notes=(NOTES[9],))
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
 
 def test_a_file_that_cannot_be_written_or_is_no_note_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(PlaceError, match="cannot be written"):
-        FilePlace(path=tmp_path / "nowhere" / "checkpoint").add(ORIGIN, size=3, note=NOTES[3])
-    with pytest.raises(PlaceError, match="cannot be read"):
-        FilePlace(path=tmp_path).read(ORIGIN)
+    with pytest.raises(ArchiveError, match="cannot be written"):
+        FileArchive(path=tmp_path / "nowhere" / "checkpoint").add(ORIGIN, size=3, note=NOTES[3])
+    with pytest.raises(ArchiveError, match="cannot be read"):
+        FileArchive(path=tmp_path).read(ORIGIN)
     (tmp_path / "large").write_bytes(bytes(NOTE_SIZE_BYTES_MAX + 1))
-    with pytest.raises(PlaceError, match="larger"):
-        FilePlace(path=tmp_path / "large").read(ORIGIN)
+    with pytest.raises(ArchiveError, match="larger"):
+        FileArchive(path=tmp_path / "large").read(ORIGIN)
 
 
 def test_a_repository_keeps_every_checkpoint_in_its_history(repository: Path) -> None:
-    place = parse_place(f"git:{repository}", NOWHERE)
+    place = parse_archive(f"git:{repository}", NOWHERE)
     assert place.read(ORIGIN).notes == ()
     place.add("logs.example/other", size=1, note=b"another log's")
     assert filled(place).notes == (NOTES[9], NOTES[6], NOTES[3])
@@ -94,7 +94,7 @@ def test_a_repository_keeps_every_checkpoint_in_its_history(repository: Path) ->
 def test_a_repository_goes_on_from_what_others_have_pushed_and_is_never_rewritten(
     repository: Path, tmp_path: Path
 ) -> None:
-    place = GitPlace.parse(f"git:{repository}#checkpoints")
+    place = GitArchive.parse(f"git:{repository}#checkpoints")
     place.add(ORIGIN, size=3, note=NOTES[3])
     clone = tmp_path / "clone"
     git("clone", "--quiet", "--branch", "checkpoints", repository, clone)
@@ -111,23 +111,23 @@ def test_a_repository_goes_on_from_what_others_have_pushed_and_is_never_rewritte
 def test_what_git_cannot_do_is_said_and_ends_in_time(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(PlaceError, match="git ls-remote failed"):
-        GitPlace.parse(f"git:{tmp_path}/nowhere").read(ORIGIN)
+    with pytest.raises(ArchiveError, match="git ls-remote failed"):
+        GitArchive.parse(f"git:{tmp_path}/nowhere").read(ORIGIN)
     hook = repository / "hooks" / "pre-receive"
     hook.write_text("#!/bin/sh\necho no more >&2\nexit 1\n")
     hook.chmod(0o755)
-    with pytest.raises(PlaceError, match=r"git push failed: .*no more"):
-        GitPlace.parse(f"git:{repository}").add(ORIGIN, size=3, note=NOTES[3])
+    with pytest.raises(ArchiveError, match=r"git push failed: .*no more"):
+        GitArchive.parse(f"git:{repository}").add(ORIGIN, size=3, note=NOTES[3])
     # A git that hangs, with a child that holds its output open.
     (tmp_path / "git").write_text("#!/bin/sh\nsleep 600 & wait\n")
     (tmp_path / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(places, "GIT_TIMEOUT_S", 0.2)
-    with pytest.raises(PlaceError, match="took over"):
-        GitPlace.parse(f"git:{repository}").read(ORIGIN)
+    monkeypatch.setattr(archives, "GIT_TIMEOUT_S", 0.2)
+    with pytest.raises(ArchiveError, match="took over"):
+        GitArchive.parse(f"git:{repository}").read(ORIGIN)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    with pytest.raises(PlaceError, match="git cannot be run"):
-        GitPlace.parse(f"git:{repository}").read(ORIGIN)
+    with pytest.raises(ArchiveError, match="git cannot be run"):
+        GitArchive.parse(f"git:{repository}").read(ORIGIN)
 
 
 def test_git_is_told_nothing_of_our_environment_but_what_it_needs(
@@ -139,8 +139,8 @@ def test_git_is_told_nothing_of_our_environment_but_what_it_needs(
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("LAKEPROOF_S3_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("GIT_DIR", "/elsewhere")
-    with pytest.raises(PlaceError):
-        GitPlace.parse(f"git:{repository}").read(ORIGIN)
+    with pytest.raises(ArchiveError):
+        GitArchive.parse(f"git:{repository}").read(ORIGIN)
     told = seen.read_text()
     assert "GIT_TERMINAL_PROMPT=0" in told
     assert "secret" not in told
@@ -149,7 +149,7 @@ def test_git_is_told_nothing_of_our_environment_but_what_it_needs(
 
 def test_a_bucket_under_object_lock_keeps_every_version(endpoint: str) -> None:
     s3 = locked_bucket(endpoint, "kept")
-    place = parse_place("s3://kept/lakeproof/", access(endpoint))
+    place = parse_archive("s3://kept/lakeproof/", access(endpoint))
     assert place.where == "s3://kept/lakeproof"
     assert place.read(ORIGIN).notes == ()
     assert set(filled(place).notes) == set(NOTES.values())
@@ -172,20 +172,20 @@ def test_a_bucket_that_could_be_emptied_or_is_not_there_is_refused(endpoint: str
     cloud = fresh_cloud(endpoint)
     locked_bucket(endpoint, "no-retention", retention=False)
     for bucket in (cloud.bucket, "no-retention"):
-        with pytest.raises(PlaceError, match="no object lock with a default retention"):
-            BucketPlace(bucket=bucket, access=access(endpoint)).add(ORIGIN, size=3, note=NOTES[3])
-    with pytest.raises(PlaceError, match="NoSuchBucket"):
-        BucketPlace(bucket="nowhere", access=access(endpoint)).read(ORIGIN)
+        with pytest.raises(ArchiveError, match="no object lock with a default retention"):
+            BucketArchive(bucket=bucket, access=access(endpoint)).add(ORIGIN, size=3, note=NOTES[3])
+    with pytest.raises(ArchiveError, match="NoSuchBucket"):
+        BucketArchive(bucket="nowhere", access=access(endpoint)).read(ORIGIN)
     unreachable = access("http://127.0.0.1:1")
-    with pytest.raises(PlaceError, match="Could not connect"):
-        BucketPlace(bucket="kept", access=unreachable).read(ORIGIN)
+    with pytest.raises(ArchiveError, match="Could not connect"):
+        BucketArchive(bucket="kept", access=unreachable).read(ORIGIN)
 
 
 def test_a_bucket_that_holds_another_checkpoint_of_that_size_is_refused(endpoint: str) -> None:
     locked_bucket(endpoint, "forked")
-    place = BucketPlace(bucket="forked", access=access(endpoint))
+    place = BucketArchive(bucket="forked", access=access(endpoint))
     place.add(ORIGIN, size=3, note=NOTES[3])
-    with pytest.raises(PlaceError, match="expected the same checkpoint at size 3, found another"):
+    with pytest.raises(ArchiveError, match="expected the same checkpoint at size 3, found another"):
         place.add(ORIGIN, size=3, note=signed(ENTRIES[1:4], SIGNER))
 
 
@@ -203,8 +203,8 @@ def test_a_bucket_that_holds_another_checkpoint_of_that_size_is_refused(endpoint
     ],
 )
 def test_a_place_is_named_by_what_it_is(text: str, where: str) -> None:
-    assert is_place(text)
-    assert parse_place(text, NOWHERE).where == where
+    assert is_archive(text)
+    assert parse_archive(text, NOWHERE).where == where
 
 
 @pytest.mark.parametrize(
@@ -222,6 +222,6 @@ def test_a_place_is_named_by_what_it_is(text: str, where: str) -> None:
     ],
 )
 def test_what_names_no_place_is_refused_without_a_secret(text: str) -> None:
-    with pytest.raises(PlaceError) as caught:
-        parse_place(text, NOWHERE)
+    with pytest.raises(ArchiveError) as caught:
+        parse_archive(text, NOWHERE)
     assert "secret" not in str(caught.value)

@@ -27,8 +27,17 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from ledger.anchoring.bucket_place import BucketPlace
-from ledger.anchoring.kept import NOTE_SIZE_BYTES_MAX, NOTES_MAX, PLACES, BucketAccess, Kept, Place, PlaceError, name_of
+from ledger.anchoring.archive import (
+    ARCHIVE_FORMS,
+    NOTE_SIZE_BYTES_MAX,
+    NOTES_MAX,
+    ArchivedNotes,
+    ArchiveError,
+    BucketAccess,
+    CheckpointArchive,
+    name_of,
+)
+from ledger.anchoring.bucket_archive import BucketArchive
 from ledger.errors import BrokenError, Fault
 from ledger.files.atomic import SHARED, Forced, own_temporary, replace_file
 from ledger.files.regular_file import UnreadableError, opened, read_at_most
@@ -66,8 +75,8 @@ _ADDED: Final = re.compile(rb":[0-7]{6} 100644 [0-9a-f]+ ([0-9a-f]{40,64}) [AM]\
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilePlace:
-    """A file of one note (implements `Place`)."""
+class FileArchive:
+    """A file of one note (implements `CheckpointArchive`)."""
 
     path: Path
 
@@ -81,60 +90,60 @@ class FilePlace:
         Replace the file by one that holds `note`; a reader finds the old one or the new one, whole.
 
         Raises:
-            PlaceError: if it cannot be written.
+            ArchiveError: if it cannot be written.
         """
         try:
             # Its name is not forced: some network file systems refuse that, and the next round would add it again.
             replace_file(self.path, note, mode=SHARED, forced=Forced.CONTENTS, temporary=own_temporary(self.path))
         except OSError as error:
-            raise PlaceError(f"{self.where} cannot be written ({error.strerror}): look at its folder") from error
+            raise ArchiveError(f"{self.where} cannot be written ({error.strerror}): look at its folder") from error
 
-    def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> Kept:  # noqa: ARG002 - there is one, of one log
+    def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> ArchivedNotes:  # noqa: ARG002 - there is one, of one log
         """
         Return the note that is there, or none if there is no such file.
 
         Raises:
-            PlaceError: if it cannot be read, or is too large to be a note.
+            ArchiveError: if it cannot be read, or is too large to be a note.
         """
         if not self.path.exists():
-            return Kept(where=self.where, notes=())
+            return ArchivedNotes(where=self.where, notes=())
         try:
             with opened(self.path.parent, self.path.name, Fault.CHECKPOINT, first=None) as file:
                 note = read_at_most(file, NOTE_SIZE_BYTES_MAX + 1)
         except (BrokenError, UnreadableError, OSError) as error:
-            raise PlaceError(f"{self.where} cannot be read: {error}") from error
+            raise ArchiveError(f"{self.where} cannot be read: {error}") from error
         if len(note) > NOTE_SIZE_BYTES_MAX:
-            raise PlaceError(
+            raise ArchiveError(
                 f"{self.where}: expected a note of at most {NOTE_SIZE_BYTES_MAX} bytes, found a larger file"
             )
-        return Kept(where=self.where, notes=(note,))
+        return ArchivedNotes(where=self.where, notes=(note,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GitPlace:
-    """A branch of a repository (implements `Place`)."""
+class GitArchive:
+    """A branch of a repository (implements `CheckpointArchive`)."""
 
     repository: str
     branch: str = BRANCH
 
     @classmethod
-    def parse(cls, text: str) -> GitPlace:
+    def parse(cls, text: str) -> GitArchive:
         """
         Return the place that `git:<path or URL>[#branch]` names.
 
         Raises:
-            PlaceError: if it names none, a relative path, a protocol that proves nothing about the other side, or a
+            ArchiveError: if it names none, a relative path, a protocol that proves nothing about the other side, or a
                 password.
         """
         repository, _, branch = text.removeprefix("git:").partition("#")
         url = urlsplit(repository) if "://" in repository else None
         if url is not None and url.password is not None:
-            raise PlaceError("git: expected a URL without a password: use SSH, or git's credential helper")
+            raise ArchiveError("git: expected a URL without a password: use SSH, or git's credential helper")
         is_remote = url is not None and url.scheme in {"https", "ssh", "file"}
         if not (is_remote or (url is None and (repository.startswith("/") or _SCP.fullmatch(repository)))):
-            raise PlaceError(f"expected {PLACES}, with an absolute path, https or ssh, found {text[:100]!r}")
+            raise ArchiveError(f"expected {ARCHIVE_FORMS}, with an absolute path, https or ssh, found {text[:100]!r}")
         if repository.startswith("-") or (branch and (not _BRANCH.fullmatch(branch) or ".." in branch)):
-            raise PlaceError(f"expected the name of a branch behind #, found {branch[:100]!r}")
+            raise ArchiveError(f"expected the name of a branch behind #, found {branch[:100]!r}")
         return cls(repository=repository, branch=branch or BRANCH)
 
     @property
@@ -147,7 +156,7 @@ class GitPlace:
         Commit `note` behind what the branch holds, and push it.
 
         Raises:
-            PlaceError: if the repository cannot be reached, or takes no push now.
+            ArchiveError: if the repository cannot be reached, or takes no push now.
         """
         with self._bare() as git:
             tip = self._fetch(git, depth=1)
@@ -163,17 +172,17 @@ class GitPlace:
             commit = _id(git.run("commit-tree", tree, *parent, "-m", message))
             git.run("push", "--quiet", "--no-verify", "--", self.repository, f"{commit}:refs/heads/{self.branch}")
 
-    def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> Kept:
+    def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> ArchivedNotes:
         """
         Return every note that the history of the branch has held, newest first.
 
         Raises:
-            PlaceError: if the repository cannot be reached, or holds what is no note there.
+            ArchiveError: if the repository cannot be reached, or holds what is no note there.
         """
         with self._bare() as git:
             tip = self._fetch(git, depth=None)
             if tip is None:
-                return Kept(where=self.where, notes=())
+                return ArchivedNotes(where=self.where, notes=())
             listed = git.run(
                 *("log", "--format=", "--raw", "--no-abbrev", "--no-renames", "--full-history", "-m"),
                 *(f"--max-count={notes_max + 1}", tip, "--", name_of(origin)),
@@ -182,14 +191,14 @@ class GitPlace:
                 dict.fromkeys(found[1].decode() for line in listed.splitlines() if (found := _ADDED.match(line)))
             )
             notes = tuple(self._blobs(git, blobs[:notes_max]))
-        return Kept(where=self.where, notes=notes, is_whole=len(blobs) <= notes_max)
+        return ArchivedNotes(where=self.where, notes=notes, is_whole=len(blobs) <= notes_max)
 
     def _blobs(self, git: _Git, ids: Sequence[str]) -> Iterator[bytes]:
         given = "".join(f"{blob}\n" for blob in ids).encode()
         sizes = git.run("cat-file", "--batch-check=%(objectsize)", given=given).split()
         if any(int(size) > NOTE_SIZE_BYTES_MAX for size in sizes):
             found = f"a file of {max(map(int, sizes))}"
-            raise PlaceError(f"{self.where}: expected notes of at most {NOTE_SIZE_BYTES_MAX} bytes, found {found}")
+            raise ArchiveError(f"{self.where}: expected notes of at most {NOTE_SIZE_BYTES_MAX} bytes, found {found}")
         rest = git.run("cat-file", "--batch=", given=given)
         for size in map(int, sizes):  # an empty line, the content, a line feed
             yield rest[1 : 1 + size]
@@ -220,7 +229,7 @@ class _Git:
     where: str
 
     def run(self, *arguments: str, given: bytes = b"") -> bytes:
-        """Run a command; return what it prints. Raises PlaceError if it fails, prints too much or takes too long."""
+        """Run a command; return what it prints. Raises ArchiveError if it fails, prints too much or takes too long."""
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
         with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
             stdin.write(given)
@@ -236,11 +245,11 @@ class _Git:
                     start_new_session=True,  # so that what git starts (ssh) ends with it
                 )
             except OSError as error:
-                raise PlaceError(f"{self.where}: git cannot be run ({error.strerror}): install it") from error
+                raise ArchiveError(f"{self.where}: git cannot be run ({error.strerror}): install it") from error
             try:
                 code = process.wait(GIT_TIMEOUT_S)
             except subprocess.TimeoutExpired as error:
-                raise PlaceError(f"{self.where}: git {arguments[0]} took over {GIT_TIMEOUT_S:g} s") from error
+                raise ArchiveError(f"{self.where}: git {arguments[0]} took over {GIT_TIMEOUT_S:g} s") from error
             finally:
                 if process.poll() is None:
                     with suppress(ProcessLookupError):
@@ -249,9 +258,9 @@ class _Git:
             printed = _read(stdout)
             if code:
                 said = " ".join(_read(stderr)[-1_000:].decode(errors="replace").split())
-                raise PlaceError(f"{self.where}: git {arguments[0]} failed: {said[:300] or f'exit code {code}'}")
+                raise ArchiveError(f"{self.where}: git {arguments[0]} failed: {said[:300] or f'exit code {code}'}")
             if len(printed) > OUTPUT_SIZE_BYTES_MAX:
-                raise PlaceError(f"{self.where}: git {arguments[0]} printed over {OUTPUT_SIZE_BYTES_MAX} bytes")
+                raise ArchiveError(f"{self.where}: git {arguments[0]} printed over {OUTPUT_SIZE_BYTES_MAX} bytes")
             return printed
 
 
@@ -264,32 +273,32 @@ def _id(printed: bytes) -> str:
     return printed.decode(errors="replace").strip()
 
 
-def is_place(text: str) -> bool:
+def is_archive(text: str) -> bool:
     """
     Tell whether `text` names a place, rather than a file by its path alone.
     """
     return text.startswith(("file:", "git:", "s3:"))
 
 
-def parse_place(text: str, access: BucketAccess) -> Place:
+def parse_archive(text: str, access: BucketAccess) -> CheckpointArchive:
     """
-    Return the place that `text` names: one of `PLACES`.
+    Return the place that `text` names: one of `ARCHIVE_FORMS`.
 
     Raises:
-        PlaceError: if it names none; what is there is not looked at yet.
+        ArchiveError: if it names none; what is there is not looked at yet.
     """
     scheme, _, rest = text.partition(":")
     if not text.isprintable() or len(text) > 2_000:
-        raise PlaceError(f"expected {PLACES}, found {_shown(text)}")
+        raise ArchiveError(f"expected {ARCHIVE_FORMS}, found {_shown(text)}")
     if scheme == "file" and rest.startswith("/"):
-        return FilePlace(path=Path(f"/{rest.lstrip('/')}"))
+        return FileArchive(path=Path(f"/{rest.lstrip('/')}"))
     if scheme == "git" and rest:
-        return GitPlace.parse(text)
+        return GitArchive.parse(text)
     if scheme == "s3" and rest.startswith("//"):
         named = urlsplit(text)
         if named.netloc and not (named.query or named.fragment or "@" in named.netloc):
-            return BucketPlace(bucket=named.netloc, prefix=named.path.strip("/"), access=access)
-    raise PlaceError(f"expected {PLACES}, found {_shown(text)}")
+            return BucketArchive(bucket=named.netloc, prefix=named.path.strip("/"), access=access)
+    raise ArchiveError(f"expected {ARCHIVE_FORMS}, found {_shown(text)}")
 
 
 def _shown(text: str) -> str:
@@ -297,8 +306,8 @@ def _shown(text: str) -> str:
     return repr(re.sub(r"//[^/]*@", "//…@", text[:100]))
 
 
-def read_places(places: Iterable[Place], origin: str) -> list[Kept]:
+def read_archives(places: Iterable[CheckpointArchive], origin: str) -> list[ArchivedNotes]:
     """
-    Return what places have of the log `origin`. Raises PlaceError if one cannot be read.
+    Return what places have of the log `origin`. Raises ArchiveError if one cannot be read.
     """
     return [place.read(origin) for place in places]

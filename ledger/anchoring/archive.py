@@ -21,15 +21,15 @@ from ledger.errors import LedgerError
 NOTES_MAX: Final = 10_000
 """Notes that are read from one place, newest first: more than a year of one an hour."""
 NOTE_SIZE_BYTES_MAX: Final = 65_536
-PLACES: Final = "file:/path, git:<path or URL>[#branch] or s3://bucket[/prefix]"
+ARCHIVE_FORMS: Final = "file:/path, git:<path or URL>[#branch] or s3://bucket[/prefix]"
 
 
-class PlaceError(LedgerError):
+class ArchiveError(LedgerError):
     """A place is not named as one, or cannot be read or written now; says which, why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class ArchivedNotes:
     """
     Signed notes of checkpoints as they lie in a place, newest first, unverified; `where` is how people call the place.
 
@@ -41,8 +41,8 @@ class Kept:
     is_whole: bool = True
 
 
-class Place(Protocol):
-    """Where checkpoints are kept. Methods block, within a bounded time, and raise PlaceError."""
+class CheckpointArchive(Protocol):
+    """Where checkpoints are kept. Methods block, within a bounded time, and raise ArchiveError."""
 
     @property
     def where(self) -> str:
@@ -51,7 +51,7 @@ class Place(Protocol):
     def add(self, origin: str, *, size: int, note: bytes) -> None:
         """Keep the note of a checkpoint of the log `origin` at that size; nothing that is there is changed."""
 
-    def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> Kept:
+    def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> ArchivedNotes:
         """Return the newest notes of the log `origin` that are there, perhaps none."""
 
 
@@ -65,7 +65,7 @@ class BucketAccess:
     secret_access_key: str | None = None
 
 
-def not_whole(kept: Iterable[Kept]) -> list[str]:
+def unread_notes(kept: Iterable[ArchivedNotes]) -> list[str]:
     """
     Return in words what was not read of places that hold more than `NOTES_MAX`.
     """

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from ledger.anchoring.kept import NOTE_SIZE_BYTES_MAX, NOTES_MAX, BucketAccess, Kept, PlaceError, name_of
+from ledger.anchoring.archive import NOTE_SIZE_BYTES_MAX, NOTES_MAX, ArchivedNotes, ArchiveError, BucketAccess, name_of
 from ledger.errors import FormatError
 from ledger.format.note import parse_note
 
@@ -32,8 +32,8 @@ _THERE: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BucketPlace:
-    """The objects below a prefix of a bucket (implements `Place`)."""
+class BucketArchive:
+    """The objects below a prefix of a bucket (implements `CheckpointArchive`)."""
 
     bucket: str
     prefix: str = ""
@@ -49,7 +49,7 @@ class BucketPlace:
         Write `note` as an object of its own, if there is none of that size.
 
         Raises:
-            PlaceError: if the bucket cannot be reached or written, has no object lock with a default retention, or
+            ArchiveError: if the bucket cannot be reached or written, has no object lock with a default retention, or
                 holds another checkpoint of that size.
         """
         key = f"{self._folder(origin)}{size:019d}"
@@ -58,14 +58,14 @@ class BucketPlace:
             if not self._put(client, key, note):
                 there = client.get_object(Bucket=self.bucket, Key=key)["Body"].read(NOTE_SIZE_BYTES_MAX + 1)
                 if _text(there) != _text(note):
-                    raise PlaceError(f"{self.where}: expected the same checkpoint at size {size}, found another")
+                    raise ArchiveError(f"{self.where}: expected the same checkpoint at size {size}, found another")
 
-    def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> Kept:
+    def read(self, origin: str, *, notes_max: int = NOTES_MAX) -> ArchivedNotes:
         """
         Return every version of every object of the log, the one that was written last first.
 
         Raises:
-            PlaceError: if the bucket cannot be reached or read, or holds what is no note there.
+            ArchiveError: if the bucket cannot be reached or read, or holds what is no note there.
         """
         with self._asked() as client:
             found = sorted(self._versions(client, self._folder(origin)), reverse=True)
@@ -78,8 +78,10 @@ class BucketPlace:
             with ThreadPoolExecutor(READERS) as readers:
                 notes = tuple(readers.map(get, found[:notes_max]))
         if any(len(note) > NOTE_SIZE_BYTES_MAX for note in notes):
-            raise PlaceError(f"{self.where}: expected notes of at most {NOTE_SIZE_BYTES_MAX} bytes, found a larger one")
-        return Kept(where=self.where, notes=notes, is_whole=len(found) <= notes_max)
+            raise ArchiveError(
+                f"{self.where}: expected notes of at most {NOTE_SIZE_BYTES_MAX} bytes, found a larger one"
+            )
+        return ArchivedNotes(where=self.where, notes=notes, is_whole=len(found) <= notes_max)
 
     def _folder(self, origin: str) -> str:
         return (f"{self.prefix}/" if self.prefix else "") + name_of(origin) + "/"
@@ -88,7 +90,7 @@ class BucketPlace:
         pages = client.get_paginator("list_object_versions").paginate(Bucket=self.bucket, Prefix=folder)
         for number, page in enumerate(pages, start=1):
             if number > PAGES_MAX:
-                raise PlaceError(f"{self.where}: expected at most {PAGES_MAX * 1000:,} versions, found more")
+                raise ArchiveError(f"{self.where}: expected at most {PAGES_MAX * 1000:,} versions, found more")
             for version in page.get("Versions", ()):
                 if _NAMED.fullmatch(version["Key"].removeprefix(folder)):
                     yield version["LastModified"], version["Key"], version["VersionId"]
@@ -103,7 +105,7 @@ class BucketPlace:
                 raise
             lock = {}
         if lock.get("ObjectLockEnabled") != "Enabled" or not lock.get("Rule", {}).get("DefaultRetention"):
-            raise PlaceError(
+            raise ArchiveError(
                 f"{self.where} has no object lock with a default retention, so whoever holds its key could remove what "
                 "is kept there: name a bucket that was made with both"
             )
@@ -132,7 +134,7 @@ class BucketPlace:
             from botocore.config import Config
             from botocore.exceptions import BotoCoreError, ClientError
         except ImportError as error:
-            raise PlaceError(
+            raise ArchiveError(
                 f"{self.where} needs the package boto3, which is not installed: pip install 'lakeproof[streams]'"
             ) from error
         try:
@@ -150,7 +152,7 @@ class BucketPlace:
                 ),
             )
         except (BotoCoreError, ClientError) as error:
-            raise PlaceError(f"{self.where}: {error!s:.300}") from error
+            raise ArchiveError(f"{self.where}: {error!s:.300}") from error
 
 
 def _text(note: bytes) -> bytes | str:
