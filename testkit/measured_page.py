@@ -1,7 +1,7 @@
 """
-Writes `docs/measured.md`: what `bench/results` holds of the log, in words, so that nobody has to read JSON.
+Writes `docs/measured.md`: the results of `bench/results` in words, so that nobody has to read JSON.
 
-Nothing is measured here. A test compares the page with the files, so neither can be changed alone.
+Nothing is measured here. A test compares the page with the files, so neither can change alone.
 
 Run: `python -m testkit.measured_page`.
 """
@@ -22,17 +22,18 @@ PAGE: Final = PROJECT / "docs" / "measured.md"
 HEAD: Final = """\
 # What was measured
 
-Every figure of this page comes from a file in `bench/results`, where it stands with its circumstances; each file is
-made by the bench of its name. Figures hold for the machine that is named, nothing is claimed of others.
+Every figure on this page comes from a file in `bench/results`, which also records how it was measured. The bench of the
+same name makes the file. The figures hold for the named machine only.
 """
 
 Found = Mapping[str, Any]
 
 
 def append(found: Found) -> Iterator[str]:
-    yield "Entries of 1 KB a second, against a plain INSERT of the same bytes with a unique id, neither chained nor"
-    yield "hashed, and against eventsourcing's recorder:"
-    yield "| callers | log | plain INSERT | ratio | p99 of the log | eventsourcing |"
+    yield "1 KB entries per second, compared with a plain INSERT of the same bytes with a unique id, neither chained"
+    yield "nor"
+    yield "hashed, and with the recorder of the eventsourcing library:"
+    yield "| concurrent callers | log | plain INSERT | ratio | p99 of the log | eventsourcing |"
     yield "|---:|---:|---:|---:|---:|---:|"
     for run in found["runs"]:
         stock = f"{run['stock']['per_second']:,}" if "stock" in run else ""
@@ -42,54 +43,66 @@ def append(found: Found) -> Iterator[str]:
             f"{log['p99_ms']} ms | {stock} |"
         )
     many = found["many_logs"]
-    yield f"`append_many`: {found['append_many_per_second']:,} a second. {many['logs']} logs with an event each:"
+    yield f"`append_many` appends {found['append_many_per_second']:,} entries per second. One event for each of"
+    yield f"{many['logs']} logs takes {many['flushes']} flushes to disk on average."
     costs = ", ".join(f"{one['cost_percent']} % at {one['callers']} callers" for one in found["idempotency"])
-    yield f"{many['flushes']} flushes. Idempotent ids cost {costs} (below zero: less than the noise)."
+    yield f"Idempotent group ids cost {costs} (below zero: less than the noise)."
 
 
 def idempotency(found: Found) -> Iterator[str]:
-    yield f"{found['groups']:,} groups, each submitted {found['times']} times by {found['processes']} processes, with"
-    yield f"{_counts(found['trouble'])}: {found['in_the_log']:,} in the log, {found['other_bodies_refused']} other"
-    yield "bodies under an id that was taken refused."
+    yield f"{found['processes']} processes submitted {found['groups']:,} groups {found['times']} times each, under"
+    yield "faults:"
+    yield f"{_counts(found['trouble'])}. {found['in_the_log']:,} groups are in the log, each once."
+    yield f"{found['other_bodies_refused']} groups with another body under an id already used were refused."
 
 
 def writers(found: Found) -> Iterator[str]:
-    told = found["told"]
-    yield f"{found['processes']} processes wrote {found['logs']} logs for {found['seconds']} s, with"
-    yield f"{_counts(found['trouble'])}. {told['asked']:,} answers, all true: {told['in']:,} in,"
-    yield f"{told['not in']:,} not in, {told['unknown']:,} unknown. Indices without a gap; a following reader missed"
-    yield "none and saw none twice."
+    answers = found["told"]
+    yield f"{found['processes']} processes wrote {found['logs']} logs for {found['seconds']} s, under faults:"
+    yield f"{_counts(found['trouble'])}. {answers['asked']:,} groups were submitted, and every answer was true:"
+    yield f"{answers['in']:,} groups are in the log, {answers['not in']:,} are not, and of {answers['unknown']:,} the"
+    yield "outcome"
+    yield "was reported as unknown. The processes of the others were killed before an answer. The indices have no"
+    yield "gap, and a"
+    yield "reader that followed the logs missed no entry and saw none twice."
 
 
 def faults(found: Found) -> Iterator[str]:
-    yield f"{found['points']:,} faults at statements of append, seal, publish and erase (errors, crashes, ended"
-    yield f"sessions, cut wires, killed processes, stopped servers): {len(found['failures'])} broke a promise."
+    yield f"{found['points']:,} faults were injected at the statements of append, seal, publish and erase: errors,"
+    yield "crashes,"
+    yield "ended sessions, cut connections, killed processes, stopped servers."
+    yield f"{len(found['failures'])} of them broke a guarantee."
 
 
 def prove(found: Found) -> Iterator[str]:
     inclusion, first = found["inclusion"], found["inclusion_first_on_a_connection"]
     finding = found["finding_the_log_and_first_inclusion"]
-    yield f"In a log of {found['entries']:,} entries, nothing kept in memory: inclusion p50 {inclusion['p50_ms']} ms,"
-    yield f"p99 {inclusion['p99_ms']} ms; consistency p50 {found['consistency']['p50_ms']} ms. The first on a new"
-    yield f"connection: p50 {first['p50_ms']} ms, together with finding the log {finding['p50_ms']} ms. Checking one:"
-    yield f"{found['checking']['p50_ms']} ms. Reading all leaf hashes instead: {found['baseline_all_leaves_ms']:,} ms."
+    yield f"Proofs from a log of {found['entries']:,} entries, with nothing cached: inclusion p50"
+    yield f"{inclusion['p50_ms']} ms,"
+    yield f"p99 {inclusion['p99_ms']} ms; consistency p50 {found['consistency']['p50_ms']} ms. The first inclusion"
+    yield "proof on a"
+    yield f"new connection takes p50 {first['p50_ms']} ms, and {finding['p50_ms']} ms if the log has to be looked up"
+    yield "first."
+    yield f"Checking a proof takes {found['checking']['p50_ms']} ms. Reading all leaf hashes instead takes"
+    yield f"{found['baseline_all_leaves_ms']:,} ms."
 
 
 def receipts(found: Found) -> Iterator[str]:
     took = found["append_to_receipt"]
-    yield f"At {found['per_second']:,} events a second, from append to receipt: p50 {took['p50_ms']} ms, p99"
-    yield f"{took['p99_ms']} ms; append alone p50 {found['append_alone']['p50_ms']} ms."
+    yield f"At {found['per_second']:,} events per second, from append to signed receipt: p50 {took['p50_ms']} ms, p99"
+    yield f"{took['p99_ms']} ms. The append alone takes p50 {found['append_alone']['p50_ms']} ms."
 
 
 def forks(found: Found) -> Iterator[str]:
     kinds = ", ".join(f"{kind} {one['found']} of {one['trials']}" for kind, one in found["by_kind"].items())
-    yield f"{found['found']:,} of {found['trials']:,} forks found at the next checkpoint ({kinds});"
-    yield f"{len(found['accused'])} of {found['honest_trials']:,} honest logs accused."
+    yield f"{found['found']:,} of {found['trials']:,} forks were found at the next checkpoint ({kinds})."
+    yield f"{len(found['accused'])} of {found['honest_trials']:,} honest logs were reported as forks."
 
 
 def verify(found: Found) -> Iterator[str]:
-    yield "Entries of about 500 bytes a second; *hash* is SHA-256 over them and nothing else, *exact* our own path"
-    yield "without the compiled kernel:"
+    yield "Entries of about 500 bytes verified per second. *hash* is SHA-256 over the entries and nothing else;"
+    yield "*exact* is"
+    yield "our own path without the compiled kernel; *processes* use the kernel:"
     yield f"| from | {' | '.join(_SIDES)} |"
     yield f"|---{'|---:' * len(_SIDES)}|"
     for source in ("directory", "database"):
@@ -97,16 +110,18 @@ def verify(found: Found) -> Iterator[str]:
         cells = [f"{rates[name]['per_s']:,}" if name in rates else "" for name in _SIDES]
         yield f"| {source} | {' | '.join(cells)} |"
     since = found["since"]
-    yield f"From a checkpoint on, {since['new']:,} new entries of {since['entries']:,}:"
-    yield f"{since['since']['elapsed_ms']} ms, with the kernel loaded {since['since, kernel']['elapsed_ms']} ms."
+    yield f"Verifying the {since['new']:,} entries after a checkpoint in a log of {since['entries']:,} takes"
+    yield f"{since['since']['elapsed_ms']} ms, or {since['since, kernel']['elapsed_ms']} ms if the kernel is already"
+    yield "loaded."
 
 
 def tamper(found: Found) -> Iterator[str]:
-    yield f"{found['instances']:,} random changes of {found['classes_run']} classes: {found['found']:,} found,"
-    yield f"{found['class_and_index_right']:,} with the right class of fault and the right index. Entry by entry were"
-    yield f"verified {found['efforts']['exact']:,}, with the compiled kernel, which accepted"
-    yield f"{found['pages_accepted_by_the_kernel']:,} pages of what was not changed, {found['efforts']['fast']:,}."
-    yield "| class | instances | found | class and index right | named as |"
+    yield f"Of {found['instances']:,} random changes in {found['classes_run']} classes, {found['found']:,} were found,"
+    yield f"{found['class_and_index_right']:,} with the right class of fault and the right index."
+    yield f"{found['efforts']['exact']:,} were verified entry by entry, {found['efforts']['fast']:,} with the"
+    yield "compiled kernel,"
+    yield f"which accepted {found['pages_accepted_by_the_kernel']:,} unchanged pages meanwhile."
+    yield "| class | instances | found | class and index right | reported as |"
     yield "|---|---:|---:|---:|---|"
     for name, one in sorted(found["classes"].items(), key=lambda item: -item[1]["instances"]):
         counts = " | ".join(f"{one[key]:,}" for key in ("instances", "found", "class_and_index_right"))
@@ -117,44 +132,51 @@ def mutation(found: Found) -> Iterator[str]:
     sample = found["sample_of_each_module"]
     of = f" (a random sample of {sample} of each of {len(found['modules'])} modules"
     of = f"{of}, and {found['sample_of_large_modules']} of large ones)" if sample else ""
-    yield f"{found['killed']:,} of {found['mutants']:,} mutants of the verifier{of} are killed by the tests,"
-    yield f"{found['score_percent']} %. Mutants that are equivalent to the original, which no test can kill, count as"
-    yield "survivors."
+    yield f"The tests kill {found['killed']:,} of {found['mutants']:,} mutants of the verifier{of},"
+    yield f"{found['score_percent']} %. Mutants that are equivalent to the original count as survivors; no test can"
+    yield "kill"
+    yield "them."
 
 
 def fuzz(found: Found) -> Iterator[str]:
     targets = found["targets"]
-    yield f"{len(targets)} parsers, at least {min(one['seconds'] for one in targets) // 60} minutes each,"
-    yield f"{sum(one['runs'] for one in targets):,} runs: {sum(len(one['crashes']) for one in targets)} errors that are"
-    yield "not our own."
+    yield f"{len(targets)} parsers were fuzzed for at least {min(one['seconds'] for one in targets) // 60} minutes"
+    yield "each,"
+    yield f"{sum(one['runs'] for one in targets):,} runs in all. {sum(len(one['crashes']) for one in targets)} runs"
+    yield "ended in an"
+    yield "error other than those that the parser documents."
 
 
 def round_trips(found: Found) -> Iterator[str]:
-    yield f"{found['entries']:,} random entries through PostgreSQL, a dump and its restoration, and an export:"
-    yield f"{len(found['alarms'])} alarms."
+    yield f"{found['entries']:,} random entries went through PostgreSQL, a dump and its restoration, and an export."
+    yield f"Verification raised {len(found['alarms'])} alarms."
 
 
 def key_flood(found: Found) -> Iterator[str]:
     quiet, attacked, first = found["quiet"], found["attacked"], found["first_request_of_a_key_attacked"]
     refused = sum(count for side in (attacked, first) for status, count in side["answers"].items() if status != "200")
-    yield f"{found['connections']} connections present wrong API keys to a real `lakeproof up`, each as soon as it was"
-    yield f"refused. Requests with a valid key: p50 {attacked['p50_ms']} ms, p99 {attacked['p99_ms']} ms; in quiet p50"
-    yield f"{quiet['p50_ms']} ms, p99 {quiet['p99_ms']} ms ({found['ratio_p50']} and {found['ratio_p99']} times). The"
-    yield f"first request with a key that the process has not seen: p50 {first['p50_ms']} ms. {refused} of"
-    yield f"{attacked['requests'] + first['requests']:,} valid requests were refused, and all of"
-    yield f"{found['wrong_keys']['401']:,} wrong keys."
+    yield f"{found['connections']} connections send wrong API keys to a real `lakeproof up`, each again as soon as it"
+    yield "is"
+    yield f"refused. Meanwhile, requests with a valid key take p50 {attacked['p50_ms']} ms, p99 {attacked['p99_ms']}"
+    yield "ms; without"
+    yield f"the flood, p50 {quiet['p50_ms']} ms, p99 {quiet['p99_ms']} ms. The ratios are {found['ratio_p50']} and"
+    yield f"{found['ratio_p99']}. The first request with a key that the process has not seen takes p50"
+    yield f"{first['p50_ms']} ms."
+    yield f"{refused} of {attacked['requests'] + first['requests']:,} valid requests were refused, and all"
+    yield f"{found['wrong_keys']['401']:,} requests with wrong keys."
 
 
 def erasure(found: Found) -> Iterator[str]:
-    yield f"{found['erased']:,} of {found['parts']:,} payload parts erased in {found['elapsed_s']} s."
+    yield f"Erasing {found['erased']:,} of {found['parts']:,} payload parts takes {found['elapsed_s']} s."
 
 
 def noisy_neighbour(found: Found) -> Iterator[str]:
-    yield "Commits of one tenant, one after another over HTTP against `lakeproof up`, while"
-    yield f"{found['attacking_clients']} clients of another tenant attack without a pause, and for"
-    yield f"{found['seconds']:g} s before that. Claimed is a 99th percentile below three times the quiet one, and no"
-    yield "refusal:"
-    yield "| attack | commits | p50 quiet | p50 attacked | p99 quiet | p99 attacked | ratio | refused |"
+    yield "One tenant commits over HTTP to `lakeproof up`, one commit after another: first for"
+    yield f"{found['seconds']:g} s alone, then while {found['attacking_clients']} clients of another tenant attack"
+    yield "without"
+    yield "pause. The claim: the 99th percentile under attack is below three times the one alone, and no commit is"
+    yield "refused."
+    yield "| attack | commits | p50 alone | p50 attacked | p99 alone | p99 attacked | ratio | refused |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
     for one in found["attacks"]:
         quiet, attacked = one["quiet"], one["attacked"]
@@ -168,7 +190,7 @@ _SIDES: Final = ("hash", "exact", "1 process", "2 processes")
 SECTIONS: Final[tuple[tuple[str, Callable[[Found], Iterator[str]]], ...]] = (
     ("Append", append),
     ("Idempotency", idempotency),
-    ("Writers in trouble", writers),
+    ("Writers under faults", writers),
     ("Faults at every statement", faults),
     ("Proofs", prove),
     ("Receipts", receipts),
@@ -179,41 +201,41 @@ SECTIONS: Final[tuple[tuple[str, Callable[[Found], Iterator[str]]], ...]] = (
     ("Fuzzing", fuzz),
     ("No false alarm", round_trips),
     ("Erasure", erasure),
-    ("A flood of wrong keys", key_flood),
-    ("A noisy neighbour", noisy_neighbour),
+    ("Flood of wrong keys", key_flood),
+    ("Noisy neighbour", noisy_neighbour),
 )
 
 
 def page(results: Path) -> str:
     """Return the page over the results that are there."""
     parts = [HEAD]
-    for title, tell in SECTIONS:
-        file = results / f"{tell.__name__}.json"
+    for title, describe in SECTIONS:
+        file = results / f"{describe.__name__}.json"
         if file.exists():
             found = json.loads(file.read_text(encoding="utf-8"))
-            parts.append(f"## {title}\n\n{_typeset(tell(found))}\n\n{_where(file, found)}\n")
+            parts.append(f"## {title}\n\n{_typeset(describe(found))}\n\n{_where(file, found)}\n")
     return "\n".join(parts)
 
 
 def _typeset(lines: Iterator[str]) -> str:
-    """Return lines as Markdown: rows of tables as they are, what stands between them as paragraphs."""
+    """Return lines as Markdown: rows of tables as they are, the text between them as paragraphs."""
     blocks = []
     for is_table, block in groupby(lines, key=lambda line: line.startswith("|")):
-        told = list(block)
-        blocks.append("\n".join(told) if is_table else fill(" ".join(told), 120, break_on_hyphens=False))
+        text = list(block)
+        blocks.append("\n".join(text) if is_table else fill(" ".join(text), 120, break_on_hyphens=False))
     return "\n\n".join(blocks)
 
 
 def _where(file: Path, found: Found) -> str:
     machine = found.get("machine")
-    told = [f"`bench/results/{file.name}`", machine if isinstance(machine, str) else None]
-    told += [f"PostgreSQL {found['postgresql']}"] if "postgresql" in found else []
-    told += [str(found["measured_at"])[:10]] if "measured_at" in found else []
-    return "*" + ", ".join(text for text in told if text) + "*"
+    facts = [f"`bench/results/{file.name}`", machine if isinstance(machine, str) else None]
+    facts += [f"PostgreSQL {found['postgresql']}"] if "postgresql" in found else []
+    facts += [str(found["measured_at"])[:10]] if "measured_at" in found else []
+    return "*" + ", ".join(fact for fact in facts if fact) + "*"
 
 
 def _counts(trouble: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} times {name}" for name, count in trouble.items())
+    return ", ".join(f"{name} ({count} times)" for name, count in trouble.items())
 
 
 if __name__ == "__main__":
