@@ -9,7 +9,7 @@ from __future__ import annotations
 from lakeproof.erasures_first import signer_of
 from lakeproof.errors import ServerError
 from lakeproof.installation import Installation
-from lakeproof.postgres.server import Say
+from lakeproof.messages import Say
 from lakeproof.services import Services
 from lakeproof.signing import open_signer
 from ledger.errors import KeyDirectoryError, KeyUnavailableError

@@ -19,12 +19,12 @@ from typing import Final
 
 from gateway.errors import NotFoundError
 from lakeproof.console import say_aside
+from lakeproof.ending import stop_on_signals
 from lakeproof.extras import missing_of
 from lakeproof.installation import Installation, open_existing_installation
-from lakeproof.postgres.server import Say
+from lakeproof.messages import Say
 from lakeproof.services import Services, new_group_id, now, open_services, storage_properties
 from lakeproof.settings import Settings, load_settings
-from lakeproof.stopping import stop_on_signals
 from lakeproof.tenants import find_tenant
 from ledger.format.event import SYSTEM_ACTOR, Event, prepare
 from ledger.format.events import CommitDecision, ScanRequested, to_data

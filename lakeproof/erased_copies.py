@@ -20,7 +20,7 @@ from psycopg import AsyncConnection, sql
 
 from lakeproof.errors import ServerError
 from lakeproof.installation import Installation
-from lakeproof.postgres.folders import recorded_room
+from lakeproof.postgres.directories import recorded_directory
 from lakeproof.projecting import PROJECTIONS
 from ledger.erasing.redaction import LoginMatcher
 from ledger.errors import LedgerError
@@ -121,7 +121,7 @@ def log_folders(home: Path, *, has_own_server: bool) -> list[Path]:
     folders = [home / "log"]
     if not has_own_server:
         try:
-            folders.append((recorded_room(home) or home / "postgres") / "log")
+            folders.append((recorded_directory(home) or home / "postgres") / "log")
         except (OSError, ServerError) as error:
             raise LedgerError(f"the log of the embedded server may mention who is erased: {error}") from error
     return folders

@@ -18,12 +18,12 @@ from typing import Final, Self
 import psycopg
 
 from lakeproof.errors import ServerError
+from lakeproof.messages import Say
 from lakeproof.postgres.age import fetch_age
-from lakeproof.postgres.folders import recorded_room
-from lakeproof.postgres.server import EmbeddedServer, Say, check_dsn
-from lakeproof.private_folders import check_can_be_made, check_own, keep_private
+from lakeproof.postgres.directories import recorded_directory
+from lakeproof.postgres.server import EmbeddedServer, check_dsn
+from lakeproof.private_folders import check_can_be_made, check_own, keep_private, read_or_make
 from lakeproof.provision import Provisioned, provision
-from lakeproof.secret_files import read_or_make
 from lakeproof.settings import Settings
 from ledger.format.note import VerifierKey
 from ledger.signing.key_directory import KeyDirectory, open_key_directory
@@ -131,7 +131,7 @@ def open_existing_installation(settings: Settings, say: Say) -> Iterator[Install
 def _check_installed(home: Path) -> None:
     try:
         check_own(home, setting="LAKEPROOF_HOME")
-        installed = recorded_room(home) is not None or (home / "postgres" / "data").exists()
+        installed = recorded_directory(home) is not None or (home / "postgres" / "data").exists()
     except OSError as error:
         raise ServerError(f"{home} cannot be read ({error}): repair that, or choose another LAKEPROOF_HOME") from error
     if not installed:

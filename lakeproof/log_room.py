@@ -18,11 +18,11 @@ from uuid import UUID
 import psycopg
 from psycopg import AsyncConnection
 
+from lakeproof.anchor_settings import load_places, load_policy
 from lakeproof.console import say_aside
 from lakeproof.errors import LakeproofError
 from lakeproof.installation import Installation, open_existing_installation
 from lakeproof.settings import load_settings
-from lakeproof.vouching import load_places, load_policy
 from ledger.anchoring.archive import CheckpointArchive
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.erase import ErasingDesk, KeptMessages

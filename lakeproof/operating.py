@@ -21,7 +21,7 @@ from gateway.errors import ConflictError
 from lakeproof.confirming import confirm_logs
 from lakeproof.console import say_aside
 from lakeproof.installation import Installation, open_existing_installation, open_installation
-from lakeproof.postgres.server import Say
+from lakeproof.messages import Say
 from lakeproof.projecting import PROJECTIONS, attest
 from lakeproof.services import Services, open_services
 from lakeproof.settings import Settings, load_settings

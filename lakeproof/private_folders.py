@@ -1,8 +1,8 @@
 """
-Folders that nobody but this user may enter: the home, and the warehouse where it is a folder of this machine.
+Folders that nobody but this user may enter, and secrets in them: the home, and the warehouse if it is a local folder.
 
-What is in them is the keys, the database and every table's data. So a folder that is wider than 0700 is tightened, and
-one that is somebody else's is refused: its owner could read all that is written there.
+They hold the keys, the database and the data of every table. A folder with a mode wider than 0700 gets that mode, and
+one of another user is refused: its owner could read everything in it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lakeproof.errors import ServerError
-from ledger.files.atomic import sync_directory
+from lakeproof.errors import ServerError, SettingsError
+from lakeproof.messages import Say
+from ledger.files.atomic import create_file, sync_directory
+from ledger.files.private_files import mode_for_others
 
 PRIVATE = 0o700
-
-Say = Callable[[str], None]
 
 
 def keep_private(folder: Path, say: Say, *, setting: str) -> None:
@@ -87,3 +87,26 @@ def check_own(folder: Path, *, setting: str) -> None:
             f"{folder} belongs to the user with number {found.st_uid}, who could read all that is kept there, and this "
             f"is number {os.geteuid()}: start as its owner, give it to this user, or choose another {setting}"
         )
+
+
+def read_or_make(path: Path, make: Callable[[], str]) -> str:
+    """
+    Return the secret in `path`; if there is none yet, the one that `make` returns, stored first.
+
+    Raises:
+        SettingsError: if the file can be read by others, or cannot be read or written.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            create_file(path, f"{make()}\n".encode())
+        mode = mode_for_others(path)
+        if mode is not None:
+            raise SettingsError(f"{path} has mode {mode:04o} and others can read it: run chmod 600 {path}")
+        return path.read_text(encoding="utf-8").strip()
+    except FileExistsError:
+        return read_or_make(path, make)
+    except OSError as error:
+        raise SettingsError(
+            f"{path} cannot be used ({error.strerror}): make it readable and writable for this user"
+        ) from error

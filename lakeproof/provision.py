@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -27,6 +27,7 @@ from psycopg.errors import InsufficientPrivilege
 
 from lakeproof.authority import check_authority
 from lakeproof.errors import ProvisionError
+from lakeproof.messages import Say
 from lakeproof.postgres.age_rights import make_age
 from lakeproof.schema_record import PROVISIONED, WRITING, check_unchanged, read_schema_and_record
 from ledger.format.entry import check_origin
@@ -40,8 +41,6 @@ _LOCK: Final = 0x6C70_0001
 """Advisory lock: one provisioning at a time on a database."""
 
 _FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 import httpx
 
 from gateway.database import Database
-from lakeproof.appending import ends_with_the_appender
 from lakeproof.console import say_aside
+from lakeproof.ending import end_with_appender, stop_on_signals
 from lakeproof.errors import first_of_group
 from lakeproof.installation import open_existing_installation
 from lakeproof.services import Services, now, open_services, storage_properties
 from lakeproof.settings import Settings, load_settings
-from lakeproof.stopping import stop_on_signals
 from lakeproof.tenants import find_tenant
 from projections.egress.client import open_client
 from projections.exposition import format_metrics
@@ -263,7 +262,7 @@ async def open_station() -> AsyncIterator[OperatorStation]:
         gateway = gateway_url(settings)
         async with (
             open_services(installation) as services,
-            ends_with_the_appender(services.appender),
+            end_with_appender(services.appender),
             open_streams(services, gateway=gateway) as streams,
         ):
             yield OperatorStation(streams=streams)

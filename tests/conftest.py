@@ -158,7 +158,7 @@ def _short_directory() -> Iterator[Path]:
     A temporary directory with a short path that any user may enter.
 
     pytest's own are 0700: as root, a server's files would go elsewhere. What a server of a home below it has put
-    elsewhere (see `server_room`) is removed as well.
+    elsewhere (see `lakeproof.postgres.directories`) is removed as well.
     """
     directory = Path(tempfile.mkdtemp(prefix="lp-", dir=_fast_directory()))
     directory.chmod(0o711)

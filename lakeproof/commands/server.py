@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from lakeproof import console
-from lakeproof.postgres.server_folders import FolderState, list_folders, remove_folder
+from lakeproof.postgres.directories import FolderState, list_folders, remove_folder
 from lakeproof.settings import load_settings
 
 COLUMNS = ("name", "state", "size_mib", "home")

@@ -24,14 +24,14 @@ from lakeproof.demo.beside import beside
 from lakeproof.demo.channel import Channel, open_channel
 from lakeproof.demo.cloud import Cloud, open_cloud
 from lakeproof.demo.stage import PATIENCE_S, PATIENT, Stage
+from lakeproof.ending import stop_on_signals
 from lakeproof.installation import Installation, open_installation
+from lakeproof.messages import Say
 from lakeproof.services import open_services
 from lakeproof.serving.up import listen, serving
 from lakeproof.settings import Settings
-from lakeproof.stopping import stop_on_signals
 from ledger.files.atomic import create_file
 
-Say = Callable[[str], None]
 Act = Callable[[Stage], Awaitable[None]]
 
 ACTS: Final[tuple[tuple[str, Act], ...]] = (

@@ -1,10 +1,10 @@
 """
-The system account that root's embedded server runs as, and nothing else does.
+The system account that root's embedded server runs as, and no other program.
 
-PostgreSQL refuses to run as root. Whoever runs processes as the same account owns the database with it: they can
-rewrite its access rules and its files, and trace the server. So it must be an account of the server's own: never root,
-never `nobody`, which other programs run as too, and none that a person can log in to. The default one is made if it is
-not there, and never removed, because files belong to it for as long as a database is kept.
+PostgreSQL refuses to run as root. Whoever runs processes as its account controls the database: they can rewrite its
+access rules and its files, and trace the server. So the account must be the server's own: never root, never `nobody`,
+which other programs run as, too, and none that a person can log in to. The default one is made if it is missing. It is
+never removed, because files belong to it for as long as a database is kept.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from lakeproof.errors import ServerError
+from lakeproof.messages import Say
 from lakeproof.postgres.file_lock import exclusive
 from lakeproof.postgres.files import Account
 
@@ -26,15 +26,13 @@ if sys.platform != "win32":  # there is no embedded server on Windows, but a ser
 DEFAULT_ACCOUNT: Final = "lakeproof"
 NOBODY: Final = "nobody"
 NOBODY_IDS: Final = frozenset({65534, 65535, 4294967294})
-"""What nobody's number is, or was, on Linux and the BSDs."""
+"""The number of nobody, now or formerly, on Linux and the BSDs."""
 
 USERADD_PATH: Final = "/usr/sbin:/sbin:/usr/bin:/bin"
 NO_SHELLS: Final = frozenset({"nologin", "false"})
 MAKE_TIMEOUT_S: Final = 60
 MAKING: Final = Path("/run/lakeproof-account.lock")
-"""Locked by who makes an account: of two `useradd` at once the later one gives the account another number."""
-
-Say = Callable[[str], None]
+"""Locked while an account is made: of two concurrent `useradd` the later one gives the account another number."""
 
 
 def server_account(name: str, say: Say, *, path: str = USERADD_PATH) -> Account:

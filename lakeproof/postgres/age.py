@@ -1,13 +1,13 @@
 """
 Apache AGE for the embedded server: Debian's signed package, unpacked into a cache directory of ours, never installed.
 
-The one guarantee: the directory that `fetch_age` returns holds exactly what was unpacked from a package that a valid
-signature covers, also where the machine's own settings would do without one. `age.json` records its source, and the
-SHA-256 of every file, the package among them; it is written last, so that its presence means complete, and everything
-is hashed again at each start (two milliseconds).
+Guarantee: the directory that `fetch_age` returns holds exactly what was unpacked from a package with a valid signature,
+even where the machine's own settings would do without one. `age.json` records its source, and the
+SHA-256 of every file, the package among them; it is written last, so if it is there, the copy is
+complete. Everything is hashed again at each start (two milliseconds).
 
-apt runs with a configuration of its own: the system's transport (proxy, certificates) is used, its sources, its state
-and its hooks are not touched, and no rights are needed. Where there is no apt: LAKEPROOF_DSN.
+apt runs with a configuration of our own: it uses the system's transport (proxy, certificates), leaves its sources,
+state and hooks alone, and needs no rights. Where there is no apt: LAKEPROOF_DSN.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from lakeproof.errors import AgeError
+from lakeproof.messages import Say
 from lakeproof.postgres.apt_sources import read_sources
 from lakeproof.postgres.elf import Version, relax_glibc
 from lakeproof.postgres.file_lock import exclusive
@@ -37,8 +37,6 @@ SUITES = ("testing", "sid")  # of Debian, where the machine's own sources do not
 APT_TIMEOUT_S = 300
 LOCK_TIMEOUT_S = 600
 INSTEAD = "set LAKEPROOF_DSN to a PostgreSQL 17 or newer that has Apache AGE"
-
-Say = Callable[[str], None]
 
 
 def fetch_age(cache: Path, say: Say) -> Path:

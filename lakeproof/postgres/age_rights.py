@@ -1,9 +1,9 @@
 """
-Who may use what of Apache AGE: nobody anything, but our roles the functions that their queries call.
+Rights on Apache AGE: none for PUBLIC, and for our roles the functions that their queries call.
 
-Guarantee: once `make_age` has returned, nothing in `ag_catalog` is open to PUBLIC in this database, and our roles hold
-there what `projections/graph/age_functions.py` lists, and no more. It runs at every start: so it covers a database that
-was restored without its grants, one whose extension was updated, and one in which somebody has granted again.
+Guarantee: once `make_age` has returned, PUBLIC may use nothing in `ag_catalog` of this database, and our roles may use
+what `projections/graph/age_functions.py` lists, and no more. It runs at every start, so it covers a database that was
+restored without its grants, one whose extension was updated, and one in which somebody has granted rights again.
 
 Only a superuser and the owner of the extension can take rights from PUBLIC. A REVOKE by anybody else changes nothing
 and is no error in PostgreSQL, so the rights are read back, and what is still open is refused.
@@ -30,7 +30,7 @@ Kind = Literal["ROUTINE", "TYPE", "TABLE"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Thing:
+class _Grantable:
     """Something in AGE's schema that can be granted; `name` is PostgreSQL's own rendering, quoted where it must be."""
 
     kind: Kind
@@ -56,7 +56,7 @@ def make_age(connection: psycopg.Connection, roles: Roles) -> None:
         }
         for role in lists:
             connection.execute(sql.SQL("GRANT USAGE ON SCHEMA ag_catalog TO {}").format(sql.Identifier(role)))
-        for thing in _things(connection):
+        for thing in _grantables(connection):
             if _PUBLIC in thing.holders:
                 _change(connection, "REVOKE ALL ON {} {} FROM {}", thing, sql.SQL(_PUBLIC))
             for role, wanted in lists.items():
@@ -64,20 +64,20 @@ def make_age(connection: psycopg.Connection, roles: Roles) -> None:
                     _change(connection, "GRANT ALL ON {} {} TO {}", thing, sql.Identifier(role))
                 elif thing.name not in wanted and role in thing.holders:
                     _change(connection, "REVOKE ALL ON {} {} FROM {}", thing, sql.Identifier(role))
-        _check(_things(connection), lists)
+        _check(_grantables(connection), lists)
 
 
-def _check(things: Collection[_Thing], lists: dict[str, frozenset[str]]) -> None:
+def _check(grantables: Collection[_Grantable], lists: dict[str, frozenset[str]]) -> None:
     """
     Check that the rights are what they were made.
 
     A function of a list that this version of AGE does not have is called by no query on it.
     """
     wrong = [
-        thing
-        for thing in things
-        if _PUBLIC in thing.holders
-        or any((thing.name in wanted) != (role in thing.holders) for role, wanted in lists.items())
+        each
+        for each in grantables
+        if _PUBLIC in each.holders
+        or any((each.name in wanted) != (role in each.holders) for role, wanted in lists.items())
     ]
     if wrong:
         first = wrong[0]
@@ -88,11 +88,11 @@ def _check(things: Collection[_Thing], lists: dict[str, frozenset[str]]) -> None
         )
 
 
-def _things(connection: psycopg.Connection) -> list[_Thing]:
+def _grantables(connection: psycopg.Connection) -> list[_Grantable]:
     rows = connection.execute(_QUERIES["things"]).fetchall()
-    return [_Thing(kind=kind, name=name, owner=owner, holders=holders) for kind, name, owner, holders in rows]
+    return [_Grantable(kind=kind, name=name, owner=owner, holders=holders) for kind, name, owner, holders in rows]
 
 
-def _change(connection: psycopg.Connection, statement: LiteralString, thing: _Thing, role: sql.Composable) -> None:
+def _change(connection: psycopg.Connection, statement: LiteralString, thing: _Grantable, role: sql.Composable) -> None:
     name = sql.SQL(thing.name)
     connection.execute(sql.SQL(statement).format(sql.SQL(thing.kind), name, role))

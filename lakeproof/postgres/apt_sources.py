@@ -1,10 +1,10 @@
 """
-The sources that apt takes packages from on this machine, read without whatever lets it take them unsigned.
+The sources that apt takes packages from on this machine, without the options that allow unsigned packages.
 
-A source can be marked `trusted=yes` or `allow-insecure=yes`, and apt's own settings can allow the same for all of them.
-Then apt installs what anybody has put there. What is fetched here becomes part of a database server, so a source is
-written anew for a configuration of our own with its places and its keys alone, and everything that is not known here is
-left out: the signature is asked for whatever the machine has been told to do without.
+A source can be marked `trusted=yes` or `allow-insecure=yes`, and apt's own settings can allow the same for all sources.
+Then apt installs unsigned packages. What is fetched here becomes part of a database server. So each source is written
+again for a configuration of our own, with its addresses and its keys alone, and every option that is not known here is
+left out: a signature is required whatever the machine allows.
 
 Formats: sources.list(5), the one-line style and deb822.
 """

@@ -1,5 +1,5 @@
 """
-Lets a shared library that was built against a newer glibc load on an older one, where only names stand between them.
+Lets a shared library that was built against a newer glibc load on an older one, if they differ in names only.
 
 glibc 2.38 gave `strtol` and its family C23 aliases (`__isoc23_strtol@GLIBC_2.38`); the plain functions behind them are
 in every glibc. `relax_glibc` binds such aliases to the plain functions, in place: no byte moves, a symbol's name
@@ -19,7 +19,7 @@ from lakeproof.errors import AgeError
 ALIAS = "__isoc23_"
 SHT_DYNSYM, SHT_GNU_VERNEED, SHT_GNU_VERSYM = 11, 0x6FFFFFFE, 0x6FFFFFFF
 SYMBOL_BYTES = 24
-NEEDED_MAX = 1000  # versions asked for; a library has a dozen, and a damaged count must not keep us busy
+NEEDED_MAX = 1000  # versions; a library has a dozen, and a damaged count must not make us read on for long
 
 Version = tuple[int, ...]
 

@@ -1,10 +1,9 @@
 """
-Locks between processes, held on files and given up by the kernel when their holder dies, however it dies.
+Locks between processes, held on files; the kernel releases them when their holder ends, however it ends.
 
-`exclusive` is for a short section that only one process may be in. `Presence` says for as long as a process lives that
-it uses something; `is_alone` is then the question of the last one, who switches off the light. Both are `flock(2)`:
-nothing is stale after a crash, and the files themselves mean nothing and are never deleted (deleting a lock file makes
-two locks of it).
+`exclusive` is for a short section that only one process may be in. `Presence` marks something as used for as long as a
+process lives; `is_alone` tells the last user that it may end it. Both are `flock(2)`: nothing is stale after a crash.
+The files themselves mean nothing and are never deleted, since deleting a lock file makes two locks of it.
 """
 
 from __future__ import annotations

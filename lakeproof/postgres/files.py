@@ -1,18 +1,19 @@
 """
-The files of one embedded server, and to whom they belong: who may read them, and that their names survive a power cut.
+The files of one embedded server: where they lie, to whom they belong, and who may read them.
 
-`home` holds `secrets/` and, where that is possible, the server's own directory, here called its *room* (`server_room`
-says where else it may lie, and why):
+`home` holds `secrets/` and, where that is possible, the server's own directory (`directories` says where else it may
+lie, and why):
 
     home/secrets/postgres-password      0600, the owner's password
-    home/server.json                    where the room and the socket are, if they are elsewhere
-    home/postgres/                      the room:
+    home/server.json                    where the server's directory and the socket are, if not in the home
+    home/postgres/                      the server's directory:
         data/ log/ run/                 the cluster, the server's log, its socket: 0700, of the server's user
         age/ postgresql/                copies, only where the server's user cannot read the originals
         lakeproof.conf                  the server's settings, written at every start
         lock users                      see `file_lock`
 
-The room belongs to us and what the server writes to its user, so that root never writes where another can plant links.
+The directory belongs to us, and what the server writes belongs to its user: so root never writes where another user can
+plant links.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ServerFiles:
     """The places of one embedded server; all paths are absolute."""
 
     home: Path
-    room: Path
+    directory: Path
     run: Path
     account: Account | None
     """None: the server runs as this process's own user."""
@@ -56,23 +57,23 @@ class ServerFiles:
 
     @property
     def data(self) -> Path:
-        return self.room / "data"
+        return self.directory / "data"
 
     @property
     def log(self) -> Path:
-        return self.room / "log"
+        return self.directory / "log"
 
     @property
     def configuration(self) -> Path:
-        return self.room / "lakeproof.conf"
+        return self.directory / "lakeproof.conf"
 
     @property
     def lock(self) -> Path:
-        return self.room / "lock"
+        return self.directory / "lock"
 
     @property
     def users(self) -> Path:
-        return self.room / "users"
+        return self.directory / "users"
 
     @property
     def password_file(self) -> Path:
@@ -84,12 +85,12 @@ class ServerFiles:
         self.give(directory)
 
     def give(self, path: Path) -> None:
-        """Hand `path` to the server's user, if that is another than ours."""
+        """Give `path` to the server's user, if that is not our own."""
         if self.account is not None:
             os.chown(path, self.account.uid, self.account.gid)
 
     def write_private(self, path: Path, text: str) -> None:
-        """Replace the file `path` (0600, of the server's user) in one step; it changes hands before it has its name."""
+        """Replace the file `path` (0600, of the server's user) in one step, its owner included."""
         owner = None if self.account is None else Owner(uid=self.account.uid, gid=self.account.gid)
         replace_file(path, text.encode(), owner=owner)
 
@@ -100,14 +101,14 @@ class ServerFiles:
 
     def readable_copy(self, original: Path, *parts: str, name: str, stamp: Path) -> Path:
         """
-        Return `original`, or a copy of its `parts` in the room if the server's user cannot read it where it is.
+        Return `original`, or a copy of its `parts` in the server's directory if its user cannot read it where it is.
 
         The copy is made again when the bytes of `stamp`, a path below one of the parts, differ from the original's.
         """
         path = original / stamp
         if self.account is None or (can_enter(path.parent, self.account) and _may(path, self.account, 0o4)):
             return original
-        copy = self.room / name
+        copy = self.directory / name
         if copy.exists() and (copy / stamp).read_bytes() == path.read_bytes():
             return copy
         fresh = copy.with_name(f"{name}.new")

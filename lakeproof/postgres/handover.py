@@ -1,11 +1,12 @@
 """
-Brings a cluster that an earlier version has made for root to where, and to whom, it belongs now.
+Moves a cluster that an earlier version made for root to its present place, and gives it to the server's own account.
 
-Earlier versions ran root's server as `nobody`, inside the home if that account could enter it. A cluster is brought out
-of the home and given to the server's own account once, while no server runs. Every step can be repeated after a crash.
+Earlier versions ran root's server as `nobody`, inside the home if that account could enter it. A cluster is moved out
+of the home and given to the server's account once, while no server runs. Every step can be repeated after a crash.
 
-Root changes owners in folders here that other processes of `nobody` could write: so nothing is followed, every file is
-opened before it is judged, and only what was nobody's, is a plain file or folder, and has one name only, changes hands.
+Root changes owners here in folders that other processes of `nobody` could write. So no link is followed, every file is
+opened before it is checked, and an owner is changed only if the file was nobody's, is a plain file or folder, and has
+one name.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from lakeproof.errors import ServerError
+from lakeproof.messages import Say
 from lakeproof.postgres.account import is_nobody
 from lakeproof.postgres.file_lock import exclusive, is_alone
 from lakeproof.postgres.files import Account
@@ -27,103 +29,102 @@ from lakeproof.postgres.process import stop_process
 
 LOCK_TIMEOUT_S: Final = 600
 KEPT: Final = ("log", "data")
-"""What changes hands, in this order: whose `data` is tells whose the cluster is."""
+"""What is given to the account, in this order: the owner of `data` counts as the owner of the cluster."""
 
 REMADE: Final = ("run", "data.new", "initdb-password", "lakeproof.conf", "lakeproof.conf.new", "age-passed.json")
-"""Everything else of the server's: a start makes it anew."""
+"""Everything else of the server's: the next start makes it again."""
 
 CLOSED: Final = 0o700
 ENTERED: Final = 0o711
 
-Say = Callable[[str], None]
 
-
-def is_handed_over(room: Path, account: Account) -> bool:
+def is_handed_over(directory: Path, account: Account) -> bool:
     """
-    Tell whether the cluster in `room`, if there is one, is the account's.
+    Tell whether the cluster in `directory`, if there is one, is the account's.
 
     Raises:
-        ServerError: if it is somebody's whom no version of ours has made it for.
+        ServerError: if it belongs to a user for whom no version of ours has made it.
     """
     try:
-        owner = (room / "data").stat().st_uid
+        owner = (directory / "data").stat().st_uid
     except FileNotFoundError:
         return True
     if owner != account.uid and not is_nobody(owner):
         raise ServerError(
-            f"{room / 'data'} belongs to the user with number {owner}, and the server runs as {account.name}: let "
-            f"LAKEPROOF_SERVER_ACCOUNT name its owner, or run `chown -R {account.name}: {room / 'data'} {room / 'log'}`"
+            f"{directory / 'data'} belongs to the user with number {owner}, and the server runs as {account.name}: let "
+            f"LAKEPROOF_SERVER_ACCOUNT name its owner, or run `chown -R {account.name}: {directory / 'data'} "
+            f"{directory / 'log'}`"
         )
     return owner == account.uid
 
 
-def move_out(room: Path, to: Path, *, note: Callable[[], None], forget: Callable[[], None], say: Say) -> None:
+def move_out(directory: Path, to: Path, *, note: Callable[[], None], forget: Callable[[], None], say: Say) -> None:
     """
-    Rename `room`, which lies in a home, to `to`; `note` records the new place durably, and runs before.
+    Rename `directory`, which lies in a home, to `to`; `note` records the new place durably, and runs before.
 
     Raises:
         ServerError: if its server runs for somebody else, or `to` is on another file system.
         OSError: if it cannot be renamed.
     """
-    with _stopped(room):
+    with _stopped(directory):
         note()  # before the rename: a home whose database is nowhere would begin with an empty one
         try:
-            room.rename(to)
+            directory.rename(to)
         except OSError as error:
             forget()
             if error.errno != errno.EXDEV:
                 raise
             raise ServerError(
-                f"the database in {room} must leave the home, which nobody else may enter, and {to.parent} is on "
+                f"the database in {directory} must leave the home, which nobody else may enter, and {to.parent} is on "
                 "another file system: let LAKEPROOF_SERVER_FOLDER name a folder of root's on that of the home, which "
                 "every user can enter"
             ) from error
-    say(f"moved the database from {room} to {to}: nobody but this user may enter the home from now on")
+    say(f"moved the database from {directory} to {to}: nobody but this user may enter the home from now on")
 
 
-def hand_over(room: Path, account: Account, say: Say) -> None:
+def hand_over(directory: Path, account: Account, say: Say) -> None:
     """
-    Give the cluster in `room`, which is nobody's, to `account`.
+    Give the cluster in `directory`, which is nobody's, to `account`.
 
     Raises:
         ServerError: if its server runs for somebody else, or something in it is not what a server has written there.
         OSError: if an owner cannot be changed.
     """
-    with _stopped(room):
-        former = (room / "data").stat().st_uid
-        room.chmod(CLOSED)  # until it is done no other process of nobody's can come to what is in it
+    with _stopped(directory):
+        former = (directory / "data").stat().st_uid
+        directory.chmod(CLOSED)  # meanwhile no other process of nobody can reach what is in it
         for name in REMADE:
-            _remove(room / name)
-        for change in (False, True):  # nothing is changed before everything is known to be as it should
+            _remove(directory / name)
+        for change in (False, True):  # nothing is changed before everything was checked
             for name in KEPT:
-                if (room / name).exists():
-                    _give(room / name, former, account, change=change)
-        room.chmod(ENTERED)
+                if (directory / name).exists():
+                    _give(directory / name, former, account, change=change)
+        directory.chmod(ENTERED)
     say(
-        f"the database in {room} was the account nobody's, which other programs run as too; it is {account.name}'s "
-        "now. If others could run programs as nobody on this machine, look whether the log is what it was: lakeproof "
-        "ledger verify with a checkpoint that is held elsewhere"
+        f"the database in {directory} was the account nobody's, which other programs run as too; it is "
+        f"{account.name}'s now. If others could run programs as nobody on this machine, check that the log was not "
+        "changed: lakeproof ledger verify with a checkpoint that was kept outside this machine"
     )
 
 
 @contextmanager
-def _stopped(room: Path) -> Iterator[None]:
-    """Hold the room's lock, with no server running in it."""
-    with exclusive(room / "lock", timeout_s=LOCK_TIMEOUT_S):
-        if not is_alone(room / "users"):
+def _stopped(directory: Path) -> Iterator[None]:
+    """Hold the directory's lock while no server runs in it."""
+    with exclusive(directory / "lock", timeout_s=LOCK_TIMEOUT_S):
+        if not is_alone(directory / "users"):
             raise ServerError(
-                f"the server in {room} runs for another process, and its files must be moved or given to another "
+                f"the server in {directory} runs for another process, and its files must be moved or given to another "
                 "account: stop that process (lakeproof up), and start again"
             )
-        stop_process(room / "data")
+        stop_process(directory / "data")
         yield
 
 
 def _give(top: Path, former: int, account: Account, *, change: bool) -> None:
     """
-    Look at `top` and all that is in it, and change its owner from `former`, `top` itself last.
+    Check `top` and all that is in it, and change the owner from `former`, that of `top` itself last.
 
-    So a hand-over that was interrupted is one that has not begun, to `is_handed_over`.
+    So an interrupted hand-over looks to `is_handed_over` as if it had not begun.
     """
     for folder, subfolders, names, at in os.fwalk(top, topdown=False, onerror=_fail):
         links = [name for name in subfolders if stat.S_ISLNK(os.lstat(name, dir_fd=at).st_mode)]
@@ -132,7 +133,7 @@ def _give(top: Path, former: int, account: Account, *, change: bool) -> None:
             try:
                 descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
             except OSError as error:
-                raise ServerError(_stranger(path)) from error  # a link, a socket
+                raise ServerError(_not_plain(path)) from error  # a link, a socket
             try:
                 _give_opened(descriptor, path, former, account, change=change)
             finally:
@@ -144,14 +145,14 @@ def _give_opened(descriptor: int, path: Path, former: int, account: Account, *, 
     found = os.fstat(descriptor)
     is_plain = stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_nlink == 1)
     if not is_plain or found.st_uid not in {former, account.uid}:
-        raise ServerError(_stranger(path))
+        raise ServerError(_not_plain(path))
     if change:
         os.fchown(descriptor, account.uid, account.gid)
 
 
-def _stranger(path: Path) -> str:
+def _not_plain(path: Path) -> str:
     return (
-        f"{path} is no plain file or folder of the server's own, so its owner is not changed: look what it is, move "
+        f"{path} is no plain file or folder of the server's own, so its owner is not changed: see what it is, move "
         "it away, and start again"
     )
 

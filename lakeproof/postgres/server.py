@@ -1,12 +1,12 @@
 """
 PostgreSQL with Apache AGE: an embedded server of our own, and the check of a server of the user's.
 
-The one guarantee: after `start` exactly one server runs for this home, it answers, and it is durable (`fsync` and
-`synchronous_commit` on). It listens on a Unix socket and nothing else, and asks for passwords there too: the mode of a
-directory should not be all that stands between two users of a machine.
+Guarantee: after `start` exactly one server runs for this home, it answers, and it is durable (`fsync` and
+`synchronous_commit` on). It listens on a Unix socket only, and asks for passwords there, too: the mode of a directory
+should not be all that keeps two users of a machine apart.
 
 The server is a daemon of its own. If our process is killed it stays up, and the next start attaches to it. Every
-process that uses it holds a lock that the kernel takes back when the process ends, however it ends; `stop` stops the
+process that uses it holds a lock, which the kernel releases when the process ends, however it ends. `stop` stops the
 server unless another process still uses it.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,11 +22,12 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from lakeproof.errors import ServerError
+from lakeproof.messages import Say
 from lakeproof.postgres.account import DEFAULT_ACCOUNT
 from lakeproof.postgres.age import PG_MAJOR
+from lakeproof.postgres.directories import ROOT_FOLDER, open_server_files
 from lakeproof.postgres.file_lock import Presence, exclusive, is_alone
 from lakeproof.postgres.files import SOCKET_NAME, ServerFiles
-from lakeproof.postgres.folders import ROOMS_OF_ROOT, open_server_files
 from lakeproof.postgres.process import ServerPrograms, postmaster_pid, server_settings, stop_process
 
 PG_MAJOR_MIN = 17
@@ -34,8 +35,6 @@ LOCK_TIMEOUT_S = 600
 ANSWER_TIMEOUT_S = 300
 CONNECT_TIMEOUT_S = 10
 POLL_S = 0.02
-
-Say = Callable[[str], None]
 
 
 class EmbeddedServer:
@@ -47,15 +46,15 @@ class EmbeddedServer:
         age: Path,
         *,
         account: str = DEFAULT_ACCOUNT,
-        folder: Path = ROOMS_OF_ROOT,
+        folder: Path = ROOT_FOLDER,
         overrides: Mapping[str, str] | None = None,
     ) -> None:
         """
         Name the server of `home`; nothing is started or written.
 
-        `age` is the directory that `fetch_age` has returned; `account` and `folder` are whom root's server runs as and
-        where its files lie; `overrides` are server settings, by name, that override ours when the server is started
-        (not when it is attached to).
+        `age` is what `fetch_age` returned. Root's server runs as `account`, with its directory in `folder`.
+        `overrides` are server settings, by name, that win over ours when the server is started (not when it is attached
+        to).
         """
         self._home = home
         self._age = age
@@ -84,7 +83,7 @@ class EmbeddedServer:
 
     @property
     def running(self) -> bool:
-        """Whether the server's process is there."""
+        """Whether the server's process exists."""
         return self._files is not None and postmaster_pid(self._files.data) is not None
 
     def start(self, say: Say) -> None:
@@ -97,7 +96,7 @@ class EmbeddedServer:
         try:
             self._files = open_server_files(self._home, say, account=self._account, folder=self._folder)
             with exclusive(self._files.lock, timeout_s=LOCK_TIMEOUT_S):
-                # Before the start: whoever is interrupted in it can call `stop`.
+                # Before the start, so that an interrupted start can call `stop`.
                 self._presence = self._presence or Presence(self._files.users)
                 self._start_or_attach(self._files, say)
         except ServerError:
@@ -194,7 +193,7 @@ def check_server(connection: psycopg.Connection) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """What `check_server` asks a server about itself."""
+    """What `check_server` reads from a server."""
 
     version: int
     """As server_version_num: 170004 is 17.4."""
@@ -207,10 +206,10 @@ class ServerFacts:
 
 def check_facts(facts: ServerFacts) -> None:
     """
-    Check what a server says about itself; see `check_server`.
+    Check the answers of `check_server`.
 
     Raises:
-        ServerError: naming the first thing that does not do.
+        ServerError: names the first requirement that is not met.
     """
     if facts.version // 10_000 < PG_MAJOR_MIN:
         found = f"{facts.version // 10_000}.{facts.version % 10_000}"
@@ -245,10 +244,10 @@ def _attach(files: ServerFiles) -> bool:
     """
     Find a server that runs already, and wait until it answers; False if there is none.
 
-    The process is looked for because a server in recovery does not answer yet; the socket is asked because a server of
-    another container is no process of ours.
+    The process is looked for because a server in recovery does not answer yet; the socket is tried because the server
+    of another container is not among our processes.
     """
-    if postmaster_pid(files.data) is None and _is_silence(_refusal(files)):
+    if postmaster_pid(files.data) is None and _nobody_listens(_refusal(files)):
         return False
     return _wait_for_answer(files)
 
@@ -258,7 +257,7 @@ def _wait_for_answer(files: ServerFiles) -> bool:
     deadline = time.monotonic() + ANSWER_TIMEOUT_S
     while (refusal := _refusal(files)) is not None:
         pid = postmaster_pid(files.data)
-        if pid is None and _is_silence(refusal):
+        if pid is None and _nobody_listens(refusal):
             return False
         if time.monotonic() > deadline:
             raise ServerError(f"PostgreSQL (pid {pid}) does not answer ({refusal}): end it with `kill -INT {pid}`")
@@ -279,8 +278,8 @@ def _refusal(files: ServerFiles) -> str | None:
     return None
 
 
-def _is_silence(refusal: str | None) -> bool:
-    """Tell whether nobody listens on the socket; any other refusal is a server's."""
+def _nobody_listens(refusal: str | None) -> bool:
+    """Tell whether no process listens on the socket; any other refusal comes from a server."""
     return refusal is not None and ("No such file" in refusal or "Connection refused" in refusal)
 
 
@@ -291,10 +290,10 @@ def _admin_dsn(files: ServerFiles) -> str:
 
 
 def _check_that_it_works(files: ServerFiles, age: Path) -> None:
-    """Wait for an answer; the first time with this copy of AGE, write one vertex too and leave nothing behind."""
+    """Wait for an answer; with a new copy of AGE, write one vertex, too, and roll it back."""
     if not _wait_for_answer(files):
         raise ServerError(f"PostgreSQL started and stopped again: look into {files.log}")
-    passed, copy = files.room / "age-passed.json", (age / "age.json").read_bytes()
+    passed, copy = files.directory / "age-passed.json", (age / "age.json").read_bytes()
     if passed.exists() and passed.read_bytes() == copy:
         return
     query = "SELECT k::text FROM cypher('smoke_test', $$ MERGE (n:Probe {k: 1}) RETURN n.k $$) AS (k agtype)"

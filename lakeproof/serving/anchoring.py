@@ -17,9 +17,9 @@ from typing import Final
 import httpx
 
 from gateway.errors import UnavailableError
+from lakeproof.anchor_settings import load_authority, load_policy
 from lakeproof.services import Services, now
 from lakeproof.serving.complaints import Complaints
-from lakeproof.vouching import load_authority, load_policy
 from ledger.anchoring.anchor_log import Anchored, anchor_logs
 from ledger.anchoring.anchors import stamped_note
 from ledger.anchoring.published import (

@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from gateway.policy.engine import POLICY, PolicyEngineError, Program, StartedEngine
-from lakeproof.postgres.server import Say
+from lakeproof.messages import Say
 
 STARTED_WITHIN_S: Final = 10.0
 """How long a start waits for the policy workers before it goes on without them."""

@@ -18,9 +18,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from gateway.errors import UnavailableError
+from lakeproof.anchor_settings import load_places, load_policy
 from lakeproof.services import Services
 from lakeproof.serving.complaints import Complaints
-from lakeproof.vouching import load_places, load_policy
 from ledger.anchoring.archive import CheckpointArchive
 from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.errors import BrokenError, Fault, LedgerError

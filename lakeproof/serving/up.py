@@ -25,26 +25,26 @@ from gateway.http.server.clients import Proxies
 from gateway.http.server.configuration import server_config
 from gateway.http.server.connections import Bounds, Connections
 from gateway.reconcile.reconciler import Reconciler
+from lakeproof.anchor_settings import UNSEEN, is_seen_by_others
 from lakeproof.detecting import keep_detecting
+from lakeproof.ending import stop_on_signals
 from lakeproof.erasing import erase_again, keep_erasing
 from lakeproof.errors import ServerError, first_of_group
 from lakeproof.installation import open_installation
-from lakeproof.postgres.server import Say
+from lakeproof.messages import Say
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.services import Services, now, open_services
 from lakeproof.serving.anchoring import open_anchoring
 from lakeproof.serving.former_rules import tell_doubtful_rules
 from lakeproof.serving.garbage_collection import short_collections
-from lakeproof.serving.metrics import history
+from lakeproof.serving.metrics import read_metrics
 from lakeproof.serving.policy_engine import STARTED_WITHIN_S, start_judging
 from lakeproof.serving.publishing import open_publisher
 from lakeproof.serving.system_log import tell_system_log
 from lakeproof.serving.upgrading import replace_older
 from lakeproof.settings import Settings
 from lakeproof.signing import open_signer
-from lakeproof.stopping import stop_on_signals
 from lakeproof.streaming import open_streams
-from lakeproof.vouching import UNSEEN, is_seen_by_others
 from projections.lineage.cycle_events import keep_telling
 from projections.lineage.projection import LINEAGE
 from projections.processing.runner import Runner
@@ -124,7 +124,7 @@ async def _serving_on(
     app = create_app(
         services.gateway,
         measures=measures,
-        metrics=lambda: history(services),
+        metrics=lambda: read_metrics(services),
         metrics_token=settings.metrics_token,
     )
     server = Server(server_config(app, _connections(settings, measures)))

@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from lakeproof.postgres.folders import recorded_room
+from lakeproof.postgres.directories import recorded_directory
 from lakeproof.postgres.process import postmaster_pid
 
 TITLES = (
@@ -33,7 +33,7 @@ TIMEOUT_S = 300
 
 
 def postmaster_of(home: Path) -> int | None:
-    return postmaster_pid((recorded_room(home) or home / "postgres") / "data")
+    return postmaster_pid((recorded_directory(home) or home / "postgres") / "data")
 
 
 def start_scene(home: Path) -> subprocess.Popen[str]:

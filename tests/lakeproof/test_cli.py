@@ -27,11 +27,11 @@ import pytest
 
 from gateway.errors import NotFoundError
 from lakeproof import cli
+from lakeproof.anchor_settings import UNSEEN
 from lakeproof.crash import SIZE_BYTES_MAX, CrashFile
 from lakeproof.errors import ServerError
 from lakeproof.postgres.server import EmbeddedServer
 from lakeproof.settings import SETTINGS, load_settings
-from lakeproof.vouching import UNSEEN
 from ledger.errors import BrokenError, Fault
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.event import Event, prepare

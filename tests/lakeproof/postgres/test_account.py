@@ -19,8 +19,8 @@ from psycopg.conninfo import make_conninfo
 
 from lakeproof.errors import ServerError
 from lakeproof.postgres.account import DEFAULT_ACCOUNT, check_account, make_account, server_account
+from lakeproof.postgres.directories import home_of, recorded_directory
 from lakeproof.postgres.file_lock import Presence
-from lakeproof.postgres.folders import home_of, recorded_room
 from lakeproof.postgres.process import postmaster_pid
 from lakeproof.postgres.server import EmbeddedServer
 
@@ -226,7 +226,7 @@ def test_the_default_account_is_found_when_it_is_there() -> None:
 def former(directory: Path, age: Path) -> Path:
     """A stopped home as an earlier version of root's left it: its room inside, the cluster nobody's; holds a table."""
     with started(server_in(directory, age)) as server:
-        room = server.files.room
+        room = server.files.directory
         with psycopg.connect(server.admin_dsn) as connection:
             connection.execute("CREATE TABLE kept AS SELECT 23 AS n")
     home = directory / "home"
@@ -258,10 +258,10 @@ def test_a_cluster_of_nobody_in_the_home_is_brought_out_and_handed_over_once_and
     said: list[str] = []
     with started(server_in(directory, age), said) as server:
         assert kept(server) == (23,)
-        room = server.files.room
+        room = server.files.directory
         assert room.parent == directory / "servers"
         assert owners(server.files.data) == owners(server.files.log) == {DEFAULT_ACCOUNT}
-    assert recorded_room(former) == room
+    assert recorded_directory(former) == room
     assert home_of(room) == former
     assert not (former / "postgres").exists()
     assert stat.S_IMODE(former.stat().st_mode) == 0o700
@@ -278,10 +278,10 @@ def test_a_cluster_of_nobody_outside_the_home_is_handed_over_where_it_is(
     former: Path, directory: Path, age: Path
 ) -> None:
     with started(server_in(directory, age)) as server:
-        room = server.files.room
+        room = server.files.directory
     give_to_nobody(room / "data")
     with started(server_in(directory, age)) as server:
-        assert server.files.room == room
+        assert server.files.directory == room
         assert kept(server) == (23,)
         assert owners(server.files.data) == {DEFAULT_ACCOUNT}
 
@@ -294,7 +294,7 @@ def test_a_move_and_a_hand_over_that_were_interrupted_are_finished(former: Path,
     shutil.chown(inside, DEFAULT_ACCOUNT)  # and some of it handed over
     (former / "postgres").chmod(0o700)
     with started(server_in(directory, age)) as server:
-        assert server.files.room == room
+        assert server.files.directory == room
         assert kept(server) == (23,)
         assert owners(server.files.data) == {DEFAULT_ACCOUNT}
 
@@ -321,7 +321,7 @@ def test_what_a_process_of_nobody_has_planted_never_changes_hands(
     message = refusal(server_in(directory, age))
     assert "planted is no plain file or folder of the server's own" in message
     assert owners(secret) == {"root"}
-    room = recorded_room(former)
+    room = recorded_directory(former)
     assert room is not None
     assert DEFAULT_ACCOUNT not in owners(room / "data"), "nothing is half done"
     (next(room.rglob("planted"))).unlink()
@@ -336,7 +336,7 @@ def test_while_another_process_uses_the_server_nothing_changes_hands(former: Pat
     finally:
         presence.leave()
     assert (former / "postgres" / "data").owner() == "nobody"
-    assert recorded_room(former) is None
+    assert recorded_directory(former) is None
     with started(server_in(directory, age)) as server:
         assert kept(server) == (23,)
 
@@ -351,7 +351,7 @@ def test_a_database_that_cannot_be_renamed_stays_where_it_is(former: Path, direc
         server = EmbeddedServer(directory / "home", age, folder=folder)
         assert "is on another file system: let LAKEPROOF_SERVER_FOLDER name" in refusal(server)
         assert (former / "postgres" / "data").exists()
-        assert recorded_room(former) is None
+        assert recorded_directory(former) is None
     finally:
         folder.rmdir()
     with started(server_in(directory, age)) as server:

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from lakeproof.commands.server import server_app
 from lakeproof.errors import ServerError
+from lakeproof.postgres.directories import FolderState, list_folders, remove_folder
 from lakeproof.postgres.server import EmbeddedServer
-from lakeproof.postgres.server_folders import FolderState, list_folders, remove_folder
 
 ShortDirectory = Callable[[], AbstractContextManager[Path]]
 
@@ -111,7 +111,7 @@ def ended(short_directory: ShortDirectory, age: Path) -> Iterator[EmbeddedServer
 def test_a_real_server_is_removed_once_it_has_stopped_and_its_home_is_gone_and_not_before(
     ended: EmbeddedServer,
 ) -> None:
-    room = ended.files.room
+    room = ended.files.directory
     with pytest.raises(ServerError, match="its server runs"):
         remove_folder(room.parent, room.name)
     ended.stop()

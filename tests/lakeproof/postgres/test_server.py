@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 
 from lakeproof.errors import ServerError
 from lakeproof.postgres.account import DEFAULT_ACCOUNT
-from lakeproof.postgres.folders import SOCKET_PATH_BYTES_MAX, home_of
+from lakeproof.postgres.directories import SOCKET_PATH_BYTES_MAX, home_of
 from lakeproof.postgres.process import explain, postmaster_pid
 from lakeproof.postgres.server import EmbeddedServer, ServerFacts, check_dsn, check_facts, check_server
 from testkit.environment import PROJECT
@@ -121,7 +121,7 @@ def test_secrets_are_0600_and_directories_0700(home: Path, age: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in directories} == {0o700}
     assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o600}
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    assert not list(files.room.glob("*password*"))
+    assert not list(files.directory.glob("*password*"))
 
 
 def test_after_a_kill_of_the_server_the_next_start_recovers_what_was_committed(home: Path, age: Path) -> None:
@@ -339,13 +339,13 @@ def test_roots_database_lies_outside_its_home_and_is_found_again(short_directory
         home, folder = directory / "closed" / "home", directory / "servers"
         (directory / "closed").mkdir(mode=0o700)
         with started(home, age, folder=folder) as server:
-            room = server.files.room
+            room = server.files.directory
             assert room.parent == folder
             assert home_of(room) == home
             with psycopg.connect(server.admin_dsn) as connection:
                 connection.execute("CREATE TABLE kept AS SELECT 19 AS n")
         with started(home, age, folder=folder) as server:
-            assert server.files.room == room
+            assert server.files.directory == room
             assert one_value(server.admin_dsn, "SELECT n FROM kept") == 19
         moved = room.rename(room.with_name(room.name + "-moved"))
         message = refusal(home, age, folder=folder)
@@ -379,7 +379,7 @@ def test_roots_server_runs_as_an_account_of_its_own_and_its_binaries_are_not_its
         assert account.name == DEFAULT_ACCOUNT
         assert f"Uid:\t{account.uid}\t{account.uid}\t{account.uid}\t{account.uid}\n" in status
         assert f"Gid:\t{account.gid}\t{account.gid}\t{account.gid}\t{account.gid}\n" in status
-        assert server.files.room.stat().st_uid == 0
+        assert server.files.directory.stat().st_uid == 0
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,16 @@ import httpx
 import pytest
 
 from gateway.admin.application import OPERATOR
+from lakeproof.anchor_settings import load_authority, load_policy
 from lakeproof.errors import SettingsError
 from lakeproof.provision import Provisioned
 from lakeproof.services import Services, now
 from lakeproof.serving.anchoring import AnchoringTasks
-from lakeproof.serving.anchoring_metrics import measure_anchoring
+from lakeproof.serving.metrics import measure_anchoring
 from lakeproof.serving.up import serving
 from lakeproof.settings import Settings, load_settings
 from lakeproof.signing import open_signer
 from lakeproof.tenants import Founded, found_tenant
-from lakeproof.vouching import load_authority, load_policy
 from ledger.anchoring import Pinned, WitnessKind, anchors_of, judge_witnessing, parse_roots
 from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.errors import BrokenError, Fault, LedgerError

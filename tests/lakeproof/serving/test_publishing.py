@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lakeproof.anchor_settings import is_seen_by_others, load_places
 from lakeproof.errors import SettingsError
 from lakeproof.provision import Provisioned
 from lakeproof.services import Services
@@ -15,7 +16,6 @@ from lakeproof.serving.publishing import PAUSE_MAX_S, Publisher, open_publisher,
 from lakeproof.settings import Settings, load_settings
 from lakeproof.signing import open_signer
 from lakeproof.tenants import found_tenant
-from lakeproof.vouching import is_seen_by_others, load_places
 from ledger.anchoring.archives import FileArchive
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.note import parse_note, sign_note

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lakeproof.appending import ends_with_the_appender
+from lakeproof.ending import end_with_appender
 from lakeproof.provision import Provisioned
 from lakeproof.serving.up import listen, serving
 from ledger.errors import KeyDirectoryError, LogUnavailableError
@@ -75,13 +75,13 @@ async def test_what_is_done_beside_an_appender_ends_with_it_and_not_before(
     database: str, installation: Provisioned, tmp_path: Path
 ) -> None:
     async with start_services(database, installation, tmp_path) as services, asyncio.timeout(60):
-        async with ends_with_the_appender(services.appender):
+        async with end_with_appender(services.appender):
             pass
         with pytest.raises(RuntimeError, match="of its own"):
-            async with ends_with_the_appender(services.appender):
+            async with end_with_appender(services.appender):
                 raise RuntimeError("an error of its own")
         with pytest.raises(LogUnavailableError, match="nothing is appended any more"):
-            async with ends_with_the_appender(services.appender):
+            async with end_with_appender(services.appender):
                 await go_on_without_an_appender()
 
 

@@ -1,7 +1,8 @@
 """
-Who is to vouch for the system log, as the settings name them: witnesses, a time-stamping authority, places outside.
+What the settings say about anchoring the system log: its witnesses, a time-stamping authority, places to publish to.
 
-What is configured and cannot be used is an error: going on without it would publish what nobody has vouched for.
+What is configured and cannot be used is an error: without it, checkpoints would be published that no witness has
+cosigned.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def load_policy(settings: Settings) -> WitnessPolicy | None:
     Return the witness policy of the system log, or None if none is configured.
 
     Raises:
-        SettingsError: if the file cannot be read, is no policy, or has a URL that no witness can be asked under:
-            without its policy nothing may be published.
+        SettingsError: if the file cannot be read, is no policy, or has a URL that cannot be requested. Nothing may be
+            published without the policy.
     """
     if settings.witness_policy is None:
         return None
@@ -53,7 +54,7 @@ def load_authority(settings: Settings) -> Authority | None:
     Return the time-stamping authority, or None if none is configured.
 
     Raises:
-        SettingsError: if it cannot be asked under its URL, its roots are not given or cannot be read, or its policy is
+        SettingsError: if its URL cannot be requested, its roots are not given or cannot be read, or its policy is
             no object identifier.
     """
     if settings.time_stamp_url is None:
@@ -106,7 +107,7 @@ def bucket_access(settings: Settings) -> BucketAccess:
 
 def is_seen_by_others(settings: Settings) -> bool:
     """
-    Tell whether the settings let anybody outside see the checkpoints of the system log.
+    Tell whether the settings publish the checkpoints of the system log to anybody outside.
     """
     return any((settings.publish_to, settings.witness_policy, settings.time_stamp_url))
 
