@@ -33,7 +33,7 @@ from pyiceberg.table import Table
 from bench.measuring import circumstances, options, publish
 from bench.servers import directory_on_disk
 from bench.waiting import NotSeenError, wait_for
-from lakeproof.demo.people import PEOPLE, PERSONAL, people
+from lakeproof.demo.personal_data import PERSON_SCHEMA, PERSONAL, person_rows
 from lakeproof.detecting import open_room
 from lakeproof.installation import open_installation
 from lakeproof.services import open_services
@@ -69,7 +69,7 @@ def make_table(url: str, key: str) -> Table:
     """Create the table of a tenant."""
     catalog = RestCatalog("bench", uri=url, warehouse="lake", token=key)
     catalog.create_namespace(("crm",))
-    table: Table = catalog.create_table(("crm", "people"), schema=PEOPLE)
+    table: Table = catalog.create_table(("crm", "people"), schema=PERSON_SCHEMA)
     return table
 
 
@@ -108,7 +108,7 @@ async def play(kills: int, directory: Path, seed: int) -> dict[str, Any]:
                 while killed.total() < kills:
                     for writer in writers:
                         for _ in range(chance.randint(0, 2)):
-                            await asyncio.to_thread(writer.table.append, people(commits * ROWS, ROWS))
+                            await asyncio.to_thread(writer.table.append, person_rows(commits * ROWS, ROWS))
                             commits += 1
                     await asyncio.sleep(chance.uniform(0.0, 12.0))
                     victim = chance.choice(sorted(VICTIMS))

@@ -31,7 +31,7 @@ from bench.latencies import latencies
 from bench.measuring import circumstances, options, publish
 from bench.servers import directory_on_disk
 from bench.waiting import wait_for
-from lakeproof.demo.people import PEOPLE, people
+from lakeproof.demo.personal_data import PERSON_SCHEMA, person_rows
 from lakeproof.detecting import open_room
 from lakeproof.installation import open_installation
 from lakeproof.services import open_services
@@ -79,7 +79,7 @@ async def measure(commits: int, directory: Path) -> dict[str, Any]:
                 seen: list[float] = []
                 async with await psycopg.AsyncConnection.connect(auditor, autocommit=True) as connection:
                     for number in range(WARM_UP + commits):
-                        data = people(number * ROWS, ROWS)
+                        data = person_rows(number * ROWS, ROWS)
                         before = await _size(connection, tenant.log_id)
                         await asyncio.to_thread(table.append, data)
                         timeout_s = FIRST_TIMEOUT_S if number == 0 else FIND_TIMEOUT_S
@@ -95,7 +95,7 @@ async def measure(commits: int, directory: Path) -> dict[str, Any]:
     return {
         "bench": "detect_latency",
         "rows": ROWS,
-        "columns": len(PEOPLE.names),
+        "columns": len(PERSON_SCHEMA.names),
         "commits": commits,
         "commit_to_finding": latencies(took),
         "commit_to_finding_seen_by_a_reader": latencies(seen),
@@ -110,7 +110,7 @@ async def measure(commits: int, directory: Path) -> dict[str, Any]:
 def _make_table(url: str, key: str) -> Table:
     catalog = RestCatalog("bench", uri=url, warehouse="lake", token=key)
     catalog.create_namespace(("crm",))
-    table: Table = catalog.create_table(("crm", "people"), schema=PEOPLE)
+    table: Table = catalog.create_table(("crm", "people"), schema=PERSON_SCHEMA)
     return table
 
 
@@ -141,7 +141,9 @@ async def _found(connection: Connection, log_id: int, before: int, timeout_s: fl
 def _bare(lake: Lake, tenant: UUID, origin: str, file: str) -> list[float]:
     """Return how long a scan of one of the files takes here, in milliseconds."""
     warm_up()
-    columns = tuple(ScannedColumn(field_id=number, path=name) for number, name in enumerate(PEOPLE.names, start=1))
+    columns = tuple(
+        ScannedColumn(field_id=number, path=name) for number, name in enumerate(PERSON_SCHEMA.names, start=1)
+    )
     scan = Scan(
         range=Range(log_id=0, from_index=0, to_index=1),
         key="table:lake/crm/people",

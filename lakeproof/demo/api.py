@@ -1,5 +1,5 @@
 """
-What an administrator and a policy author do in the scene: the gateway's own resources over HTTP.
+The requests of an administrator and a policy author in the scene: the gateway's own resources over HTTP.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx
 
 TIMEOUT_S: Final = 120.0
-"""Longer than the gateway makes anyone wait: what is late is its answer, not a guess of ours."""
+"""Longer than the gateway lets any client wait."""
 
 TENANT_ID: Final = {
     "id": "p1-tenant-id",

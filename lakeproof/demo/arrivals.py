@@ -13,10 +13,10 @@ from uuid import uuid4
 
 import httpx
 
-from lakeproof.demo import elsewhere, engine, people
+from lakeproof.demo import engine, foreign_catalog, personal_data
 from lakeproof.demo.api import TIMEOUT_S
 from lakeproof.demo.engine import Client
-from lakeproof.demo.stage import Stage
+from lakeproof.demo.scene_run import SceneRun
 from lakeproof.demo.upstream import ALIAS as UPSTREAM_ALIAS
 from ledger.format.entry import Entry
 
@@ -32,31 +32,31 @@ Table: TypeAlias = tuple[str, tuple[str, ...]]
 REPORT: Final[Table] = ("s3://reports", ("customers",))
 
 
-async def lineage_arrives(stage: Stage) -> None:
-    """Tell of a run, then of one that would make a table from what was made of it."""
-    first = await stage.head()
-    source, made = (engine.ALIAS, engine.CUSTOMERS), (elsewhere.ALIAS, elsewhere.CUSTOMERS)
-    run = str(uuid4())
+async def lineage_arrives(run: SceneRun) -> None:
+    """Send a run, then one that would make a table from what was made of it."""
+    first = await run.head()
+    source, made = (engine.ALIAS, engine.CUSTOMERS), (foreign_catalog.ALIAS, foreign_catalog.CUSTOMERS)
+    run_id = str(uuid4())
     for event_type, time in (("START", STARTED_AT), ("COMPLETE", COMPLETED_AT)):
-        answer = await stage.api.post("/v1/lineage", _run_event(run, event_type, time, source=source, made=made))
+        answer = await run.api.post("/v1/lineage", _run_event(run_id, event_type, time, source=source, made=made))
         if answer.status_code != httpx.codes.ACCEPTED:
             raise AssertionError(f"{event_type}: expected 202, found {answer.status_code}: {answer.text:.300}")
-    stage.say(f"   a run made {_spell(made)} from {_spell(source)}: START and COMPLETE, both 202 and in the log")
+    run.say(f"   a run made {_spell(made)} from {_spell(source)}: START and COMPLETE, both 202 and in the log")
     report = _run_event(str(uuid4()), "COMPLETE", COMPLETED_AT, source=made, made=REPORT, job="monthly_report")
-    answer = await stage.api.post("/v1/lineage", report)
+    answer = await run.api.post("/v1/lineage", report)
     if answer.status_code != httpx.codes.ACCEPTED:
         raise AssertionError(f"expected 202, found {answer.status_code}: {answer.text:.300}")
-    stage.say(f"   another read {_spell(made)} and made {_spell(REPORT)}, which is in no catalog here")
+    run.say(f"   another read {_spell(made)} and made {_spell(REPORT)}, which is in no catalog here")
     backwards = _run_event(str(uuid4()), "COMPLETE", COMPLETED_AT, source=made, made=source)
-    answer = await stage.api.post("/v1/lineage", backwards)
+    answer = await run.api.post("/v1/lineage", backwards)
     if answer.status_code != httpx.codes.UNPROCESSABLE_ENTITY:
         raise AssertionError(f"expected 422 for a cycle, found {answer.status_code}: {answer.text:.300}")
-    stage.say(f"   one that makes {_spell(source)} from {_spell(made)}: 422, {answer.json()['error']['message']}")
-    await _await_entry(stage, first, "lineage.cycle_found", 1)
-    received = [entry for entry in await stage.entries(first) if entry.type == "lineage.received"]
+    run.say(f"   one that makes {_spell(source)} from {_spell(made)}: 422, {answer.json()['error']['message']}")
+    await _await_entry(run, first, "lineage.cycle_found", 1)
+    received = [entry for entry in await run.entries(first) if entry.type == "lineage.received"]
     if len(received) != 4:
         raise AssertionError(f"expected 4 lineage events in the log, found {len(received)}")
-    stage.say(f"   entries {', '.join(str(entry.index) for entry in received)}; the cycle is in the log too")
+    run.say(f"   entries {', '.join(str(entry.index) for entry in received)}; the cycle is in the log too")
 
 
 def _spell(table: Table) -> str:
@@ -65,14 +65,14 @@ def _spell(table: Table) -> str:
 
 
 def _run_event(
-    run: str, event_type: str, time: str, *, source: Table, made: Table, job: str = "copy_customers"
+    run_id: str, event_type: str, time: str, *, source: Table, made: Table, job: str = "copy_customers"
 ) -> dict[str, Any]:
     return {
         "eventType": event_type,
         "eventTime": time,
         "producer": PRODUCER,
         "schemaURL": SCHEMA_URL,
-        "run": {"runId": run},
+        "run": {"runId": run_id},
         "job": {"namespace": "etl", "name": job},
         "inputs": [_dataset(source)],
         "outputs": [_dataset(made) | {"facets": _column_lineage(source)}],
@@ -94,60 +94,60 @@ def _column_lineage(source: Table) -> dict[str, Any]:
     }
 
 
-async def triggers_arrive(stage: Stage) -> None:
+async def triggers_arrive(run: SceneRun) -> None:
     """Sign a webhook, then commit at the other server itself."""
-    first = await stage.head()
-    location = await asyncio.to_thread(_metadata_location, stage.client())
-    refused, taken = await _webhook(stage, location, forge=True), await _webhook(stage, location, forge=False)
+    first = await run.head()
+    location = await asyncio.to_thread(_metadata_location, run.client())
+    refused, taken = await _webhook(run, location, forge=True), await _webhook(run, location, forge=False)
     if (refused, taken) != (httpx.codes.UNAUTHORIZED, httpx.codes.OK):
         raise AssertionError(f"expected 401 for a forged webhook and 200 for a signed one, found {refused} and {taken}")
-    trigger = await _await_entry(stage, first, "trigger.received", 1, source="polaris-webhook")
-    stage.say(f"   a webhook with a wrong signature: 401; a signed one: 200, entry {trigger[-1].index}")
-    upstream = Client(url=stage.upstream["url"], key=stage.upstream["key"], storage=stage.cloud.engine_properties())
+    trigger = await _await_entry(run, first, "trigger.received", 1, source="polaris-webhook")
+    run.say(f"   a webhook with a wrong signature: 401; a signed one: 200, entry {trigger[-1].index}")
+    upstream = Client(url=run.upstream["url"], key=run.upstream["key"], storage=run.cloud.engine_properties())
     snapshot = await asyncio.to_thread(_commit_behind, upstream)
-    observed = (await _await_entry(stage, first, "commit.observed", 1))[-1]
+    observed = (await _await_entry(run, first, "commit.observed", 1))[-1]
     if observed.data["snapshot"] != snapshot:
         raise AssertionError(f"expected snapshot {snapshot} to be observed, found {observed.data['snapshot']}")
-    stage.say(f"   {BEHIND_ROWS} rows committed at {stage.upstream['url']} itself, behind the gateway's back:")
-    stage.say(f"   S3 told SNS, SNS told SQS; entry {observed.index} says that snapshot {snapshot} is ungoverned")
-    told = [entry for entry in await stage.entries(first) if entry.type == "commit.observed"]
-    if len(told) != 1:
-        raise AssertionError(f"expected one ungoverned snapshot, found {len(told)}")
+    run.say(f"   {BEHIND_ROWS} rows committed at {run.upstream['url']} itself, behind the gateway's back:")
+    run.say(f"   S3 told SNS, SNS told SQS; entry {observed.index} says that snapshot {snapshot} is ungoverned")
+    observed_entries = [entry for entry in await run.entries(first) if entry.type == "commit.observed"]
+    if len(observed_entries) != 1:
+        raise AssertionError(f"expected one ungoverned snapshot, found {len(observed_entries)}")
 
 
 def _metadata_location(client: Client) -> str:
-    return client.catalog(elsewhere.ALIAS).load_table(elsewhere.CUSTOMERS).metadata_location
+    return client.catalog(foreign_catalog.ALIAS).load_table(foreign_catalog.CUSTOMERS).metadata_location
 
 
-async def _webhook(stage: Stage, location: str, *, forge: bool) -> int:
-    if stage.webhook_secret is None:
+async def _webhook(run: SceneRun, location: str, *, forge: bool) -> int:
+    if run.webhook_secret is None:
         raise AssertionError("the scene has no webhook secret yet")
     body = json.dumps(
         {
-            "tenant_id": str(stage.founded.tenant),
+            "tenant_id": str(run.founded.tenant),
             "metadata_location": location,
-            "namespace": elsewhere.NAMESPACE,
-            "table_name": elsewhere.CUSTOMERS[-1],
+            "namespace": foreign_catalog.NAMESPACE,
+            "table_name": foreign_catalog.CUSTOMERS[-1],
         }
     ).encode()
-    secret = "guessed" if forge else stage.webhook_secret
+    secret = "guessed" if forge else run.webhook_secret
     signature = hmac.digest(secret.encode(), body, hashlib.sha256).hex()
     headers = {"X-Polaris-Signature": signature, "Content-Type": "application/json"}
-    async with httpx.AsyncClient(base_url=stage.serving.url, timeout=TIMEOUT_S) as client:
+    async with httpx.AsyncClient(base_url=run.serving.url, timeout=TIMEOUT_S) as client:
         return (await client.post("/v1/webhooks/polaris", content=body, headers=headers)).status_code
 
 
 def _commit_behind(upstream: Client) -> str:
     """Append at the upstream as its own engine would; return the snapshot's id."""
-    table = upstream.catalog(UPSTREAM_ALIAS).load_table(elsewhere.CUSTOMERS)
-    table.append(people.people(10_000, BEHIND_ROWS))
+    table = upstream.catalog(UPSTREAM_ALIAS).load_table(foreign_catalog.CUSTOMERS)
+    table.append(personal_data.person_rows(10_000, BEHIND_ROWS))
     snapshot = table.refresh().current_snapshot()
     if snapshot is None:
         raise AssertionError("expected the table to have a snapshot")
     return str(snapshot.snapshot_id)
 
 
-async def _await_entry(stage: Stage, first: int, event_type: str, count: int, **data: str) -> list[Entry]:
+async def _await_entry(run: SceneRun, first: int, event_type: str, count: int, **data: str) -> list[Entry]:
     """
     Return the entries of a type from index `first`, once there are `count` of them whose data has these members.
 
@@ -160,12 +160,12 @@ async def _await_entry(stage: Stage, first: int, event_type: str, count: int, **
         nonlocal found
         found = [
             entry
-            for entry in await stage.entries(first)
+            for entry in await run.entries(first)
             if entry.type == event_type and data.items() <= entry.data.items()
         ]
         return found if len(found) >= count else None
 
     async def expected() -> str:
-        return f"expected {count} entries {event_type}, found {len(found)}; {await stage.streams_stand()}"
+        return f"expected {count} entries {event_type}, found {len(found)}; {await run.streams_progress()}"
 
-    return await stage.until(look, expected=expected)
+    return await run.until(look, expected=expected)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakeproof.demo.command import Ran, run_command, run_verifier
-from lakeproof.demo.patience import until
-from lakeproof.demo.stage import Stage
+from lakeproof.demo.scene_run import SceneRun
+from lakeproof.demo.waiting import until
 from lakeproof.serving.up import Serving
 from lakeproof.signing import latest_checkpoint_size
 from ledger.store.read import Log, read_head
@@ -24,13 +24,13 @@ from ledger.store.read import Log, read_head
 VERIFIED, BROKEN = 0, 1
 
 
-async def auditor_verifies(stage: Stage) -> None:
+async def auditor_verifies(run: SceneRun) -> None:
     """Export, verify, tamper, prove; and verify the logs of earlier runs again."""
-    if stage.refused_index is None:
+    if run.refused_index is None:
         raise AssertionError("the refusal of the third act has no index")
-    auditor = Auditor(serving=stage.serving, say=stage.say)
-    await auditor.audit(await stage.log(), refused_index=stage.refused_index)
-    await auditor.verify_again(stage.earlier)
+    auditor = Auditor(serving=run.serving, say=run.say)
+    await auditor.audit(await run.log(), refused_index=run.refused_index)
+    await auditor.verify_again(run.earlier)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,5 @@
 """
-The channel that alerts of the scene are told to: a webhook on loopback that takes Slack's JSON and keeps it.
+The channel that takes the alerts of the scene: a webhook on loopback that keeps the messages (Slack's JSON).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lakeproof.serving.up import Server, listen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """Where the channel is, and every message it was told, in order."""
+    """The address of the channel, and the messages it took, in order."""
 
     url: str
     messages: list[dict[str, Any]] = field(default_factory=list)

@@ -40,7 +40,7 @@ FOLDER: Final = "warehouse"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cloud:
-    """A bucket whose new objects are told to a queue, and how both are reached."""
+    """A bucket that announces new objects to a queue, and how both are reached."""
 
     endpoint: str
     bucket: str

@@ -1,5 +1,5 @@
 """
-Commands that somebody types in the scene: each is a process of its own, and what it prints is what is shown.
+Commands of the scene: each runs in a process of its own, and the scene shows what it prints.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ async def run_command(
 
 async def run_verifier(*arguments: str, expect: int) -> Ran:
     """
-    Run `verify_lakeproof.py`, the one file that third parties are given, with a Python that sees nothing of ours.
+    Run `verify_lakeproof.py`, the file that third parties are given, with a Python that cannot import our packages.
 
     Raises:
         AssertionError: if it does not end with exit code `expect`, or is not there.
     """
     found = importlib.util.find_spec("verify_lakeproof")
     if found is None or found.origin is None:
-        raise AssertionError("verify_lakeproof.py: expected it beside the packages, found none")
+        raise AssertionError("verify_lakeproof.py: expected it next to the packages, found none")
     return await _run("-I", "-S", found.origin, *arguments, expect=expect, environment={})
 
 

@@ -1,5 +1,5 @@
 """
-The rows of the scene: orders and customers, made by arithmetic, so that every figure it prints can be checked.
+The rows of the scene: orders and customers, computed, so that every figure it prints can be checked.
 """
 
 from __future__ import annotations

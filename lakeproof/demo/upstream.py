@@ -1,7 +1,7 @@
 """
-The other catalog of the scene: a gateway of an installation of its own, with its warehouse on S3.
+The foreign catalog of the scene: a gateway of another installation, with its warehouse on S3.
 
-Run as `python -m lakeproof.demo.upstream`; says its URL, its tenant, and the key that the scene's catalog uses.
+Run as `python -m lakeproof.demo.upstream`; prints its URL, its tenant, and the key that the scene's catalog uses.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from lakeproof.demo.beside import end_with_input, say_ready
+from lakeproof.demo.helper_process import end_with_input, say_ready
 from lakeproof.installation import open_installation
 from lakeproof.services import open_services
 from lakeproof.serving.up import serving

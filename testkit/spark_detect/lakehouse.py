@@ -21,7 +21,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
-from lakeproof.demo.people import PEOPLE, people
+from lakeproof.demo.personal_data import PERSON_SCHEMA, person_rows
 from lakeproof.provision import Provisioned
 from lakeproof.services import Services
 from lakeproof.tenants import found_tenant
@@ -149,13 +149,13 @@ async def open_lakehouse(services: Services, *, name: str = "acme") -> AsyncIter
 def make_people(catalog: RestCatalog, *, name: str = "people", count: int = 50) -> Table:
     """Create `crm.<name>` and append `count` people to it."""
     catalog.create_namespace_if_not_exists(("crm",))
-    table: Table = catalog.create_table(("crm", name), schema=PEOPLE)
-    table.append(people(0, count))
+    table: Table = catalog.create_table(("crm", name), schema=PERSON_SCHEMA)
+    table.append(person_rows(0, count))
     return table
 
 
 def some_people(first: int, count: int) -> pa.Table:
-    return people(first, count)
+    return person_rows(first, count)
 
 
 def append_file(table: Table, location: str, **members: Any) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pyiceberg.catalog.rest import RestCatalog
 
-from lakeproof.demo.people import PEOPLE, PERSONAL, people
+from lakeproof.demo.personal_data import PERSON_SCHEMA, PERSONAL, person_rows
 from testkit.spark_detect.lakehouse import Lakehouse, make_people
 
 
@@ -35,8 +35,8 @@ async def test_files_are_scanned_wherever_a_table_may_have_them(lakehouse: Lakeh
     def write(catalog: RestCatalog) -> None:
         catalog.create_namespace(("crm",))
         for name, (location, texts) in places.items():
-            table = catalog.create_table(("crm", name), PEOPLE, location=location, properties=texts)
-            table.append(people(0, 50))
+            table = catalog.create_table(("crm", name), PERSON_SCHEMA, location=location, properties=texts)
+            table.append(person_rows(0, 50))
 
     await lakehouse.play(write)
     recorded = await lakehouse.detect()

@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 from pyiceberg.catalog.rest import RestCatalog
 
-from lakeproof.demo.people import PERSONAL
+from lakeproof.demo.personal_data import PERSONAL
 from testkit.spark_detect.lakehouse import Lakehouse, append_file, make_people, open_lakehouse, some_people
 from testkit.spark_detect.sparks import detecting, until
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeproof.demo.cloud import Cloud
-from lakeproof.demo.people import PEOPLE, people
+from lakeproof.demo.personal_data import PERSON_SCHEMA, person_rows
 from ledger.format.events import ScanFault
 from ledger.store.read import Log
 from projections.lake.secrets import SecretDirectory
@@ -51,13 +51,15 @@ def lake(tmp_path: Path) -> Lake:
 
 def parquet(count: int) -> bytes:
     stream = io.BytesIO()
-    pq.write_table(people(0, count), stream, row_group_size=100)
+    pq.write_table(person_rows(0, count), stream, row_group_size=100)
     return stream.getvalue()
 
 
 def task(endpoint: str, location: str, *, below: str | None = None) -> Task:
     """Return a task that reads the row groups 0 and 2 of the file at `location`."""
-    columns = tuple(ScannedColumn(field_id=number, path=name) for number, name in enumerate(PEOPLE.names, start=1))
+    columns = tuple(
+        ScannedColumn(field_id=number, path=name) for number, name in enumerate(PERSON_SCHEMA.names, start=1)
+    )
     scan = Scan(
         range=Range(log_id=1, from_index=0, to_index=1),
         key="table:away/crm/people",
@@ -93,7 +95,7 @@ def test_row_groups_of_a_file_on_s3_are_counted(endpoint: str, cloud: Cloud, lak
     location = put(cloud, "t/data/a.parquet", parquet(250))
     result = run_task(task(endpoint, location), lake)
     assert (result.fault, result.is_postponed, result.rows) == (None, False, 150)
-    assert len(result.field_ids) == len(PEOPLE.names)
+    assert len(result.field_ids) == len(PERSON_SCHEMA.names)
     assert 0 < result.bytes_read < len(parquet(250))
 
 

@@ -1,5 +1,5 @@
 """
-The stage that the acts of the scene share: what is served, the tenant of this run, and what acts leave for later ones.
+What the acts of one run of the scene share: the gateway, the tenant of this run, and what acts leave for later ones.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from lakeproof.demo.api import Api
 from lakeproof.demo.channel import Channel
 from lakeproof.demo.cloud import Cloud
 from lakeproof.demo.engine import Client
-from lakeproof.demo.onlooker import WRITES_MAX
-from lakeproof.demo.patience import computed_s, until
+from lakeproof.demo.waiting import computed_s, until
 from lakeproof.serving.up import Serving
 from lakeproof.streaming import log_handler_names
 from lakeproof.tenants import Founded
@@ -24,22 +23,23 @@ from ledger.store.session import Connection
 from projections.graph.read import Write, open_graph
 from streams.state.cursors import read_progress
 
-PATIENCE_S: Final = 60.0
-"""What the scene's gateways give a commit: nothing here shows how fast they must be, and the machine may be busy."""
-PATIENT: Final = {
-    f"LAKEPROOF_{name}": str(PATIENCE_S) for name in ("POLICY_TIMEOUT_S", "POLICY_WAITING_S", "APPEND_DEADLINE_S")
+WRITES_MAX: Final = 1_000
+TIMEOUT_S: Final = 60.0
+"""The limits of a commit in the scene: it does not show how fast a gateway is, and the machine may be busy."""
+LONG_TIMEOUTS: Final = {
+    f"LAKEPROOF_{name}": str(TIMEOUT_S) for name in ("POLICY_TIMEOUT_S", "POLICY_WAITING_S", "APPEND_DEADLINE_S")
 }
-"""The same, for gateways that are processes of their own."""
+"""The same as environment variables, for gateways in processes of their own."""
 DETECTION_ENDS_MAX: Final = 8
-"""How often detection may end within one wait: each time it is started again after a longer pause."""
+"""How often detection may end within one wait; it is restarted after pauses that grow."""
 DETECTION_WORK_S: Final = 10
-"""So much processor time counts as work: Spark's start and a first compilation take it, and waiting does not."""
+"""So much processor time counts as progress: Spark's start and a first compilation use it, waiting does not."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
-class Stage:
+class SceneRun:
     """One run of the scene."""
 
     serving: Serving
@@ -47,7 +47,7 @@ class Stage:
     cloud: Cloud
     channel: Channel
     upstream: Mapping[str, str]
-    """What the other catalog server said: its url, its tenant (hex), and a key."""
+    """What the other catalog server printed: its url, its tenant (hex), and a key."""
     tenant: Founded | None = None
     webhook_secret: str | None = None
     refused_index: int | None = None
@@ -79,11 +79,12 @@ class Stage:
         }
         if settings.dsn is not None:
             environment["LAKEPROOF_DSN"] = settings.dsn
-        return {**environment, **PATIENT, "LAKEPROOF_DETECT": "0", "LAKEPROOF_STREAMS": "0", **self.cloud.environment()}
+        environment |= {**LONG_TIMEOUTS, "LAKEPROOF_DETECT": "0", "LAKEPROOF_STREAMS": "0"}
+        return {**environment, **self.cloud.environment()}
 
     @property
     def reader(self) -> str:
-        """Return the role that reads what is the tenant's."""
+        """Return the tenant's reader role."""
         return self.serving.services.installation.roles.tenant(self.founded.tenant)
 
     @asynccontextmanager
@@ -110,8 +111,8 @@ class Stage:
             pages = iterate_entries(connection, self.founded.log_id, from_index=first, to_index=size)
             return [parse_entry(entry) for page in [page async for page in pages] for entry in page]
 
-    async def streams_stand(self) -> str:
-        """Return how far the streams are in every log: what to look at if they do not come as far as they must."""
+    async def streams_progress(self) -> str:
+        """Return how far the streams are in every log, for the error of a wait that fails."""
         services = self.serving.services
         auditor = services.installation.roles.auditor
         async with services.gateway.database.as_role(auditor) as connection:
@@ -126,10 +127,10 @@ class Stage:
         self, look: Callable[[], Awaitable[T | None]], *, expected: Callable[[], Awaitable[str]], scanned: bool = False
     ) -> T:
         """
-        Return what `look` returns once that is not None; wait for it as long as the log, a stream or detection moves.
+        Return what `look` returns once that is not None; wait as long as the log, a stream or detection makes progress.
 
         Raises:
-            AssertionError: if nothing moves any more; if what is to be `scanned` never will be, the root cause.
+            AssertionError: if nothing makes progress any more; with `scanned`, the cause if detection cannot run.
         """
         ended_before = self.serving.detection.ended
 

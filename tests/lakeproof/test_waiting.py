@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakeproof.demo import patience
-from lakeproof.demo.patience import computed_s, until
+from lakeproof.demo import waiting
+from lakeproof.demo.waiting import computed_s, until
 
 
 @pytest.fixture(autouse=True)
 def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "POLL_S", 0)
-    monkeypatch.setattr(patience, "LOOK_S", 0)
+    monkeypatch.setattr(waiting, "POLL_S", 0)
+    monkeypatch.setattr(waiting, "LOOK_S", 0)
 
 
 async def expected() -> str:

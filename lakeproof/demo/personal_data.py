@@ -1,9 +1,9 @@
 """
-Customers with personal data, and with columns that only look like it: made by arithmetic, nobody's real data.
+Customers with personal data, and with columns that only look like it: computed, nobody's real data.
 
 `PERSONAL` names the columns that detection must find at 92 percent, and as what; no other column may be found at 92.
 Card numbers pass Luhn and begin as test cards do, IBANs pass mod 97, social security numbers lie in ranges that are
-given out. The look-alikes: order numbers of sixteen digits, part numbers shaped like social security numbers.
+assigned. The look-alikes: order numbers of sixteen digits, part numbers shaped like social security numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PERSONAL: Final = {
     "iban": DetectionKind.IBAN,
 }
 
-PEOPLE: Final = pa.schema(
+PERSON_SCHEMA: Final = pa.schema(
     [
         pa.field("customer_id", pa.int64(), nullable=False),
         pa.field("tenant_id", pa.string()),
@@ -43,7 +43,7 @@ _SPREAD: Final = 2_654_435_761
 """Knuth's multiplier: neighbours get numbers that are far apart."""
 
 
-def people(first: int, count: int) -> pa.Table:
+def person_rows(first: int, count: int) -> pa.Table:
     """
     Return customers `first` … `first + count - 1`.
     """
@@ -62,7 +62,7 @@ def people(first: int, count: int) -> pa.Table:
             "part_number": [f"{900 + spread % 100}-{spread // 100 % 100:02d}-{number % 10_000:04d}"
                             for number, spread in numbers],
         },
-        schema=PEOPLE,
+        schema=PERSON_SCHEMA,
     )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def _name(number: int, joint: str) -> str:
 
 
 def _ssn(spread: int) -> str:
-    """Return area 001-665, group 01-99, serial 0001-9999, as the Social Security Administration gives them out."""
+    """Return area 001-665, group 01-99, serial 0001-9999, as the Social Security Administration assigns them."""
     return f"{1 + spread % 665:03d}-{1 + spread // 665 % 99:02d}-{1 + spread // 65_835 % 9_999:04d}"
 
 

@@ -1,8 +1,8 @@
 """
-A second gateway of the scene's installation, which is killed as soon as another catalog has taken a commit from it.
+A second gateway of the scene's installation, which is killed as soon as a foreign catalog has taken a commit from it.
 
-Run as `python -m lakeproof.demo.doomed`; says its URL. It dies by SIGKILL between forwarding and settling (after step
-12 of `gateway/commit/commit_flow.py`): the commit has happened, and nobody has written down what became of it.
+Run as `python -m lakeproof.demo.killed_gateway`; prints its URL. It dies by SIGKILL between forwarding and settling,
+in `gateway/commit/commit_flow.py`: the commit has happened, and its outcome is not recorded.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pathlib import Path
 
 from gateway.commit.metrics import Done, Measures, Stage
 from gateway.mutations import Operation
-from lakeproof.demo.beside import end_with_input, say_ready
+from lakeproof.demo.helper_process import end_with_input, say_ready
 from lakeproof.installation import open_installation
 from lakeproof.services import open_services
 from lakeproof.serving.up import serving
 from lakeproof.settings import load_settings
 
 
-class Doomed(Measures):
+class KillingMeasures(Measures):
     """Measures that end the process once a commit to a table was forwarded."""
 
     @contextmanager
     def commit(self, operation: Operation) -> Iterator[Done]:
-        """Measure one mutation, perhaps the last."""
+        """Measure one mutation, which may be the last."""
         with super().commit(operation) as done:
 
             def done_and_die(stage: Stage) -> None:
@@ -45,7 +45,7 @@ async def main() -> None:
     """Serve until the kill, or until standard input ends."""
     settings = load_settings(os.environ, directory=Path.cwd())
     with open_installation(settings, lambda _: None) as installation:
-        async with open_services(installation) as services, serving(services, measures=Doomed()) as served:
+        async with open_services(installation) as services, serving(services, measures=KillingMeasures()) as served:
             end_with_input(served.stop.set)
             say_ready(url=served.url)
             await served.stop.wait()

@@ -1,7 +1,7 @@
 """
-Processes that run beside the scene: `python -m lakeproof.demo.<name>`, which say one line of JSON when they are ready.
+Helper processes of the scene: `python -m lakeproof.demo.<name>` prints one line of JSON when it is ready.
 
-They end when their standard input ends, so none outlives the scene, however that ends.
+They end when their standard input ends, so none outlives the scene, however the scene ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from lakeproof.demo.patience import computed_s, until
+from lakeproof.demo.waiting import computed_s, until
 
 STOP_TIMEOUT_S: Final = 60.0
 
@@ -23,30 +23,30 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
-    """A process that is ready: what it said, and how it ends."""
+class HelperProcess:
+    """A helper process that is ready, and the facts it printed."""
 
     process: asyncio.subprocess.Process
-    said: Mapping[str, Any]
+    facts: Mapping[str, Any]
 
     async def ended(self) -> int:
         """
         Return the exit code once the process has ended by itself.
 
         Raises:
-            AssertionError: if it does not, and does nothing else either.
+            AssertionError: if it neither ends nor computes.
         """
         ended = asyncio.create_task(self.process.wait())
         return await _while_it_computes(self.process, ended, expected="expected the process to end by itself")
 
 
 @asynccontextmanager
-async def beside(module: str, environment: Mapping[str, str]) -> AsyncIterator[Beside]:
+async def run_helper(module: str, environment: Mapping[str, str]) -> AsyncIterator[HelperProcess]:
     """
-    Run a module of the scene while the context is open; `environment` are its LAKEPROOF_* variables, all of them.
+    Run a module of the scene while the context is open; `environment` holds all its LAKEPROOF_* variables.
 
     Raises:
-        AssertionError: if it ends, or says nothing, before it is ready.
+        AssertionError: if it ends before it is ready, or never is.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("LAKEPROOF_")}
     process = await asyncio.create_subprocess_exec(
@@ -60,7 +60,7 @@ async def beside(module: str, environment: Mapping[str, str]) -> AsyncIterator[B
         start_new_session=True,
     )
     try:
-        yield Beside(process=process, said=await _first_line(module, process))
+        yield HelperProcess(process=process, facts=await _first_line(module, process))
     finally:
         await _end(process)
 
@@ -71,9 +71,9 @@ async def _first_line(module: str, process: asyncio.subprocess.Process) -> Mappi
     reading = asyncio.create_task(process.stdout.readline())
     line = await _while_it_computes(process, reading, expected=f"expected lakeproof.demo.{module} to get ready")
     if not line:
-        raise AssertionError(f"lakeproof.demo.{module} ended before it was ready; what it says is above")
-    said: Mapping[str, Any] = json.loads(line)
-    return said
+        raise AssertionError(f"lakeproof.demo.{module} ended before it was ready; its messages are above")
+    facts: Mapping[str, Any] = json.loads(line)
+    return facts
 
 
 async def _while_it_computes(process: asyncio.subprocess.Process, task: asyncio.Task[T], *, expected: str) -> T:
@@ -120,6 +120,6 @@ def end_with_input(end: Callable[[], None]) -> None:
 
 
 def say_ready(**facts: str) -> None:
-    """Say what whoever started this process waits for."""
+    """Print the facts that the starting process waits for."""
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()

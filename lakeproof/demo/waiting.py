@@ -1,8 +1,8 @@
 """
-The waits of the scene: each ends when what it waits for is there, or when nothing moves any more.
+The waits of the scene: each ends when its condition holds, or when nothing makes progress any more.
 
-How long something takes is the machine's affair: beside other busy processes it may take ten times as long. So a wait
-has no limit as long as something moves, and a limit on standstill that no machine reaches which works at all.
+On a busy machine anything may take ten times as long. So a wait has no limit while something makes progress, and a
+limit on standstill that no working machine reaches.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 STANDSTILL_S: Final = 180.0
-"""Longer than a queue hides a message whose receipt was lost on the way (`streams.sources.sqs.VISIBILITY_S`)."""
+"""Longer than a queue hides a message whose receipt was lost (`streams.sources.sqs.VISIBILITY_S`)."""
 POLL_S: Final = 0.05
 LOOK_S: Final = 1.0
-"""How often is looked whether something moves."""
+"""How often progress is looked for."""
 
 _SESSION, _TIMES, _TICKS_PER_S = 3, slice(11, 15), 100
 """Of the fields of /proc/<pid>/stat behind the name (proc(5)): the session, and the times, those of children too."""
@@ -58,7 +58,7 @@ async def until(
 
 def computed_s(session: int) -> int:
     """
-    Return the whole seconds of processor time that the processes of a session have used; 0 where that is not told.
+    Return the whole seconds of processor time of the processes of a session; 0 where the system does not say.
     """
     ticks = 0
     for process in Path("/proc").glob("[0-9]*"):
