@@ -15,10 +15,10 @@ from typing import Any, Final, NoReturn, TypeAlias, cast
 
 import lark
 
-from gateway.policy.cel.grammar import open_parser
 from gateway.policy.cel.interruption import Interruption
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.text import check_text, place_of
+from projections.cel_grammar import open_parser
 
 Node: TypeAlias = "lark.Tree[Any]"
 

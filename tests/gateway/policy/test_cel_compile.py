@@ -14,12 +14,12 @@ from celpy.celparser import CELParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.policy.cel.grammar import open_parser
 from gateway.policy.cel.interruption import Interruption
 from gateway.policy.cel.parse import DEPTH_MAX, parse
 from gateway.policy.cel.programs import Programs
 from gateway.policy.engine import ACCESS_RULE, POLICY, Outcome, PolicyNotCompiledError
 from gateway.policy.text import EXPRESSION_BYTES_MAX
+from projections.cel_grammar import open_parser
 
 
 def refused(expression: str, *, kind: str = POLICY) -> PolicyNotCompiledError:

@@ -211,6 +211,7 @@ def test_a_key_that_ends_is_drawn_with_its_end_and_its_issuer(story: Story) -> N
         ("commit.name == r'back\\' && table.exists", ("schema", "write")),
         ('commit.name == """a " table"""', ("write",)),
         ("has(result.properties.owner)", ("schema",)),
+        ("commit.name == 'not closed", ("schema", "write")),
     ],
 )
 def test_what_a_policy_governs_is_what_its_expression_reads(expression: str, expected: tuple[str, ...]) -> None:

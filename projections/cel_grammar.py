@@ -1,12 +1,12 @@
 """
-cel-python's parser, with patterns for strings that read a text in one way only.
+cel-python's grammar of CEL, with unambiguous patterns for strings: the parser of policies, and the names they read.
 
-Guarantee: the lexer's time is linear in the text. In cel-python's grammar an escape in a string can be read as one
-element or as a backslash and what follows it, so a string that is not closed is tried in 2^n ways for n escapes: 30
-backslashes take minutes, and the interpreter's lock is held for all of it.
+Guarantee: lexing takes time linear in the text. In cel-python's own grammar an escape in a string matches as one
+element or as a backslash followed by a character, so an unclosed string with n escapes is tried in 2^n ways: 30
+backslashes take minutes, and the interpreter's lock is held throughout.
 
-What a text is taken for stays as it was, also where that is not what CEL says: an escaped quote closes a string that
-nothing else closes (`'a\\'` ends at its last character).
+What a text is read as stays the same, also where CEL says otherwise: an escaped quote closes a string that nothing else
+closes (`'a\\'` ends at its last character).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def open_parser() -> lark.Lark:
         ValueError: if cel-python's grammar defines its strings in other terminals than we replace.
     """
     return lark.Lark(
-        _grammar(files("celpy").joinpath("cel.lark").read_text(encoding="utf-8")),
+        _read_grammar(),
         parser="lalr",
         start="expr",
         g_regex_flags=re.MULTILINE,
@@ -58,6 +58,35 @@ def open_parser() -> lark.Lark:
         maybe_placeholders=False,
         priority="invert",
     )
+
+
+def free_names(expression: str) -> frozenset[str] | None:
+    """
+    Return the names in an expression that could be variables: those not after a dot. None if its tokens are not CEL.
+
+    The variable of a macro counts as well, so a name may be returned that the expression does not read, and none that
+    it reads is left out.
+    """
+    names: set[str] = set()
+    before = ""
+    try:
+        for token in _open_lexer().lex(expression):
+            if token.type == "IDENT" and before != "DOT":
+                names.add(str(token))
+            before = token.type
+    except lark.exceptions.UnexpectedInput:
+        return None
+    return frozenset(names)
+
+
+@cache
+def _open_lexer() -> lark.Lark:
+    """Return a lexer over the same grammar: it is made in a sixth of the time that the parser's tables take."""
+    return lark.Lark(_read_grammar(), parser=None, lexer="basic", start="expr", g_regex_flags=re.MULTILINE)
+
+
+def _read_grammar() -> str:
+    return _grammar(files("celpy").joinpath("cel.lark").read_text(encoding="utf-8"))
 
 
 def _grammar(text: str) -> str:
