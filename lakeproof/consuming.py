@@ -13,8 +13,8 @@ from typing import Final
 
 from lakeproof.errors import SettingsError
 from lakeproof.services import Services, now
-from streams.handlers.lineage import ReceiveLineage, told_once
-from streams.processing.counters import Tally
+from streams.handlers.lineage import ReceiveLineage, append_once
+from streams.processing.counters import Counters
 from streams.sources.kafka_worker import KafkaWorker, Route
 
 GROUP: Final = "lakeproof-lineage"
@@ -23,7 +23,7 @@ TENANTS_S: Final = 30.0
 """How often new tenants are looked for; with one, the worker begins anew, with its topic as well."""
 
 
-async def consume(services: Services, member: str, stop: asyncio.Event) -> Tally:
+async def consume(services: Services, member: str, stop: asyncio.Event) -> Counters:
     """
     Take lineage from the topics of all tenants until `stop` is set; return what was taken.
 
@@ -35,7 +35,7 @@ async def consume(services: Services, member: str, stop: asyncio.Event) -> Tally
     settings, installation = services.installation.settings, services.installation
     if settings.kafka_brokers is None:
         raise SettingsError("LAKEPROOF_KAFKA_BROKERS is not set: name the brokers that lineage is taken from")
-    tally = Tally()
+    counters = Counters()
     handler = ReceiveLineage(clock=now, random=os.urandom)
     while not stop.is_set():
         logs = [log for log in await services.logs() if log.tenant is not None]
@@ -50,9 +50,9 @@ async def consume(services: Services, member: str, stop: asyncio.Event) -> Tally
             member=member,
             routes=routes,
             dsn=installation.as_role(installation.roles.streams),
-            append=told_once(services.gateway.append, now),
+            append=append_once(services.gateway.append, now),
             directory=settings.home / FOLDER / member,
-            tally=tally,
+            counters=counters,
         )
         over = asyncio.Event()
         watching = asyncio.create_task(_until_changed(services, len(logs), stop, over))
@@ -60,7 +60,7 @@ async def consume(services: Services, member: str, stop: asyncio.Event) -> Tally
             await worker.run(over)
         finally:
             watching.cancel()
-    return tally
+    return counters
 
 
 async def _until_changed(services: Services, known: int, stop: asyncio.Event, over: asyncio.Event) -> None:

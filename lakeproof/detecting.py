@@ -33,7 +33,7 @@ from projections.relational.commits import read_commits
 from projections.relational.table_names import read_live_names
 from spark_detect.classify import RULESET
 from spark_detect.driver.java import find_java
-from spark_detect.driver.supervise import Condition, supervise
+from spark_detect.driver.supervise import DetectionState, supervise
 from spark_detect.errors import DetectionError, JavaError, PackageMissingError
 from spark_detect.room import Driver, Lake, Room
 
@@ -43,7 +43,7 @@ LOG: Final = Path("log") / "detect.log"
 _SNAPSHOT = re.compile(r"[0-9]{1,19}")
 
 
-async def keep_detecting(services: Services, stop: asyncio.Event, say: Say, condition: Condition) -> None:
+async def keep_detecting(services: Services, stop: asyncio.Event, say: Say, condition: DetectionState) -> None:
     """
     Run detection until `stop` is set. Without Spark, or a Java that it runs on, say so and return: the rest goes on.
 

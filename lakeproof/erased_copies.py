@@ -32,7 +32,7 @@ from projections.graph.personal_tables import personal_tables
 from projections.processing.closed_logs import forget
 from projections.processing.generations import drop_superseded
 from streams.connections import connect_storing
-from streams.state.erasure import TABLES, forget_login
+from streams.state.erasure import TABLES, erase_login
 
 OVERWRITTEN: Final = b"x"
 READ_BYTES: Final = 2**20
@@ -62,7 +62,7 @@ class InstalledCopies:
                 return 0
             mention = LoginMatcher(row[0])
             async with connect_storing(installation.as_role(installation.roles.streams)) as connection:
-                messages = await forget_login(connection, log_id, mention)
+                messages = await erase_login(connection, log_id, mention)
         except psycopg.Error as error:
             raise LedgerError(f"messages that mention who is erased are still there: {error}") from error
         settings = self.installation.settings

@@ -31,17 +31,17 @@ from streams.handler import Handler
 from streams.handlers.alerts import AlertReceipt, Alerts
 from streams.handlers.cloud_events import KAFKA, Publish
 from streams.handlers.lineage import ReceiveLineage
-from streams.handlers.observe import Observe
+from streams.handlers.observe import ObserveCommits
 from streams.handlers.s3_events import ReceiveS3Events
-from streams.metadata.reader import MetadataReads
-from streams.processing.counters import Tally
-from streams.processing.replay import Replay, replay
+from streams.metadata.reader import MetadataReaderPool
+from streams.processing.counters import Counters
+from streams.processing.replay import ReplayedLetter, replay
 from streams.processing.runner import Runner
 from streams.processing.sender import Sender
 from streams.sinks.webhook import WEBHOOK, WebhookSink
 from streams.sources.poller import Poller
-from streams.state.metrics import read_measures
-from streams.state.outbox import Answer, Outgoing, Sink
+from streams.state.metrics import read_metrics
+from streams.state.outbox import QueuedMessage, Sink, SinkResult
 
 if TYPE_CHECKING:  # at run time Kafka's client and S3's are imported only where they are used: an extra brings them
     from streams.sinks.kafka import KafkaSink
@@ -59,7 +59,7 @@ class Streams:
     poller: Poller | None
     replayed_by: Sequence[Handler]
     """The handlers of dead letters: of the logs, and of the queues and topics."""
-    tally: Tally = field(default_factory=Tally)
+    counters: Counters = field(default_factory=Counters)
 
     @property
     def dsn(self) -> str:
@@ -102,9 +102,9 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
         StreamError: if a URL is not of its form, or its address is not allowed.
     """
     settings, append = services.installation.settings, services.gateway.append
-    dsn, tally = streams_dsn(services), Tally()
+    dsn, counters = streams_dsn(services), Counters()
     async with AsyncExitStack() as stack:
-        reads = await stack.enter_async_context(MetadataReads())
+        reads = await stack.enter_async_context(MetadataReaderPool())
         sinks: list[Sink] = []
         if settings.alert_webhook is not None:
             client = await stack.enter_async_context(open_client(settings.upstreams_allowed))
@@ -113,13 +113,13 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
             sinks.append(sink)
         if settings.kafka_brokers is not None:
             sinks.append(_LateKafka(settings.kafka_brokers, settings.kafka_outbox_topic, stack))
-        sender = Sender(dsn, sinks, append, receipts={WEBHOOK: AlertReceipt(clock=now)}, on_sent=tally.add_sent)
+        sender = Sender(dsn, sinks, append, receipts={WEBHOOK: AlertReceipt(clock=now)}, on_sent=counters.add_sent)
         runner = Runner(
             dsn,
             log_handlers(services, reads),
             append,
             workers=settings.streams_workers,
-            on_turn=tally.add_turn,
+            on_batch=counters.add_batch,
             on_outbox=services.notifier.notify,
         )
         poller = None
@@ -136,7 +136,7 @@ async def open_streams(services: Services, *, gateway: str | None = None) -> Asy
             queue=_queue(services, s3_events),
             poller=poller,
             replayed_by=(*runner.handlers, s3_events, ReceiveLineage(clock=now, random=os.urandom)),
-            tally=tally,
+            counters=counters,
         )
 
 
@@ -144,17 +144,17 @@ def log_handler_names(services: Services) -> Sequence[str]:
     """
     Return the names of the handlers that pass the logs.
     """
-    return [handler.name for handler in log_handlers(services, MetadataReads())]
+    return [handler.name for handler in log_handlers(services, MetadataReaderPool())]
 
 
-def log_handlers(services: Services, reads: MetadataReads) -> Sequence[Handler]:
+def log_handlers(services: Services, reads: MetadataReaderPool) -> Sequence[Handler]:
     """
     Return the handlers that pass the logs, as the settings ask for them; they read metadata files by `reads`.
     """
     settings = services.installation.settings
     handlers: list[Handler] = [
         Alerts(clock=now, sink=None if settings.alert_webhook is None else WEBHOOK),
-        Observe(
+        ObserveCommits(
             warehouse=settings.warehouse,
             ours=storage_properties(settings),
             secrets=services.installation.secrets,
@@ -192,7 +192,7 @@ async def streams_metrics_text(database: Database, role: str, services: Services
         UnavailableError: if the database cannot be reached.
     """
     async with database.as_role(role) as connection:
-        return format_metrics(await read_measures(connection, log_handler_names(services)))
+        return format_metrics(await read_metrics(connection, log_handler_names(services)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,7 @@ class OperatorStation:
         """The names of the handlers that pass the logs."""
         return self.streams.handlers
 
-    async def run(self) -> Tally:
+    async def run(self) -> Counters:
         """Run the streams, and the doorbell that wakes them, until SIGINT or SIGTERM; return what they did."""
         stop = asyncio.Event()
         with stop_on_signals(stop):
@@ -222,9 +222,9 @@ class OperatorStation:
                 raise first_of_group(group) from group
             finally:
                 notifier.cancel()
-        return self.streams.tally
+        return self.streams.counters
 
-    async def consume(self, member: str) -> Tally:
+    async def consume(self, member: str) -> Counters:
         """Take lineage from Kafka until SIGINT or SIGTERM; see `lakeproof.consuming.consume`."""
         from lakeproof.consuming import consume  # here: Faust is slow to import, and no other command needs it
 
@@ -238,7 +238,7 @@ class OperatorStation:
         log_id: int | None,
         source: str | None,
         id: str | None,  # noqa: A002 - the letter's own member
-    ) -> AsyncIterator[Replay]:
+    ) -> AsyncIterator[ReplayedLetter]:
         """Replay dead letters; see `streams.processing.replay.replay`."""
         handlers, append = self.streams.replayed_by, self.streams.services.gateway.append
         return replay(self.dsn, handlers, append, log_id=log_id, source=source, id=id)
@@ -298,7 +298,7 @@ class _LateKafka:
         self._stack = stack
         self._sink: KafkaSink | None = None
 
-    async def send(self, messages: Sequence[Outgoing]) -> Sequence[Answer]:
+    async def send(self, messages: Sequence[QueuedMessage]) -> Sequence[SinkResult]:
         """
         Send messages (see `KafkaSink`).
 

@@ -12,7 +12,7 @@ from ledger.format.events import EVENTS, ScanCompleted, ScanFailed, from_data
 from ledger.format.guards import GuardCall
 
 
-class Told(Protocol):
+class ReplayedEntry(Protocol):
     """An entry that is replayed."""
 
     @property
@@ -20,7 +20,7 @@ class Told(Protocol):
         """The entry."""
 
 
-def scan_guards(group: Sequence[Told]) -> Iterator[GuardCall]:
+def scan_guards(group: Sequence[ReplayedEntry]) -> Iterator[GuardCall]:
     """
     Tell which marks a group has made or counted.
     """

@@ -1,10 +1,10 @@
 """
-Handling a batch whatever its source: effects on the log first, poison apart from what can be handled. No tables here.
+Handles one batch, whatever its source: groups go to the log first, and poison messages are set apart. No tables here.
 
-Every runner (PostgreSQL, Kafka, a queue) calls `carry_out` and then stores what it returns together with its position.
-Guarantee: when it returns, every group that the batch leads to is durable; each message either had its effects, is
-among the dead, or is deferred until a host has been asked (`deferred.py`). When it raises `TransientError`, all of them
-are to come again, and what is in the log already stays there once.
+Every runner (PostgreSQL, Kafka, SQS) calls `handle_batch` and then stores what it returns together with its position.
+Guarantee: when it returns, every group that the batch leads to is durable, and each message either had its effects, or
+is a dead letter, or is deferred until a host has answered (`state/deferred.py`). When it raises `TransientError`, all
+messages have to be delivered again; groups that are in the log by then are not appended twice.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ APPENDED_AT_ONCE: Final = 1_024
 
 UNSTORABLE: Final = (FormatError, NotCanonicalError, LimitExceededError)
 """What making an event of a message raises, if the message holds what no event can."""
-BROKE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+HANDLER_FAULTS: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What code raises that is given what its author did not think of: then the message waits for better code."""
-AWAY: Final = (LogUnavailableError, OutcomeUnknownError, QueueFullError)
+UNAVAILABLE: Final = (LogUnavailableError, OutcomeUnknownError, QueueFullError)
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class HandledBatch:
     """What was done with one batch, once it is stored; `groups` and `dead` count."""
 
     handler: str
@@ -59,7 +59,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class BatchOutcome:
     """What a batch led to beside the log: to be stored with the source's position. `groups` counts those in the log."""
 
     groups: int
@@ -68,14 +68,14 @@ class Outcome:
     deferred: tuple[Deferred, ...] = ()
 
 
-async def carry_out(
+async def handle_batch(
     handler: Handler,
     batch: Sequence[Message],
     reading: Connection,
     append: Append,
     *,
     timeout_s: float = HANDLE_TIMEOUT_S,
-) -> Outcome:
+) -> BatchOutcome:
     """
     Handle `batch`, messages of one log in order, and append its groups; return what is left to be stored.
 
@@ -105,7 +105,9 @@ async def carry_out(
         done.outbox += effects.outbox
         done.dead += effects.dead
         done.deferred += effects.deferred
-    return Outcome(groups=done.groups, outbox=tuple(done.outbox), dead=tuple(done.dead), deferred=tuple(done.deferred))
+    return BatchOutcome(
+        groups=done.groups, outbox=tuple(done.outbox), dead=tuple(done.dead), deferred=tuple(done.deferred)
+    )
 
 
 @dataclass(slots=True)
@@ -131,7 +133,7 @@ async def _handle(handler: Handler, part: Sequence[Message], reading: Connection
     except psycopg.DataError as error:
         # What a message holds was a parameter of a query, and is nothing that the database has: U+0000, say.
         raise PoisonError(f"the database cannot look it up ({error.diag.message_primary or error})") from error
-    except BROKE as error:
+    except HANDLER_FAULTS as error:
         if len(part) == 1:
             _log.exception("handler %s broke on message %s", handler.name, part[0].id)
         # Its text may quote the message; the log of this process has it.
@@ -151,7 +153,7 @@ def _check(answer: object) -> None:
     match answer:
         case Stale(control_index=control_index):
             raise TransientError(f"control entry {control_index} is newer than what the handler judged by")
-        case LedgerError() if isinstance(answer, AWAY):
+        case LedgerError() if isinstance(answer, UNAVAILABLE):
             raise TransientError(str(answer)) from answer
         case BrokenError():
             raise answer

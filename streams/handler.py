@@ -100,7 +100,7 @@ class Handler(Protocol):
 
 
 @runtime_checkable
-class AsksHosts(Handler, Protocol):
+class HostHandler(Handler, Protocol):
     """
     A handler that asks hosts which tenants have named. Whoever passes a log defers its messages, host by host.
 
@@ -118,10 +118,10 @@ class AsksHosts(Handler, Protocol):
         """
 
 
-class Deferring:
+class DeferringHandler:
     """Defers the messages of a handler that asks hosts, and has it handle the others (implements `Handler`)."""
 
-    def __init__(self, asking: AsksHosts) -> None:
+    def __init__(self, asking: HostHandler) -> None:
         self.name = asking.name
         self.types = asking.types
         self._asking = asking

@@ -34,9 +34,9 @@ from ledger.errors import GroupMismatchError
 from ledger.format.sequence import Appended, Group, Stale
 from projections.errors import InvalidLineageError
 from projections.lineage.edges import shortened
-from projections.lineage.ingest import Received, receive
+from projections.lineage.ingest import LineageGroup, to_groups
 from projections.lineage.json_text import BODY_SIZE_BYTES_MAX
-from projections.lineage.read import Cycle, Outcome, find_group, read_next_index, read_outcomes
+from projections.lineage.read import Cycle, EventOutcome, find_group, read_next_index, read_outcomes
 
 router = APIRouter()
 
@@ -78,11 +78,12 @@ async def _receive(request: Request, *, nothing_to_say: int) -> Response:
     body = await body_of(request, size_bytes_max=min(BODY_SIZE_BYTES_MAX, gateway.intake.body_size_bytes_max))
     try:
         # A large body takes a while to read, and nobody else should wait for it.
-        arrived = await asyncio.to_thread(receive, body, actor=caller.actor, at=gateway.clock(), random=gateway.random)
+        now, random = gateway.clock(), gateway.random
+        arrived = await asyncio.to_thread(to_groups, body, actor=caller.actor, at=now, random=random)
     except InvalidLineageError as error:
         raise BadRequestError(error.reason, field=error.field) from error
     kept: dict[int, int] = {}
-    valid = [(position, one) for position, one in enumerate(arrived.events) if isinstance(one, Received)]
+    valid = [(position, one) for position, one in enumerate(arrived.events) if isinstance(one, LineageGroup)]
     for at in range(0, len(valid), APPENDS_AT_ONCE):
         # They reach the log in their order, some with one write. If it fails on one the sender is to send all of them
         # again: each is kept once.
@@ -104,7 +105,7 @@ async def _receive(request: Request, *, nothing_to_say: int) -> Response:
     return JSONResponse({"omitted": dict(answer.omitted)}, status_code=HTTPStatus.ACCEPTED)
 
 
-def _answer(one: Received | InvalidLineageError, outcome: Outcome | None) -> Answer:
+def _answer(one: LineageGroup | InvalidLineageError, outcome: EventOutcome | None) -> Answer:
     """Return what became of an event; without an `outcome` it is in the log, and decided later."""
     if isinstance(one, InvalidLineageError):
         return Answer(refusal=BadRequestError(one.reason, field=one.field))
@@ -177,7 +178,7 @@ async def _index_of(gateway: Gateway, caller: Principal, group: Group) -> int:
     return index
 
 
-async def _decided(gateway: Gateway, caller: Principal, indices: Collection[int]) -> dict[int, Outcome]:
+async def _decided(gateway: Gateway, caller: Principal, indices: Collection[int]) -> dict[int, EventOutcome]:
     """
     Return what is not drawn of the events at `indices`, once that is decided; nothing if that takes too long.
     """

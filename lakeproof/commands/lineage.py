@@ -18,7 +18,7 @@ from ledger.format.event import format_key, parse_key
 from ledger.store.read import Log, read_logs
 from projections.errors import ProjectionError, UnknownTableError
 from projections.lineage.openlineage import WHOLE_DATASET
-from projections.lineage.read import HOPS, HOPS_MAX, Cycle, Edge, Lineage, is_known, read_lineage
+from projections.lineage.read import HOPS, HOPS_MAX, Cycle, Lineage, LineageEdge, is_known, read_lineage
 from projections.lineage.runs import Omitted
 from projections.processing.runner import connect
 
@@ -145,7 +145,7 @@ def _document(lineage: Lineage) -> dict[str, object]:
     }
 
 
-def _edge(edge: Edge) -> dict[str, object]:
+def _edge(edge: LineageEdge) -> dict[str, object]:
     return asdict(edge)
 
 

@@ -26,13 +26,13 @@ from ledger.store.read import Log
 from projections.errors import ProjectionError
 from projections.graph.answers import TableAnswers
 from projections.graph.answers_svg import draw_answers
-from projections.graph.answers_text import tell_answers, tell_impact, tell_propagation
+from projections.graph.answers_text import format_answers, format_impact, format_propagation
 from projections.graph.display_names import key_of_table
 from projections.graph.projection import GRAPH
 from projections.graph.read import HOPS, Graph, open_graph
-from projections.graph.traversals import Impact, Preset, Propagation, impact_analysis, pii_propagation
+from projections.graph.traversals import Impact, Propagation, Traversal, impact_analysis, pii_propagation
 from projections.processing.cursors import Progress
-from projections.processing.generations import AppendAttestation, Rebuilt, Report, prune, rebuild, replace
+from projections.processing.generations import AppendAttestation, Rebuilt, ReportProgress, prune, rebuild, replace
 from projections.processing.projection import Projection
 from projections.processing.runner import Runner, connect
 
@@ -145,11 +145,11 @@ def projections_app(open_workshop: OpenWorkshop, console: Console) -> typer.Type
         answers, lag = asyncio.run(_ask(open_workshop, which, lambda graph: graph.answers(key)))
         if svg is not None:
             _write_picture(svg, draw_answers(answers))
-        _show(console, answers, tell_answers(answers), lag=lag, as_json=as_json)
+        _show(console, answers, format_answers(answers), lag=lag, as_json=as_json)
 
     @app.command()
     def traverse(
-        preset: Annotated[Preset, typer.Argument(help="What to follow.", show_default=False)],
+        preset: Annotated[Traversal, typer.Argument(help="What to follow.", show_default=False)],
         table: Table,
         *,
         hops: Annotated[int, typer.Option("--hops", help="How far, at most 5.")] = HOPS,
@@ -160,16 +160,16 @@ def projections_app(open_workshop: OpenWorkshop, console: Console) -> typer.Type
         """Follow lineage downstream of a table: what a change touches, or where personal data may have gone."""
         which, key = Which(tenant=tenant, origin=log), key_of_table(table)
         match preset:
-            case Preset.IMPACT_ANALYSIS:
+            case Traversal.IMPACT_ANALYSIS:
                 impact, lag = asyncio.run(
                     _ask(open_workshop, which, lambda graph: impact_analysis(graph, key, hops=hops))
                 )
-                _show(console, impact, tell_impact(impact), lag=lag, as_json=as_json)
-            case Preset.PII_PROPAGATION:
+                _show(console, impact, format_impact(impact), lag=lag, as_json=as_json)
+            case Traversal.PII_PROPAGATION:
                 gone, lag = asyncio.run(
                     _ask(open_workshop, which, lambda graph: pii_propagation(graph, key, hops=hops))
                 )
-                _show(console, gone, tell_propagation(gone), lag=lag, as_json=as_json)
+                _show(console, gone, format_propagation(gone), lag=lag, as_json=as_json)
 
     return app
 
@@ -185,7 +185,7 @@ class _Builds(Protocol):
         /,
         *,
         append: AppendAttestation,
-        report: Report,
+        report: ReportProgress,
         opener: Opener,
     ) -> Rebuilt: ...
 
@@ -314,7 +314,7 @@ async def _logs(workshop: Workshop, projections: Iterable[Projection], which: Wh
     return list(chosen.values())
 
 
-def _report(show: Callable[[str], None], log: Log) -> Report:
+def _report(show: Callable[[str], None], log: Log) -> ReportProgress:
     return lambda done, of: show(f"{log.origin}: {done:,} of {of:,} entries")
 
 

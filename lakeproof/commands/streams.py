@@ -17,13 +17,13 @@ import typer
 
 from streams.connections import connect_reading
 from streams.errors import StreamError
-from streams.processing.counters import Tally
-from streams.processing.replay import Replay, Replayed
-from streams.state.cursors import Progress, read_progress
+from streams.processing.counters import Counters
+from streams.processing.replay import ReplayedLetter, ReplayResult
+from streams.state.cursors import HandlerProgress, read_progress
 from streams.state.dead_letters import StoredLetter, count_letters, read_letters
 from streams.state.deferred import HostProgress, read_hosts
 from streams.state.leases import handler_duty, sink_duty
-from streams.state.outbox import read_waiting
+from streams.state.outbox import read_backlog
 
 
 class Station(Protocol):
@@ -35,13 +35,13 @@ class Station(Protocol):
     @property
     def handlers(self) -> Sequence[str]: ...
 
-    async def run(self) -> Tally:
+    async def run(self) -> Counters:
         """Run the streams until SIGINT or SIGTERM; return what they did."""
 
-    async def consume(self, member: str) -> Tally:
+    async def consume(self, member: str) -> Counters:
         """Take lineage from Kafka until SIGINT or SIGTERM; return what was taken."""
 
-    def replay(self, *, log_id: int | None, source: str | None, id: str | None) -> AsyncIterator[Replay]:  # noqa: A002 - the letter's own member
+    def replay(self, *, log_id: int | None, source: str | None, id: str | None) -> AsyncIterator[ReplayedLetter]:  # noqa: A002 - the letter's own member
         """Replay dead letters."""
 
     async def log_of(self, tenant: str) -> int:
@@ -99,7 +99,7 @@ def streams_app(open_station: OpenStation, console: Console) -> typer.Typer:
     def run(*, as_json: AsJson = False) -> None:
         """Run the streams until Ctrl-C: handlers, outbox, alerts, the queue of S3's events."""
 
-        async def work() -> Tally:
+        async def work() -> Counters:
             async with open_station() as station:
                 if not as_json:
                     console.say(f"the streams run: {', '.join(station.handlers)}; Ctrl-C stops them")
@@ -118,7 +118,7 @@ def streams_app(open_station: OpenStation, console: Console) -> typer.Typer:
     ) -> None:
         """Take lineage from Kafka until Ctrl-C: one topic a tenant, LAKEPROOF_KAFKA_LINEAGE_TOPIC.<tenant's id>."""
 
-        async def work() -> Tally:
+        async def work() -> Counters:
             async with open_station() as station:
                 if not as_json:
                     console.say(f"member {member!r} takes lineage from Kafka; Ctrl-C stops it")
@@ -144,14 +144,16 @@ def streams_app(open_station: OpenStation, console: Console) -> typer.Typer:
         """Handle dead letters again; those that succeed are removed. Ends with 1 if one is left."""
         rows = asyncio.run(_replay(open_station, _Which(tenant=tenant, source=source, letter=letter)))
         console.show_rows(_REPLAYS, rows, as_json=as_json)
-        left = [row for row in rows if row["result"] in {Replayed.DEAD, Replayed.POSTPONED, Replayed.UNKNOWN}]
+        left = [
+            row for row in rows if row["result"] in {ReplayResult.DEAD, ReplayResult.POSTPONED, ReplayResult.UNKNOWN}
+        ]
         if left:
             raise StreamError(f"{len(left)} of {len(rows)} dead letters are left: their reasons say why")
 
     return app
 
 
-def _tell(tally: Tally, console: Console, *, as_json: bool) -> None:
+def _tell(tally: Counters, console: Console, *, as_json: bool) -> None:
     if as_json:
         console.show_rows((), [tally.as_row()], as_json=True)
     else:
@@ -161,7 +163,7 @@ def _tell(tally: Tally, console: Console, *, as_json: bool) -> None:
 async def _status(open_station: OpenStation) -> list[dict[str, object]]:
     async with open_station() as station, connect_reading(station.dsn) as connection:
         progress = await read_progress(connection, station.handlers)
-        waiting = await read_waiting(connection)
+        waiting = await read_backlog(connection)
         letters = await count_letters(connection)
         hosts = await read_hosts(connection)
     dead = {(each.log.origin, each.source): each.count for each in letters}
@@ -188,7 +190,7 @@ async def _status(open_station: OpenStation) -> list[dict[str, object]]:
     return rows
 
 
-def _handler_row(progress: Progress, dead: int) -> dict[str, object]:
+def _handler_row(progress: HandlerProgress, dead: int) -> dict[str, object]:
     state = State.BEHIND if progress.lag_entries else State.DEAD_LETTERS if dead else State.CURRENT
     return {
         "log": progress.log.origin,

@@ -70,7 +70,7 @@ from ledger.store.read import Log, read_head
 from ledger.store.session import Connection
 from streams.handlers.alerts import Alerts
 from streams.handlers.cloud_events import Publish
-from streams.handlers.observe import Observe
+from streams.handlers.observe import ObserveCommits
 
 _QUERIES: Final = load_queries("lakeproof", "deep.sql")
 _TYPES: Final = [
@@ -93,7 +93,7 @@ _TYPES: Final = [
 _ENTRIES_READ: Final = 1_000
 _REQUESTS_READ: Final = 100
 """So many of the newest decisions are looked through for one whose request is known."""
-_HANDLERS: Final = frozenset({Alerts.name, Observe.name, Publish.name})
+_HANDLERS: Final = frozenset({Alerts.name, ObserveCommits.name, Publish.name})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

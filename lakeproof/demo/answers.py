@@ -10,7 +10,7 @@ from lakeproof.demo import engine, foreign_catalog
 from lakeproof.demo.command import run_command
 from lakeproof.demo.scene_run import SceneRun
 from ledger.format.event import format_key
-from projections.graph.answers import TableAnswers, Work
+from projections.graph.answers import RunSummary, TableAnswers
 from projections.graph.read import open_graph
 
 PICTURE: Final = "graph.svg"
@@ -49,6 +49,6 @@ def _say(run: SceneRun, answers: TableAnswers) -> None:
     run.say(f"   who else reads from it? {_jobs(answers.read_by)}")
 
 
-def _jobs(work: tuple[Work, ...]) -> str:
+def _jobs(work: tuple[RunSummary, ...]) -> str:
     jobs = ["/".join(each.job) for each in work if each.job is not None]
     return ", ".join(jobs) or "nobody has said so"

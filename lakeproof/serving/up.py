@@ -45,10 +45,10 @@ from lakeproof.serving.upgrading import replace_older
 from lakeproof.settings import Settings
 from lakeproof.signing import open_signer
 from lakeproof.streaming import open_streams
-from projections.lineage.cycle_events import keep_telling
+from projections.lineage.cycle_events import keep_appending_cycles
 from projections.lineage.projection import LINEAGE
 from projections.processing.runner import Runner
-from spark_detect.driver.supervise import Condition
+from spark_detect.driver.supervise import DetectionState
 
 BACKLOG = 1024
 """Connections that the system accepts before we do."""
@@ -67,7 +67,7 @@ class Serving:
     stop: asyncio.Event
     services: Services
     runner: Runner
-    detection: Condition = field(default_factory=Condition)
+    detection: DetectionState = field(default_factory=DetectionState)
     """How detection is that runs beside the gateway."""
 
 
@@ -128,7 +128,7 @@ async def _serving_on(
         metrics_token=settings.metrics_token,
     )
     server = Server(server_config(app, _connections(settings, measures)))
-    stop, detection = asyncio.Event(), Condition()
+    stop, detection = asyncio.Event(), DetectionState()
     bells = [services.notifier.subscribe() for _ in range(2)]
     try:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
@@ -139,7 +139,9 @@ async def _serving_on(
             watching = tasks.create_task(services.appender.ended(), name="appender watched")
             notifier = tasks.create_task(services.notifier.run(), name="doorbell")
             tasks.create_task(runner.run(stop, bells[0]), name="projections")
-            tasks.create_task(keep_telling(projector, services.gateway.append, stop, decided, clock=now), name="cycles")
+            tasks.create_task(
+                keep_appending_cycles(projector, services.gateway.append, stop, decided, clock=now), name="cycles"
+            )
             tasks.create_task(reconciler.run(stop, bells[1]), name="reconciler")
             tasks.create_task(signer.run(stop, interval_s=settings.checkpoint_interval_s), name="signer")
             tasks.create_task(keep_erasing(services, stop), name="erasures")

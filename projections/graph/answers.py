@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from projections.graph.labels import VertexLabel
 from projections.graph.policy_scope import Governs
-from projections.graph.scan_coverage import Evidence
+from projections.graph.scan_coverage import ScanCoverage
 from projections.lineage.runs import Omitted
 
 WRITES: Final = 10
@@ -61,7 +61,7 @@ class TableSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Data:
+class DataRef:
     """A table, view or data set, by its key."""
 
     label: VertexLabel
@@ -69,7 +69,7 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class RunSummary:
     """A kind of run: its job (namespace, name), its engine, who told of it; each None where nobody said."""
 
     job: tuple[str, str] | None
@@ -78,7 +78,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Governing:
+class GoverningPolicy:
     """A version of a policy under which the table was judged, what it is about, and whether it is in force now."""
 
     id: str
@@ -110,13 +110,13 @@ class TableAnswers:
     writes: tuple[TableWrite, ...]
     snapshots: tuple[TableSnapshot, ...]
     ungoverned: tuple[TableSnapshot, ...]
-    made_from: tuple[Data, ...]
-    made_by: tuple[Work, ...]
-    allowed_by: tuple[Governing, ...]
+    made_from: tuple[DataRef, ...]
+    made_by: tuple[RunSummary, ...]
+    allowed_by: tuple[GoverningPolicy, ...]
     found: tuple[ColumnFound, ...]
-    evidence: Evidence
-    read_by: tuple[Work, ...]
-    read_into: tuple[Data, ...]
+    evidence: ScanCoverage
+    read_by: tuple[RunSummary, ...]
+    read_into: tuple[DataRef, ...]
     omitted: Omitted | None
 
 
@@ -128,7 +128,7 @@ def versions_of(rows: Sequence[Sequence[Any]]) -> tuple[PolicyVersion, ...]:
     return tuple(PolicyVersion(label=VertexLabel(label), id=id_, version=version) for label, id_, version in found)
 
 
-def answers_of(row: Sequence[Any], evidence: Evidence, omitted: Omitted | None) -> TableAnswers:
+def answers_of(row: Sequence[Any], evidence: ScanCoverage, omitted: Omitted | None) -> TableAnswers:
     """
     Return the answers that one row of the query holds; `evidence` is what its `found` rests on.
     """
@@ -177,22 +177,22 @@ def _snapshots(rows: Iterable[Sequence[Any]]) -> tuple[TableSnapshot, ...]:
     return tuple(sorted(found, key=lambda snapshot: (-snapshot.index, snapshot.snapshot_id)))
 
 
-def _data(rows: Iterable[Sequence[Any]]) -> tuple[Data, ...]:
+def _data(rows: Iterable[Sequence[Any]]) -> tuple[DataRef, ...]:
     return tuple(
-        Data(label=VertexLabel(label), key=key) for label, key in sorted((row[0], row[1]) for row in rows if row[1])
+        DataRef(label=VertexLabel(label), key=key) for label, key in sorted((row[0], row[1]) for row in rows if row[1])
     )
 
 
-def _work(rows: Iterable[Sequence[Any]]) -> tuple[Work, ...]:
+def _work(rows: Iterable[Sequence[Any]]) -> tuple[RunSummary, ...]:
     found = {
-        Work(job=None if name is None else (namespace, name), engine=engine, actor=actor)
+        RunSummary(job=None if name is None else (namespace, name), engine=engine, actor=actor)
         for run_id, namespace, name, engine, actor in rows
         if run_id is not None
     }
     return tuple(sorted(found, key=lambda work: (work.job or ("", ""), work.engine or "", work.actor or "")))
 
 
-def _governing(schema: Iterable[Sequence[Any]], write: Iterable[Sequence[Any]]) -> tuple[Governing, ...]:
+def _governing(schema: Iterable[Sequence[Any]], write: Iterable[Sequence[Any]]) -> tuple[GoverningPolicy, ...]:
     governs: dict[tuple[str, int], list[Governs]] = {}
     ended: dict[tuple[str, int], bool] = {}
     for kind, rows in ((Governs.SCHEMA, schema), (Governs.WRITE, write)):
@@ -201,7 +201,7 @@ def _governing(schema: Iterable[Sequence[Any]], write: Iterable[Sequence[Any]]) 
                 governs.setdefault((id_, version), []).append(kind)
                 ended[id_, version] = to_index is not None
     return tuple(
-        Governing(id=id_, version=version, governs=tuple(kinds), is_in_force=not ended[id_, version])
+        GoverningPolicy(id=id_, version=version, governs=tuple(kinds), is_in_force=not ended[id_, version])
         for (id_, version), kinds in sorted(governs.items(), key=lambda item: (ended[item[0]], item[0]))
     )
 

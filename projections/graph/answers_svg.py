@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from projections.graph.answers import Data, Governing, TableAnswers, TableSnapshot, TableWrite, Work
-from projections.graph.answers_text import counts
-from projections.graph.display_names import spoken
+from projections.graph.answers import DataRef, GoverningPolicy, RunSummary, TableAnswers, TableSnapshot, TableWrite
+from projections.graph.answers_text import format_omitted
+from projections.graph.display_names import display_name
 from projections.graph.labels import VertexLabel
 from projections.graph.svg import (
     CARD_WIDTH,
@@ -117,13 +117,13 @@ def draw_answers(answers: TableAnswers) -> str:
 
 
 def _title(answers: TableAnswers) -> str:
-    named = spoken(answers.table)
+    named = display_name(answers.table)
     return named.name if named.place is None else f"{named.name}, in catalog {named.place}"
 
 
 def _heading(answers: TableAnswers, width: int) -> list[str]:
     questions = "who wrote it · from what it was made · which policy allowed it · what was found · who else reads it"
-    omitted = "" if answers.omitted is None else f"lineage told of it and not drawn: {counts(answers.omitted)}"
+    omitted = "" if answers.omitted is None else f"lineage told of it and not drawn: {format_omitted(answers.omitted)}"
     return [
         text_svg(fitted(_title(answers), width - 2 * MARGIN - 140, size=24), MARGIN, 44, size=22, weight=700),
         text_svg(questions, MARGIN, 68, size=13, colour=MUTED),
@@ -151,7 +151,7 @@ def _place(sheet: _Sheet, panel: Panel, *, left: int, top: int) -> None:
 
 
 def _place_table(sheet: _Sheet, answers: TableAnswers, *, left: int) -> None:
-    named = spoken(answers.table)
+    named = display_name(answers.table)
     detail = f"table in {named.place}" if named.place else "table"
     card = Card(title=named.name, detail=detail, colour=COLOURS[VertexLabel.TABLE], kind="table")
     sheet.panels += card_svg(card, left=left, top=sheet.middle - TABLE_HEIGHT // 2, height=TABLE_HEIGHT)
@@ -253,7 +253,7 @@ def _policies(answers: TableAnswers) -> Panel:
     )
 
 
-def _policy(policy: Governing) -> Card:
+def _policy(policy: GoverningPolicy) -> Card:
     detail = f"version {policy.version}, on {' and '.join(policy.governs)}"
     return Card(
         title=policy.id,
@@ -290,14 +290,14 @@ def _findings(answers: TableAnswers) -> Panel:
     return _panel("What was found in it?", cards, empty=answers.evidence.nothing)
 
 
-def _data(data: Data) -> Card:
-    named = spoken(data.key)
+def _data(data: DataRef) -> Card:
+    named = display_name(data.key)
     colour = COLOURS[VertexLabel.DATASET if data.label is VertexLabel.DATASET else VertexLabel.TABLE]
     kind = {VertexLabel.TABLE: "table", VertexLabel.VIEW: "view"}.get(data.label, "data set")
     return Card(title=named.name, detail=f"{kind} in {named.place}" if named.place else kind, colour=colour, kind=kind)
 
 
-def _work(work: Work) -> Card:
+def _work(work: RunSummary) -> Card:
     title = work.job[1] if work.job else (work.engine or "a run")
     told = (work.job[0] if work.job else None, work.engine)
     return Card(

@@ -7,26 +7,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from projections.graph.answers import TableAnswers, TableSnapshot, TableWrite, Work
-from projections.graph.display_names import legible, spoken
+from projections.graph.answers import RunSummary, TableAnswers, TableSnapshot, TableWrite
+from projections.graph.display_names import display_name, legible
 from projections.graph.read import KnownTable, Reached
-from projections.graph.scan_coverage import Evidence
+from projections.graph.scan_coverage import ScanCoverage
 from projections.graph.traversals import Impact, Propagation
 from projections.lineage.runs import Omitted
 
 _OMITTED: Final = "Omitted: told of these tables and not drawn"
 
 
-def tell_answers(answers: TableAnswers) -> list[str]:
+def format_answers(answers: TableAnswers) -> list[str]:
     """
     Return the five answers, a heading each.
     """
     return [
-        legible(named(answers.table)),
+        legible(format_name(answers.table)),
         *_section("Who wrote it?", [*map(_write, answers.writes), *map(_ungoverned, answers.ungoverned)], "nobody yet"),
         *_section(
             "From what was it made?",
-            [*(named(source.key) for source in answers.made_from), *(f"by {_work(work)}" for work in answers.made_by)],
+            [
+                *(format_name(source.key) for source in answers.made_from),
+                *(f"by {_work(work)}" for work in answers.made_by),
+            ],
             "no lineage known",
         ),
         *_section(
@@ -49,14 +52,14 @@ def tell_answers(answers: TableAnswers) -> list[str]:
         *_rests_on(answers.evidence),
         *_section(
             "Who else reads it?",
-            [*map(_work, answers.read_by), *(f"{named(data.key)} is made from it" for data in answers.read_into)],
+            [*map(_work, answers.read_by), *(f"{format_name(data.key)} is made from it" for data in answers.read_into)],
             "nobody known",
         ),
-        *([] if answers.omitted is None else _section(_OMITTED, [counts(answers.omitted)], "nothing")),
+        *([] if answers.omitted is None else _section(_OMITTED, [format_omitted(answers.omitted)], "nothing")),
     ]
 
 
-def tell_impact(impact: Impact) -> list[str]:
+def format_impact(impact: Impact) -> list[str]:
     """
     Return what lies downstream of a table.
     """
@@ -69,7 +72,7 @@ def tell_impact(impact: Impact) -> list[str]:
     ]
 
 
-def tell_propagation(propagation: Propagation) -> list[str]:
+def format_propagation(propagation: Propagation) -> list[str]:
     """
     Return where what was found in a table may be.
     """
@@ -90,15 +93,15 @@ def tell_propagation(propagation: Propagation) -> list[str]:
     ]
 
 
-def named(key: str) -> str:
+def format_name(key: str) -> str:
     """
     Return what a key names, and where that is, in words.
     """
-    told = spoken(key)
+    told = display_name(key)
     return told.name if told.place is None else f"{told.name} in {told.place}"
 
 
-def counts(omitted: Omitted) -> str:
+def format_omitted(omitted: Omitted) -> str:
     """
     Return what is not drawn, in words.
     """
@@ -107,15 +110,15 @@ def counts(omitted: Omitted) -> str:
 
 def _heading(key: str, table: KnownTable) -> list[str]:
     """Return what a table is called, and what became of it."""
-    told = [legible(named(key))]
+    told = [legible(format_name(key))]
     if table.renamed_to is not None:
-        told.append(legible(f"  called {named(table.renamed_to)} now"))
+        told.append(legible(f"  called {format_name(table.renamed_to)} now"))
     elif table.is_dropped:
         told.append("  dropped, or replaced by another table of this name")
     return told
 
 
-def _rests_on(evidence: Evidence) -> list[str]:
+def _rests_on(evidence: ScanCoverage) -> list[str]:
     """Return what an answer about personal data rests on."""
     return [f"  ({evidence.summary})", *(legible(f"  not known: {gap}") for gap in evidence.gaps)]
 
@@ -135,22 +138,22 @@ def _ungoverned(snapshot: TableSnapshot) -> str:
     return f"entry {snapshot.index}: somebody behind the gateway, snapshot {snapshot.snapshot_id}"
 
 
-def _work(work: Work) -> str:
+def _work(work: RunSummary) -> str:
     job = "a run" if work.job is None else f"{work.job[1]} in {work.job[0]}"
     return job if work.engine is None else f"{job}, on {work.engine}"
 
 
 def _omitted(omitted: Mapping[str, Omitted]) -> list[str]:
-    return [f"{named(key)}: {counts(of)}" for key, of in omitted.items()]
+    return [f"{format_name(key)}: {format_omitted(of)}" for key, of in omitted.items()]
 
 
 def _reached(found: Sequence[Reached]) -> list[str]:
-    return [f"{_hops(reached)}: {named(reached.key)}" for reached in found]
+    return [f"{_hops(reached)}: {format_name(reached.key)}" for reached in found]
 
 
 def _reached_from(found: Sequence[Reached]) -> list[str]:
     return [
-        f"{_hops(reached)}: {reached.label.lower()} {named(reached.key)}, from {named(reached.origin)}"
+        f"{_hops(reached)}: {reached.label.lower()} {format_name(reached.key)}, from {format_name(reached.origin)}"
         for reached in found
     ]
 

@@ -17,7 +17,7 @@ from projections.errors import UnknownLabelError
 from projections.graph.labels import EDGES, EdgeLabel, VertexLabel, vertex_key
 from projections.graph.policy_scope import Governs
 from projections.keys import bounded_name
-from projections.relational.table_names import Names
+from projections.relational.table_names import TableNames
 
 GOVERNING: Final[Mapping[Governs, EdgeLabel]] = {
     Governs.SCHEMA: EdgeLabel.SCHEMA_GOVERNS,
@@ -48,7 +48,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class GraphChanges:
     """Vertices and edges to be there, with the properties to be set on them; `graph/model.py` adds to it."""
 
     vertices: dict[Vertex, dict[str, Json]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Changes:
     """Tables, each with an index: the policies in force then govern it; see `governed_as_of`."""
     erased: list[PrincipalsErased] = field(default_factory=list)
     """Principals to be taken out of what is in the graph; see `erase_principals`."""
-    names: Names = field(default_factory=Names, compare=False)
+    names: TableNames = field(default_factory=TableNames, compare=False)
     """What tables are called at this place in the log."""
     stored_things: Mapping[str, Mapping[Vertex, Mapping[str, Json]]] = field(default_factory=dict, compare=False)
     """Snapshots and classifications, as they stood in the graph before, by the uuid of a table that is named here."""

@@ -21,12 +21,12 @@ from ledger.format.events import (
     PayloadErased,
 )
 from projections.entries import LogEntry, decision_of, principals_erased, read_principal
-from projections.graph import vertices as things
-from projections.graph.changes import Changes, Vertex
+from projections.graph import vertices
+from projections.graph.changes import GraphChanges, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
 
 
-def decided(changes: Changes, item: LogEntry, event: CommitDecided) -> None:
+def decided(changes: GraphChanges, item: LogEntry, event: CommitDecided) -> None:
     """
     Add a decision: who wanted to write what, and what it was judged by.
     """
@@ -46,8 +46,8 @@ def decided(changes: Changes, item: LogEntry, event: CommitDecided) -> None:
         principal=principal,
         principal_source=event.principal_source,
     )
-    changes.edge(things.person(changes, entry.actor), EdgeLabel.WROTE, write)
-    intended = things.target(changes, entry.key)
+    changes.edge(vertices.person(changes, entry.actor), EdgeLabel.WROTE, write)
+    intended = vertices.target(changes, entry.key)
     changes.edge(write, EdgeLabel.INTENDED_WRITE, intended)
     if intended.label is VertexLabel.TABLE and event.decision is not CommitDecision.CONFLICTED:
         # A commit that lost a race may not have come to the policies at all.
@@ -59,7 +59,7 @@ def decided(changes: Changes, item: LogEntry, event: CommitDecided) -> None:
             changes.edge_if_in_force(write, EdgeLabel.DECIDED_BY, version, as_of=event.as_of)
 
 
-def settled(changes: Changes, entry: Entry, event: CommitSettled) -> None:
+def settled(changes: GraphChanges, entry: Entry, event: CommitSettled) -> None:
     """
     Add an outcome to the decision that it names; one that was accepted also to what was written.
     """
@@ -73,10 +73,10 @@ def settled(changes: Changes, entry: Entry, event: CommitSettled) -> None:
     )
     if event.outcome is not CommitOutcome.ACCEPTED:
         return
-    target = things.target(changes, entry.key, table_uuid=event.table_uuid, metadata_location=event.metadata_location)
+    target = vertices.target(changes, entry.key, table_uuid=event.table_uuid, metadata_location=event.metadata_location)
     changes.edge(write, EdgeLabel.ACTUAL_WRITE, target)
     for snapshot_id in event.snapshots:
-        snapshot = things.snapshot(
+        snapshot = vertices.snapshot(
             changes,
             event.table_uuid or entry.key,
             snapshot_id,
@@ -90,11 +90,11 @@ def settled(changes: Changes, entry: Entry, event: CommitSettled) -> None:
             changes.edge(target, EdgeLabel.HAS_SNAPSHOT, snapshot)
 
 
-def observed(changes: Changes, entry: Entry, event: CommitObserved) -> None:
+def observed(changes: GraphChanges, entry: Entry, event: CommitObserved) -> None:
     """
     Add a snapshot that no decision names. Where the table has gone since is not known from it.
     """
-    snapshot = things.snapshot(
+    snapshot = vertices.snapshot(
         changes,
         event.table_uuid,
         event.snapshot,
@@ -106,14 +106,14 @@ def observed(changes: Changes, entry: Entry, event: CommitObserved) -> None:
         observed_at=canonical.format_time(entry.recorded_at),
     )
     if event.parent is not None:
-        parent = things.snapshot(changes, event.table_uuid, event.parent, table_uuid=event.table_uuid)
+        parent = vertices.snapshot(changes, event.table_uuid, event.parent, table_uuid=event.table_uuid)
         changes.edge(parent, EdgeLabel.PARENT_OF, snapshot)
-    table = things.table_of(changes, event.table_uuid)
+    table = vertices.table_of(changes, event.table_uuid)
     if table is not None:
         changes.edge(table, EdgeLabel.HAS_SNAPSHOT, snapshot)
 
 
-def erased(changes: Changes, entry: Entry, event: PayloadErased) -> None:
+def erased(changes: GraphChanges, entry: Entry, event: PayloadErased) -> None:
     """
     Take out what came from parts that were erased.
     """
@@ -121,5 +121,5 @@ def erased(changes: Changes, entry: Entry, event: PayloadErased) -> None:
         changes.erase_principals(principals)
 
 
-def _write_event(changes: Changes, group_id: UUID, key: str, **properties: Json) -> Vertex:
+def _write_event(changes: GraphChanges, group_id: UUID, key: str, **properties: Json) -> Vertex:
     return changes.vertex(VertexLabel.WRITE_EVENT, str(group_id), key, group_id=str(group_id), **properties)

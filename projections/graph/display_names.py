@@ -20,25 +20,25 @@ _ILLEGIBLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spoken:
+class DisplayName:
     """What a key names, levels joined by dots, and where that is: a catalog, or the namespace of a data set."""
 
     name: str
     place: str | None
 
 
-def spoken(key: str) -> Spoken:
+def display_name(key: str) -> DisplayName:
     """
     Return what a vertex key names; of a key that was cut because it is too long, the key itself.
     """
     try:
         kind, (first, *rest) = parse_key(key)
     except FormatError:
-        return Spoken(name=key, place=None)
+        return DisplayName(name=key, place=None)
     if kind == _COLUMN and rest:
-        owner = spoken(first)
-        return Spoken(name=f"{owner.name}.{'.'.join(rest)}", place=owner.place)
-    return Spoken(name=".".join(rest), place=first) if rest else Spoken(name=first, place=None)
+        owner = display_name(first)
+        return DisplayName(name=f"{owner.name}.{'.'.join(rest)}", place=owner.place)
+    return DisplayName(name=".".join(rest), place=first) if rest else DisplayName(name=first, place=None)
 
 
 def legible(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 
 from ledger.store.queries import load_queries
 from projections.entries import LogEntry
-from projections.graph.runs import Resolved
+from projections.graph.runs import ResolvedLineage
 from projections.lineage.projection import LineageProjection, draw
 from projections.processing.projection import Transaction
 
@@ -22,7 +22,7 @@ QUERIES: Final = load_queries("projections", "graph.sql")
 _LINEAGE: Final = LineageProjection()
 
 
-async def draw_lineage(entries: Sequence[LogEntry], transaction: Transaction) -> dict[int, Resolved]:
+async def draw_lineage(entries: Sequence[LogEntry], transaction: Transaction) -> dict[int, ResolvedLineage]:
     """
     Apply `entries` to the graph's own lineage; return what each `lineage.received` among them resolved to, by index.
     """
@@ -33,7 +33,7 @@ async def draw_lineage(entries: Sequence[LogEntry], transaction: Transaction) ->
     rows = await (await own.connection.execute(QUERIES["lineage_omitted"], parameters)).fetchall() if keys else []
     omitted: dict[str, int] = dict(rows)
     return {
-        each.telling.event.entry.index: Resolved(
+        each.telling.event.entry.index: ResolvedLineage(
             keys=each.telling.event.keys,
             drawn=each.edges,
             columns=each.columns,

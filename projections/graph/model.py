@@ -1,13 +1,13 @@
 """
-What each entry means to the graph. Pure: entries in, vertices and edges to be there out.
+What each entry means to the graph. Pure: entries in, vertices and edges to upsert out.
 
-Every change is an upsert of properties, later ones over earlier ones, and depends on its entry alone, but for five
-things that look at what the entries before it have left: `Changes.edge_if_in_force`, `Changes.governed_as_of`,
-`Changes.erase_principals`, what a table is called (`Changes.names`), and what lineage is resolved to. So the graph is
-the same however the entries were cut into batches. An edge brings its two ends, which may stand there with nothing but
-a key until their own entry comes: an outcome, for instance, does not look its decision up, it names it.
+Every change is an upsert of properties, later ones over earlier ones, and depends on its entry alone, except for five
+things that depend on the entries before it: `GraphChanges.edge_if_in_force`, `GraphChanges.governed_as_of`,
+`GraphChanges.erase_principals`, the names of tables (`GraphChanges.names`), and how lineage is resolved. None of them
+depends on batches, so the graph is the same however the entries were cut. An edge brings its two ends, which may have
+nothing but a key until their own entry comes: an outcome, for instance, names its decision and does not look it up.
 
-Commits are in `writes.py`, lineage in `runs.py`, detection in `scans.py`; the control plane is here.
+Commits are in `commits.py`, lineage in `runs.py`, detection in `scans.py`; the control plane is here.
 """
 
 from __future__ import annotations
@@ -42,44 +42,42 @@ from ledger.format.events import (
     ScanFailed,
 )
 from projections.entries import LogEntry
-from projections.graph import commits as writes
-from projections.graph import runs, scans
-from projections.graph import vertices as things
-from projections.graph.changes import Changes, Vertex
+from projections.graph import commits, runs, scans, vertices
+from projections.graph.changes import GraphChanges, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.policy_scope import governs
-from projections.graph.runs import Resolved
-from projections.relational.table_names import Names
+from projections.graph.runs import ResolvedLineage
+from projections.relational.table_names import TableNames
 
 FIRST_VERSION: Final = 1
-_NOTHING: Final[Mapping[int, Resolved]] = MappingProxyType({})
+_NOTHING: Final[Mapping[int, ResolvedLineage]] = MappingProxyType({})
 
 
 def changes_of(
     entries: Iterable[LogEntry],
     *,
-    lineage: Mapping[int, Resolved] = _NOTHING,
+    lineage: Mapping[int, ResolvedLineage] = _NOTHING,
     stored_uuids: Mapping[str, str] = MappingProxyType({}),
-    names: Names | None = None,
+    names: TableNames | None = None,
     stored_things: Mapping[str, Mapping[Vertex, Mapping[str, Json]]] = MappingProxyType({}),
-) -> Changes:
+) -> GraphChanges:
     """
     Return what `entries`, in log order, change in the graph.
 
-    `lineage` is what every `lineage.received` among them was resolved to, by index; `stored_uuids` the uuids, as the
-    graph has them, of the tables that it names (`Changes.stored_uuids`). `names` are those before the first entry, and
-    are brought up to the last one; `stored_things` is what the graph has of the tables that get another name.
+    `lineage` is what every `lineage.received` among them was resolved to, by index; `stored_uuids` are the uuids that
+    the graph has of the tables that it names (`GraphChanges.stored_uuids`). `names` are those before the first entry,
+    and are brought up to the last one; `stored_things` is what the graph has of the tables that get another name.
 
     Raises:
         FormatError: if a commit is about something that no commit can be about.
     """
-    changes = Changes(stored_uuids=stored_uuids, names=names or Names(), stored_things=stored_things)
+    changes = GraphChanges(stored_uuids=stored_uuids, names=names or TableNames(), stored_things=stored_things)
     for item in entries:
         apply_entry(changes, item, lineage)
     return changes
 
 
-def apply_entry(changes: Changes, item: LogEntry, lineage: Mapping[int, Resolved] = _NOTHING) -> None:
+def apply_entry(changes: GraphChanges, item: LogEntry, lineage: Mapping[int, ResolvedLineage] = _NOTHING) -> None:
     """
     Add to `changes` what one entry means.
     """
@@ -88,13 +86,13 @@ def apply_entry(changes: Changes, item: LogEntry, lineage: Mapping[int, Resolved
         scans.named(changes, bound)
     match item.event:
         case CommitDecided() as decided:
-            writes.decided(changes, item, decided)
+            commits.decided(changes, item, decided)
         case CommitSettled() as settled:
-            writes.settled(changes, entry, settled)
+            commits.settled(changes, entry, settled)
         case CommitObserved() as observed:
-            writes.observed(changes, entry, observed)
+            commits.observed(changes, entry, observed)
         case PayloadErased() as erased:
-            writes.erased(changes, entry, erased)
+            commits.erased(changes, entry, erased)
         case LineageReceived() as received:
             runs.received(changes, entry, received, lineage[entry.index])
         case ScanCompleted() | ScanCompletedV1() as completed:
@@ -107,7 +105,7 @@ def apply_entry(changes: Changes, item: LogEntry, lineage: Mapping[int, Resolved
             _control(changes, entry, item.event)
 
 
-def _control(changes: Changes, entry: Entry, event: object | None) -> None:
+def _control(changes: GraphChanges, entry: Entry, event: object | None) -> None:
     """Add what people have edited."""
     match event:
         case PolicyCreated() | PolicyChanged() as policy:
@@ -125,7 +123,7 @@ def _control(changes: Changes, entry: Entry, event: object | None) -> None:
             vertex = changes.vertex(
                 VertexLabel.CATALOG, catalog.id, alias=catalog.id, kind=catalog.kind, **_since(entry)
             )
-            changes.edge(things.person(changes, entry.actor), EdgeLabel.AUTHORED, vertex)
+            changes.edge(vertices.person(changes, entry.actor), EdgeLabel.AUTHORED, vertex)
         case CatalogRetired() as catalog:
             changes.vertex(VertexLabel.CATALOG, catalog.id, **_until(entry))
         case KeyCreatedV1() as key:
@@ -138,20 +136,22 @@ def _control(changes: Changes, entry: Entry, event: object | None) -> None:
             pass  # the rest of the vocabulary says nothing about this graph
 
 
-def _in_force(changes: Changes, entry: Entry, label: VertexLabel, name: str, version: int, **properties: Json) -> None:
+def _in_force(
+    changes: GraphChanges, entry: Entry, label: VertexLabel, name: str, version: int, **properties: Json
+) -> None:
     """A version is in force from this entry on, and the one before it no longer is."""
     vertex = changes.vertex(label, name, str(version), id=name, version=version, **properties, **_since(entry))
-    changes.edge(things.person(changes, entry.actor), EdgeLabel.AUTHORED, vertex)
+    changes.edge(vertices.person(changes, entry.actor), EdgeLabel.AUTHORED, vertex)
     _no_longer_in_force(changes, entry, label, name, version)
 
 
-def _no_longer_in_force(changes: Changes, entry: Entry, label: VertexLabel, name: str, version: int) -> None:
+def _no_longer_in_force(changes: GraphChanges, entry: Entry, label: VertexLabel, name: str, version: int) -> None:
     """`version` replaced or retired the version before it: an aggregate's versions have no gap."""
     if version > FIRST_VERSION:
         changes.vertex(label, name, str(version - 1), **_until(entry))
 
 
-def _key_created(changes: Changes, entry: Entry, key: KeyCreatedV1 | KeyCreated, **more: Json) -> None:
+def _key_created(changes: GraphChanges, entry: Entry, key: KeyCreatedV1 | KeyCreated, **more: Json) -> None:
     vertex = changes.vertex(
         VertexLabel.API_KEY,
         key.id,
@@ -161,8 +161,8 @@ def _key_created(changes: Changes, entry: Entry, key: KeyCreatedV1 | KeyCreated,
         **more,
         **_since(entry),
     )
-    changes.edge(things.person(changes, key.actor), EdgeLabel.HOLDS, vertex)
-    changes.edge(things.person(changes, entry.actor), EdgeLabel.AUTHORED, vertex)
+    changes.edge(vertices.person(changes, key.actor), EdgeLabel.HOLDS, vertex)
+    changes.edge(vertices.person(changes, entry.actor), EdgeLabel.AUTHORED, vertex)
 
 
 def _since(entry: Entry) -> dict[str, Json]:

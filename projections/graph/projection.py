@@ -22,7 +22,7 @@ from projections.graph.write import (
 )
 from projections.processing.digest import GenerationDigest
 from projections.processing.projection import Transaction
-from projections.relational.table_names import Names, asked_of, drop_names, read_names, write_names
+from projections.relational.table_names import TableNames, drop_names, lookups_of, read_names, write_names
 
 GRAPH: Final = "graph"
 GRAPH_VERSION: Final = 3
@@ -48,7 +48,7 @@ class GraphProjection:
         lineage = await draw_lineage(entries, transaction)
         named = {key for resolved in lineage.values() for key in resolved.keys if key.startswith("table:")}
         stored_uuids = await read_table_uuids(connection, graph, named)
-        names = await read_names(transaction, GRAPH, asked_of(entries))
+        names = await read_names(transaction, GRAPH, lookups_of(entries))
         stored_things = await read_things(connection, graph, _named_late(names, entries))
         changes = changes_of(
             entries, lineage=lineage, stored_uuids=stored_uuids, names=names, stored_things=stored_things
@@ -69,7 +69,7 @@ class GraphProjection:
         await drop_names(transaction, GRAPH)
 
 
-def _named_late(names: Names, entries: Sequence[LogEntry]) -> set[str]:
+def _named_late(names: TableNames, entries: Sequence[LogEntry]) -> set[str]:
     """Return the uuids of tables to which `entries` give another name after entries before were about them."""
     trial = names.copy()
     bound = (trial.apply(item) for item in entries)

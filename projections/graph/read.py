@@ -25,7 +25,7 @@ from projections.errors import NotProjectedError, ProjectionError, UnknownTableE
 from projections.graph.answers import COLUMNS, EACH_MAX, WRITES, PolicyVersion, TableAnswers, answers_of, versions_of
 from projections.graph.labels import VERTICES, EdgeLabel, VertexLabel
 from projections.graph.projection import GRAPH
-from projections.graph.scan_coverage import SCANS_MAX, Evidence, evidence_of
+from projections.graph.scan_coverage import SCANS_MAX, ScanCoverage, coverage_of
 from projections.graph.write import ALL_VERTICES, QUERIES, agtype, compose, graph_name
 from projections.keys import bounded_key, bounded_name
 from projections.lineage.read import read_omitted
@@ -181,7 +181,7 @@ class Graph:
             is_dropped=not is_current,
         )
 
-    async def evidence(self, table_key: str, table: KnownTable) -> Evidence:
+    async def evidence(self, table_key: str, table: KnownTable) -> ScanCoverage:
         """
         Return what is known of the scans of a table, on which "nothing was found" rests.
         """
@@ -197,7 +197,7 @@ class Graph:
         cursor = await self._connection.execute(query, {"key": agtype(key), "table_uuid": table.table_uuid})
         parameters: dict[str, Json] = {"key": key, "table_uuid": table.table_uuid, "limit": SCANS_MAX}
         unread = await self.query(CYPHER["unread_columns"], ["count", "unread"], parameters)
-        return evidence_of(await cursor.fetchall(), unread)
+        return coverage_of(await cursor.fetchall(), unread)
 
     async def _unknown(self, table_key: str) -> UnknownTableError:
         row = await (await self._connection.execute(NAMES["nameless"], {"projection": GRAPH})).fetchone()

@@ -17,8 +17,8 @@ from ledger.format.canonical import Json
 from ledger.format.entry import Entry
 from ledger.format.event import SYSTEM_ACTOR, parse_key
 from ledger.format.events import LineageReceived
-from projections.graph import vertices as things
-from projections.graph.changes import Changes, Vertex
+from projections.graph import vertices
+from projections.graph.changes import GraphChanges, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel
 
 _DATA: Final = {"table": VertexLabel.TABLE, "view": VertexLabel.VIEW, "dataset": VertexLabel.DATASET}
@@ -28,7 +28,7 @@ _SNAPSHOT_ID: Final = re.compile(r"[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class ResolvedLineage:
     """
     What was decided on one lineage event: the key of each of its `datasets`; by bounded keys, the edges and the column
     edges (source, its column, target, its column) that are drawn now, of earlier events of its run, too; and the
@@ -42,7 +42,7 @@ class Resolved:
     omitted: Mapping[str, int] = field(default_factory=dict)
 
 
-def received(changes: Changes, entry: Entry, event: LineageReceived, resolved: Resolved) -> None:
+def received(changes: GraphChanges, entry: Entry, event: LineageReceived, resolved: ResolvedLineage) -> None:
     """
     Add what one event tells.
     """
@@ -51,9 +51,9 @@ def received(changes: Changes, entry: Entry, event: LineageReceived, resolved: R
         changes.edge(_known(changes, source), EdgeLabel.LINEAGE_OF, _known(changes, target))
     for source, source_column, target, target_column in resolved.columns:
         if source_column and target_column:
-            made = things.column(changes, _known(changes, target), target_column)
+            made = vertices.column(changes, _known(changes, target), target_column)
             changes.edge(
-                things.column(changes, _known(changes, source), source_column), EdgeLabel.COLUMN_LINEAGE_OF, made
+                vertices.column(changes, _known(changes, source), source_column), EdgeLabel.COLUMN_LINEAGE_OF, made
             )
     for key, count in resolved.omitted.items():
         changes.vertices[_known(changes, key)]["omitted"] = count
@@ -66,14 +66,14 @@ def received(changes: Changes, entry: Entry, event: LineageReceived, resolved: R
                     changes.edge(run, label, snapshot)
 
 
-def _known(changes: Changes, key: str) -> Vertex:
+def _known(changes: GraphChanges, key: str) -> Vertex:
     """Return the vertex of a bounded key: of this event, or of an earlier one of its run, maybe stored already."""
     vertex = Vertex(_DATA[key.partition(":")[0]], key)
     changes.vertices.setdefault(vertex, {})  # edges are written between vertices of the same batch
     return vertex
 
 
-def _runs(changes: Changes, entry: Entry, event: LineageReceived, state: str) -> list[Vertex]:
+def _runs(changes: GraphChanges, entry: Entry, event: LineageReceived, state: str) -> list[Vertex]:
     """Return the run, and the query that it is to an engine; with its pipeline, engine and sender."""
     pipeline: Vertex | None = None
     if event.job is not None and event.job.namespace and event.job.name:
@@ -95,26 +95,26 @@ def _runs(changes: Changes, entry: Entry, event: LineageReceived, state: str) ->
         for run in runs:
             changes.edge(run, EdgeLabel.RAN_ON, engine)
     if entry.actor != SYSTEM_ACTOR:
-        sender = things.person(changes, entry.actor)
+        sender = vertices.person(changes, entry.actor)
         for run in runs:
             changes.edge(sender, EdgeLabel.SUBMITTED, run)
     return runs
 
 
-def _data(changes: Changes, key: str) -> Vertex:
+def _data(changes: GraphChanges, key: str) -> Vertex:
     """Return the table, view or data set of that key."""
     kind, segments = parse_key(key)
     if _DATA[kind] is VertexLabel.DATASET:
         namespace, name = segments
         return changes.vertex(VertexLabel.DATASET, namespace, name, namespace=namespace, name=name)
-    return things.target(changes, key)
+    return vertices.target(changes, key)
 
 
-def _snapshot(changes: Changes, of: Vertex, version: str | None) -> Vertex | None:
+def _snapshot(changes: GraphChanges, of: Vertex, version: str | None) -> Vertex | None:
     """Return the snapshot of a table that a version names; by the uuid that the table has at this place in the log."""
     if of.label is not VertexLabel.TABLE or version is None or not _SNAPSHOT_ID.fullmatch(version):
         return None
     table_uuid = changes.table_uuid(of)
-    snapshot = things.snapshot(changes, table_uuid or of.key, version, table_uuid=table_uuid)
+    snapshot = vertices.snapshot(changes, table_uuid or of.key, version, table_uuid=table_uuid)
     changes.edge(of, EdgeLabel.HAS_SNAPSHOT, snapshot)
     return snapshot

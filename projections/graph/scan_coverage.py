@@ -28,7 +28,7 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class ScanCoverage:
     """
     What is known of the scans of a table.
 
@@ -80,7 +80,7 @@ class Evidence:
         return f"{self.scanned} of {_snapshots(self.snapshots)} scanned"
 
 
-def evidence_of(rows: Iterable[Sequence[Any]], unread: Iterable[Sequence[Any]]) -> Evidence:
+def coverage_of(rows: Iterable[Sequence[Any]], unread: Iterable[Sequence[Any]]) -> ScanCoverage:
     """
     Return the evidence that the rows of two queries hold (`scanned` and `unread_columns` of `sql/graph.cypher`).
 
@@ -96,7 +96,7 @@ def evidence_of(rows: Iterable[Sequence[Any]], unread: Iterable[Sequence[Any]]) 
         for column, reason in named or ():
             columns.setdefault(column, Unread(column=str(column), reason=str(reason).replace("_", " ")))
     scanned, failed, pending = (counts.get(status, (0, 0, 0)) for status in (COMPLETED, FAILED, None))
-    return Evidence(
+    return ScanCoverage(
         snapshots=sum(each[0] for each in counts.values()),
         scanned=scanned[0],
         failed=failed[0],

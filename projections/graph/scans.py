@@ -15,10 +15,10 @@ from ledger.format import canonical
 from ledger.format.canonical import Json
 from ledger.format.entry import Entry
 from ledger.format.events import DetectionFound, ScanCompleted, ScanCompletedV1, ScanFailed
-from projections.graph import vertices as things
-from projections.graph.changes import Changes, Vertex
+from projections.graph import vertices
+from projections.graph.changes import GraphChanges, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel
-from projections.relational.table_names import Bound
+from projections.relational.table_names import NamedTable
 
 PII: Final = "pii"
 """The tag of all personal data, of whatever kind."""
@@ -31,13 +31,13 @@ CERTAIN_PERCENT: Final = 92
 """Name and values together (seed of the architecture, "Post-Commit Detection")."""
 
 
-def named(changes: Changes, bound: Bound) -> None:
+def named(changes: GraphChanges, bound: NamedTable) -> None:
     """
     Draw a table that has got a name: with all that is known of it already, and from the name it had before.
     """
-    table = things.target(changes, bound.key, table_uuid=bound.table_uuid)
+    table = vertices.target(changes, bound.key, table_uuid=bound.table_uuid)
     if bound.before is not None and bound.before != bound.key:
-        changes.edge(things.target(changes, bound.before), EdgeLabel.RENAMED_TO, table)
+        changes.edge(vertices.target(changes, bound.before), EdgeLabel.RENAMED_TO, table)
     if not bound.is_known:
         return  # no entry was about it before, so there is nothing to look for
     for vertex, told in changes.things_of(bound.table_uuid):
@@ -48,7 +48,7 @@ def named(changes: Changes, bound: Bound) -> None:
             _classify(changes, table, vertex, told)
 
 
-def completed(changes: Changes, entry: Entry, event: ScanCompleted | ScanCompletedV1) -> None:
+def completed(changes: GraphChanges, entry: Entry, event: ScanCompleted | ScanCompletedV1) -> None:
     """
     Add a scan that was done.
     """
@@ -71,14 +71,14 @@ def completed(changes: Changes, entry: Entry, event: ScanCompleted | ScanComplet
     )
 
 
-def failed(changes: Changes, entry: Entry, event: ScanFailed) -> None:
+def failed(changes: GraphChanges, entry: Entry, event: ScanFailed) -> None:
     """
     Add a scan that could not be done; its snapshot is joined to it all the same, and `status` tells.
     """
     _scanned(changes, entry, event, status=FAILED, fault=event.fault.value)
 
 
-def found(changes: Changes, entry: Entry, event: DetectionFound) -> None:
+def found(changes: GraphChanges, entry: Entry, event: DetectionFound) -> None:
     """
     Add a finding: of its run, in its column, and as tags.
     """
@@ -98,16 +98,16 @@ def found(changes: Changes, entry: Entry, event: DetectionFound) -> None:
     changes.edge(classification, EdgeLabel.DETECTED_BY, _run(changes, event.table_uuid, event.snapshot, event.ruleset))
     for tag in _tags(changes, event.kind.value):
         changes.edge(classification, EdgeLabel.TAGGED_WITH, tag)
-    table = things.table_of(changes, event.table_uuid)
+    table = vertices.table_of(changes, event.table_uuid)
     if table is not None:
         _classify(changes, table, classification, changes.vertices[classification])
 
 
-def _classify(changes: Changes, table: Vertex, classification: Vertex, told: Mapping[str, Json]) -> None:
+def _classify(changes: GraphChanges, table: Vertex, classification: Vertex, told: Mapping[str, Json]) -> None:
     """Let what was found be in a column of its table; `told` are the properties of the classification."""
     field_id = told["field_id"]
     # A column may be gone from the schema by the time it was scanned: then it has its number for a name.
-    column = things.column(changes, table, str(told["column"] or field_id), field_id=field_id)
+    column = vertices.column(changes, table, str(told["column"] or field_id), field_id=field_id)
     changes.edge(column, EdgeLabel.CLASSIFIED_AS, classification)
     percent = told["confidence_percent"]
     if isinstance(percent, int) and percent >= CERTAIN_PERCENT:
@@ -116,12 +116,12 @@ def _classify(changes: Changes, table: Vertex, classification: Vertex, told: Map
             changes.edge(table, EdgeLabel.TAGGED_WITH, tag)
 
 
-def _tags(changes: Changes, kind: str) -> list[Vertex]:
+def _tags(changes: GraphChanges, kind: str) -> list[Vertex]:
     return [changes.vertex(VertexLabel.TAG, name, name=name) for name in (PII, kind)]
 
 
 def _scanned(
-    changes: Changes, entry: Entry, event: ScanCompleted | ScanCompletedV1 | ScanFailed, **properties: Json
+    changes: GraphChanges, entry: Entry, event: ScanCompleted | ScanCompletedV1 | ScanFailed, **properties: Json
 ) -> None:
     run = _run(
         changes,
@@ -132,14 +132,14 @@ def _scanned(
         recorded_at=canonical.format_time(entry.recorded_at),
         **properties,
     )
-    snapshot = things.snapshot(changes, event.table_uuid, event.snapshot, table_uuid=event.table_uuid)
+    snapshot = vertices.snapshot(changes, event.table_uuid, event.snapshot, table_uuid=event.table_uuid)
     changes.edge(run, EdgeLabel.SCANNED, snapshot)
-    table = things.table_of(changes, event.table_uuid)
+    table = vertices.table_of(changes, event.table_uuid)
     if table is not None:
         changes.edge(table, EdgeLabel.HAS_SNAPSHOT, snapshot)
 
 
-def _run(changes: Changes, table_uuid: str, snapshot: str, ruleset: str, **properties: Json) -> Vertex:
+def _run(changes: GraphChanges, table_uuid: str, snapshot: str, ruleset: str, **properties: Json) -> Vertex:
     return changes.vertex(
         VertexLabel.DETECTION_RUN,
         *(table_uuid, snapshot, ruleset),

@@ -18,7 +18,7 @@ from ledger.format.canonical import Json
 from projections.graph.answers import ColumnFound
 from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.read import CYPHER, HOPS, ROWS_MAX, Direction, Graph, KnownTable, Reached, check_hops
-from projections.graph.scan_coverage import Evidence
+from projections.graph.scan_coverage import ScanCoverage
 from projections.keys import bounded_key
 from projections.lineage.runs import Omitted
 
@@ -38,7 +38,7 @@ _READ_HOPS: Final = 2
 """From a table to its run, and from that to whose it is; from there no step leads on."""
 
 
-class Preset(StrEnum):
+class Traversal(StrEnum):
     """The traversals by name."""
 
     IMPACT_ANALYSIS = "impact_analysis"
@@ -79,7 +79,7 @@ class Propagation:
     table: str
     state: KnownTable
     found: tuple[ClassifiedColumn, ...]
-    evidence: Evidence
+    evidence: ScanCoverage
     columns: tuple[Reached, ...]
     tables: tuple[Reached, ...]
     omitted: Mapping[str, Omitted]

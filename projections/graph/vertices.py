@@ -12,7 +12,7 @@ from typing import Final
 from ledger.errors import FormatError
 from ledger.format.canonical import Json
 from ledger.format.event import parse_key
-from projections.graph.changes import Changes, Vertex
+from projections.graph.changes import GraphChanges, Vertex
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
 
 TARGETS: Final[Mapping[str, VertexLabel]] = {
@@ -23,7 +23,7 @@ TARGETS: Final[Mapping[str, VertexLabel]] = {
 """What a commit can be about, by the kind of its event key."""
 
 
-def target(changes: Changes, key: str, **properties: Json) -> Vertex:
+def target(changes: GraphChanges, key: str, **properties: Json) -> Vertex:
     """
     Return the table, view or namespace that an event key names, with what it lies in.
 
@@ -58,7 +58,7 @@ def target(changes: Changes, key: str, **properties: Json) -> Vertex:
     return made
 
 
-def table_of(changes: Changes, table_uuid: str) -> Vertex | None:
+def table_of(changes: GraphChanges, table_uuid: str) -> Vertex | None:
     """
     Return the table of that uuid, by what it is called at this place in the log; None if nobody has named it yet.
     """
@@ -66,14 +66,14 @@ def table_of(changes: Changes, table_uuid: str) -> Vertex | None:
     return None if key is None else target(changes, key, table_uuid=table_uuid)
 
 
-def snapshot(changes: Changes, of: str, snapshot_id: str, **properties: Json) -> Vertex:
+def snapshot(changes: GraphChanges, of: str, snapshot_id: str, **properties: Json) -> Vertex:
     """
     Return the snapshot of that id of the table whose uuid (or key, where none is known) is `of`.
     """
     return changes.vertex(VertexLabel.SNAPSHOT, of, snapshot_id, snapshot_id=snapshot_id, **properties)
 
 
-def column(changes: Changes, owner: Vertex, path: str, **properties: Json) -> Vertex:
+def column(changes: GraphChanges, owner: Vertex, path: str, **properties: Json) -> Vertex:
     """
     Return the column of that path in a table, view or data set.
     """
@@ -82,7 +82,7 @@ def column(changes: Changes, owner: Vertex, path: str, **properties: Json) -> Ve
     return made
 
 
-def person(changes: Changes, actor: str) -> Vertex:
+def person(changes: GraphChanges, actor: str) -> Vertex:
     """
     Return the person behind an actor.
     """

@@ -21,7 +21,7 @@ from ledger.format.canonical import Json
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.entries import PrincipalsErased
-from projections.graph.changes import OF_TABLE, Changes, Edge, Vertex, governing_edges, is_in_force
+from projections.graph.changes import OF_TABLE, Edge, GraphChanges, Vertex, governing_edges, is_in_force
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
 from projections.keys import bounded_key
 from projections.processing.digest import GenerationDigest
@@ -77,7 +77,7 @@ async def drop_graph(connection: Connection, graph: str) -> None:
     await connection.execute(QUERIES["drop_graph"], {"graph": graph})
 
 
-async def write_changes(connection: Connection, graph: str, changes: Changes) -> None:
+async def write_changes(connection: Connection, graph: str, changes: GraphChanges) -> None:
     """
     Let the vertices and edges of `changes` be in the graph, with their properties set over those that are there.
     """
@@ -128,7 +128,7 @@ async def _write_vertices(
     return {vertices[place - 1]: id_ for vertices, cursor in written for place, id_ in await cursor.fetchall()}
 
 
-async def _in_force(connection: Connection, graph: str, changes: Changes) -> dict[Edge, str]:
+async def _in_force(connection: Connection, graph: str, changes: GraphChanges) -> dict[Edge, str]:
     """Return the edges whose end was in force at their index, with its id."""
     by_label: dict[VertexLabel, list[Edge]] = {}
     for edge in changes.edges_if_in_force:
@@ -144,7 +144,7 @@ async def _in_force(connection: Connection, graph: str, changes: Changes) -> dic
     return ends
 
 
-async def _governing(connection: Connection, graph: str, changes: Changes) -> dict[Edge, str]:
+async def _governing(connection: Connection, graph: str, changes: GraphChanges) -> dict[Edge, str]:
     """Return the edges from the policies that governed a table at its index, with their ids."""
     if not changes.governed:
         return {}
@@ -216,7 +216,7 @@ async def digest_graph(connection: Connection, graph: str, digest: GenerationDig
                 _add(digest, edge_label, (start, end), properties)
 
 
-def digest_changes(changes: Changes, digest: GenerationDigest) -> None:
+def digest_changes(changes: GraphChanges, digest: GenerationDigest) -> None:
     """
     Add to `digest` what `digest_graph` adds for a graph to which exactly `changes` were written: no database is needed.
     """

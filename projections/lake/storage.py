@@ -67,7 +67,7 @@ FILESYSTEMS_CACHED: Final = 128
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
-class Secrets(Protocol):
+class SecretStore(Protocol):
     """Where secrets are kept (see `projections.lake.secrets.SecretDirectory`)."""
 
     def read(self, tenant: UUID, secret: str) -> str:
@@ -86,7 +86,9 @@ class Storage:
     egress: EgressRules | None = None
 
     @classmethod
-    def elsewhere(cls, options: Mapping[str, str], *, tenant: UUID, secrets: Secrets, egress: EgressRules) -> Storage:
+    def of_foreign_catalog(
+        cls, options: Mapping[str, str], *, tenant: UUID, secrets: SecretStore, egress: EgressRules
+    ) -> Storage:
         """
         Return the storage of a catalog that is elsewhere, as its `options` tell.
 
@@ -164,10 +166,10 @@ class Storage:
                     )
                 return bytes(stream.read(size_bytes_max))
         except (OSError, ArrowException) as error:
-            raise explain(location, error) from error
+            raise classify_error(location, error) from error
 
 
-def explain(
+def classify_error(
     location: str, error: OSError | ArrowException
 ) -> FileMissingError | FileUnreadableError | StorageUnavailableError:
     """

@@ -1,9 +1,9 @@
 """
-What entries mean to lineage, before any edge is judged. Pure: entries and what is known in, what to store out.
+What entries mean to lineage, before any edge is judged. Pure: entries and known tables in, what to store out.
 
-Entries are folded one by one over `Known`, which they change: an event resolves by what stands before it, whether that
-came with this batch or long ago. So the outcome does not depend on how entries are cut into batches, as long as `Known`
-was filled with what is stored for `Asked` of the same entries.
+Entries are folded one by one over `KnownTables`, which they change: an event resolves by what the entries before it
+said, whether these came with the same batch or long ago. So the result does not depend on how entries are cut into
+batches, provided that `KnownTables` was filled with what is stored for the `Lookups` of the same entries.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from ledger.format.events import (
 from projections.entries import LogEntry, storable
 from projections.keys import bounded_key, pipeline_key
 from projections.lineage.datasets import (
-    Known,
     KnownCatalog,
+    KnownTables,
     dotted,
     location_of,
     names_of,
@@ -44,7 +44,7 @@ from projections.lineage.datasets import (
 
 Pair: TypeAlias = tuple[str, str]
 """Source and target, as bounded keys: percent-encoded ASCII."""
-Column: TypeAlias = tuple[str, str, str, str]
+ColumnPair: TypeAlias = tuple[str, str, str, str]
 """Source, its column, target and its column; keys as in `Pair`, names as the database can hold them."""
 
 TABLE: Final = "table"
@@ -52,7 +52,7 @@ SNAPSHOT_LENGTH_MAX: Final = 64
 
 
 @dataclass(slots=True, kw_only=True)
-class Asked:
+class Lookups:
     """What has to be known to resolve some entries."""
 
     locations: set[str] = field(default_factory=set)
@@ -61,7 +61,7 @@ class Asked:
 
 
 @dataclass(slots=True, kw_only=True)
-class Table:
+class LineageTable:
     """What is new about a table; None is nothing new."""
 
     alias: str
@@ -72,7 +72,7 @@ class Table:
 
 
 @dataclass(slots=True, kw_only=True)
-class Catalog:
+class LineageCatalog:
     """A catalog as its last entry has it."""
 
     uri: str | None
@@ -81,7 +81,7 @@ class Catalog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class ResolvedEvent:
     """
     One event, resolved: `keys` of its `datasets`; by bounded keys, what it read and wrote, each with its version; its
     column edges, and `derived`, the pairs that these are between. `keeps_cycles` is the tenant's setting at its place.
@@ -94,7 +94,7 @@ class Resolved:
     keys: tuple[str, ...]
     inputs: Mapping[str, str | None]
     outputs: Mapping[str, str | None]
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnPair, ...]
     derived: tuple[Pair, ...]
     job: str | None
     run_id: str | None
@@ -102,14 +102,14 @@ class Resolved:
 
 
 @dataclass(slots=True, kw_only=True)
-class Changes:
+class LineageChanges:
     """What entries change: by natural key, later over earlier; events in the order of the log."""
 
-    catalogs: dict[str, Catalog] = field(default_factory=dict)
-    tables: dict[str, Table] = field(default_factory=dict)
+    catalogs: dict[str, LineageCatalog] = field(default_factory=dict)
+    tables: dict[str, LineageTable] = field(default_factory=dict)
     locations: dict[str, str] = field(default_factory=dict)
     snapshots: dict[tuple[str, str], None] = field(default_factory=dict)
-    events: list[Resolved] = field(default_factory=list)
+    events: list[ResolvedEvent] = field(default_factory=list)
     told: list[tuple[str, str, int]] = field(default_factory=list)
     """Source and target of cycles that entries tell of, with the index of the entry."""
     keeps_cycles: bool = False
@@ -118,11 +118,11 @@ class Changes:
     """Whether one of the entries has set it, to whatever."""
 
 
-def asked_of(entries: Iterable[LogEntry]) -> Asked:
+def lookups_of(entries: Iterable[LogEntry]) -> Lookups:
     """
     Return what `changes_of` has to know of the entries before.
     """
-    asked = Asked()
+    asked = Lookups()
     for item in entries:
         if not isinstance(item.event, LineageReceived):
             continue
@@ -136,7 +136,7 @@ def asked_of(entries: Iterable[LogEntry]) -> Asked:
     return asked
 
 
-def changes_of(entries: Iterable[LogEntry], known: Known, *, keeps_cycles: bool = False) -> Changes:
+def changes_of(entries: Iterable[LogEntry], known: KnownTables, *, keeps_cycles: bool = False) -> LineageChanges:
     """
     Return what `entries`, in log order, change; `known` is brought up to their end.
 
@@ -145,7 +145,7 @@ def changes_of(entries: Iterable[LogEntry], known: Known, *, keeps_cycles: bool 
     Raises:
         FormatError: if an entry of ours is not of its form.
     """
-    changes = Changes(keeps_cycles=keeps_cycles)
+    changes = LineageChanges(keeps_cycles=keeps_cycles)
     for item in entries:
         entry = item.entry
         match item.event:
@@ -170,13 +170,13 @@ def changes_of(entries: Iterable[LogEntry], known: Known, *, keeps_cycles: bool 
     return changes
 
 
-def _catalog(changes: Changes, known: Known, alias: str, catalog: KnownCatalog | None) -> None:
+def _catalog(changes: LineageChanges, known: KnownTables, alias: str, catalog: KnownCatalog | None) -> None:
     if catalog is None:
         known.catalogs.pop(alias, None)
-        changes.catalogs[alias] = Catalog(uri=None, location=None, is_retired=True)
+        changes.catalogs[alias] = LineageCatalog(uri=None, location=None, is_retired=True)
         return
     known.catalogs[alias] = catalog
-    changes.catalogs[alias] = Catalog(uri=catalog.uri, location=catalog.location, is_retired=False)
+    changes.catalogs[alias] = LineageCatalog(uri=catalog.uri, location=catalog.location, is_retired=False)
 
 
 def _known_catalog(options: Mapping[str, str]) -> KnownCatalog:
@@ -186,7 +186,7 @@ def _known_catalog(options: Mapping[str, str]) -> KnownCatalog:
     )
 
 
-def _settled(changes: Changes, known: Known, entry: Entry, settled: CommitSettled) -> None:
+def _settled(changes: LineageChanges, known: KnownTables, entry: Entry, settled: CommitSettled) -> None:
     kind, segments = parse_key(entry.key)
     if kind != TABLE:
         return
@@ -200,20 +200,22 @@ def _settled(changes: Changes, known: Known, entry: Entry, settled: CommitSettle
         _snapshot(changes, known, entry.key, snapshot)
 
 
-def _observed(changes: Changes, known: Known, observed: CommitObserved) -> None:
+def _observed(changes: LineageChanges, known: KnownTables, observed: CommitObserved) -> None:
     key = _named(changes, known, observed.identifier, table_uuid=observed.table_uuid)
     if key is not None:
         _location(changes, known, key, observed.metadata_location)
         _snapshot(changes, known, key, observed.snapshot)
 
 
-def _identified(changes: Changes, known: Known, identified: TableIdentified) -> None:
+def _identified(changes: LineageChanges, known: KnownTables, identified: TableIdentified) -> None:
     key = _named(changes, known, identified.identifier, table_uuid=identified.table_uuid)
     if key is not None and identified.metadata_location is not None:
         _location(changes, known, key, identified.metadata_location)
 
 
-def _named(changes: Changes, known: Known, identifier: Identifier | None, *, table_uuid: str) -> str | None:
+def _named(
+    changes: LineageChanges, known: KnownTables, identifier: Identifier | None, *, table_uuid: str
+) -> str | None:
     """Let the table that a catalog elsewhere names be there; return its key, or None if no catalog names it yet."""
     if identifier is None or identifier.name is None:
         return None  # what is made from it keeps the name that its teller uses
@@ -226,8 +228,8 @@ def _named(changes: Changes, known: Known, identifier: Identifier | None, *, tab
 
 
 def _table(
-    changes: Changes,
-    known: Known,
+    changes: LineageChanges,
+    known: KnownTables,
     key: str,
     alias: str,
     levels: Sequence[str],
@@ -236,7 +238,7 @@ def _table(
     is_dropped: bool,
 ) -> None:
     name = dotted(levels)
-    table = changes.tables.setdefault(key, Table(alias=alias, name=name))
+    table = changes.tables.setdefault(key, LineageTable(alias=alias, name=name))
     table.table_uuid = table_uuid or table.table_uuid
     table.is_dropped = is_dropped
     named = known.by_name.setdefault(name, {})
@@ -246,21 +248,21 @@ def _table(
         named[key] = alias
 
 
-def _location(changes: Changes, known: Known, key: str, metadata_location: str) -> None:
+def _location(changes: LineageChanges, known: KnownTables, key: str, metadata_location: str) -> None:
     location = table_location(metadata_location)
     if location is not None:
         changes.tables[key].location = location
         changes.locations[location] = known.by_location[location] = key
 
 
-def _snapshot(changes: Changes, known: Known, key: str, snapshot: str) -> None:
+def _snapshot(changes: LineageChanges, known: KnownTables, key: str, snapshot: str) -> None:
     if len(snapshot) <= SNAPSHOT_LENGTH_MAX:
         snapshot = storable(snapshot)
         changes.snapshots[snapshot, key] = None
         known.by_snapshot.setdefault(snapshot, set()).add(key)
 
 
-def _resolved(entry: Entry, event: LineageReceived, known: Known, *, keeps_cycles: bool) -> Resolved:
+def _resolved(entry: Entry, event: LineageReceived, known: KnownTables, *, keeps_cycles: bool) -> ResolvedEvent:
     keys = tuple(resolve(dataset, known) for dataset in event.datasets)
     bounded = [bounded_key(key) for key in keys]
     is_static = event.kind is LineageKind.DATASET
@@ -276,7 +278,7 @@ def _resolved(entry: Entry, event: LineageReceived, known: Known, *, keeps_cycle
             found[bounded[position]] = found.get(bounded[position]) if version is None else storable(version)
         return found
 
-    return Resolved(
+    return ResolvedEvent(
         entry=entry,
         event=event,
         keys=keys,
@@ -290,7 +292,7 @@ def _resolved(entry: Entry, event: LineageReceived, known: Known, *, keeps_cycle
     )
 
 
-def _columns(event: LineageReceived, bounded: Sequence[str]) -> Iterable[Column]:
+def _columns(event: LineageReceived, bounded: Sequence[str]) -> Iterable[ColumnPair]:
     """Yield the column edges; that a column stayed what it was says nothing."""
     for column in event.columns:
         source, target = bounded[column.input], bounded[column.output]

@@ -1,7 +1,7 @@
 """
 Tells the log of the edges that were not drawn: one `lineage.cycle_found` an event and edge.
 
-The projection decides and cannot append; whoever runs the projections calls `tell_cycles`. The group's id is derived
+The projection decides and cannot append; whoever runs the projections calls `append_cycles`. The group's id is derived
 from the lineage event and the edge, and its content is a function of the log, so several processes may tell the same,
 at any time and again after a crash: the log has it once. The projection marks a cycle as told when it sees the entry.
 """
@@ -37,7 +37,7 @@ Clock = Callable[[], datetime]
 _log = logging.getLogger(__name__)
 
 
-async def tell_cycles(connection: Connection, append: Append, log: Log | None = None, *, clock: Clock) -> int:
+async def append_cycles(connection: Connection, append: Append, log: Log | None = None, *, clock: Clock) -> int:
     """
     Append what is not told yet of `log`, or of every log that the connection's role may see; return the number.
 
@@ -72,7 +72,7 @@ def cycle_group(found: LineageCycleFound, *, at: datetime) -> Group:
     return Group(id=derived_group_id(LineageCycleFound.TYPE, content), then=(prepare(event),))
 
 
-async def keep_telling(
+async def keep_appending_cycles(
     dsn: str, append: Append, stop: asyncio.Event, wake: WakeUp | None = None, *, clock: Clock
 ) -> None:
     """
@@ -87,7 +87,7 @@ async def keep_telling(
                 while not stop.is_set():
                     if wake is not None:
                         wake.clear()  # before looking: what is found from here on rings again
-                    told = await tell_cycles(connection, append, clock=clock)
+                    told = await append_cycles(connection, append, clock=clock)
                     failures = 0
                     # A full round may have left some behind; what it told is found again until it is projected.
                     await wait_for_any(stop, wake, timeout_s=back_off_s(0) if told == BATCH_MAX else POLL_S)

@@ -38,7 +38,7 @@ class KnownCatalog:
 
 
 @dataclass(slots=True, kw_only=True)
-class Known:
+class KnownTables:
     """
     The catalogs, and the tables by location, by snapshot, and by name; tables that were dropped have no name any more.
 
@@ -51,7 +51,7 @@ class Known:
     by_name: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-def resolve(dataset: LineageDataset, known: Known) -> str:
+def resolve(dataset: LineageDataset, known: KnownTables) -> str:
     """
     Return the key of the table that `dataset` is, or its own.
     """
@@ -125,7 +125,7 @@ def is_catalog_name(name: DatasetName, aliases: Iterable[str]) -> bool:
     return namespace.startswith(_CATALOG_SCHEMES) or namespace.lower() in _CATALOG_WORDS or namespace in aliases
 
 
-def _aliases(name: DatasetName, locations: Iterable[str], known: Known) -> list[str]:
+def _aliases(name: DatasetName, locations: Iterable[str], known: KnownTables) -> list[str]:
     """Return the catalogs that a name itself tells: by alias, by URI, or by where the data set lies."""
     if name.namespace in known.catalogs:
         return [name.namespace]
@@ -142,7 +142,7 @@ def _aliases(name: DatasetName, locations: Iterable[str], known: Known) -> list[
     return [alias for alias, length in holding.items() if length == max(holding.values())]
 
 
-def _named(name: DatasetName, aliases: list[str], known: Known) -> str | None:
+def _named(name: DatasetName, aliases: list[str], known: KnownTables) -> str | None:
     """Return the one table of that name in those catalogs, or in any if none are told; None if it is not one."""
     if not aliases and not is_catalog_name(name, known.catalogs):
         return None

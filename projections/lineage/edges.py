@@ -47,7 +47,7 @@ async def _among(transaction: Transaction, query: str, pairs: Iterable[Pair]) ->
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
+class DrawnEdges:
     """
     What became of the pairs of one event: those that are edges, new or not, and those that were refused.
 
@@ -61,7 +61,7 @@ class Drawn:
 
 
 @dataclass(slots=True, kw_only=True)
-class Drawing:
+class AcyclicEdges:
     """The edges of one batch: what is known of their ends, and what is drawn but not yet written."""
 
     transaction: Transaction
@@ -87,7 +87,7 @@ class Drawing:
             drawing.targets.update(key for (key,) in await _select(transaction, "targets_among", keys=sources))
         return drawing
 
-    async def draw(self, pairs: Collection[Pair], *, index: int, keeps_cycles: bool) -> Drawn:
+    async def draw(self, pairs: Collection[Pair], *, index: int, keeps_cycles: bool) -> DrawnEdges:
         """
         Draw, one after the other, those edges that are not there and that the entry at `index` tells of.
         """
@@ -117,7 +117,7 @@ class Drawing:
             self.targets.add(target)
             self.pending.append({"source": source, "target": target, "index": index, "is_kept": closes})
         edges = tuple(pair for pair in pairs if pair not in refused)
-        return Drawn(edges=edges, refused=refused, lifted=tuple(lifted))
+        return DrawnEdges(edges=edges, refused=refused, lifted=tuple(lifted))
 
     async def write(self) -> None:
         """

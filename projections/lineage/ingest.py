@@ -1,5 +1,5 @@
 """
-Lineage into the log: what arrived, as the groups to append. Pure; the gateway and streams call `receive`.
+Lineage into the log: what arrived, as the groups to append. Pure; the gateway and streams call `to_groups`.
 
 One event is one group with one entry, however much is in it: what does not fit the entry is counted there, and stands
 in the raw event alone. Its id is derived from the run, the type, the time and the payload's hash (a run id alone would
@@ -34,7 +34,7 @@ from ledger.format.events import DatasetName, LineageColumn, LineageDataset, Lin
 from ledger.format.sequence import Group
 from projections.errors import InvalidLineageError
 from projections.lineage.json_text import BODY_SIZE_BYTES_MAX
-from projections.lineage.openlineage import ColumnEdge, SentEvent, parse_events
+from projections.lineage.openlineage import ColumnEdge, ParsedEvent, parse_events
 
 DATASETS_MAX: Final = 1_000
 """Data sets of an event that are named in its entry; usually the size of the entry is the limit before."""
@@ -46,7 +46,7 @@ _POSITION_SIZE_BYTES: Final = 2 * len("1000,")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
+class LineageGroup:
     """One event as a group of one `lineage.received`, and what that holds."""
 
     group: Group
@@ -54,14 +54,14 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived:
+class LineageGroups:
     """One event or a batch, in order; in a batch, in place of an event that is not valid stands why."""
 
     is_batch: bool
-    events: tuple[Received | InvalidLineageError, ...]
+    events: tuple[LineageGroup | InvalidLineageError, ...]
 
 
-def receive(body: bytes, *, actor: str, at: datetime, random: Callable[[int], bytes]) -> Arrived:
+def to_groups(body: bytes, *, actor: str, at: datetime, random: Callable[[int], bytes]) -> LineageGroups:
     """
     Return the groups, one an event and in order, for one event or a batch that `actor` sent and that arrived `at`.
 
@@ -71,7 +71,7 @@ def receive(body: bytes, *, actor: str, at: datetime, random: Callable[[int], by
         InvalidLineageError: if `body` is neither, or is one event that is not valid.
     """
     sent = parse_events(body)
-    return Arrived(
+    return LineageGroups(
         is_batch=sent.is_batch,
         events=tuple(
             event if isinstance(event, InvalidLineageError) else to_group(event, actor=actor, at=at, random=random)
@@ -80,7 +80,7 @@ def receive(body: bytes, *, actor: str, at: datetime, random: Callable[[int], by
     )
 
 
-def to_group(event: SentEvent, *, actor: str, at: datetime, random: Callable[[int], bytes]) -> Received:
+def to_group(event: ParsedEvent, *, actor: str, at: datetime, random: Callable[[int], bytes]) -> LineageGroup:
     """
     Return one event as a group of one `lineage.received`.
 
@@ -142,7 +142,7 @@ def to_group(event: SentEvent, *, actor: str, at: datetime, random: Callable[[in
         names_omitted=event.names_omitted + named.names_omitted,
         outputs=named.outputs,
     )
-    return Received(group=Group(id=group_id, then=(prepared(data),)), event=data)
+    return LineageGroup(group=Group(id=group_id, then=(prepared(data),)), event=data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ class _Named:
     names_omitted: int
 
 
-def _named(event: SentEvent, room_bytes: int) -> tuple[_Named, int]:
+def _named(event: ParsedEvent, room_bytes: int) -> tuple[_Named, int]:
     """
     Return the data sets that fit into so many bytes, and how many of these are left.
 
@@ -192,7 +192,7 @@ def _named(event: SentEvent, room_bytes: int) -> tuple[_Named, int]:
     return named, room_bytes
 
 
-def _in_turns(event: SentEvent) -> Iterator[LineageDataset]:
+def _in_turns(event: ParsedEvent) -> Iterator[LineageDataset]:
     of_dataset_event = () if event.dataset is None else (event.dataset,)
     turns = chain.from_iterable(zip_longest(event.inputs, event.outputs))
     return (dataset for dataset in chain(of_dataset_event, turns) if dataset is not None)
@@ -242,7 +242,7 @@ def _name_of(dataset: LineageDataset) -> DatasetName:
     return DatasetName(namespace=dataset.namespace, name=dataset.name)
 
 
-def _key(event: SentEvent, payload_sha256: str) -> str:
+def _key(event: ParsedEvent, payload_sha256: str) -> str:
     """What the event is about: its run, its data set, or its job; itself, if the name of that is too long for a key."""
     if event.run_id is not None:
         return format_key("run", (event.run_id,))

@@ -29,7 +29,7 @@ _SCALAR: Final = re.compile(r"[^,\]\s]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
+class RawJson:
     """A JSON value and its own bytes."""
 
     value: Any
@@ -37,14 +37,14 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Body:
+class ParsedBody:
     """What was sent: one value, or a batch of them; in a batch, in place of one that was refused stands why."""
 
     is_batch: bool
-    values: tuple[Value | InvalidLineageError, ...]
+    values: tuple[RawJson | InvalidLineageError, ...]
 
 
-def parse_body(body: bytes) -> Body:
+def parse_body(body: bytes) -> ParsedBody:
     """
     Return the values of a JSON array, or the one value that `body` is, each with its own bytes.
 
@@ -58,15 +58,15 @@ def parse_body(body: bytes) -> Body:
         text = body.decode()
         at = _skip(text, 0)
         if text.startswith("[", at):
-            return Body(is_batch=True, values=tuple(_batch(text, at + 1)))
+            return ParsedBody(is_batch=True, values=tuple(_batch(text, at + 1)))
         value, end = _value(text, at)
         _check_end(text, end)
-        return Body(is_batch=False, values=(value,))
+        return ParsedBody(is_batch=False, values=(value,))
     except ValueError as error:  # also of UTF-8
         raise InvalidLineageError(BODY, f"expected JSON in UTF-8, found something else ({error!s:.100})") from error
 
 
-def _batch(text: str, at: int) -> Iterator[Value | InvalidLineageError]:
+def _batch(text: str, at: int) -> Iterator[RawJson | InvalidLineageError]:
     """Yield the values of the array whose first value begins at `at`."""
     at = _skip(text, at)
     for count in range(1, EVENTS_MAX + 1):
@@ -86,14 +86,14 @@ def _batch(text: str, at: int) -> Iterator[Value | InvalidLineageError]:
     raise InvalidLineageError(BODY, f"expected at most {EVENTS_MAX} events, found more: send several batches")
 
 
-def _value(text: str, at: int) -> tuple[Value, int]:
+def _value(text: str, at: int) -> tuple[RawJson, int]:
     """Return the value that begins at `at`, and where it ends."""
     try:
         value, end = _DECODER.raw_decode(text, at)
     except RecursionError as error:
         raise InvalidLineageError(BODY, f"expected at most {DEPTH_MAX} levels, found more") from error
     _check(value)
-    return Value(value=value, raw=text[at:end].encode()), end
+    return RawJson(value=value, raw=text[at:end].encode()), end
 
 
 def _end_of(text: str, at: int) -> int:

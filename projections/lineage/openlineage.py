@@ -21,7 +21,7 @@ from typing import Any, Final
 from ledger.format.event import KEY_LENGTH_MAX, format_key
 from ledger.format.events import DatasetName, LineageDataset, LineageKind
 from projections.errors import InvalidLineageError
-from projections.lineage.json_text import Value, parse_body
+from projections.lineage.json_text import RawJson, parse_body
 from projections.lineage.schema import check_event
 
 TEXT_LENGTH_MAX: Final = 2_000
@@ -48,7 +48,7 @@ class ColumnEdge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SentEvent:
+class ParsedEvent:
     """
     One event: what of it is read, and its own bytes.
 
@@ -74,14 +74,14 @@ class SentEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class ParsedEvents:
     """One event or a batch; in a batch, in place of one that is not valid stands why, its path with its position."""
 
     is_batch: bool
-    events: tuple[SentEvent | InvalidLineageError, ...]
+    events: tuple[ParsedEvent | InvalidLineageError, ...]
 
 
-def parse_events(body: bytes) -> Sent:
+def parse_events(body: bytes) -> ParsedEvents:
     """
     Return the events of a JSON array, or the one event that `body` is.
 
@@ -90,18 +90,20 @@ def parse_events(body: bytes) -> Sent:
     """
     sent = parse_body(body)
     if not sent.is_batch:
-        return Sent(is_batch=False, events=tuple(parse_event(value) for value in sent.values))
-    return Sent(is_batch=True, events=tuple(_item(position, value) for position, value in enumerate(sent.values)))
+        return ParsedEvents(is_batch=False, events=tuple(parse_event(value) for value in sent.values))
+    return ParsedEvents(
+        is_batch=True, events=tuple(_item(position, value) for position, value in enumerate(sent.values))
+    )
 
 
-def _item(position: int, value: Value | InvalidLineageError) -> SentEvent | InvalidLineageError:
+def _item(position: int, value: RawJson | InvalidLineageError) -> ParsedEvent | InvalidLineageError:
     try:
         return parse_event(value)
     except InvalidLineageError as error:
         return InvalidLineageError(f"[{position}].{error.field}", error.reason)
 
 
-def parse_event(value: Value | InvalidLineageError) -> SentEvent:
+def parse_event(value: RawJson | InvalidLineageError) -> ParsedEvent:
     """
     Return the event that a value is.
 
@@ -168,7 +170,7 @@ class _Reading:
     datasets_omitted: int = 0
     names_omitted: int = 0
 
-    def event(self, event: Any, raw: bytes) -> SentEvent:
+    def event(self, event: Any, raw: bytes) -> ParsedEvent:
         if not isinstance(event, dict):
             raise InvalidLineageError("event", f"expected an object, found {type(event).__name__}")
         kind = _kind(event)
@@ -179,7 +181,7 @@ class _Reading:
         is_dataset = kind is LineageKind.DATASET
         inputs, outputs = ([] if is_dataset else event.get(side, []) for side in ("inputs", "outputs"))
         made = [event["dataset"]] if is_dataset else outputs
-        return SentEvent(
+        return ParsedEvent(
             raw=raw,
             kind=kind,
             event_time=event.get("eventTime") if parse_time(event.get("eventTime")) else None,

@@ -17,11 +17,11 @@ from ledger.format import canonical
 from ledger.format.canonical import Json
 from projections.entries import LogEntry, storable_json
 from projections.lineage import rows
-from projections.lineage.changes import Asked, Changes, Resolved, asked_of, changes_of
-from projections.lineage.datasets import Known, KnownCatalog
-from projections.lineage.edges import QUERIES, Drawing, generation_of
-from projections.lineage.rows import Judged
-from projections.lineage.runs import tell
+from projections.lineage.changes import LineageChanges, Lookups, ResolvedEvent, changes_of, lookups_of
+from projections.lineage.datasets import KnownCatalog, KnownTables
+from projections.lineage.edges import QUERIES, AcyclicEdges, generation_of
+from projections.lineage.rows import JudgedEvent
+from projections.lineage.runs import update_run
 from projections.processing.digest import GenerationDigest
 from projections.processing.projection import Transaction, iterate_rows
 
@@ -75,11 +75,11 @@ class LineageProjection:
             await transaction.connection.execute(query, generation_of(transaction))
 
 
-async def draw(entries: Sequence[LogEntry], transaction: Transaction) -> list[Judged]:
+async def draw(entries: Sequence[LogEntry], transaction: Transaction) -> list[JudgedEvent]:
     """
     Store what the entries tell; return what became of each event, in order.
     """
-    known = await _known(transaction, asked_of(entries))
+    known = await _known(transaction, lookups_of(entries))
     kept = bool(await _select(transaction, "keeps_cycles"))
     changes = changes_of(entries, known, keeps_cycles=kept)
     await _write_tables(transaction, changes)
@@ -87,13 +87,13 @@ async def draw(entries: Sequence[LogEntry], transaction: Transaction) -> list[Ju
         await _execute(transaction, "upsert_settings", [{"keeps_cycles": changes.keeps_cycles}])
     judged = await _write_events(transaction, changes.events)
     # Behind the cycles themselves: an entry may tell of one that came with the same batch.
-    await _execute(transaction, "tell_cycles", rows.told_rows(changes.told))
+    await _execute(transaction, "tell_cycles", rows.appended_cycle_rows(changes.told))
     return judged
 
 
-async def _known(transaction: Transaction, asked: Asked) -> Known:
+async def _known(transaction: Transaction, asked: Lookups) -> KnownTables:
     """Return what is stored of what is asked for."""
-    known = Known()
+    known = KnownTables()
     if not asked.names:
         return known  # no event of lineage: nothing is resolved
     for alias, uri, location in await _select(transaction, "known_catalogs"):
@@ -112,7 +112,7 @@ async def _select(transaction: Transaction, query: str, **parameters: object) ->
     return await found.fetchall()
 
 
-async def _write_tables(transaction: Transaction, changes: Changes) -> None:
+async def _write_tables(transaction: Transaction, changes: LineageChanges) -> None:
     """Store catalogs and tables as the entries leave them."""
     await _execute(transaction, "upsert_catalogs", rows.catalog_rows(changes.catalogs))
     await _execute(transaction, "upsert_tables", rows.table_rows(changes.tables))
@@ -120,19 +120,19 @@ async def _write_tables(transaction: Transaction, changes: Changes) -> None:
     await _execute(transaction, "insert_snapshots", rows.snapshot_rows(changes.snapshots))
 
 
-async def _write_events(transaction: Transaction, events: Sequence[Resolved]) -> list[Judged]:
+async def _write_events(transaction: Transaction, events: Sequence[ResolvedEvent]) -> list[JudgedEvent]:
     """Judge the edges of events in order; store what they tell of edges, columns, jobs and runs."""
     if not events:
         return []
     named = sorted({event.run_id for event in events if event.run_id is not None})
     runs = {row[0]: rows.read_run(row) for row in await _select(transaction, "known_runs", runs=named)}
-    tellings = [tell(event, runs) for event in events]
-    drawing = await Drawing.begin(
+    tellings = [update_run(event, runs) for event in events]
+    drawing = await AcyclicEdges.begin(
         transaction,
         (pair for telling in tellings for pair in telling.pairs),
         columns=((source, target) for telling in tellings for source, _, target, _ in telling.columns),
     )
-    told, judged = rows.Told(), []
+    told, judged = rows.EventRows(), []
     for telling in tellings:
         event = telling.event
         drawn = await drawing.draw(telling.pairs, index=event.entry.index, keeps_cycles=event.keeps_cycles)

@@ -22,7 +22,7 @@ ROWS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class LineageEdge:
     """
     `target` was made from `source`, so many `hops` from what was asked for; `count` complete runs and static events
     told of it, `job`, run and versions are those of the last one. One that `is_kept` closes a cycle: between versions.
@@ -43,7 +43,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class ColumnLineage:
     """A column edge; an empty `target_column` stands for every column of the target."""
 
     source: str
@@ -71,7 +71,7 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class EventOutcome:
     """What of one event is not drawn: its refused edges, and how much was omitted."""
 
     cycles: tuple[Cycle, ...]
@@ -87,9 +87,9 @@ class Lineage:
     """
 
     key: str
-    upstream: tuple[Edge, ...]
-    downstream: tuple[Edge, ...]
-    columns: tuple[Column, ...]
+    upstream: tuple[LineageEdge, ...]
+    downstream: tuple[LineageEdge, ...]
+    columns: tuple[ColumnLineage, ...]
     cycles: tuple[Cycle, ...]
     omitted: Mapping[str, Omitted]
 
@@ -148,7 +148,7 @@ async def read_next_index(connection: Connection, log_id: int) -> int:
     return 0 if row is None else int(row[0])
 
 
-async def read_outcomes(connection: Connection, log_id: int, indices: Iterable[int]) -> dict[int, Outcome]:
+async def read_outcomes(connection: Connection, log_id: int, indices: Iterable[int]) -> dict[int, EventOutcome]:
     """
     Return what is not drawn of the events at `indices`, by index; of one that is not projected yet there is nothing.
     """
@@ -160,7 +160,7 @@ async def read_outcomes(connection: Connection, log_id: int, indices: Iterable[i
         omitted[index] = counts
         if refused[0] is not None:  # it refused something, and that was not drawn since
             cycles[index].append(_cycle(refused))
-    return {index: Outcome(cycles=tuple(found), omitted=omitted[index]) for index, found in cycles.items()}
+    return {index: EventOutcome(cycles=tuple(found), omitted=omitted[index]) for index, found in cycles.items()}
 
 
 async def find_group(connection: Connection, log_id: int, group_id: UUID) -> int | None:
@@ -173,12 +173,12 @@ async def find_group(connection: Connection, log_id: int, group_id: UUID) -> int
     return None if row is None else int(row[0])
 
 
-def _edge(row: Sequence[Any]) -> Edge:
-    return Edge(**dict(zip(Edge.__dataclass_fields__, row, strict=True)))
+def _edge(row: Sequence[Any]) -> LineageEdge:
+    return LineageEdge(**dict(zip(LineageEdge.__dataclass_fields__, row, strict=True)))
 
 
-def _column(row: Sequence[Any]) -> Column:
-    return Column(**dict(zip(Column.__dataclass_fields__, row, strict=True)))
+def _column(row: Sequence[Any]) -> ColumnLineage:
+    return ColumnLineage(**dict(zip(ColumnLineage.__dataclass_fields__, row, strict=True)))
 
 
 def _cycle(row: Sequence[Any]) -> Cycle:

@@ -14,14 +14,14 @@ from typing import Any
 
 from ledger.format import canonical
 from ledger.format.canonical import Json
-from projections.lineage.changes import Catalog, Column, Pair, Table
-from projections.lineage.edges import Drawn
-from projections.lineage.runs import Omitted, Run, Telling, Versions
+from projections.lineage.changes import ColumnPair, LineageCatalog, LineageTable, Pair
+from projections.lineage.edges import DrawnEdges
+from projections.lineage.runs import Omitted, Run, RunUpdate, Versions
 
 Row = dict[str, Json]
 
 
-def catalog_rows(catalogs: Mapping[str, Catalog]) -> list[Row]:
+def catalog_rows(catalogs: Mapping[str, LineageCatalog]) -> list[Row]:
     """Return catalogs by alias as rows."""
     return [
         {"alias": alias, "uri": catalog.uri, "location": catalog.location, "is_retired": catalog.is_retired}
@@ -29,7 +29,7 @@ def catalog_rows(catalogs: Mapping[str, Catalog]) -> list[Row]:
     ]
 
 
-def table_rows(tables: Mapping[str, Table]) -> list[Row]:
+def table_rows(tables: Mapping[str, LineageTable]) -> list[Row]:
     """Return tables by key as rows."""
     return [
         {
@@ -62,7 +62,7 @@ def snapshot_rows(snapshots: Iterable[tuple[str, str]]) -> list[Row]:
     return [{"snapshot": snapshot, "key": key} for snapshot, key in snapshots]
 
 
-def told_rows(told: Iterable[tuple[str, str, int]]) -> list[Row]:
+def appended_cycle_rows(told: Iterable[tuple[str, str, int]]) -> list[Row]:
     """Return source and target of cycles, with the entries that tell of them, as rows."""
     return [{"source": source, "target": target, "told_index": index} for source, target, index in told]
 
@@ -114,24 +114,24 @@ def _listed(versions: Versions) -> list[Json]:
     return [[key, version] for key, version in versions.items()]
 
 
-def _column_of(names: Sequence[str]) -> Column:
+def _column_of(names: Sequence[str]) -> ColumnPair:
     source, source_column, target, target_column = names
     return source, source_column, target, target_column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedEvent:
     """One event with what became of it: the edges and column edges that it told of and that are drawn."""
 
-    telling: Telling
+    telling: RunUpdate
     edges: tuple[Pair, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnPair, ...]
     incomplete: frozenset[str]
     """The data sets of which it told something that is not drawn, or no longer is not."""
 
 
 @dataclass(slots=True)
-class Told:
+class EventRows:
     """What the events of a batch tell, as rows by natural key."""
 
     events: list[Row] = field(default_factory=list)
@@ -143,7 +143,7 @@ class Told:
     runs: dict[str, Run] = field(default_factory=dict)
     omitted: dict[str, Row] = field(default_factory=dict)
 
-    def add(self, telling: Telling, drawn: Drawn, refused: Container[Pair]) -> Judged:
+    def add(self, telling: RunUpdate, drawn: DrawnEdges, refused: Container[Pair]) -> JudgedEvent:
         """
         Add the next event in the order of the log; `refused` are all pairs that are, now that `drawn` is.
         """
@@ -175,9 +175,9 @@ class Told:
             self._omit(telling.about, telling.omitted)
             incomplete |= telling.about
         self._job_and_run(telling)
-        return Judged(telling=telling, edges=drawn.edges, columns=columns, incomplete=frozenset(incomplete))
+        return JudgedEvent(telling=telling, edges=drawn.edges, columns=columns, incomplete=frozenset(incomplete))
 
-    def _edge(self, telling: Telling, pair: Pair) -> None:
+    def _edge(self, telling: RunUpdate, pair: Pair) -> None:
         (source, target), event = pair, telling.event
         source_version, target_version = telling.pairs[pair]
         row = self.edges.setdefault(pair, {"source": source, "target": target, "count": 0})
@@ -199,7 +199,7 @@ class Told:
                 before = row[name]
                 row[name] = count + before if isinstance(before, int) else count
 
-    def _column(self, index: int, names: Column) -> None:
+    def _column(self, index: int, names: ColumnPair) -> None:
         digest = sha256(canonical.encode(names)).hexdigest()
         source, source_column, target, target_column = names
         row = self.columns.setdefault(
@@ -216,7 +216,7 @@ class Told:
         )
         row |= {"last_index": index, "count": _next(row)}
 
-    def _job_and_run(self, telling: Telling) -> None:
+    def _job_and_run(self, telling: RunUpdate) -> None:
         event = telling.event
         index, told = event.entry.index, event.event
         if event.job is not None and told.job is not None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
-from projections.lineage.changes import Column, Pair, Resolved
+from projections.lineage.changes import ColumnPair, Pair, ResolvedEvent
 from projections.lineage.openlineage import parse_time
 
 EDGES_MAX: Final = 1_000
@@ -80,12 +80,12 @@ class Run:
     inputs: Versions = field(default_factory=dict)
     outputs: Versions = field(default_factory=dict)
     derived: dict[Pair, None] = field(default_factory=dict)
-    columns: dict[Column, None] = field(default_factory=dict)
+    columns: dict[ColumnPair, None] = field(default_factory=dict)
     judged: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telling:
+class RunUpdate:
     """
     What one event leads to: pairs to be judged and column edges, both in order; and how much is not drawn.
 
@@ -93,17 +93,17 @@ class Telling:
     events behind this one; `state` and `job` are what it said here.
     """
 
-    event: Resolved
+    event: ResolvedEvent
     run: Run
     pairs: Mapping[Pair, tuple[str | None, str | None]]
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnPair, ...]
     omitted: Omitted
     about: frozenset[str]
     state: str
     job: str | None
 
 
-def tell(event: Resolved, runs: dict[str, Run]) -> Telling:
+def update_run(event: ResolvedEvent, runs: dict[str, Run]) -> RunUpdate:
     """
     Return what the next event in the order of the log tells; its run in `runs`, by id, is brought up to it.
     """
@@ -120,7 +120,7 @@ def tell(event: Resolved, runs: dict[str, Run]) -> Telling:
         _take_state(run, event)
     datasets_left_out = _take_data(run, event)
     columns_left_out = _take_columns(run, event)
-    columns: tuple[Column, ...] = ()
+    columns: tuple[ColumnPair, ...] = ()
     pairs: dict[Pair, bool] = {}
     edges = ambiguous = 0
     if run.is_complete:
@@ -136,7 +136,7 @@ def tell(event: Resolved, runs: dict[str, Run]) -> Telling:
                 pairs = drawn
     told = event.event
     of_run = (*run.inputs, *run.outputs) if run.is_complete else ()
-    return Telling(
+    return RunUpdate(
         event=event,
         run=run,
         pairs={pair: (run.inputs.get(pair[0]), run.outputs.get(pair[1])) for pair in pairs},
@@ -154,12 +154,12 @@ def tell(event: Resolved, runs: dict[str, Run]) -> Telling:
     )
 
 
-def _begun(event: Resolved, run_id: str) -> Run:
+def _begun(event: ResolvedEvent, run_id: str) -> Run:
     index = event.entry.index
     return Run(run_id=run_id, first_index=index, last_index=index, state="", event_time="")
 
 
-def _take_state(run: Run, event: Resolved) -> None:
+def _take_state(run: Run, event: ResolvedEvent) -> None:
     told = event.event
     state = told.event_type or ""
     run.last_index = event.entry.index
@@ -167,15 +167,15 @@ def _take_state(run: Run, event: Resolved) -> None:
     run.engine = told.engine or run.engine
     run.is_complete = run.is_complete or state == COMPLETE
     # Of two that say the same time the one that arrived last.
-    if _standing(state, told.event_time) >= _standing(run.state, run.event_time):
+    if _precedence(state, told.event_time) >= _precedence(run.state, run.event_time):
         run.state, run.event_time = state, told.event_time
 
 
-def _standing(state: str, event_time: str) -> tuple[bool, datetime]:
+def _precedence(state: str, event_time: str) -> tuple[bool, datetime]:
     return state in _ENDS, parse_time(event_time) or _NEVER
 
 
-def _take_data(run: Run, event: Resolved) -> int:
+def _take_data(run: Run, event: ResolvedEvent) -> int:
     """Add what was read and written; return how many data sets are more than a run may have."""
     left_out = 0
     for known, told in ((run.inputs, event.inputs), (run.outputs, event.outputs)):
@@ -188,7 +188,7 @@ def _take_data(run: Run, event: Resolved) -> int:
     return left_out
 
 
-def _take_columns(run: Run, event: Resolved) -> int:
+def _take_columns(run: Run, event: ResolvedEvent) -> int:
     """Add column edges; return how many are more than may wait."""
     columns = dict.fromkeys(column for column in event.columns if column not in run.columns)
     room = len(columns) if run.is_complete else max(0, RUN_COLUMNS_MAX - len(run.columns))

@@ -165,12 +165,12 @@ async def other_generations(connection: Connection, projection: str, log_id: int
     ]
 
 
-async def not_told(connection: Connection, projections: Sequence[str]) -> list[tuple[str, Log]]:
+async def behind_erasure(connection: Connection, projections: Sequence[str]) -> list[tuple[str, Log]]:
     """
     Return which of `projections` have, in which log, a generation that is not live and that the log's newest erasure
     has not reached.
     """
-    rows = await connection.execute(QUERIES["not_told"], {"projections": list(projections)})
+    rows = await connection.execute(QUERIES["behind_erasure"], {"projections": list(projections)})
     return [
         (projection, Log(log_id=log_id, origin=origin, tenant=tenant, reader=reader))
         for projection, log_id, origin, tenant, reader in await rows.fetchall()

@@ -42,7 +42,7 @@ from projections.processing.cursors import Live
 from projections.processing.projection import BATCH_ENTRIES_MAX, Projection, Transaction, apply_batch
 from projections.processing.runner import connect
 
-Report = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Told how many entries are in the new generation, of how many."""
 
 NEAR_ENTRIES: Final = 4 * BATCH_ENTRIES_MAX
@@ -74,7 +74,7 @@ async def rebuild(
     log: Log,
     *,
     append: AppendAttestation,
-    report: Report = lambda _done, _of: None,
+    report: ReportProgress = lambda _done, _of: None,
     batch_max: int = BATCH_ENTRIES_MAX,
     opener: Opener = PLAIN,
 ) -> Rebuilt:
@@ -115,7 +115,7 @@ async def replace(
     log: Log,
     *,
     append: AppendAttestation,
-    report: Report = lambda _done, _of: None,
+    report: ReportProgress = lambda _done, _of: None,
     batch_max: int = BATCH_ENTRIES_MAX,
     opener: Opener = PLAIN,
 ) -> Rebuilt:
@@ -166,7 +166,7 @@ async def drop_superseded(dsn: str, projections: Sequence[Projection]) -> list[s
     """
     known, left = {projection.name: projection for projection in projections}, []
     async with connect(dsn) as connection:
-        superseded = await cursors.not_told(connection, list(known))
+        superseded = await cursors.behind_erasure(connection, list(known))
     for name, log in superseded:
         async with connect(dsn) as connection:
             await connection.execute("SELECT set_config('lock_timeout', %s, false)", (f"{DROP_WAIT_S}s",))
@@ -229,7 +229,7 @@ async def _fill(
     log: Log,
     built: Live,
     to_index: int,
-    report: Report,
+    report: ReportProgress,
     batch_max: int,
     opener: Opener,
 ) -> Live:

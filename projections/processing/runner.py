@@ -135,7 +135,7 @@ class Runner:
             elif each.version != projection.version or not each.lag_entries:
                 continue
             # Held: its holder does the work. Stale: another version was switched to since we looked; it is not ours.
-            with suppress(_HeldElsewhereError, StaleGenerationError):
+            with suppress(_HeldByOtherError, StaleGenerationError):
                 applied += await self._apply(connection, projection, each)
         return applied
 
@@ -169,7 +169,7 @@ class _Lock(Protocol):
     async def __call__(self, connection: Connection, projection: str, log_id: int, /) -> int: ...
 
 
-class _HeldElsewhereError(Exception):
+class _HeldByOtherError(Exception):
     """Another process applies to this generation, or compares it; not an error to anyone."""
 
 
@@ -183,7 +183,7 @@ def _stale(projection: Projection, log: Log, version: int | None) -> StaleGenera
 async def _lock_or_pass(connection: Connection, projection: str, log_id: int) -> int:
     generation = await cursors.try_lock_live(connection, projection, log_id)
     if generation is None:
-        raise _HeldElsewhereError
+        raise _HeldByOtherError
     return generation
 
 

@@ -19,7 +19,7 @@ from ledger.store.session import Connection
 from projections.egress.rules import EgressRules
 from projections.entries import LogEntry, storable_json
 from projections.errors import ProjectionError
-from projections.lake.storage import Secrets, Storage
+from projections.lake.storage import SecretStore, Storage
 from projections.processing.digest import GenerationDigest
 from projections.processing.projection import Transaction, iterate_rows
 
@@ -97,7 +97,7 @@ async def read_catalogs(connection: Connection, *, log_id: int | None = None) ->
 
 
 def storage_of(
-    row: CatalogRow, *, warehouse: str, ours: Mapping[str, str], secrets: Secrets, egress: EgressRules
+    row: CatalogRow, *, warehouse: str, ours: Mapping[str, str], secrets: SecretStore, egress: EgressRules
 ) -> Storage:
     """
     Return how the files of a catalog are opened; `warehouse` and `ours` are this installation's URI and properties.
@@ -113,7 +113,7 @@ def storage_of(
         raise ProjectionError(f"catalog {row.alias} of {row.log.origin}: expected a tenant's log, found one without")
     if row.kind == BUILTIN:
         return Storage(properties=dict(ours), within=f"{warehouse.rstrip('/')}/{tenant.hex}/{row.alias}")
-    return Storage.elsewhere(row.options, tenant=tenant, secrets=secrets, egress=egress)
+    return Storage.of_foreign_catalog(row.options, tenant=tenant, secrets=secrets, egress=egress)
 
 
 def _where(transaction: Transaction) -> Mapping[str, object]:

@@ -79,7 +79,7 @@ class EventKind(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
+class CountChanges:
     """
     What a batch adds: counts, refusals by (operation, reason), other events by what `kind_of_event` says of them, and
     the open commits that came, changed or went.
@@ -94,17 +94,17 @@ class Tally:
 
 def groups_settled(entries: Iterable[LogEntry]) -> list[UUID]:
     """
-    Return the decisions whose open commits `tally` must be given.
+    Return the decisions whose open commits `count_entries` must be given.
     """
     found = {decision_of(item.entry, item.event) for item in entries if isinstance(item.event, CommitSettled)}
     return sorted(found)
 
 
-def tally(entries: Sequence[LogEntry], stored: Iterable[OpenCommit]) -> Tally:
+def count_entries(entries: Sequence[LogEntry], stored: Iterable[OpenCommit]) -> CountChanges:
     """
     Return what `entries` add, given the open commits `stored` of the decisions that they settle.
     """
-    result = Tally()
+    result = CountChanges()
     open_commits: dict[tuple[UUID, str], list[OpenCommit]] = {}
     for commit in stored:
         open_commits.setdefault((commit.group_id, commit.key), []).append(commit)

@@ -29,7 +29,7 @@ from projections.keys import bounded_name, table_key
 
 
 @dataclass(slots=True)
-class Told:
+class FindingRows:
     """What a batch adds, in the order of the log; what it replaces in itself is replaced here already."""
 
     scans: dict[tuple[str, ...], dict[str, Json]] = field(default_factory=dict)
@@ -41,17 +41,17 @@ class Told:
     ungoverned: dict[tuple[str, str], Json] = field(default_factory=dict)
 
 
-def told_by(entries: Iterable[LogEntry]) -> Told:
+def rows_of(entries: Iterable[LogEntry]) -> FindingRows:
     """
     Return what `entries`, in log order, add.
     """
-    told = Told()
+    told = FindingRows()
     for item in entries:
         _add(told, item)
     return told
 
 
-def _add(told: Told, item: LogEntry) -> None:
+def _add(told: FindingRows, item: LogEntry) -> None:
     entry = item.entry
     match item.event:
         case ScanCompleted() | ScanCompletedV1() as event:
@@ -84,7 +84,7 @@ def _add(told: Told, item: LogEntry) -> None:
 
 
 def _add_scan(
-    told: Told,
+    told: FindingRows,
     entry: Entry,
     event: ScanCompleted | ScanCompletedV1 | ScanFailed,
     *,

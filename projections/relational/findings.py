@@ -23,9 +23,9 @@ from ledger.store.session import Connection
 from projections.entries import LogEntry, storable_json
 from projections.processing.digest import GenerationDigest, time_text
 from projections.processing.projection import Transaction, iterate_rows
-from projections.relational.finding_rows import told_by
+from projections.relational.finding_rows import rows_of
 from projections.relational.table_names import QUERIES as NAMES
-from projections.relational.table_names import asked_of, drop_names, read_names, write_names
+from projections.relational.table_names import drop_names, lookups_of, read_names, write_names
 
 QUERIES: Final = load_queries("projections", "findings.sql")
 FINDINGS: Final = "findings"
@@ -42,7 +42,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scan:
+class ScanSummary:
     """The last scan of one snapshot under one ruleset; `key` is None for a table that nobody has named yet."""
 
     table_uuid: str
@@ -120,7 +120,7 @@ class Ungoverned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class TriggerCounts:
     """What has come from one source of triggers."""
 
     source: str
@@ -141,8 +141,8 @@ class FindingsProjection:
 
     async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
         """Add what the entries tell."""
-        told = told_by(entries)
-        asked = asked_of(entries)
+        told = rows_of(entries)
+        asked = lookups_of(entries)
         names = await read_names(transaction, self.name, asked)
         for item in entries:
             names.apply(item)
@@ -182,11 +182,11 @@ class FindingsProjection:
 
 async def read_scans(
     connection: Connection, *, key: str | None = None, before: int = INDEX_END, limit: int = 100
-) -> list[Scan]:
+) -> list[ScanSummary]:
     """
     Return the last scans below index `before`, newest first, that the connection's role may see: of one table, or all.
     """
-    return await _read(connection, Scan, "scans", key=key, before=before, limit=min(limit, ROWS_MAX))
+    return await _read(connection, ScanSummary, "scans", key=key, before=before, limit=min(limit, ROWS_MAX))
 
 
 async def read_findings(
@@ -232,11 +232,11 @@ async def read_ungoverned(connection: Connection, *, before: int = INDEX_END, li
     return await _read(connection, Ungoverned, "ungoverned", before=before, limit=min(limit, ROWS_MAX))
 
 
-async def read_sources(connection: Connection) -> list[Source]:
+async def read_sources(connection: Connection) -> list[TriggerCounts]:
     """
     Return what has come from each source of triggers.
     """
-    return await _read(connection, Source, "triggers")
+    return await _read(connection, TriggerCounts, "triggers")
 
 
 async def _execute(transaction: Transaction, query: str, rows: Sequence[Json]) -> None:

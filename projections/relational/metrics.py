@@ -34,7 +34,7 @@ from projections.exposition import Metric, MetricKind, Sample
 from projections.processing import cursors
 from projections.processing.digest import GenerationDigest, time_text
 from projections.processing.projection import Transaction, iterate_rows
-from projections.relational.counting import Dimensions, OpenCommit, groups_settled, tally
+from projections.relational.counting import Dimensions, OpenCommit, count_entries, groups_settled
 
 QUERIES: Final = load_queries("projections", "metrics.sql")
 METRICS: Final = "metrics"
@@ -75,7 +75,7 @@ EVENTS: Final[Mapping[str, EventMetric]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Count:
+class CommitCount:
     """How many commits there were of these dimensions."""
 
     dimensions: Dimensions
@@ -93,7 +93,7 @@ class MetricsProjection:
 
     async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
         """Add what the entries count."""
-        added = tally(entries, await _open_of_groups(transaction, entries))
+        added = count_entries(entries, await _open_of_groups(transaction, entries))
         if added.closed:
             await transaction.connection.execute(
                 QUERIES["delete_open"], {**_where(transaction), "indices": sorted(added.closed)}
@@ -125,14 +125,14 @@ class MetricsProjection:
             await transaction.connection.execute(QUERIES[query], _where(transaction))
 
 
-async def read_history(connection: Connection, *, since: datetime, limit: int = 1_000) -> list[Count]:
+async def read_history(connection: Connection, *, since: datetime, limit: int = 1_000) -> list[CommitCount]:
     """
     Return the counts of commits decided from `since` on, newest hour first, that the connection's role may see.
     """
     rows = await connection.execute(QUERIES["history"], {"since": since, "limit": min(limit, ROWS_MAX)})
     names = Dimensions.__dataclass_fields__
     return [
-        Count(dimensions=Dimensions(**dict(zip(names, (hour.astimezone(UTC), *of), strict=True))), count=count)
+        CommitCount(dimensions=Dimensions(**dict(zip(names, (hour.astimezone(UTC), *of), strict=True))), count=count)
         for hour, *of, count in await rows.fetchall()
     ]
 

@@ -61,7 +61,7 @@ SELECT c.generation FROM projections.cursors AS c JOIN projections.live AS l USI
 WHERE c.projection = %(projection)s AND c.log_id = %(log_id)s AND c.generation <> l.generation
 ORDER BY c.generation
 
--- name: not_told
+-- name: behind_erasure
 -- Where a generation that is not live ends before the newest erasure in its log: nothing will tell it any more.
 SELECT DISTINCT c.projection, g.log_id, g.origin, g.tenant, g.reader
 FROM projections.cursors AS c

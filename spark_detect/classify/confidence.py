@@ -43,7 +43,7 @@ class ColumnFinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class Threshold:
     """
     What counts must show before values are evidence; shares are in percent.
 
@@ -59,7 +59,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class KindThresholds:
     """
     How the counts of a kind are judged.
 
@@ -69,45 +69,45 @@ class Evidence:
     pattern: Pattern
     bare: Pattern | None
     chance_per_mille: int
-    alone: Demand
-    named: Demand
+    alone: Threshold
+    named: Threshold
 
 
-EVIDENCE: Final = {
-    DetectionKind.US_SSN: Evidence(
+THRESHOLDS: Final = {
+    DetectionKind.US_SSN: KindThresholds(
         pattern=Pattern.US_SSN,
         bare=Pattern.US_SSN_BARE,
         chance_per_mille=889,  # 898 areas of 1,000, 99 groups of 100
-        alone=Demand(cells_percent=1, valid_percent=97, surprise=4.6, spread=6),
-        named=Demand(cells_percent=5, valid_percent=50),
+        alone=Threshold(cells_percent=1, valid_percent=97, surprise=4.6, spread=6),
+        named=Threshold(cells_percent=5, valid_percent=50),
     ),
-    DetectionKind.EMAIL: Evidence(
+    DetectionKind.EMAIL: KindThresholds(
         pattern=Pattern.EMAIL,
         bare=None,
         chance_per_mille=0,
-        alone=Demand(cells_percent=1, valid_percent=50),
-        named=Demand(cells_percent=5, valid_percent=50),
+        alone=Threshold(cells_percent=1, valid_percent=50),
+        named=Threshold(cells_percent=5, valid_percent=50),
     ),
-    DetectionKind.CREDIT_CARD: Evidence(
+    DetectionKind.CREDIT_CARD: KindThresholds(
         pattern=Pattern.CREDIT_CARD,
         bare=None,
         chance_per_mille=100,  # one check digit in ten is right
-        alone=Demand(cells_percent=1, valid_percent=30, surprise=11.5, spread=6),
-        named=Demand(cells_percent=5, valid_percent=30, surprise=2.3),
+        alone=Threshold(cells_percent=1, valid_percent=30, surprise=11.5, spread=6),
+        named=Threshold(cells_percent=5, valid_percent=30, surprise=2.3),
     ),
-    DetectionKind.PHONE: Evidence(
+    DetectionKind.PHONE: KindThresholds(
         pattern=Pattern.PHONE,
         bare=Pattern.PHONE_BARE,
         chance_per_mille=570,  # 720 areas of 1,000, 792 exchanges of 1,000
-        alone=Demand(cells_percent=10, valid_percent=70, surprise=3.0),
-        named=Demand(cells_percent=5, valid_percent=30),
+        alone=Threshold(cells_percent=10, valid_percent=70, surprise=3.0),
+        named=Threshold(cells_percent=5, valid_percent=30),
     ),
-    DetectionKind.IBAN: Evidence(
+    DetectionKind.IBAN: KindThresholds(
         pattern=Pattern.IBAN,
         bare=None,
         chance_per_mille=10,  # 1 of 97 remainders
-        alone=Demand(cells_percent=1, valid_percent=10, surprise=11.5, spread=3),
-        named=Demand(cells_percent=5, valid_percent=10, surprise=2.3),
+        alone=Threshold(cells_percent=1, valid_percent=10, surprise=11.5, spread=3),
+        named=Threshold(cells_percent=5, valid_percent=10, surprise=2.3),
     ),
 }
 
@@ -144,7 +144,7 @@ def surprise(valid: int, candidates: int, *, chance_per_mille: int) -> float:
 
 
 def _judge(kind: DetectionKind, counts: ColumnCounts, *, is_telling: bool) -> ColumnFinding | None:
-    evidence = EVIDENCE[kind]
+    evidence = THRESHOLDS[kind]
     seen = counts.of(evidence.pattern)
     if is_telling:
         # Digits without punctuation are evidence only where the name says what they are.
@@ -160,7 +160,7 @@ def _judge(kind: DetectionKind, counts: ColumnCounts, *, is_telling: bool) -> Co
     return ColumnFinding(kind=kind, confidence_percent=percent, matches=matches, values=counts.values)
 
 
-def _meets(seen: PatternCounts, values: int, demand: Demand, chance_per_mille: int) -> bool:
+def _meets(seen: PatternCounts, values: int, demand: Threshold, chance_per_mille: int) -> bool:
     return (
         seen.cells > 0
         and seen.cells * 100 >= values * demand.cells_percent

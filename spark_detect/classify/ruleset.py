@@ -19,7 +19,7 @@ def ruleset_id() -> str:
     """
     tables: Json = {
         "cards": [[first, last, list(lengths)] for first, last, lengths in rules.CARD_NETWORKS],
-        "evidence": {kind.value: repr(asdict(evidence)) for kind, evidence in confidence.EVIDENCE.items()},
+        "evidence": {kind.value: repr(asdict(thresholds)) for kind, thresholds in confidence.THRESHOLDS.items()},
         "files": list(rules.FILE_ENDINGS),
         "ibans": {str(length): countries for length, countries in rules.IBAN_LENGTHS.items()},
         "names": {

@@ -29,7 +29,7 @@ from spark_detect.driver.session import start_session
 from spark_detect.driver.supervise import ENDED
 from spark_detect.planning.batches import Batches
 from spark_detect.recording.appender_thread import AppenderThread
-from spark_detect.recording.recorder import Recorded, Recorder
+from spark_detect.recording.recorder import RecordedCounts, Recorder
 from spark_detect.room import Room
 
 ENDED_WELL, FAILED = 0, 1
@@ -44,7 +44,7 @@ QUERY_STORY: Final = "=== Streaming Query ==="
 Say = Callable[[str], None]
 
 
-def run(room: Room, stop: threading.Event, say: Say) -> Recorded:
+def run(room: Room, stop: threading.Event, say: Say) -> RecordedCounts:
     """
     Run the query until `stop` is set; return what was recorded.
 

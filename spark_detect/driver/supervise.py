@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(slots=True, kw_only=True)
-class Condition:
+class DetectionState:
     """How detection is, for whoever waits for what it does; kept up to date by whoever runs it."""
 
     absent: str | None = None
@@ -55,7 +55,7 @@ async def supervise(
     log: Path,
     stop: asyncio.Event,
     say: Say,
-    condition: Condition | None = None,
+    condition: DetectionState | None = None,
     pause_s_max: float = PAUSE_S_MAX,
 ) -> None:
     """
@@ -63,7 +63,7 @@ async def supervise(
 
     The pause before it is started again doubles from one second to `pause_s_max`. How it is can be seen in `condition`.
     """
-    condition = condition or Condition()
+    condition = condition or DetectionState()
 
     def tell(line: str) -> None:
         condition.lines += 1
@@ -84,7 +84,7 @@ async def supervise(
         pause_s = min(2 * pause_s, pause_s_max)
 
 
-async def _run(room: Room, log: Path, stop: asyncio.Event, say: Say, condition: Condition) -> str:
+async def _run(room: Room, log: Path, stop: asyncio.Event, say: Say, condition: DetectionState) -> str:
     """Run the process once; return why it has ended."""
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with log.open("ab") as errors:

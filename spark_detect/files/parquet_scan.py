@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ledger.format.events import ScanFault
 from projections.errors import FileMissingError, FileUnreadableError, SecretMissingError, StorageUnavailableError
-from projections.lake.storage import S3_SCHEMES, Storage, explain
+from projections.lake.storage import S3_SCHEMES, Storage, classify_error
 from spark_detect.classify import ColumnCounts
 from spark_detect.classify.columns import as_texts, leaves, scan_array
 from spark_detect.errors import ScanError
@@ -226,7 +226,7 @@ def _blame(
     """Return what `error` means: the file's fault, or its storage's."""
     text = " ".join(str(error).split())[:300]
     if isinstance(error, OSError):
-        known = explain(location, error)
+        known = classify_error(location, error)
         if isinstance(known, FileMissingError):
             return ScanError(ScanFault.FILE_MISSING, file=location, message=str(known))
         if isinstance(known, FileUnreadableError):

@@ -24,9 +24,9 @@ from ledger.store.read import Log
 from projections.entries import LogEntry, read_log_entry
 from projections.keys import bounded_name
 from projections.relational.table_names import QUERIES as NAMES
-from projections.relational.table_names import Name, read_name
+from projections.relational.table_names import TableName, read_name
 from spark_detect.classify import RULESET
-from spark_detect.planning.targets import Target, read_target
+from spark_detect.planning.targets import ScanTarget, read_target
 from spark_detect.tasks import Range
 
 QUERIES: Final = load_queries("spark_detect", "batches.sql")
@@ -37,7 +37,7 @@ ENTRIES_MAX: Final = 256
 KEPT_MAX: Final = 1_000
 """Batches that stay in the table once they are finished, for whoever asks what happened."""
 
-Weigh: TypeAlias = Callable[[Log, Target], int]
+Weigh: TypeAlias = Callable[[Log, ScanTarget], int]
 """Returns about how many bytes a target leads to."""
 
 
@@ -57,7 +57,7 @@ class _Waiting:
     log: Log
     position: int
     end: int
-    targets: Sequence[Target]
+    targets: Sequence[ScanTarget]
 
 
 class Batches:
@@ -133,7 +133,7 @@ class Batches:
             for _, log_id, origin, tenant, from_index, to_index, attempts in sorted(rows, key=lambda row: row[:2])
         ]
 
-    def targets(self, within: Range) -> list[Target]:
+    def targets(self, within: Range) -> list[ScanTarget]:
         """
         Return what the entries of a range lead to, in order.
 
@@ -144,13 +144,13 @@ class Batches:
         rows = self.connection.execute(QUERIES["entries_of_interest"], {**bounds, "limit": None}).fetchall()
         return _targets(bytes(row[1]) for row in rows)
 
-    def newest_of_table(self, log_id: int, key: str, *, limit: int) -> list[Target]:
+    def newest_of_table(self, log_id: int, key: str, *, limit: int) -> list[ScanTarget]:
         """Return what the newest entries about a table lead to, newest first."""
         bounds = {"log_id": log_id, "key": key, "limit": limit}
         rows = self.connection.execute(QUERIES["newest_of_table"], bounds).fetchall()
         return _targets(bytes(row[1]) for row in rows)
 
-    def names(self, log_id: int, table_uuid: str, key: str | None) -> list[Name]:
+    def names(self, log_id: int, table_uuid: str, key: str | None) -> list[TableName]:
         """Return what a table is called, and which table is called `key`, as far as the read models have seen it."""
         asked = {"log_id": log_id, "uuids": [bounded_name(table_uuid)], "keys": [] if key is None else [key]}
         return [read_name(row) for row in self.connection.execute(NAMES["live_names"], asked).fetchall()]
@@ -237,6 +237,6 @@ def _end(waiting: _Waiting, taken: int) -> int:
     return waiting.end if taken == len(waiting.targets) else waiting.targets[taken - 1].index + 1
 
 
-def _targets(entries: Iterable[bytes]) -> list[Target]:
+def _targets(entries: Iterable[bytes]) -> list[ScanTarget]:
     found = (read_target(read_log_entry(entry, {}), ruleset=RULESET) for entry in entries)
     return [target for target in found if target is not None]

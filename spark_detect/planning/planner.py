@@ -20,7 +20,7 @@ from projections.errors import SecretMissingError, StorageUnavailableError
 from spark_detect.marks import scan_group_id
 from spark_detect.planning.batches import Batches, OpenRange
 from spark_detect.planning.tables import TablePlanner, TableTargets
-from spark_detect.planning.targets import Target, without_twins
+from spark_detect.planning.targets import ScanTarget, without_twins
 from spark_detect.room import Lake
 from spark_detect.tasks import Range, Task
 
@@ -49,7 +49,7 @@ class Planner:
         """End the threads, whatever they still wait for."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def weigh(self, log: Log, target: Target) -> int:
+    def weigh(self, log: Log, target: ScanTarget) -> int:
         """Return about how many bytes `target` leads to: 0 if that cannot be told now."""
         catalogs = self._catalogs(log)
         weighed = self._threads.submit(self._tables.weigh, log, target, catalogs)
@@ -99,7 +99,7 @@ class Planner:
         if not targets:
             return []
         catalogs = self._catalogs(each.log)
-        tables: dict[str, list[Target]] = {}
+        tables: dict[str, list[ScanTarget]] = {}
         for target in targets:
             tables.setdefault(target.table, []).append(target)
         return [

@@ -18,7 +18,7 @@ from ledger.store.read import Log
 from projections.errors import SecretMissingError, StorageUnavailableError
 from projections.lake.storage import Storage
 from projections.relational.catalogs import CatalogRow
-from projections.relational.table_names import identifier_of, told_key
+from projections.relational.table_names import identifier_of, resolve_key
 from spark_detect.classify import RULESET
 from spark_detect.errors import ScanError
 from spark_detect.files.iceberg_metadata import (
@@ -33,7 +33,7 @@ from spark_detect.files.iceberg_metadata import (
 from spark_detect.marks import scan_group_id
 from spark_detect.planning.batches import Batches
 from spark_detect.planning.snapshots import Due, Slices, adds_nothing, due_snapshots, lost_adders, split
-from spark_detect.planning.targets import Request, Target, catalog_of
+from spark_detect.planning.targets import ScanRequest, ScanTarget, catalog_of
 from spark_detect.room import Lake
 from spark_detect.tasks import UNREAD_MAX, Range, Scan, Task
 
@@ -50,7 +50,7 @@ class TableTargets:
 
     range: Range
     log: Log
-    targets: Sequence[Target]
+    targets: Sequence[ScanTarget]
     catalogs: Mapping[str, CatalogCreated]
 
 
@@ -58,7 +58,7 @@ class TableTargets:
 class _Read:
     """A metadata file that was read, for a target."""
 
-    target: Target
+    target: ScanTarget
     catalog: CatalogRow
     storage: Storage
     state: TableState
@@ -72,7 +72,7 @@ class TablePlanner:
         self._lake = lake
         self._bytes_max = bytes_max
 
-    def weigh(self, log: Log, target: Target, catalogs: Mapping[str, CatalogCreated]) -> int:
+    def weigh(self, log: Log, target: ScanTarget, catalogs: Mapping[str, CatalogCreated]) -> int:
         """Return about how many bytes `target` leads to; 0 if that cannot be told."""
         if target.metadata_location is None:
             return self._bytes_max  # all live files of a table: as much as there may be
@@ -94,7 +94,7 @@ class TablePlanner:
             StorageUnavailableError, SecretMissingError: if its files cannot be reached now.
         """
         tasks: dict[int, list[Task]] = {}
-        faults: list[tuple[Target, ScanError]] = []
+        faults: list[tuple[ScanTarget, ScanError]] = []
         reads: list[_Read] = []
         commits = [target for target in table.targets if target.request is None]
         named = dict.fromkeys(snapshot for target in commits for snapshot in target.snapshots)
@@ -122,7 +122,7 @@ class TablePlanner:
                 planned += self._plan_request(table, target, target.request)
         return planned
 
-    def _read(self, table: TableTargets, target: Target, location: str) -> _Read | None:
+    def _read(self, table: TableTargets, target: ScanTarget, location: str) -> _Read | None:
         """Return the metadata at `location`, or None if no catalog of this log has its files there."""
         catalog = catalog_of(target, location, table.catalogs, log=table.log, warehouse=self._lake.warehouse)
         if catalog is None:
@@ -164,7 +164,7 @@ class TablePlanner:
         lost -= self._batches.marks(table.log.log_id, read.state.table_uuid, lost)
         return [file for file in live if file.snapshot_id == due.snapshot_id or file.snapshot_id in lost], lost
 
-    def _plan_request(self, table: TableTargets, target: Target, request: Request) -> list[Task]:
+    def _plan_request(self, table: TableTargets, target: ScanTarget, request: ScanRequest) -> list[Task]:
         """Return the tasks of a scan that was asked for, unless it is in the log, or there is nothing to scan."""
         newest = self._newest(table, target)
         if newest is None:
@@ -190,7 +190,7 @@ class TablePlanner:
             return [_failing(scan, read.catalog, error)]
 
     def _plan_fault(
-        self, table: TableTargets, target: Target, error: ScanError, seen: set[int], tasks: dict[int, list[Task]]
+        self, table: TableTargets, target: ScanTarget, error: ScanError, seen: set[int], tasks: dict[int, list[Task]]
     ) -> None:
         """Plan what a metadata file that is missing was to tell from a newer one; what none tells has failed."""
         left = [each for each in target.snapshots if each not in seen]
@@ -207,7 +207,7 @@ class TablePlanner:
             if snapshot_id not in seen and snapshot_id not in tasks:
                 tasks[snapshot_id] = self._failed(table, target, snapshot_id, error)
 
-    def _newest(self, table: TableTargets, target: Target) -> str | None:
+    def _newest(self, table: TableTargets, target: ScanTarget) -> str | None:
         """Return where the newest metadata file of a table is, as the log knows."""
         if target.key is None:
             return None
@@ -218,7 +218,7 @@ class TablePlanner:
         # It was told of before it had this name.
         return None if target.table_uuid is None else self._batches.newest_scanned(table.log.log_id, target.table_uuid)
 
-    def _failed(self, table: TableTargets, target: Target, snapshot_id: int, error: ScanError) -> list[Task]:
+    def _failed(self, table: TableTargets, target: ScanTarget, snapshot_id: int, error: ScanError) -> list[Task]:
         """Return the task that records a failure, if there is a table to record it of."""
         location = target.metadata_location or ""
         catalog = catalog_of(target, location, table.catalogs, log=table.log, warehouse=self._lake.warehouse)
@@ -233,7 +233,9 @@ class TablePlanner:
         state = read.state
         return self._scan(table, read.target, snapshot_id, location=state.location, table_uuid=state.table_uuid)
 
-    def _scan(self, table: TableTargets, target: Target, snapshot_id: int, *, location: str, table_uuid: str) -> Scan:
+    def _scan(
+        self, table: TableTargets, target: ScanTarget, snapshot_id: int, *, location: str, table_uuid: str
+    ) -> Scan:
         """Return the scan of a snapshot before anything is known of its files."""
         key = self._key(table, target, table_uuid)
         return Scan(
@@ -255,12 +257,12 @@ class TablePlanner:
             tasks=1,
         )
 
-    def _key(self, table: TableTargets, target: Target, table_uuid: str) -> str | None:
+    def _key(self, table: TableTargets, target: ScanTarget, table_uuid: str) -> str | None:
         """Return the key of what the table of a metadata file is called; None if nobody knows."""
         if target.is_certain:
             return target.key
         names = self._batches.names(table.log.log_id, table_uuid, target.key)
-        return told_key(names, table_uuid=table_uuid, said=target.key)
+        return resolve_key(names, table_uuid=table_uuid, said=target.key)
 
     def _is_recorded(self, scan: Scan) -> bool:
         return self._batches.is_recorded(scan.range.log_id, scan_group_id(scan))

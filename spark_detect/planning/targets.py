@@ -35,7 +35,7 @@ METADATA_SUFFIXES: Final = (".metadata.json", ".metadata.json.gz")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ScanRequest:
     """A scan that was asked for: by which group, and of which snapshot (None: of all live files)."""
 
     group_id: str
@@ -43,7 +43,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ScanTarget:
     """
     A table that may have new snapshots.
 
@@ -59,7 +59,7 @@ class Target:
     metadata_location: str | None
     table_uuid: str | None
     snapshots: tuple[int, ...]
-    request: Request | None = None
+    request: ScanRequest | None = None
     is_certain: bool = False
 
     @property
@@ -68,7 +68,7 @@ class Target:
         return self.key or self.table_uuid or self.metadata_location or ""
 
 
-def read_target(item: LogEntry, *, ruleset: str) -> Target | None:
+def read_target(item: LogEntry, *, ruleset: str) -> ScanTarget | None:
     """
     Return what `item` leads to, or None if that is no scan under `ruleset`.
     """
@@ -78,7 +78,7 @@ def read_target(item: LogEntry, *, ruleset: str) -> Target | None:
         case CommitSettled(outcome=CommitOutcome.ACCEPTED, metadata_location=str(location)) as settled if (
             key is not None
         ):
-            return Target(
+            return ScanTarget(
                 index=entry.index,
                 key=key,
                 identifier=identifier,
@@ -90,7 +90,7 @@ def read_target(item: LogEntry, *, ruleset: str) -> Target | None:
             )
         case CommitObserved() as observed:
             identifier = observed.identifier or identifier
-            return Target(
+            return ScanTarget(
                 index=entry.index,
                 key=_key(identifier),
                 identifier=identifier,
@@ -103,7 +103,7 @@ def read_target(item: LogEntry, *, ruleset: str) -> Target | None:
             if not location.endswith(METADATA_SUFFIXES):
                 return None
             identifier = trigger.identifier or identifier
-            return Target(
+            return ScanTarget(
                 index=entry.index,
                 key=_key(identifier),
                 identifier=identifier,
@@ -116,7 +116,7 @@ def read_target(item: LogEntry, *, ruleset: str) -> Target | None:
             wanted = None if requested.snapshot is None else _ids([requested.snapshot])
             if wanted == ():
                 return None  # it names what can be no snapshot
-            return Target(
+            return ScanTarget(
                 index=entry.index,
                 key=key,
                 identifier=identifier,
@@ -124,7 +124,7 @@ def read_target(item: LogEntry, *, ruleset: str) -> Target | None:
                 metadata_location=None,
                 table_uuid=requested.table_uuid,
                 snapshots=wanted or (),
-                request=Request(group_id=str(entry.group_id), snapshot=wanted[0] if wanted else None),
+                request=ScanRequest(group_id=str(entry.group_id), snapshot=wanted[0] if wanted else None),
                 is_certain=True,
             )
         case _:
@@ -132,7 +132,7 @@ def read_target(item: LogEntry, *, ruleset: str) -> Target | None:
 
 
 def catalog_of(
-    target: Target, location: str, catalogs: Mapping[str, CatalogCreated], *, log: Log, warehouse: str
+    target: ScanTarget, location: str, catalogs: Mapping[str, CatalogCreated], *, log: Log, warehouse: str
 ) -> CatalogRow | None:
     """
     Return the catalog whose storage holds `location`: the one that the target names, else the nearest one above it.
@@ -151,7 +151,7 @@ def catalog_of(
     return None if alias is None else rows[alias]
 
 
-def without_twins(targets: Iterable[Target]) -> list[Target]:
+def without_twins(targets: Iterable[ScanTarget]) -> list[ScanTarget]:
     """
     Return `targets` in order without triggers for a metadata file that a commit among them names as well.
     """

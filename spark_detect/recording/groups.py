@@ -42,11 +42,11 @@ UNREAD_LENGTH_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Postponed:
+class ScanPostponed:
     """The storage did not answer: nothing is recorded, and the range is worked on again."""
 
 
-def record_scan(scan: Scan, results: Sequence[TaskResult], *, now: datetime) -> Group | Postponed:
+def record_scan(scan: Scan, results: Sequence[TaskResult], *, now: datetime) -> Group | ScanPostponed:
     """
     Return the group that tells what came of `scan`.
 
@@ -61,7 +61,7 @@ def record_scan(scan: Scan, results: Sequence[TaskResult], *, now: datetime) -> 
             f"scan of snapshot {scan.snapshot} of {scan.key}: expected {scan.tasks} results, found {len(results)}"
         )
     if any(result.is_postponed for result in results):
-        return Postponed()
+        return ScanPostponed()
     faults = [(result.at_fault or "", result.fault) for result in results if result.fault is not None]
     if faults:
         at_fault, fault = min(faults)

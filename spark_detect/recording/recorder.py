@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Recorded:
+class RecordedCounts:
     """What was recorded since the start."""
 
     batches: int = 0
@@ -39,7 +39,7 @@ class Recorder:
         self._batches = batches
         self._appender = appender
         self._clock = clock
-        self.recorded = Recorded()
+        self.recorded = RecordedCounts()
 
     def record(self, results: Iterable[TaskResult]) -> None:
         """

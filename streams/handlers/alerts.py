@@ -25,7 +25,7 @@ from ledger.store.session import Connection
 from projections.entries import LogEntry
 from streams.handler import Effects, Message, OutboxMessage
 from streams.sinks.webhook import WEBHOOK
-from streams.state.outbox import Outgoing
+from streams.state.outbox import QueuedMessage
 
 CONFIDENCE_PERCENT_MIN: Final = 92
 """A telling name and matching values: what is below may be a look-alike, and nobody is called for it."""
@@ -89,7 +89,7 @@ class AlertReceipt:
 
     clock: Callable[[], datetime]
 
-    def __call__(self, taken: Outgoing, /) -> Group:
+    def __call__(self, taken: QueuedMessage, /) -> Group:
         """Return the group of `alert.delivered`; of one alert and sink there is one."""
         alert, sink = taken.message.id.rpartition("/")[2], taken.message.sink
         delivered = AlertDelivered(alert=alert, attempt=taken.attempts + 1, sink=sink)

@@ -23,7 +23,7 @@ S3: Final = "s3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CatalogLocation:
     """The tables of catalog `alias` of a log lie below `path`, a bucket and folders without a final slash."""
 
     path: str
@@ -32,22 +32,22 @@ class Place:
     is_builtin: bool
 
 
-class Places:
+class CatalogLocations:
     """The places of all catalogs, by path."""
 
-    def __init__(self, places: Iterable[Place]) -> None:
-        self._of: dict[str, list[Place]] = {}
+    def __init__(self, places: Iterable[CatalogLocation]) -> None:
+        self._of: dict[str, list[CatalogLocation]] = {}
         for place in sorted(places, key=lambda place: (place.log.log_id, place.alias)):
             self._of.setdefault(place.path, []).append(place)
 
     @classmethod
-    def of(cls, rows: Iterable[CatalogRow], *, warehouse: str) -> Places:
+    def of(cls, rows: Iterable[CatalogRow], *, warehouse: str) -> CatalogLocations:
         """
         Return the places of catalogs; those whose files are not in object storage have none.
         """
         return cls(place for row in rows if (place := _place(row, warehouse)))
 
-    def find(self, location: str) -> Place:
+    def find(self, location: str) -> CatalogLocation:
         """
         Return the place that holds `location`; where one tenant has several catalogs there, the first by alias.
 
@@ -66,13 +66,13 @@ class Places:
         return claims[0]
 
 
-def _place(row: CatalogRow, warehouse: str) -> Place | None:
+def _place(row: CatalogRow, warehouse: str) -> CatalogLocation | None:
     if row.log.tenant is None:
         return None
     is_builtin = row.kind == BUILTIN
     folder = f"{warehouse.rstrip('/')}/{row.log.tenant.hex}/{row.alias}" if is_builtin else row.options.get("location")
     path = None if folder is None else _path(folder)
-    return None if path is None else Place(path=path, log=row.log, alias=row.alias, is_builtin=is_builtin)
+    return None if path is None else CatalogLocation(path=path, log=row.log, alias=row.alias, is_builtin=is_builtin)
 
 
 def _path(location: str) -> str | None:

@@ -28,14 +28,16 @@ BEHIND_MAX: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecidedOn:
+class ApprovedSnapshots:
     """Which of the snapshots that were asked for are approved, and how the table was last called (None: unknown)."""
 
     snapshots: frozenset[str]
     identifier: Identifier | None
 
 
-async def read_decided(connection: Connection, log_id: int, *, table_uuid: str, snapshots: Sequence[str]) -> DecidedOn:
+async def read_decided(
+    connection: Connection, log_id: int, *, table_uuid: str, snapshots: Sequence[str]
+) -> ApprovedSnapshots:
     """
     Return what approved decisions of a log name of a table.
 
@@ -55,7 +57,7 @@ async def read_decided(connection: Connection, log_id: int, *, table_uuid: str, 
         # Rows of a later moment answer for more; the earliest cursor says from where on the log itself is read.
         next_index = row[0] if next_index is None else min(next_index, row[0])
     if next_index is None:
-        return DecidedOn(snapshots=frozenset(), identifier=None)
+        return ApprovedSnapshots(snapshots=frozenset(), identifier=None)
     behind = (await read_head(connection, log_id)).size - next_index
     if behind > BEHIND_MAX:
         raise TransientError(f"projection commits of log {log_id}: expected it near the end, found it {behind} behind")
@@ -69,7 +71,7 @@ async def read_decided(connection: Connection, log_id: int, *, table_uuid: str, 
                     identifier = decided.identifier
             case _:
                 pass  # refused, or on another table
-    return DecidedOn(snapshots=frozenset(approved.intersection(snapshots)), identifier=identifier)
+    return ApprovedSnapshots(snapshots=frozenset(approved.intersection(snapshots)), identifier=identifier)
 
 
 async def read_groups(connection: Connection, log_id: int, groups: Sequence[UUID]) -> frozenset[UUID]:

@@ -15,7 +15,7 @@ from ledger.format.event import SYSTEM_ACTOR
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.session import Connection
 from projections.errors import InvalidLineageError
-from projections.lineage.ingest import Received, receive
+from projections.lineage.ingest import LineageGroup, to_groups
 from streams.errors import PoisonError
 from streams.handler import Append, DeadLetter, Effects, Message
 
@@ -48,10 +48,10 @@ class ReceiveLineage:
             if not isinstance(message.value, bytes):
                 raise PoisonError(f"message {message.id}: expected the bytes of an OpenLineage event, found an entry")
             try:
-                arrived = receive(message.value, actor=SYSTEM_ACTOR, at=self._clock(), random=self._random)
+                arrived = to_groups(message.value, actor=SYSTEM_ACTOR, at=self._clock(), random=self._random)
             except InvalidLineageError as error:
                 raise PoisonError(str(error)) from error
-            groups += [event.group for event in arrived.events if isinstance(event, Received)]
+            groups += [event.group for event in arrived.events if isinstance(event, LineageGroup)]
             wrong = [event for event in arrived.events if isinstance(event, InvalidLineageError)]
             if wrong:
                 more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
@@ -59,7 +59,7 @@ class ReceiveLineage:
         return Effects(groups=tuple(groups), dead=tuple(dead))
 
 
-def told_once(append: Append, clock: Callable[[], datetime]) -> Append:
+def append_once(append: Append, clock: Callable[[], datetime]) -> Append:
     """
     Return `append` for lineage, to which an event that somebody else has told already is no error.
 

@@ -33,10 +33,10 @@ from projections.egress.rules import EgressRules
 from projections.entries import LogEntry
 from projections.errors import FileMissingError, ProjectionError
 from projections.keys import table_key
-from projections.lake.storage import Secrets, Storage
+from projections.lake.storage import SecretStore, Storage
 from projections.processing.cursors import read_live
 from projections.relational.catalogs import BUILTIN, CATALOGS, CatalogRow, read_catalogs, storage_of
-from projections.relational.table_names import identifier_of, read_live_names, told_key
+from projections.relational.table_names import identifier_of, read_live_names, resolve_key
 from streams.errors import PoisonError, TransientError
 from streams.handler import DeadLetter, Effects, Message
 from streams.handlers.decisions import read_decided, read_groups
@@ -49,8 +49,8 @@ PAUSES_S: Final = (0.2, 1.0)
 """Waits before a file that is missing is looked for again; S3 shows what it has told of, so few are enough."""
 
 
-class Reads(Protocol):
-    """What reads metadata files, and gives up in time (see `streams.metadata.reader.MetadataReads`)."""
+class MetadataReader(Protocol):
+    """What reads metadata files, and gives up in time (see `streams.metadata.reader.MetadataReaderPool`)."""
 
     async def read(self, storage: Storage, location: str) -> TableSnapshots:
         """Return what a metadata file says of its table."""
@@ -67,9 +67,9 @@ class _Seen:
     table: TableSnapshots
 
 
-class Observe:
+class ObserveCommits:
     """
-    Compares metadata files with the decisions of the log (implements `streams.handler.AsksHosts`).
+    Compares metadata files with the decisions of the log (implements `streams.handler.HostHandler`).
 
     `warehouse` and `ours` are this installation's own warehouse and the properties of its storage, `egress` says where
     files of catalogs elsewhere may be.
@@ -83,10 +83,10 @@ class Observe:
         *,
         warehouse: str,
         ours: Mapping[str, str],
-        secrets: Secrets,
+        secrets: SecretStore,
         egress: EgressRules,
         clock: Callable[[], datetime],
-        reads: Reads,
+        reads: MetadataReader,
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
         self._warehouse = warehouse
@@ -191,7 +191,7 @@ class Observe:
         names = await read_live_names(reading, log_id, uuids=[uuid], keys=[] if said is None else [said])
         if decided is not None and not any(name.table_uuid == uuid and name.is_certain for name in names):
             return decided
-        key = told_key(names, table_uuid=uuid, said=said)
+        key = resolve_key(names, table_uuid=uuid, said=said)
         return None if key is None else identifier_of(key)
 
     def _group(self, id_: UUID, snapshot: Snapshot, seen: _Seen, identifier: Identifier | None) -> Group:

@@ -16,9 +16,9 @@ from ledger.errors import BrokenError, LedgerError
 from ledger.store.session import Connection
 from projections.relational.catalogs import read_catalogs
 from streams.errors import TransientError
-from streams.execution import AWAY
+from streams.execution import UNAVAILABLE
 from streams.handler import Append, DeadLetter, Effects, Message
-from streams.handlers.catalog_locations import Places
+from streams.handlers.catalog_locations import CatalogLocations
 from streams.handlers.triggers import LogGroup, gather
 
 S3_EVENTS: Final = "s3-events"
@@ -56,7 +56,7 @@ class ReceiveS3Events:
         Raises:
             TransientError: if the log is away; what was appended meanwhile is not appended again.
         """
-        places = Places.of(await read_catalogs(reading), warehouse=self._warehouse)
+        places = CatalogLocations.of(await read_catalogs(reading), warehouse=self._warehouse)
         gathered = gather(batch, places, at=self._clock())
         turns = asyncio.Semaphore(APPENDS_MAX)
         refused = await asyncio.gather(*(self._append_one(item, turns) for item in gathered.groups))
@@ -69,7 +69,7 @@ class ReceiveS3Events:
         try:
             async with turns:
                 await self._append(item.log.log_id, item.group)
-        except AWAY as error:
+        except UNAVAILABLE as error:
             raise TransientError(str(error)) from error
         except BrokenError:
             raise

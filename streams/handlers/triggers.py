@@ -20,7 +20,7 @@ from ledger.format.sequence import Group
 from ledger.store.read import Log
 from streams.errors import PoisonError
 from streams.handler import DeadLetter, Message
-from streams.handlers.catalog_locations import Place, Places
+from streams.handlers.catalog_locations import CatalogLocation, CatalogLocations
 from streams.handlers.s3_messages import FileKind, TableFile, parse_s3_event, table_file
 
 FILES_MAX: Final = 100
@@ -45,7 +45,7 @@ class Gathered:
     dead: tuple[DeadLetter, ...] = ()
 
 
-def gather(batch: Sequence[Message], places: Places, *, at: datetime) -> Gathered:
+def gather(batch: Sequence[Message], places: CatalogLocations, *, at: datetime) -> Gathered:
     """
     Return the triggers in a batch of S3's messages.
 
@@ -79,7 +79,7 @@ def metadata_trigger(
     return _group(data, alias, ["metadata", alias, location], at)
 
 
-def data_trigger(place: Place, table: str, locations: Iterable[str], *, at: datetime) -> Group:
+def data_trigger(place: CatalogLocation, table: str, locations: Iterable[str], *, at: datetime) -> Group:
     """
     Return the trigger of new data files below the folder `table`.
     """
@@ -99,10 +99,10 @@ def data_trigger(place: Place, table: str, locations: Iterable[str], *, at: date
 class _Gathering:
     """What has been gathered so far, in the order of arrival."""
 
-    places: Places
+    places: CatalogLocations
     at: datetime
     groups: list[LogGroup] = field(default_factory=list)
-    data: dict[tuple[Place, str], tuple[list[str], dict[str, Message]]] = field(default_factory=dict)
+    data: dict[tuple[CatalogLocation, str], tuple[list[str], dict[str, Message]]] = field(default_factory=dict)
     dead: dict[str, DeadLetter] = field(default_factory=dict)
 
     def add(self, message: Message, files: Iterable[TableFile]) -> None:

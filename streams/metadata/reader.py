@@ -1,12 +1,12 @@
 """
-Reading metadata files that tenants name, in child processes that can be killed (the other half: `reading_process.py`).
+Reads metadata files that tenants name, in child processes that can be killed (their side: `reader_process.py`).
 
-A thread that waits for an object store cannot be ended: one that sends a byte a minute holds it for ever. A process
-can. Guarantee: a read ends within its time limit, whatever the store does, and a process that was interrupted never
-serves again; once `MetadataReads` is closed, none of its processes is left. Whatever a file makes of the process that
-parses it, this one has lost nothing.
+A thread that waits for an object store cannot be ended: a server that sends one byte per minute holds it for ever. A
+process can be killed. Guarantee: a read ends within its time limit, whatever the store does, and an interrupted process
+never serves again; once `MetadataReaderPool` is closed, none of its processes is left. Whatever a file does to the
+process that parses it, this process is not affected.
 
-It inherits none of our environment, in which this installation's credentials may stand.
+A child inherits none of our environment, which may hold this installation's credentials.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _INHERITED: Final = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """What a Python that lives outside the system's folders needs to start at all, and where it finds certificates."""
 
 
-class MetadataReads:
+class MetadataReaderPool:
     """
     The processes that read, started when they are needed and kept for the next read; an async context manager.
 

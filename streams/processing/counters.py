@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from streams.execution import Turn
-from streams.processing.sender import Sent
+from streams.execution import HandledBatch
+from streams.processing.sender import SentBatch
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
-    """Counts; `add_turn` and `add_sent` are what a runner and a sender are given to report to."""
+class Counters:
+    """Counts; `add_batch` and `add_sent` are what a runner and a sender are given to report to."""
 
     messages_handled: int = 0
     groups_appended: int = 0
@@ -20,13 +20,13 @@ class Tally:
     messages_sent: int = 0
     dead_letters: int = 0
 
-    def add_turn(self, turn: Turn) -> None:
+    def add_batch(self, turn: HandledBatch) -> None:
         """Add what a runner did with one batch."""
         self.messages_handled += turn.messages
         self.groups_appended += turn.groups
         self.dead_letters += turn.dead
 
-    def add_sent(self, sent: Sent) -> None:
+    def add_sent(self, sent: SentBatch) -> None:
         """Add what a sender did with one batch."""
         self.messages_sent += sent.taken
         self.dead_letters += sent.refused

@@ -23,8 +23,8 @@ from ledger.store.notifications import wait_for_any
 from ledger.store.session import Connection, Outage
 from streams.connections import PAUSE_S, POLL_S, connect_following, connect_reading
 from streams.errors import TransientError, UnansweredError
-from streams.execution import Outcome, Turn, carry_out
-from streams.handler import Append, AsksHosts, Message
+from streams.execution import BatchOutcome, HandledBatch, handle_batch
+from streams.handler import Append, HostHandler, Message
 from streams.state import dead_letters, deferred, outbox
 from streams.state.deferred import HostLease
 from streams.state.leases import LEASE_S, LeaseLostError, handler_duty
@@ -56,17 +56,17 @@ class _Pool:
     bell: asyncio.Event
 
 
-class Asking:
+class DeferredRunner:
     """
     Has `handlers` handle what was deferred; `dsn` works as the streams' role.
 
-    `on_turn` is told of each message once that is stored, `on_outbox` when messages were put into the outbox.
+    `on_batch` is told of each message once that is stored, `on_outbox` when messages were put into the outbox.
     """
 
     def __init__(
         self,
         dsn: str,
-        handlers: Sequence[AsksHosts],
+        handlers: Sequence[HostHandler],
         append: Append,
         *,
         quick_max: int = QUICK_MAX,
@@ -74,7 +74,7 @@ class Asking:
         quick_s: float = QUICK_S,
         poll_s: float = POLL_S,
         lease_s: float = LEASE_S,
-        on_turn: Callable[[Turn], None] = lambda _: None,
+        on_batch: Callable[[HandledBatch], None] = lambda _: None,
         on_outbox: Callable[[], None] = lambda: None,
     ) -> None:
         self._dsn = dsn
@@ -87,7 +87,7 @@ class Asking:
         self._quick_s = quick_s
         self._poll_s = poll_s
         self._lease_s = lease_s
-        self._on_turn = on_turn
+        self._on_batch = on_batch
         self._on_outbox = on_outbox
 
     def ring(self) -> None:
@@ -184,7 +184,7 @@ class Asking:
                 dead = await deferred.missed(storing, lease, error.message, str(error))
                 _log.info("%s did not answer %s of log %s: %s", lease.host, lease.handler, lease.log_id, error)
                 if dead:
-                    self._on_turn(Turn(handler=lease.handler, messages=0, groups=0, outbox=0, dead=dead))
+                    self._on_batch(HandledBatch(handler=lease.handler, messages=0, groups=0, outbox=0, dead=dead))
             except LeaseLostError as error:
                 _log.info("nothing is stored: %s", error)
             except TransientError as error:
@@ -193,11 +193,11 @@ class Asking:
 
     async def _handle(
         self, lease: HostLease, message: Message, reading: Connection, stop: asyncio.Event
-    ) -> Outcome | None:
+    ) -> BatchOutcome | None:
         """Return what a message leads to; None if `stop` is set before that is known."""
         handler = self._handlers[lease.handler]
         handling = asyncio.create_task(
-            carry_out(handler, [message], reading, self._append, timeout_s=ASK_TIMEOUT_S), name=f"ask {lease.host}"
+            handle_batch(handler, [message], reading, self._append, timeout_s=ASK_TIMEOUT_S), name=f"ask {lease.host}"
         )
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -215,7 +215,7 @@ class Asking:
         storing: Connection,
         lease: HostLease,
         message: Message,
-        outcome: Outcome,
+        outcome: BatchOutcome,
         *,
         is_quick: bool,
         hold_s: float | None,
@@ -227,7 +227,7 @@ class Asking:
         if outcome.outbox:
             self._on_outbox()
         counts = {"groups": outcome.groups, "outbox": len(outcome.outbox), "dead": len(outcome.dead)}
-        self._on_turn(Turn(handler=lease.handler, messages=1, **counts))
+        self._on_batch(HandledBatch(handler=lease.handler, messages=1, **counts))
 
 
 class _MissedError(TransientError):

@@ -16,7 +16,7 @@ from ledger.store.read import read_entries
 from ledger.store.session import Connection
 from streams.connections import connect_reading, connect_storing
 from streams.errors import StreamError, TransientError
-from streams.execution import carry_out
+from streams.execution import handle_batch
 from streams.handler import Append, Handler, Message, OutboxMessage
 from streams.state import dead_letters, outbox
 from streams.state.cursors import read_message
@@ -26,7 +26,7 @@ from streams.state.leases import handler_duty, sink_duty
 _SINK: Final = sink_duty("")
 
 
-class Replayed(StrEnum):
+class ReplayResult(StrEnum):
     """What became of a dead letter."""
 
     HANDLED = "handled"
@@ -38,11 +38,11 @@ class Replayed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
+class ReplayedLetter:
     """A dead letter and what became of it; `reason` is empty where it was handled."""
 
     letter: StoredLetter
-    result: Replayed
+    result: ReplayResult
     reason: str
 
 
@@ -54,7 +54,7 @@ async def replay(
     log_id: int | None = None,
     source: str | None = None,
     id: str | None = None,  # noqa: A002 - the letter's own member
-) -> AsyncIterator[Replay]:
+) -> AsyncIterator[ReplayedLetter]:
     """
     Handle dead letters again, oldest first, and yield what became of each: of a log, a source, one message, if given.
 
@@ -74,38 +74,40 @@ async def replay(
                 elif (handler := known.get(letter.source)) is not None:
                     yield await _handle_again(letter, handler, reading, storing, append)
                 else:
-                    yield Replay(letter=letter, result=Replayed.UNKNOWN, reason=f"{letter.source} does not run here")
+                    yield ReplayedLetter(
+                        letter=letter, result=ReplayResult.UNKNOWN, reason=f"{letter.source} does not run here"
+                    )
             last = letters[-1]
 
 
 async def _handle_again(
     letter: StoredLetter, handler: Handler, reading: Connection, storing: Connection, append: Append
-) -> Replay:
+) -> ReplayedLetter:
     try:
-        outcome = await carry_out(handler, [await _message(letter, reading)], reading, append)
+        outcome = await handle_batch(handler, [await _message(letter, reading)], reading, append)
     except TransientError as error:
-        return Replay(letter=letter, result=Replayed.POSTPONED, reason=str(error))
+        return ReplayedLetter(letter=letter, result=ReplayResult.POSTPONED, reason=str(error))
     if outcome.dead:
         reason = outcome.dead[0].reason
-        await dead_letters.note_death(storing, letter, reason)
-        return Replay(letter=letter, result=Replayed.DEAD, reason=reason)
+        await dead_letters.record_retry(storing, letter, reason)
+        return ReplayedLetter(letter=letter, result=ReplayResult.DEAD, reason=reason)
     async with storing.transaction():
         # Whoever removes it stores what it led to; a second replay finds it gone, behind the first one's commit.
         if not await dead_letters.remove(storing, letter):
-            return Replay(letter=letter, result=Replayed.GONE, reason="another has handled it meanwhile")
+            return ReplayedLetter(letter=letter, result=ReplayResult.GONE, reason="another has handled it meanwhile")
         await outbox.put(storing, letter.log.log_id, outcome.outbox)
-    return Replay(letter=letter, result=Replayed.HANDLED, reason="")
+    return ReplayedLetter(letter=letter, result=ReplayResult.HANDLED, reason="")
 
 
-async def _send_again(letter: StoredLetter, storing: Connection) -> Replay:
+async def _send_again(letter: StoredLetter, storing: Connection) -> ReplayedLetter:
     message = OutboxMessage(
         sink=letter.source.removeprefix(_SINK), id=letter.id, key=letter.key or "", payload=letter.payload or b""
     )
     async with storing.transaction():
         if not await dead_letters.remove(storing, letter):
-            return Replay(letter=letter, result=Replayed.GONE, reason="another has sent it again meanwhile")
+            return ReplayedLetter(letter=letter, result=ReplayResult.GONE, reason="another has sent it again meanwhile")
         await outbox.put(storing, letter.log.log_id, [message])
-    return Replay(letter=letter, result=Replayed.SENT_AGAIN, reason="")
+    return ReplayedLetter(letter=letter, result=ReplayResult.SENT_AGAIN, reason="")
 
 
 async def _message(letter: StoredLetter, reading: Connection) -> Message:

@@ -28,11 +28,11 @@ from ledger.store.notifications import WakeUp, wait_for_any
 from ledger.store.session import Connection, Outage
 from streams.connections import PAUSE_S, POLL_S, connect_following, connect_reading, pass_on
 from streams.errors import StreamError, TransientError
-from streams.execution import HANDLE_TIMEOUT_S, Outcome, Turn, carry_out
-from streams.handler import Append, AsksHosts, Deferring, Handler
-from streams.processing.deferred_runner import QUICK_S, Asking
+from streams.execution import HANDLE_TIMEOUT_S, BatchOutcome, HandledBatch, handle_batch
+from streams.handler import Append, DeferringHandler, Handler, HostHandler
+from streams.processing.deferred_runner import QUICK_S, DeferredRunner
 from streams.state import cursors, dead_letters, deferred, leases, outbox
-from streams.state.cursors import Batch, Place, Progress
+from streams.state.cursors import EntryBatch, HandlerProgress, Position
 from streams.state.leases import LEASE_S, Lease, LeaseLostError, handler_duty
 
 BATCH_MESSAGES_MAX: Final = 1_000
@@ -47,7 +47,7 @@ class Runner:
     """
     Gives the entries of all tenants' logs to `handlers`, whose names differ; `dsn` works as the streams' role.
 
-    `on_turn` is told of each batch once it is stored, `on_outbox` when messages were put into the outbox.
+    `on_batch` is told of each batch once it is stored, `on_outbox` when messages were put into the outbox.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class Runner:
         lease_s: float = LEASE_S,
         handle_timeout_s: float = HANDLE_TIMEOUT_S,
         quick_s: float = QUICK_S,
-        on_turn: Callable[[Turn], None] = lambda _: None,
+        on_batch: Callable[[HandledBatch], None] = lambda _: None,
         on_outbox: Callable[[], None] = lambda: None,
     ) -> None:
         self._dsn = dsn
         self._given = tuple(handlers)
         self._handlers: dict[str, Handler] = {
-            handler_duty(handler.name): Deferring(handler) if isinstance(handler, AsksHosts) else handler
+            handler_duty(handler.name): DeferringHandler(handler) if isinstance(handler, HostHandler) else handler
             for handler in handlers
         }
         if len(self._handlers) != len(handlers):
@@ -79,19 +79,19 @@ class Runner:
         self._poll_s = poll_s
         self._lease_s = lease_s
         self._handle_timeout_s = handle_timeout_s
-        self._on_turn = on_turn
+        self._on_batch = on_batch
         self._on_outbox = on_outbox
         self._outage = Outage("streams", _log)
-        asking = [handler for handler in handlers if isinstance(handler, AsksHosts)]
+        asking = [handler for handler in handlers if isinstance(handler, HostHandler)]
         self._asking = (
-            Asking(
+            DeferredRunner(
                 dsn,
                 asking,
                 append,
                 quick_s=quick_s,
                 poll_s=poll_s,
                 lease_s=lease_s,
-                on_turn=on_turn,
+                on_batch=on_batch,
                 on_outbox=on_outbox,
             )
             if asking
@@ -137,7 +137,7 @@ class Runner:
         """
         async with self._session() as session:
             while True:
-                await cursors.tend(session.storing, self.handlers, log_id=log_id)
+                await cursors.refresh(session.storing, self.handlers, log_id=log_id)
                 progress = await cursors.read_progress(session.storing, [handler.name for handler in self.handlers])
                 of_log = [each for each in progress if each.log.log_id == log_id]
                 if self._handlers and (not of_log or of_log[0].size < to_index):
@@ -149,7 +149,7 @@ class Runner:
         if self._asking is not None:
             await self._asking.drain(log_id)
 
-    async def progress(self) -> list[Progress]:
+    async def progress(self) -> list[HandlerProgress]:
         """
         Return how far each handler is in each log (`lag_entries`).
         """
@@ -173,7 +173,7 @@ class Runner:
         while not stop.is_set():
             wake.clear()  # before looking: what is appended from here on rings again
             if clock() >= tended_s + self._poll_s:
-                await cursors.tend(session.storing, self.handlers)
+                await cursors.refresh(session.storing, self.handlers)
                 tended_s = clock()
             is_busy = await self._turn(session)
             self._outage.recovered()
@@ -188,8 +188,8 @@ class Runner:
         if lease is None:
             return False
         try:
-            place = await cursors.read_place(session.ahead, self._handlers[lease.duty].name, lease.log_id)
-            batch: Batch | None = await self._read(session, lease, place)
+            place = await cursors.read_position(session.ahead, self._handlers[lease.duty].name, lease.log_id)
+            batch: EntryBatch | None = await self._read(session, lease, place)
             for left in reversed(range(BATCHES_IN_A_ROW)):
                 if batch is not None:
                     batch = await self._handle(session, lease, batch, left=left)
@@ -201,7 +201,7 @@ class Runner:
             await leases.drop(session.storing, lease)
         return True
 
-    async def _handle(self, session: _Session, lease: Lease, batch: Batch, *, left: int) -> Batch | None:
+    async def _handle(self, session: _Session, lease: Lease, batch: EntryBatch, *, left: int) -> EntryBatch | None:
         """
         Carry one batch out and store it; return the next one, read meanwhile, if the lease is kept for it.
         """
@@ -209,7 +209,7 @@ class Runner:
         async with leases.kept(session.storing, lease, lease_s=self._lease_s):
             reading = asyncio.create_task(self._read(session, lease, batch.following if left else None))
             try:
-                outcome = await carry_out(
+                outcome = await handle_batch(
                     handler, batch.messages, session.reading, self._append, timeout_s=self._handle_timeout_s
                 )
             except BaseException:
@@ -229,12 +229,12 @@ class Runner:
         self._tell(handler, batch, outcome)
         return following
 
-    async def _read(self, session: _Session, lease: Lease, place: Place | None) -> Batch | None:
+    async def _read(self, session: _Session, lease: Lease, place: Position | None) -> EntryBatch | None:
         if place is None:
             return None
         return await cursors.read_batch(session.ahead, self._handlers[lease.duty], place, batch_max=self._batch_max)
 
-    def _tell(self, handler: Handler, batch: Batch, outcome: Outcome) -> None:
+    def _tell(self, handler: Handler, batch: EntryBatch, outcome: BatchOutcome) -> None:
         if not batch.messages:
             return
         if outcome.outbox:
@@ -242,7 +242,9 @@ class Runner:
         if outcome.deferred and self._asking is not None:
             self._asking.ring()
         counts = {"groups": outcome.groups, "outbox": len(outcome.outbox), "dead": len(outcome.dead)}
-        self._on_turn(Turn(handler=handler.name, messages=len(batch.messages) - len(outcome.deferred), **counts))
+        self._on_batch(
+            HandledBatch(handler=handler.name, messages=len(batch.messages) - len(outcome.deferred), **counts)
+        )
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[_Session]:

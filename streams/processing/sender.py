@@ -22,11 +22,11 @@ from ledger.store.notifications import WakeUp, wait_for_any
 from ledger.store.session import Connection, Outage
 from streams.connections import PAUSE_S, POLL_S, connect_storing, pass_on
 from streams.errors import StreamError, TransientError
-from streams.execution import AWAY
+from streams.execution import UNAVAILABLE
 from streams.handler import Append
 from streams.state import dead_letters, leases, outbox
 from streams.state.leases import LEASE_S, Lease, LeaseLostError, sink_duty
-from streams.state.outbox import Answer, Outgoing, Postponed, Refused, Sink, Taken
+from streams.state.outbox import Delivered, QueuedMessage, Rejected, RetryLater, Sink, SinkResult
 
 SEND_TIMEOUT_S: Final = 300.0
 
@@ -36,12 +36,12 @@ _log = logging.getLogger(__name__)
 class Receipt(Protocol):
     """What the log is told of a message that its sink took."""
 
-    def __call__(self, taken: Outgoing, /) -> Group | None:
+    def __call__(self, taken: QueuedMessage, /) -> Group | None:
         """Return the group to append, with an id that derives from the message's; None if the log is told nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentBatch:
     """What became of the messages of one turn."""
 
     sink: str
@@ -62,7 +62,7 @@ class Sender:
         receipts: Mapping[str, Receipt] | None = None,
         poll_s: float = POLL_S,
         lease_s: float = LEASE_S,
-        on_sent: Callable[[Sent], None] = lambda _: None,
+        on_sent: Callable[[SentBatch], None] = lambda _: None,
     ) -> None:
         self._dsn = dsn
         self._sinks = {sink.name: sink for sink in sinks}
@@ -141,10 +141,10 @@ class Sender:
             _log.info("nothing is stored: %s", error)
         else:
             counts = {"taken": len(sorted_.taken), "postponed": len(sorted_.postponed), "refused": len(sorted_.refused)}
-            self._on_sent(Sent(sink=sink.name, **counts))
+            self._on_sent(SentBatch(sink=sink.name, **counts))
         return True
 
-    async def _send(self, sink: Sink, messages: Sequence[Outgoing]) -> _Sorted:
+    async def _send(self, sink: Sink, messages: Sequence[QueuedMessage]) -> _Sorted:
         try:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 answers = await sink.send(messages) if messages else ()
@@ -152,7 +152,7 @@ class Sender:
             raise TransientError(f"sink {sink.name}: expected answers within {SEND_TIMEOUT_S:g} s") from error
         return _sort(messages, answers)
 
-    async def _tell(self, sink: Sink, taken: Sequence[Outgoing]) -> None:
+    async def _tell(self, sink: Sink, taken: Sequence[QueuedMessage]) -> None:
         """Append what the log is to know of messages that were taken."""
         receipt = self._receipts.get(sink.name)
         if receipt is None:
@@ -166,7 +166,7 @@ class Sender:
                 # The log knows already, of an earlier attempt whose row could not be removed any more.
                 continue
             except LedgerError as error:
-                if isinstance(error, AWAY):
+                if isinstance(error, UNAVAILABLE):
                     raise TransientError(str(error)) from error
                 raise
 
@@ -175,25 +175,25 @@ class Sender:
 class _Sorted:
     """The messages of one turn by their answers; of a key, only the first one that was postponed."""
 
-    taken: list[Outgoing] = field(default_factory=list)
+    taken: list[QueuedMessage] = field(default_factory=list)
     postponed: dict[str, float | None] = field(default_factory=dict)
-    refused: list[tuple[Outgoing, str]] = field(default_factory=list)
+    refused: list[tuple[QueuedMessage, str]] = field(default_factory=list)
 
 
-def _sort(messages: Sequence[Outgoing], answers: Sequence[Answer]) -> _Sorted:
+def _sort(messages: Sequence[QueuedMessage], answers: Sequence[SinkResult]) -> _Sorted:
     found = _Sorted()
     waiting: set[str] = set()
     for message, answer in zip(messages, answers, strict=True):
         match answer:
-            case Taken():
+            case Delivered():
                 found.taken.append(message)
-            case Refused(reason=reason):
+            case Rejected(reason=reason):
                 found.refused.append((message, reason))
-            case Postponed(after_s=after_s, reason=reason) if message.message.key not in waiting:
+            case RetryLater(after_s=after_s, reason=reason) if message.message.key not in waiting:
                 waiting.add(message.message.key)
                 found.postponed[message.message.id] = after_s
                 _log.info("sink %s: message %s is put off: %s", message.message.sink, message.message.id, reason)
-            case Postponed():
+            case RetryLater():
                 pass  # it waits for the one before it
     return found
 

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from streams.errors import TransientError
-from streams.state.outbox import Answer, Outgoing, Postponed, Refused, Taken
+from streams.state.outbox import Delivered, QueuedMessage, Rejected, RetryLater, SinkResult
 
 CONTENT_TYPE: Final = b"application/cloudevents+json; charset=utf-8"
 REQUEST_TIMEOUT_MS: Final = 10_000
@@ -34,49 +34,51 @@ class KafkaSink:
         self._producer = producer
         self._topic = topic
 
-    async def send(self, messages: Sequence[Outgoing]) -> Sequence[Answer]:
+    async def send(self, messages: Sequence[QueuedMessage]) -> Sequence[SinkResult]:
         """
         Send messages in order; return an answer for each.
 
         Raises:
             TransientError: if the brokers cannot be reached.
         """
-        waiting: list[asyncio.Future[object] | Answer] = []
+        waiting: list[asyncio.Future[object] | SinkResult] = []
         try:
             for outgoing in messages:
                 waiting.append(await self._enqueue(outgoing))  # noqa: PERF401 - what is there if one fails is retrieved
-            return [each if isinstance(each, Taken | Postponed | Refused) else await _taken(each) for each in waiting]
+            return [
+                each if isinstance(each, Delivered | RetryLater | Rejected) else await _taken(each) for each in waiting
+            ]
         finally:
             # Whatever was not awaited because another failed must not be reported as never retrieved.
             for each in waiting:
                 if isinstance(each, asyncio.Future):
                     each.add_done_callback(_retrieve)
 
-    async def _enqueue(self, outgoing: Outgoing) -> asyncio.Future[object] | Answer:
+    async def _enqueue(self, outgoing: QueuedMessage) -> asyncio.Future[object] | SinkResult:
         message = outgoing.message
         if len(message.payload) > MESSAGE_SIZE_BYTES_MAX:
-            return Refused(f"expected at most {MESSAGE_SIZE_BYTES_MAX} bytes, found {len(message.payload)}")
+            return Rejected(f"expected at most {MESSAGE_SIZE_BYTES_MAX} bytes, found {len(message.payload)}")
         headers = [("content-type", CONTENT_TYPE)]
         try:
             sent: asyncio.Future[object] = await self._producer.send(
                 self._topic, value=message.payload, key=message.key.encode(), headers=headers
             )
         except MessageSizeTooLargeError as error:
-            return Refused(str(error))
+            return Rejected(str(error))
         except KafkaError as error:
             raise TransientError(f"Kafka does not take messages for {self._topic}: {error}") from error
         return sent
 
 
-async def _taken(sent: asyncio.Future[object]) -> Answer:
+async def _taken(sent: asyncio.Future[object]) -> SinkResult:
     """A producer that numbers its messages keeps them in order; what one misses, those behind it wait for."""
     try:
         await sent
     except MessageSizeTooLargeError as error:
-        return Refused(str(error))
+        return Rejected(str(error))
     except KafkaError as error:
         raise TransientError(f"Kafka did not say that it has a message: {error}") from error
-    return Taken()
+    return Delivered()
 
 
 def _retrieve(sent: asyncio.Future[object]) -> None:

@@ -18,7 +18,7 @@ import httpx
 from projections.egress.rules import EgressRules
 from projections.errors import AddressRefusedError
 from streams.errors import StreamError
-from streams.state.outbox import Answer, Outgoing, Postponed, Refused, Taken
+from streams.state.outbox import Delivered, QueuedMessage, Rejected, RetryLater, SinkResult
 
 WEBHOOK: Final = "webhook"
 """The sink's name."""
@@ -76,21 +76,21 @@ class WebhookSink:
         except AddressRefusedError as error:
             raise StreamError(f"the webhook's URL: {NOT_ALLOWED}") from error
 
-    async def send(self, messages: Sequence[Outgoing]) -> Sequence[Answer]:
+    async def send(self, messages: Sequence[QueuedMessage]) -> Sequence[SinkResult]:
         """Post `messages` in order; see `Sink`."""
-        answers: list[Answer] = []
+        answers: list[SinkResult] = []
         waiting: set[str] = set()
         for each in messages:
             if each.message.key in waiting:
-                answers.append(Postponed("it waits for the one before it"))
+                answers.append(RetryLater("it waits for the one before it"))
                 continue
             answer = await self._post(each)
-            if isinstance(answer, Postponed):
+            if isinstance(answer, RetryLater):
                 waiting.add(each.message.key)
             answers.append(answer)
         return answers
 
-    async def _post(self, outgoing: Outgoing) -> Answer:
+    async def _post(self, outgoing: QueuedMessage) -> SinkResult:
         # Not compressed: of a refusal's body only the beginning is read, and it must not swell.
         headers = {
             "Content-Type": "application/json; charset=utf-8",
@@ -111,17 +111,17 @@ class WebhookSink:
                 ) as response,
             ):
                 if response.is_success:
-                    return Taken()
+                    return Delivered()
                 if response.status_code in {408, 429} or response.status_code >= 500:
                     after_s = self._retry_after_s(response.headers.get("Retry-After"))
-                    return Postponed(f"answered {response.status_code}", after_s)
-                return Refused(f"answered {response.status_code}: {await _beginning(response)}")
+                    return RetryLater(f"answered {response.status_code}", after_s)
+                return Rejected(f"answered {response.status_code}: {await _beginning(response)}")
         except TimeoutError:
-            return Postponed(f"no answer within {self._timeout_s:g} s")
+            return RetryLater(f"no answer within {self._timeout_s:g} s")
         except AddressRefusedError:
-            return Postponed(NOT_ALLOWED)
+            return RetryLater(NOT_ALLOWED)
         except httpx.HTTPError as error:
-            return Postponed(f"no answer ({type(error).__name__})")
+            return RetryLater(f"no answer ({type(error).__name__})")
 
     def _retry_after_s(self, value: str | None) -> float | None:
         """Return the seconds that Retry-After asks for (RFC 9110, section 10.2.3), None if it is not of its form."""

@@ -30,7 +30,7 @@ LOCATION_LENGTH_MAX: Final = 2_048
 SEPARATOR: Final = "\x1f"
 
 
-class CatalogWalkError(StreamError):
+class CatalogReadError(StreamError):
     """The gateway does not answer, does not let us read, or what it passes on is not what a catalog says."""
 
 
@@ -43,7 +43,7 @@ class LoadedTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogWalk:
+class CatalogReader:
     """Reads the catalog `alias` through the gateway that `http` reaches, with an API key."""
 
     http: httpx.AsyncClient = field(repr=False)
@@ -68,7 +68,7 @@ class CatalogWalk:
             below = sorted(each for each in levels if each[:-1] == parent)
             seen += len(below)
             if seen > NAMESPACES_MAX:
-                raise CatalogWalkError(
+                raise CatalogReadError(
                     f"catalog {self.alias}: expected at most {NAMESPACES_MAX} namespaces, found more"
                 )
             waiting.extend(below)
@@ -90,11 +90,11 @@ class CatalogWalk:
             return None
         location = loaded.get("metadata-location")
         if not isinstance(location, str) or not 0 < len(location) <= LOCATION_LENGTH_MAX or not location.isprintable():
-            raise CatalogWalkError(f"{path}: expected a metadata-location, found {location!r:.80}")
+            raise CatalogReadError(f"{path}: expected a metadata-location, found {location!r:.80}")
         metadata = loaded.get("metadata")
         table_uuid = metadata.get("table-uuid") if isinstance(metadata, dict) else None
         if not isinstance(table_uuid, str) or not TABLE_UUID.fullmatch(table_uuid):
-            raise CatalogWalkError(f"{path}: expected a UUID as table-uuid, found {table_uuid!r:.80}")
+            raise CatalogReadError(f"{path}: expected a UUID as table-uuid, found {table_uuid!r:.80}")
         return LoadedTable(metadata_location=location, table_uuid=table_uuid)
 
     async def _pages(self, path: str, member: str, query: Mapping[str, str]) -> list[Any]:
@@ -107,12 +107,12 @@ class CatalogWalk:
                 return found
             items, following = page.get(member), page.get("next-page-token")
             if not isinstance(items, list) or not isinstance(following, str | None):
-                raise CatalogWalkError(f"{path}: expected a page with a list as {member}")
+                raise CatalogReadError(f"{path}: expected a page with a list as {member}")
             found += items
             if not following:
                 return found
             token = following
-        raise CatalogWalkError(f"{path}: expected at most {PAGES_MAX} pages, found more")
+        raise CatalogReadError(f"{path}: expected at most {PAGES_MAX} pages, found more")
 
     async def _get(self, path: str, query: Mapping[str, str]) -> dict[str, Any] | None:
         """Return the object that the gateway answers with; None for 404."""
@@ -124,13 +124,13 @@ class CatalogWalk:
                 async for chunk in answer.aiter_bytes():
                     body += chunk
                     if len(body) > ANSWER_SIZE_BYTES_MAX:
-                        raise CatalogWalkError(f"{url}: expected at most {ANSWER_SIZE_BYTES_MAX} bytes, found more")
+                        raise CatalogReadError(f"{url}: expected at most {ANSWER_SIZE_BYTES_MAX} bytes, found more")
         except httpx.HTTPError as error:
-            raise CatalogWalkError(f"{url}: the gateway does not answer: {error!s:.200}") from error
+            raise CatalogReadError(f"{url}: the gateway does not answer: {error!s:.200}") from error
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
         if answer.status_code != httpx.codes.OK:
-            raise CatalogWalkError(f"{url}: expected 200, found {answer.status_code}")
+            raise CatalogReadError(f"{url}: expected 200, found {answer.status_code}")
         return _object(bytes(body), url)
 
 
@@ -138,7 +138,7 @@ def _object(body: bytes, url: str) -> dict[str, Any]:
     try:
         return parse_object(body, what=url, size_bytes_max=ANSWER_SIZE_BYTES_MAX)
     except FormatError as error:
-        raise CatalogWalkError(str(error)) from error
+        raise CatalogReadError(str(error)) from error
 
 
 def _name(item: object) -> str:
@@ -147,7 +147,7 @@ def _name(item: object) -> str:
 
 def _names(names: object, where: str) -> tuple[str, ...]:
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
-        raise CatalogWalkError(f"{where}: expected names, found {names!r:.80}")
+        raise CatalogReadError(f"{where}: expected names, found {names!r:.80}")
     return tuple(names)
 
 

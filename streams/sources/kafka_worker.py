@@ -35,9 +35,9 @@ from ledger.store.read import Log
 from ledger.store.session import back_off_s
 from streams.connections import connect_reading, connect_storing
 from streams.errors import StreamError, TransientError
-from streams.execution import carry_out
+from streams.execution import handle_batch
 from streams.handler import Append, Handler, Message
-from streams.processing.counters import Tally
+from streams.processing.counters import Counters
 from streams.sources.watchdog import Watchdog
 from streams.state import dead_letters
 from streams.state.leases import handler_duty
@@ -78,7 +78,7 @@ class KafkaWorker:
     dsn: str
     append: Append
     directory: Path
-    tally: Tally = field(default_factory=Tally)
+    counters: Counters = field(default_factory=Counters)
 
     async def run(self, stop: asyncio.Event, *, ready: Callable[[], None] = lambda: None) -> None:
         """
@@ -176,13 +176,13 @@ class KafkaWorker:
 
     async def _carry_out(self, handler: Handler, batch: Sequence[Message]) -> None:
         async with connect_reading(self.dsn) as reading:
-            outcome = await carry_out(handler, batch, reading, self.append)
+            outcome = await handle_batch(handler, batch, reading, self.append)
         if outcome.dead:
             async with connect_storing(self.dsn) as storing, storing.transaction():
                 await dead_letters.put(storing, handler_duty(handler.name), outcome.dead)
-        self.tally.messages_handled += len(batch)
-        self.tally.groups_appended += outcome.groups
-        self.tally.dead_letters += len(outcome.dead)
+        self.counters.messages_handled += len(batch)
+        self.counters.groups_appended += outcome.groups
+        self.counters.dead_letters += len(outcome.dead)
 
     async def _existing(self) -> Sequence[Route]:
         """Return the routes whose topic exists: of one that is made after Faust has started, it would read nothing."""

@@ -36,15 +36,15 @@ from ledger.format.sequence import Group
 from ledger.store.queries import load_queries
 from ledger.store.session import Connection
 from projections.errors import SecretMissingError
-from projections.lake.storage import Secrets
+from projections.lake.storage import SecretStore
 from projections.relational.catalogs import BUILTIN, CatalogRow, read_catalogs
-from projections.relational.table_names import Name, read_live_names
+from projections.relational.table_names import TableName, read_live_names
 from streams.connections import connect_reading
-from streams.execution import AWAY, UNSTORABLE
+from streams.execution import UNAVAILABLE, UNSTORABLE
 from streams.handler import Append
 from streams.handlers.decisions import read_groups
 from streams.handlers.triggers import metadata_trigger
-from streams.sources.catalog_walk import CatalogWalk, CatalogWalkError, LoadedTable
+from streams.sources.catalog_walk import CatalogReader, CatalogReadError, LoadedTable
 
 INTERVAL_S: Final = 30.0
 TABLES_MAX: Final = 500
@@ -84,7 +84,7 @@ class Poller:
         append: Append,
         *,
         http: httpx.AsyncClient,
-        secrets: Secrets,
+        secrets: SecretStore,
         clock: Callable[[], datetime],
         interval_s: float = INTERVAL_S,
         tables_max: int = TABLES_MAX,
@@ -113,7 +113,7 @@ class Poller:
         while not stop.is_set():
             try:
                 await self.poll(stop)
-            except (psycopg.OperationalError, *AWAY) as error:
+            except (psycopg.OperationalError, *UNAVAILABLE) as error:
                 self.counts.failures += 1
                 _log.warning("the poller waits: %s", error)
             with suppress(TimeoutError):
@@ -163,7 +163,7 @@ class Poller:
                     self._tenant_timeout_s,
                 )
 
-    async def _walk(self, row: CatalogRow) -> CatalogWalk | None:
+    async def _walk(self, row: CatalogRow) -> CatalogReader | None:
         """Return how the catalog is read, with the tenant's key for the poller; None if there is no such key."""
         if row.log.tenant is None:
             return None
@@ -171,9 +171,9 @@ class Poller:
             key = await asyncio.to_thread(self._secrets.read, row.log.tenant, SECRET)
         except SecretMissingError:
             return None
-        return CatalogWalk(http=self._http, key=key, alias=row.alias)
+        return CatalogReader(http=self._http, key=key, alias=row.alias)
 
-    async def _poll_catalog(self, row: CatalogRow, walk: CatalogWalk, reading: Connection) -> None:
+    async def _poll_catalog(self, row: CatalogRow, walk: CatalogReader, reading: Connection) -> None:
         """Look at the next tables of one catalog; where it cannot be read, the next round goes on behind that."""
         waiting = self._waiting.setdefault((row.log.log_id, row.alias), deque())
         try:
@@ -186,7 +186,7 @@ class Poller:
                 self.counts.tables += 1
                 if loaded is not None:
                     await self._tell(row, table, loaded, reading)
-        except (CatalogWalkError, *UNSTORABLE) as error:
+        except (CatalogReadError, *UNSTORABLE) as error:
             self.counts.failures += 1
             _log.warning("catalog %s of %s is polled again later: %s", row.alias, row.log.origin, error)
 
@@ -227,7 +227,7 @@ class Poller:
             await self._append(row.log.log_id, _identified(table, key, loaded, names, at=self._clock()))
 
 
-def _identified(table: Identifier, key: str, loaded: LoadedTable, names: Sequence[Name], *, at: datetime) -> Group:
+def _identified(table: Identifier, key: str, loaded: LoadedTable, names: Sequence[TableName], *, at: datetime) -> Group:
     """
     Return the group that says which table a name is. Its id is of that, and of the entries that said otherwise before:
     a table that is renamed back is told of again.

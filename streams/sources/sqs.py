@@ -28,7 +28,7 @@ from ledger.store.read import Log, read_logs
 from ledger.store.session import Connection
 from streams.connections import connect_reading, connect_storing
 from streams.errors import StreamError, TransientError
-from streams.execution import carry_out
+from streams.execution import handle_batch
 from streams.handler import Append, Handler, Message
 from streams.state import dead_letters
 from streams.state.leases import handler_duty
@@ -51,7 +51,7 @@ class QueueUnavailableError(StreamError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
+class SqsMessage:
     """A message of the queue, and the receipt under which it is deleted or hidden for longer."""
 
     id: str
@@ -62,13 +62,13 @@ class Received:
 class Queue(Protocol):
     """What the source needs of a queue. Every method blocks and raises QueueUnavailableError."""
 
-    def receive(self) -> Sequence[Received]:
+    def receive(self) -> Sequence[SqsMessage]:
         """Wait some seconds for messages; return at most ten, hidden from others from now on."""
 
-    def hide(self, received: Sequence[Received], *, for_s: int) -> None:
+    def hide(self, received: Sequence[SqsMessage], *, for_s: int) -> None:
         """Hide messages for so many seconds from now (0: show them to others at once)."""
 
-    def delete(self, received: Sequence[Received]) -> int:
+    def delete(self, received: Sequence[SqsMessage]) -> int:
         """Delete messages; return how many were not deleted."""
 
 
@@ -101,7 +101,7 @@ class SqsQueue:
             ),
         )
 
-    def receive(self) -> Sequence[Received]:
+    def receive(self) -> Sequence[SqsMessage]:
         """Wait for messages (see `Queue`)."""
         answer = self._call(
             "receive_message",
@@ -110,16 +110,16 @@ class SqsQueue:
             VisibilityTimeout=self._visibility_s,
         )
         return [
-            Received(id=message["MessageId"], body=message["Body"], receipt=message["ReceiptHandle"])
+            SqsMessage(id=message["MessageId"], body=message["Body"], receipt=message["ReceiptHandle"])
             for message in answer.get("Messages", ())
         ]
 
-    def hide(self, received: Sequence[Received], *, for_s: int) -> None:
+    def hide(self, received: Sequence[SqsMessage], *, for_s: int) -> None:
         """Hide messages for so many seconds (see `Queue`)."""
         entries = [{**entry, "VisibilityTimeout": for_s} for entry in _entries(received)]
         self._call("change_message_visibility_batch", Entries=entries)
 
-    def delete(self, received: Sequence[Received]) -> int:
+    def delete(self, received: Sequence[SqsMessage]) -> int:
         """Delete messages (see `Queue`)."""
         return len(self._call("delete_message_batch", Entries=_entries(received)).get("Failed", ()))
 
@@ -181,7 +181,7 @@ class SqsSource:
             if received:
                 await self._take(received, stop)
 
-    async def _take(self, received: Sequence[Received], stop: asyncio.Event) -> None:
+    async def _take(self, received: Sequence[SqsMessage], stop: asyncio.Event) -> None:
         """Bring one batch into the logs and delete it, or show it to others again."""
         self.counts.messages += len(received)
         hiding = asyncio.create_task(self._keep_hidden(received), name="sqs visibility")
@@ -200,7 +200,7 @@ class SqsSource:
         except QueueUnavailableError:
             self.counts.undeleted += len(received) if is_done else 0
 
-    async def _store(self, received: Sequence[Received], stop: asyncio.Event) -> bool:
+    async def _store(self, received: Sequence[SqsMessage], stop: asyncio.Event) -> bool:
         """Store what messages lead to, for as long as it takes; return False if told to stop before that is done."""
         failures = 0
         while True:
@@ -213,20 +213,20 @@ class SqsSource:
             else:
                 return True
 
-    async def _store_once(self, received: Sequence[Received]) -> None:
+    async def _store_once(self, received: Sequence[SqsMessage]) -> None:
         async with connect_reading(self._dsn) as reading:
             system = await _system_log(reading)
             messages = [
                 Message(id=f"sqs/{item.id}", log=system, value=item.body.encode("utf-8", "surrogatepass"))
                 for item in received
             ]
-            outcome = await carry_out(self._handler, messages, reading, self._append)
+            outcome = await handle_batch(self._handler, messages, reading, self._append)
         if outcome.dead:
             async with connect_storing(self._dsn) as storing, storing.transaction():
                 await dead_letters.put(storing, handler_duty(self._handler.name), outcome.dead)
         self.counts.dead += len(outcome.dead)
 
-    async def _keep_hidden(self, received: Sequence[Received]) -> None:
+    async def _keep_hidden(self, received: Sequence[SqsMessage]) -> None:
         """Extend the time for which messages are hidden until cancelled."""
         while True:
             await asyncio.sleep(self._visibility_s / 3)
@@ -253,5 +253,5 @@ async def _system_log(reading: Connection) -> Log:
     raise NoSuchLogError("expected a system log, found none")
 
 
-def _entries(received: Sequence[Received]) -> list[dict[str, str]]:
+def _entries(received: Sequence[SqsMessage]) -> list[dict[str, str]]:
     return [{"Id": str(position), "ReceiptHandle": item.receipt} for position, item in enumerate(received)]

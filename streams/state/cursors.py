@@ -30,7 +30,7 @@ _QUERIES: Final = load_queries("streams", "cursors.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class HandlerProgress:
     """How far a handler is in a log; `failures` in a row put its next batch off."""
 
     handler: str
@@ -48,7 +48,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Position:
     """Where a handler goes on in a log that has `size` entries."""
 
     log: Log
@@ -57,27 +57,27 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class EntryBatch:
     """The next messages from `place` on; the entries before `to_index` lead to no others."""
 
-    place: Place
+    place: Position
     to_index: int
     messages: Sequence[Message]
 
     @property
-    def following(self) -> Place | None:
+    def following(self) -> Position | None:
         """The place behind this batch; None at the end of what the log had when it was read."""
         place = self.place
         return None if self.to_index >= place.size else replace(place, next_index=self.to_index)
 
 
-async def read_progress(connection: Connection, handlers: Iterable[str]) -> list[Progress]:
+async def read_progress(connection: Connection, handlers: Iterable[str]) -> list[HandlerProgress]:
     """
     Return how far each of `handlers` is in every tenant's log that the connection's role may see.
     """
     rows = await connection.execute(_QUERIES["progress"], {"handlers": list(handlers)})
     return [
-        Progress(
+        HandlerProgress(
             handler=handler,
             log=Log(log_id=log_id, origin=origin, tenant=tenant, reader=reader),
             size=size,
@@ -101,7 +101,7 @@ async def claim(
     return None if row is None else Lease(duty=row[0], log_id=row[1], lease=row[2], failures=row[3])
 
 
-async def tend(connection: Connection, handlers: Sequence[Handler], *, log_id: int | None = None) -> None:
+async def refresh(connection: Connection, handlers: Sequence[Handler], *, log_id: int | None = None) -> None:
     """
     Enter handlers and logs that are new; move cursors to the ends of their logs where nothing is to be handled.
     """
@@ -112,7 +112,7 @@ async def tend(connection: Connection, handlers: Sequence[Handler], *, log_id: i
         await connection.execute(_QUERIES["pass_over"], wanted)
 
 
-async def read_place(connection: Connection, handler: str, log_id: int) -> Place:
+async def read_position(connection: Connection, handler: str, log_id: int) -> Position:
     """
     Return where a handler goes on in a log.
 
@@ -123,10 +123,10 @@ async def read_place(connection: Connection, handler: str, log_id: int) -> Place
     if row is None:
         raise LeaseLostError(f"handler {handler} on log {log_id}: expected a cursor, found none")
     at, size, origin, tenant, reader = row
-    return Place(log=Log(log_id=log_id, origin=origin, tenant=tenant, reader=reader), next_index=at, size=size)
+    return Position(log=Log(log_id=log_id, origin=origin, tenant=tenant, reader=reader), next_index=at, size=size)
 
 
-async def read_batch(connection: Connection, handler: Handler, place: Place, *, batch_max: int) -> Batch:
+async def read_batch(connection: Connection, handler: Handler, place: Position, *, batch_max: int) -> EntryBatch:
     """
     Return the next messages for `handler`, at most `batch_max`, perhaps none in a wide stretch of other types.
 
@@ -151,7 +151,7 @@ async def read_batch(connection: Connection, handler: Handler, place: Place, *, 
         if len(found) == batch_max:
             end = found[-1][0] + 1  # there may be more behind it
     messages = [read_message(log, entry) for entry in entries]
-    return Batch(place=place, to_index=end, messages=messages)
+    return EntryBatch(place=place, to_index=end, messages=messages)
 
 
 def read_message(log: Log, data: bytes) -> Message:
@@ -167,7 +167,7 @@ def read_message(log: Log, data: bytes) -> Message:
     return Message(id=f"{log.origin}/{entry.index}", log=log, value=LogEntry(entry=entry, event=event, parts={}))
 
 
-async def move(connection: Connection, handler: str, batch: Batch) -> None:
+async def move(connection: Connection, handler: str, batch: EntryBatch) -> None:
     """
     Store that `batch` was handled, in the open transaction that stores what it led to.
 

@@ -18,7 +18,7 @@ from ledger.store.read import Log
 from ledger.store.session import Connection
 from projections.entries import LogEntry, storable
 from streams.handler import DeadLetter
-from streams.state.outbox import Outgoing
+from streams.state.outbox import QueuedMessage
 
 READ_MAX: Final = 500
 REMOVED_MAX: Final = 1_000
@@ -76,7 +76,7 @@ async def put(connection: Connection, source: str, dead: Sequence[DeadLetter]) -
     )
 
 
-async def put_refused(connection: Connection, source: str, refused: Sequence[tuple[Outgoing, str]]) -> None:
+async def put_refused(connection: Connection, source: str, refused: Sequence[tuple[QueuedMessage, str]]) -> None:
     """
     Store messages that a sink refuses for these reasons, within the open transaction that removes them from the outbox.
     """
@@ -161,7 +161,7 @@ async def delete_older(connection: Connection, log: Log, before: datetime) -> in
     return deleted
 
 
-async def note_death(connection: Connection, letter: StoredLetter, reason: str) -> None:
+async def record_retry(connection: Connection, letter: StoredLetter, reason: str) -> None:
     """
     Store that a message was tried once more, and why in vain.
     """

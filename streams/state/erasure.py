@@ -19,10 +19,10 @@ PAGE: Final = 20
 TABLES: Final = ("streams.dead_letters", "streams.outbox", "streams.hosts")
 """What holds the login until it is written anew."""
 
-_QUERIES: Final = load_queries("streams", "forgetting.sql")
+_QUERIES: Final = load_queries("streams", "erasure.sql")
 
 
-async def forget_login(connection: Connection, log_id: int, mention: LoginMatcher) -> int:
+async def erase_login(connection: Connection, log_id: int, mention: LoginMatcher) -> int:
     """
     Take a login out of what is kept of a log's messages; return in how many it was. `connection` is in autocommit mode.
     """

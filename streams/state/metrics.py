@@ -13,17 +13,17 @@ from projections.exposition import Metric, MetricKind, Sample
 from streams.state.cursors import read_progress
 from streams.state.dead_letters import count_letters
 from streams.state.deferred import count_deferred
-from streams.state.outbox import read_waiting
+from streams.state.outbox import read_backlog
 
 
-async def read_measures(connection: Connection, handlers: Iterable[str]) -> list[Metric]:
+async def read_metrics(connection: Connection, handlers: Iterable[str]) -> list[Metric]:
     """
     Return the streams' metrics over all logs that the connection's role may see (an auditor: every one).
 
     Whatever process runs the streams, they are read from the database.
     """
     progress = await read_progress(connection, handlers)
-    waiting = await read_waiting(connection)
+    waiting = await read_backlog(connection)
     letters = await count_letters(connection)
     deferred = await count_deferred(connection)
     return [

@@ -26,7 +26,7 @@ _QUERIES: Final = load_queries("streams", "outbox.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class QueuedMessage:
     """A message on its way: of `log`, tried `attempts` times before."""
 
     message: OutboxMessage
@@ -35,12 +35,12 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Delivered:
     """The sink has it, durably as far as the sink can say."""
 
 
 @dataclass(frozen=True, slots=True)
-class Postponed:
+class RetryLater:
     """It was not sent, or may not have arrived: it is to be sent again, after `after_s` if the sink says so."""
 
     reason: str
@@ -48,13 +48,13 @@ class Postponed:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Rejected:
     """The sink will never take it."""
 
     reason: str
 
 
-Answer: TypeAlias = Taken | Postponed | Refused
+SinkResult: TypeAlias = Delivered | RetryLater | Rejected
 
 
 class Sink(Protocol):
@@ -63,7 +63,7 @@ class Sink(Protocol):
     name: str
     batch_max: int
 
-    async def send(self, messages: Sequence[Outgoing]) -> Sequence[Answer]:
+    async def send(self, messages: Sequence[QueuedMessage]) -> Sequence[SinkResult]:
         """
         Send messages of one log, in order; return an answer for each.
 
@@ -75,7 +75,7 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class OutboxBacklog:
     """What waits for a sink in a log: how many, for how long the oldest, and how often one was tried at most."""
 
     sink: str
@@ -110,14 +110,14 @@ async def claim(connection: Connection, sink: str, *, lease_s: float = LEASE_S) 
     return None if row is None else Lease(duty=row[0], log_id=row[1], lease=row[2], failures=row[3])
 
 
-async def read_due(connection: Connection, sink: str, log_id: int, *, limit: int) -> list[Outgoing]:
+async def read_due(connection: Connection, sink: str, log_id: int, *, limit: int) -> list[QueuedMessage]:
     """
     Return the next messages of a log for `sink`, in order.
     """
     bounds = {"sink": sink, "log_id": log_id, "limit": limit}
     rows = await connection.execute(_QUERIES["due"], bounds, binary=True)
     return [
-        Outgoing(
+        QueuedMessage(
             message=OutboxMessage(sink=sink, id=id_, key=key, payload=bytes(payload)),
             log=Log(log_id=log_id, origin=origin, tenant=tenant, reader=reader),
             attempts=attempts,
@@ -144,13 +144,13 @@ async def postpone(connection: Connection, sink: str, log_id: int, afters_s: Map
         await connection.execute(_QUERIES["postpone"], {**which, **pause})
 
 
-async def read_waiting(connection: Connection) -> list[Waiting]:
+async def read_backlog(connection: Connection) -> list[OutboxBacklog]:
     """
     Return what waits, by log and sink, as far as the connection's role may see.
     """
     rows = await connection.execute(_QUERIES["waiting"])
     return [
-        Waiting(
+        OutboxBacklog(
             sink=sink,
             log=Log(log_id=log_id, origin=origin, tenant=tenant, reader=reader),
             messages=messages,

@@ -22,7 +22,7 @@ from ledger.format.events import (
     SettingChanged,
 )
 from projections.lineage.cycle_events import cycle_group
-from projections.lineage.ingest import Received, receive
+from projections.lineage.ingest import LineageGroup, to_groups
 
 if TYPE_CHECKING:
     from testkit.projections.story import Story
@@ -79,8 +79,8 @@ def topics_event(told: Told, *, number: int = 0, **members: Any) -> bytes:
 
 def tell(story: Story, sent: bytes) -> int:
     """Let one event arrive; return its index."""
-    (event,) = receive(sent, actor=ADA, at=NOON, random=bytes).events
-    assert isinstance(event, Received), event
+    (event,) = to_groups(sent, actor=ADA, at=NOON, random=bytes).events
+    assert isinstance(event, LineageGroup), event
     story.add(*event.group.then)
     return story.size - 1
 

@@ -28,7 +28,7 @@ from lakeproof.tenants import found_tenant
 from ledger.format.events import EVENTS, DetectionFound, EventData, ScanCompleted, ScanFailed, from_data
 from ledger.store.read import read_entries, read_head
 from projections.entries import read_log_entry
-from spark_detect.recording.recorder import Recorded
+from spark_detect.recording.recorder import RecordedCounts
 from spark_detect.room import Driver, Lake
 from testkit.servers.gateways import open_gateway
 from testkit.servers.loopback import serve_gateway
@@ -93,7 +93,7 @@ class Lakehouse:
         """Do something as an engine does, in a thread."""
         await asyncio.to_thread(lambda: act(self.connect()))
 
-    async def detect(self) -> Recorded:
+    async def detect(self) -> RecordedCounts:
         """Work on everything that waits, without Spark."""
         return await asyncio.to_thread(scan_once, self.driver, self.lake, clock=now)
 

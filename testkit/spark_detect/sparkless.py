@@ -11,11 +11,11 @@ from spark_detect.files.parquet_scan import run_task
 from spark_detect.planning.batches import Batches
 from spark_detect.planning.planner import Planner
 from spark_detect.recording.appender_thread import AppenderThread
-from spark_detect.recording.recorder import Recorded, Recorder
+from spark_detect.recording.recorder import RecordedCounts, Recorder
 from spark_detect.room import Driver, Lake
 
 
-def scan_once(driver: Driver, lake: Lake, *, clock: Callable[[], datetime]) -> Recorded:
+def scan_once(driver: Driver, lake: Lake, *, clock: Callable[[], datetime]) -> RecordedCounts:
     """
     Work on everything that waits in the logs, batch by batch, until nothing does; return what was recorded. Blocking.
 

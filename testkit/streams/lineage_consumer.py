@@ -18,7 +18,7 @@ from ledger.append.appender import Appender
 from ledger.format.guards import GuardRegistry
 from ledger.store.read import find_log
 from ledger.store.roles import Roles
-from streams.handlers.lineage import ReceiveLineage, told_once
+from streams.handlers.lineage import ReceiveLineage, append_once
 from streams.sources.kafka_worker import KafkaWorker, Route
 
 
@@ -44,13 +44,14 @@ async def main(arguments: dict[str, str]) -> None:
             member=arguments["member"],
             routes=(Route(topic=arguments["topic"], log=log, handler=handler),),
             dsn=dsn,
-            append=told_once(appender.append, now),
+            append=append_once(appender.append, now),
             directory=Path(arguments["directory"]),
         )
         stop = asyncio.Event()
         asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
         await worker.run(stop, ready=lambda: print("ready", flush=True))  # noqa: T201 - read by the test
-        print(json.dumps([worker.tally.messages_handled, worker.tally.dead_letters]), flush=True)  # noqa: T201 - read by the test
+        counters = worker.counters
+        print(json.dumps([counters.messages_handled, counters.dead_letters]), flush=True)  # noqa: T201 - read by the test
 
 
 if __name__ == "__main__":

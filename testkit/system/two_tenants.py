@@ -24,10 +24,10 @@ from ledger.format.event import format_key
 from ledger.format.events import DetectionKind, Identifier, TriggerReceived, TriggerSource
 from ledger.store.read import read_head
 from projections.processing.runner import Runner as Projector
-from streams.handler import Deferring
+from streams.handler import DeferringHandler
 from streams.handlers.alerts import Alerts
-from streams.handlers.observe import Observe
-from streams.metadata.reader import MetadataReads
+from streams.handlers.observe import ObserveCommits
+from streams.metadata.reader import MetadataReaderPool
 from streams.processing.runner import Runner
 from streams.sinks.webhook import WEBHOOK
 from testkit.gateway.notes import save_note
@@ -192,15 +192,15 @@ async def project(services: Services, tenant: Tenant) -> None:
     projector = installation.as_role(installation.roles.projector)
     await Projector(projector, PROJECTIONS, opener=services.opener).catch_up(log_id, await size_of(services, tenant))
     size = await size_of(services, tenant)
-    observe = Observe(
+    observe = ObserveCommits(
         warehouse=services.installation.settings.warehouse,
         ours={},
         secrets=services.installation.secrets,
         egress=services.installation.settings.upstreams_allowed,
         clock=now,
-        reads=MetadataReads(),
+        reads=MetadataReaderPool(),
     )
-    handlers = (Alerts(clock=now, sink=WEBHOOK), Deferring(observe))
+    handlers = (Alerts(clock=now, sink=WEBHOOK), DeferringHandler(observe))
     dsn = installation.as_role(installation.roles.streams)
     await Runner(dsn, handlers, services.gateway.append).catch_up(log_id, size)
     await Projector(projector, PROJECTIONS, opener=services.opener).catch_up(log_id, await size_of(services, tenant))

@@ -23,7 +23,7 @@ from ledger.store.read import read_entries, read_head
 from projections.processing.runner import Runner
 from projections.relational.commits import CommitsProjection
 from spark_detect.driver.process import LATE, reason_of
-from spark_detect.driver.supervise import Condition, supervise
+from spark_detect.driver.supervise import DetectionState, supervise
 from spark_detect.errors import DetectionError, PackageMissingError
 from spark_detect.room import Room
 from spark_detect.status import read_status, status_metrics
@@ -98,7 +98,7 @@ async def test_a_scan_that_is_asked_for_is_done_again(lakehouse: Lakehouse) -> N
 
 async def test_a_process_that_ends_is_started_again_after_growing_pauses(tmp_path: Path) -> None:
     said: list[str] = []
-    stop, condition = asyncio.Event(), Condition()
+    stop, condition = asyncio.Event(), DetectionState()
 
     def say(line: str) -> None:
         said.append(line)

@@ -24,7 +24,7 @@ from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log
 from ledger.store.session import Connection
 from streams.errors import TransientError
-from streams.execution import Outcome, carry_out
+from streams.execution import BatchOutcome, handle_batch
 from streams.handler import Append, Effects, Message
 from testkit.ledger.appending import group
 
@@ -50,8 +50,8 @@ def failing(error: LedgerError) -> Append:
     return append
 
 
-async def handled(append: Append) -> Outcome:
-    return await carry_out(Telling(), MESSAGES, cast("Connection", None), append)
+async def handled(append: Append) -> BatchOutcome:
+    return await handle_batch(Telling(), MESSAGES, cast("Connection", None), append)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from projections.exposition import format_metrics
-from streams.state.metrics import read_measures
+from streams.state.metrics import read_metrics
 from testkit.streams.answering import POISON, AnsweringHosts, told
 from testkit.streams.world import World
 
@@ -83,7 +83,7 @@ async def test_the_metrics_are_what_the_auditor_counts(world: World) -> None:
     await world.tell(log, told(host="silent.example"), told(host="silent.example"))
     await runner.catch_up(log.log_id, 5)
     async with world.as_role(world.roles.auditor) as connection:
-        text = format_metrics(await read_measures(connection, ["answering", "other"]))
+        text = format_metrics(await read_metrics(connection, ["answering", "other"]))
     assert log.tenant is not None
     tenant = f'tenant="{log.tenant.hex}"'
     for line in (

@@ -20,7 +20,7 @@ from ledger.errors import LogUnavailableError, OutcomeUnknownError, QueueFullErr
 from ledger.format.events import LineageCycleFound, LineageReceived, from_data
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log
-from projections.lineage.cycle_events import tell_cycles
+from projections.lineage.cycle_events import append_cycles
 from projections.lineage.json_text import BODY_SIZE_BYTES_MAX
 from projections.lineage.projection import LineageProjection
 from projections.processing.generations import rebuild
@@ -106,7 +106,7 @@ async def test_an_edge_that_closes_a_cycle_is_422_with_the_path_and_told_in_the_
     assert " -> ".join(map(key, "abca")) in error_of(refused)["message"]
     parts = projected.services.gateway
     async with parts.database.as_role(parts.roles.projector) as connection:
-        assert await tell_cycles(connection, parts.append, await log_of(projected), clock=parts.clock) == 1
+        assert await append_cycles(connection, parts.append, await log_of(projected), clock=parts.clock) == 1
     (cycle,) = [
         from_data(LineageCycleFound, one.entry.data) for one in await told_of(projected, LineageCycleFound.TYPE)
     ]

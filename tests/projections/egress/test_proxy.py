@@ -64,7 +64,7 @@ def elsewhere(rules: EgressRules, endpoint: str | None, **options: str) -> Stora
     told = {"location": "s3://bucket/lake", "s3.region": "us-east-1", **options}
     if endpoint is not None:
         told["s3.endpoint"] = endpoint
-    return Storage.elsewhere(told, tenant=ACME, secrets=NoSecrets(), egress=rules)
+    return Storage.of_foreign_catalog(told, tenant=ACME, secrets=NoSecrets(), egress=rules)
 
 
 def answers_from(addresses: Sequence[Sequence[str]], monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -157,7 +157,7 @@ def test_without_an_endpoint_nothing_but_amazons_own_hosts_is_asked(
     ):
         monkeypatch.setenv(name, trap.url)
     for region in ({}, {"s3.region": "eu-central-1"}, {"s3.region": f"x.127.0.0.1:{trap.port}/"}):
-        storage = Storage.elsewhere(
+        storage = Storage.of_foreign_catalog(
             {"location": "s3://bucket/lake", **region}, tenant=ACME, secrets=NoSecrets(), egress=PUBLIC
         )
         with pytest.raises((FileUnreadableError, StorageUnavailableError)):

@@ -13,7 +13,7 @@ import pytest
 from ledger.format.event import format_key
 from ledger.format.events import CommitDecision, DetectionKind, Reason
 from projections.errors import NotProjectedError, ProjectionError
-from projections.graph.answers import EACH_MAX, WRITES, ColumnFound, Data, Governing, Work
+from projections.graph.answers import EACH_MAX, WRITES, ColumnFound, DataRef, GoverningPolicy, RunSummary
 from projections.graph.answers_svg import draw_answers
 from projections.graph.labels import EdgeLabel, VertexLabel
 from projections.graph.policy_scope import Governs
@@ -77,22 +77,22 @@ async def test_one_query_gives_all_five_answers(world: World, story: Story) -> N
     ]
     assert [snapshot.snapshot_id for snapshot in answers.ungoverned] == ["13"]
     assert answers.made_from == (
-        Data(label=VertexLabel.DATASET, key="dataset:kafka%3A%2F%2Fbroker/clicks"),
-        Data(label=VertexLabel.TABLE, key="table:lake/raw/events"),
+        DataRef(label=VertexLabel.DATASET, key="dataset:kafka%3A%2F%2Fbroker/clicks"),
+        DataRef(label=VertexLabel.TABLE, key="table:lake/raw/events"),
     )
-    assert answers.made_by == (Work(job=("airflow", "make_orders"), engine="spark 4.1.4", actor="a" * 32),)
+    assert answers.made_by == (RunSummary(job=("airflow", "make_orders"), engine="spark 4.1.4", actor="a" * 32),)
     schema, write = (Governs.SCHEMA,), (Governs.WRITE,)
     assert answers.allowed_by == (
-        Governing(id="tenant-id", version=2, governs=schema, is_in_force=True),
-        Governing(id="writers", version=1, governs=write, is_in_force=True),
-        Governing(id="tenant-id", version=1, governs=schema, is_in_force=False),
+        GoverningPolicy(id="tenant-id", version=2, governs=schema, is_in_force=True),
+        GoverningPolicy(id="writers", version=1, governs=write, is_in_force=True),
+        GoverningPolicy(id="tenant-id", version=1, governs=schema, is_in_force=False),
     )
     assert answers.found == (
         ColumnFound(column="email", kind="email", confidence_percent=92, snapshots=2),
         ColumnFound(column="note", kind="phone", confidence_percent=55, snapshots=1),
     )
-    assert answers.read_by == (Work(job=("airflow", "revenue"), engine="spark 4.1.4", actor=BOB),)
-    assert answers.read_into == (Data(label=VertexLabel.TABLE, key=MART),)
+    assert answers.read_by == (RunSummary(job=("airflow", "revenue"), engine="spark 4.1.4", actor=BOB),)
+    assert answers.read_into == (DataRef(label=VertexLabel.TABLE, key=MART),)
 
 
 async def test_a_table_of_which_little_is_known_is_answered_too_and_one_of_which_nothing_is_refused(

@@ -15,19 +15,19 @@ from ledger.format.event import format_key
 from projections.errors import ProjectionError
 from projections.graph.answers import (
     ColumnFound,
-    Data,
-    Governing,
+    DataRef,
+    GoverningPolicy,
+    RunSummary,
     TableAnswers,
     TableSnapshot,
     TableWrite,
-    Work,
 )
 from projections.graph.answers_svg import CARDS_MAX, draw_answers
-from projections.graph.answers_text import tell_answers
-from projections.graph.display_names import key_of_table, legible, spoken
+from projections.graph.answers_text import format_answers
+from projections.graph.display_names import display_name, key_of_table, legible
 from projections.graph.labels import VertexLabel
 from projections.graph.policy_scope import Governs
-from projections.graph.scan_coverage import evidence_of
+from projections.graph.scan_coverage import coverage_of
 from projections.graph.svg import CARD_WIDTH, fitted, width_px
 from projections.lineage.runs import Omitted
 
@@ -42,7 +42,7 @@ EMPTY = TableAnswers(
     made_by=(),
     allowed_by=(),
     found=(),
-    evidence=evidence_of([], []),
+    evidence=coverage_of([], []),
     read_by=(),
     read_into=(),
     omitted=None,
@@ -73,17 +73,19 @@ def answers_about(name: str, *, count: int = 1) -> TableAnswers:
         ),
         snapshots=snapshots,
         ungoverned=tuple(snapshot for snapshot in snapshots if not snapshot.governed),
-        made_from=tuple(Data(label=VertexLabel.TABLE, key=key) for _ in range(count)),
-        made_by=tuple(Work(job=(name, name), engine=name, actor=name) for _ in range(count)),
+        made_from=tuple(DataRef(label=VertexLabel.TABLE, key=key) for _ in range(count)),
+        made_by=tuple(RunSummary(job=(name, name), engine=name, actor=name) for _ in range(count)),
         allowed_by=tuple(
-            Governing(id=name, version=version, governs=tuple(Governs), is_in_force=version == 0)
+            GoverningPolicy(id=name, version=version, governs=tuple(Governs), is_in_force=version == 0)
             for version in range(count)
         ),
         found=tuple(
             ColumnFound(column=name, kind="email", confidence_percent=92, snapshots=count) for _ in range(count)
         ),
-        read_by=tuple(Work(job=None, engine=name, actor=None) for _ in range(count)),
-        read_into=tuple(Data(label=VertexLabel.DATASET, key=format_key("dataset", [name, name])) for _ in range(count)),
+        read_by=tuple(RunSummary(job=None, engine=name, actor=None) for _ in range(count)),
+        read_into=tuple(
+            DataRef(label=VertexLabel.DATASET, key=format_key("dataset", [name, name])) for _ in range(count)
+        ),
     )
 
 
@@ -157,7 +159,7 @@ def test_a_hostile_name_is_text_and_nothing_else(name: str) -> None:
     assert not {attribute for element in root.iter() for attribute in element.attrib if "href" in attribute}
     assert "\x1b" not in picture
     assert "\u202e" not in picture
-    assert not [line for line in tell_answers(answers_about(name)) if legible(line) != line]
+    assert not [line for line in format_answers(answers_about(name)) if legible(line) != line]
 
 
 @settings(max_examples=60, deadline=None)
@@ -179,11 +181,11 @@ def test_a_name_is_cut_to_its_card_and_whole_in_its_tooltip() -> None:
 
 
 def test_keys_are_said_as_people_say_them() -> None:
-    assert (spoken("table:lake/a/b/t").name, spoken("table:lake/a/b/t").place) == ("a.b.t", "lake")
-    column = spoken(format_key("column", ["table:lake/a/t", "address.mail"]))
+    assert (display_name("table:lake/a/b/t").name, display_name("table:lake/a/b/t").place) == ("a.b.t", "lake")
+    column = display_name(format_key("column", ["table:lake/a/t", "address.mail"]))
     assert (column.name, column.place) == ("a.t.address.mail", "lake")
-    assert spoken("engine:spark").name == "spark"
-    assert spoken("table:cut#0123").name == "table:cut#0123"
+    assert display_name("engine:spark").name == "spark"
+    assert display_name("table:cut#0123").name == "table:cut#0123"
 
 
 def test_a_table_is_named_by_its_key_or_by_dots() -> None:
@@ -197,6 +199,6 @@ def test_a_table_is_named_by_its_key_or_by_dots() -> None:
 def test_what_is_not_drawn_of_a_table_is_said_in_words_and_in_the_picture() -> None:
     omitted = replace(EMPTY, omitted=Omitted(edges=7, refused=1))
     assert "7 edges, 1 refused" in "".join(texts(draw_answers(omitted)))
-    assert "  7 edges, 1 refused" in tell_answers(omitted)
+    assert "  7 edges, 1 refused" in format_answers(omitted)
     assert "not drawn" not in draw_answers(EMPTY)
-    assert not any("not drawn" in line for line in tell_answers(EMPTY))
+    assert not any("not drawn" in line for line in format_answers(EMPTY))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from projections.graph.answers_text import tell_impact, tell_propagation
+from projections.graph.answers_text import format_impact, format_propagation
 from projections.graph.projection import GRAPH_VERSION
 from projections.graph.read import open_graph
 from projections.graph.traversals import impact_analysis, pii_propagation
@@ -77,8 +77,8 @@ async def test_what_is_not_drawn_is_said_in_the_graph_and_every_traversal(world:
     assert impact.omitted == {a: Omitted(refused=1), b: Omitted(refused=1, ambiguous=2)}
     assert gone.omitted == {c: Omitted(ambiguous=2)}
     assert answers.omitted == Omitted(refused=1, ambiguous=2)
-    assert any("2 ambiguous, 1 refused" in line for line in tell_impact(impact))
-    assert any("2 ambiguous" in line for line in tell_propagation(gone))
+    assert any("2 ambiguous, 1 refused" in line for line in format_impact(impact))
+    assert any("2 ambiguous" in line for line in format_propagation(gone))
 
 
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -28,11 +28,11 @@ from ledger.format.events import (
     Reason,
 )
 from projections.errors import UnknownLabelError
-from projections.graph.changes import Changes, Edge, Vertex, is_in_force
+from projections.graph.changes import Edge, GraphChanges, Vertex, is_in_force
 from projections.graph.labels import EdgeLabel, VertexLabel, vertex_key
 from projections.graph.model import changes_of
 from projections.graph.policy_scope import governs
-from projections.graph.runs import Resolved
+from projections.graph.runs import ResolvedLineage
 from projections.keys import KEY_BYTES_MAX, bounded_key
 from testkit.projections.story import ORDERS, dataset
 
@@ -44,7 +44,7 @@ SEGMENTS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
 UUID_TEXT = "5f0c9d1e-0000-4000-8000-000000000001"
 
 
-def drawn(changes: Changes) -> set[tuple[str, str, str]]:
+def drawn(changes: GraphChanges) -> set[tuple[str, str, str]]:
     edges = [*changes.edges, *changes.edges_in_force()]
     return {(edge.start.key, edge.label.value, edge.end.key) for edge in edges}
 
@@ -316,7 +316,7 @@ def test_a_failed_scan_says_so_and_classifies_nothing(story: Story) -> None:
 def test_a_run_is_drawn_with_what_it_read_and_made(story: Story) -> None:
     story.committed(snapshots=["11"])
     story.lineage([dataset("raw", "s3://bucket")], [dataset("sales.orders", version="11")], columns=[("mail", "email")])
-    resolved = Resolved(
+    resolved = ResolvedLineage(
         keys=["dataset:s3%3A%2F%2Fbucket/raw", ORDERS],
         drawn=[("dataset:s3%3A%2F%2Fbucket/raw", ORDERS)],
         columns=[("dataset:s3%3A%2F%2Fbucket/raw", "mail", ORDERS, "email")],
@@ -339,7 +339,7 @@ def test_a_run_is_drawn_with_what_it_read_and_made(story: Story) -> None:
 
 def test_an_edge_that_would_close_a_cycle_is_not_drawn_and_the_run_is(story: Story) -> None:
     story.lineage([dataset("a")], [dataset("b")], engine=None)
-    changes = changes_of(story.entries(), lineage={0: Resolved(keys=["table:lake/a", "table:lake/b"])})
+    changes = changes_of(story.entries(), lineage={0: ResolvedLineage(keys=["table:lake/a", "table:lake/b"])})
     labels = {edge.label for edge in changes.edges}
     assert EdgeLabel.LINEAGE_OF not in labels
     assert {EdgeLabel.READ_FROM, EdgeLabel.PRODUCED} <= labels
@@ -351,7 +351,7 @@ def test_a_version_that_is_no_snapshot_id_and_a_name_that_is_empty_draw_nothing(
     keys = [f"table:lake/{name}" for name in "abc"]
     changes = changes_of(
         story.entries(),
-        lineage={0: Resolved(keys=keys, columns=[(keys[0], "", keys[2], "x"), (keys[0], "x", keys[2], "")])},
+        lineage={0: ResolvedLineage(keys=keys, columns=[(keys[0], "", keys[2], "x"), (keys[0], "x", keys[2], "")])},
     )
     labels = {vertex.label for vertex in changes.vertices}
     assert not labels & {VertexLabel.SNAPSHOT, VertexLabel.COLUMN, VertexLabel.RUN, VertexLabel.QUERY}
@@ -361,7 +361,7 @@ def test_a_snapshot_that_lineage_names_is_that_of_the_tables_uuid_at_its_place(s
     story.lineage([dataset("sales.orders", version="1")], [], run_id="first")
     story.committed()
     story.lineage([dataset("sales.orders", version="2")], [], run_id="second")
-    resolved = Resolved(keys=[ORDERS])
+    resolved = ResolvedLineage(keys=[ORDERS])
     read = {
         edge.end.key
         for edge in changes_of(story.entries(), lineage={0: resolved, 3: resolved}).edges
@@ -376,11 +376,11 @@ def test_a_snapshot_that_lineage_names_is_that_of_the_tables_uuid_at_its_place(s
 def test_the_rest_of_the_vocabulary_changes_nothing(story: Story) -> None:
     story.raw("commit.dreamt")
     story.raw("commit.decided", version=7)
-    assert changes_of(story.entries()) == Changes()
+    assert changes_of(story.entries()) == GraphChanges()
 
 
 def test_an_edge_that_the_inventory_does_not_have_is_refused() -> None:
-    changes = Changes()
+    changes = GraphChanges()
     person = changes.vertex(VertexLabel.PERSON, ADA)
     table = changes.vertex(VertexLabel.TABLE, "lake", "t")
     with pytest.raises(UnknownLabelError, match="Person-WROTE->Table"):
@@ -416,7 +416,7 @@ def test_batches_one_after_the_other_change_what_one_batch_of_both_changes(
     entries = story.entries()
     whole = changes_of(entries)
     for cut in range(len(entries) + 1):
-        parts = Changes()
+        parts = GraphChanges()
         for batch in (changes_of(entries[:cut]), changes_of(entries[cut:])):
             for vertex, properties in batch.vertices.items():
                 parts.vertices.setdefault(vertex, {}).update(properties)

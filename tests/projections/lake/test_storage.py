@@ -70,7 +70,7 @@ def test_options_name_secrets_and_storage_resolves_them(tmp_path: Path) -> None:
         "s3.access-key-id": "theirs",
         "s3.secret-access-key": "secret:store",
     }
-    storage = Storage.elsewhere(options, tenant=ACME, secrets=secrets, egress=PUBLIC)
+    storage = Storage.of_foreign_catalog(options, tenant=ACME, secrets=secrets, egress=PUBLIC)
     assert storage.within == "s3://theirs/lake"
     assert storage.properties == {
         "s3.endpoint": "https://store.example",
@@ -84,7 +84,9 @@ def test_options_name_secrets_and_storage_resolves_them(tmp_path: Path) -> None:
 
 def test_our_credentials_are_never_used_for_a_catalog_that_is_elsewhere(tmp_path: Path) -> None:
     secrets = SecretDirectory(tmp_path)
-    storage = Storage.elsewhere({"s3.endpoint": "https://evil.example"}, tenant=ACME, secrets=secrets, egress=PUBLIC)
+    storage = Storage.of_foreign_catalog(
+        {"s3.endpoint": "https://evil.example"}, tenant=ACME, secrets=secrets, egress=PUBLIC
+    )
     assert storage.properties == {
         "s3.endpoint": "https://evil.example",
         "s3.anonymous": "true",
@@ -92,7 +94,7 @@ def test_our_credentials_are_never_used_for_a_catalog_that_is_elsewhere(tmp_path
     }
     with pytest.raises(FileUnreadableError, match="expected a file below s3://nowhere/"):
         storage.read_bytes("s3://bucket/x", size_bytes_max=10)
-    assert Storage.elsewhere({}, tenant=ACME, secrets=secrets, egress=PUBLIC).properties == {
+    assert Storage.of_foreign_catalog({}, tenant=ACME, secrets=secrets, egress=PUBLIC).properties == {
         "s3.anonymous": "true",
         "s3.region": "us-east-1",
     }
@@ -135,6 +137,6 @@ def test_a_link_that_leads_out_of_the_folder_is_outside(tmp_path: Path) -> None:
 
 def test_a_secret_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(SecretMissingError, match="lakeproof catalogs secret gone"):
-        Storage.elsewhere(
+        Storage.of_foreign_catalog(
             {"s3.secret-access-key": "secret:gone"}, tenant=ACME, secrets=SecretDirectory(tmp_path), egress=PUBLIC
         )

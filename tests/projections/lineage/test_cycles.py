@@ -21,7 +21,7 @@ from ledger.format.events import LineageCycleFound, OnCycle, from_data
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log, read_entries, read_head
-from projections.lineage.cycle_events import keep_telling, tell_cycles
+from projections.lineage.cycle_events import append_cycles, keep_appending_cycles
 from projections.lineage.edges import LEFT_OUT, PATH_SIZE_BYTES_MAX, shortened
 from projections.lineage.projection import LineageProjection
 from projections.lineage.read import read_lineage, read_outcomes
@@ -218,7 +218,7 @@ async def test_a_cycle_is_told_in_the_log_once_however_many_tell_it(world: World
 
         async def tell_once() -> int:
             async with world.as_projector() as connection:
-                return await tell_cycles(connection, appender.append, log, clock=lambda: NOON)
+                return await append_cycles(connection, appender.append, log, clock=lambda: NOON)
 
         assert await asyncio.gather(*(tell_once() for _ in range(3))) == [1, 1, 1]
         path = (key("a"), key("b"), key("c"))
@@ -248,7 +248,7 @@ async def test_cycles_of_all_logs_are_told_while_it_runs(world: World, new_story
                 stop.set()
             return outcome
 
-        await keep_telling(world.dsn, append, stop, clock=lambda: NOON)
+        await keep_appending_cycles(world.dsn, append, stop, clock=lambda: NOON)
     assert failed.is_set()
     assert [len(await events_of(world, log)) for log in logs] == [1, 1]
 

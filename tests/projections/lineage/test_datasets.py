@@ -18,7 +18,14 @@ from psycopg.errors import InsufficientPrivilege
 
 from ledger.format.events import DatasetName, LineageDataset, OnCycle
 from projections.errors import DigestMismatchError
-from projections.lineage.datasets import Known, KnownCatalog, location_of, normalise_location, resolve, table_location
+from projections.lineage.datasets import (
+    KnownCatalog,
+    KnownTables,
+    location_of,
+    normalise_location,
+    resolve,
+    table_location,
+)
 from projections.lineage.projection import LineageProjection
 from projections.lineage.read import read_lineage
 from projections.processing.generations import rebuild
@@ -42,9 +49,9 @@ ORDERS = "table:lake/sales/orders"
 ORDERS_FILE = "s3://bucket/sales/orders/metadata/00001-x.metadata.json"
 
 
-def known(*, names: Mapping[str, Mapping[str, str]] | None = None) -> Known:
+def known(*, names: Mapping[str, Mapping[str, str]] | None = None) -> KnownTables:
     """Two catalogs, and the table `sales.orders` of one of them."""
-    return Known(
+    return KnownTables(
         catalogs={
             "lake": KnownCatalog(uri=None, location=None),
             "pond": KnownCatalog(uri="https://up.example/cat", location="s3://pond/warehouse"),

@@ -19,15 +19,15 @@ from ledger.format.event import EVENT_SIZE_BYTES_MAX
 from ledger.format.events import LineageKind, LineageReceived, from_data
 from ledger.format.sequence import Group
 from projections.errors import InvalidLineageError
-from projections.lineage.ingest import Received, receive
+from projections.lineage.ingest import LineageGroup, to_groups
 from testkit.projections.lineage_stories import ADA, FACET, NOON, NOON_TEXT, dataset, run_event, topic, topics_event
 
 BOB = "b" * 32
 
 
 def group_of(body: bytes, *, actor: str = ADA, random: Callable[[int], bytes] = os.urandom) -> Group:
-    (received,) = receive(body, actor=actor, at=NOON, random=random).events
-    assert isinstance(received, Received), received
+    (received,) = to_groups(body, actor=actor, at=NOON, random=random).events
+    assert isinstance(received, LineageGroup), received
     return received.group
 
 
@@ -87,8 +87,8 @@ def test_another_run_type_time_or_payload_is_another_group(members: dict[str, An
 def test_an_event_without_a_time_happened_when_it_arrived_and_is_one_group_all_the_same(time: str | None) -> None:
     body = topics_event((["raw"], ["clean"]), eventTime=time)
     assert data_of(body).event_time == NOON_TEXT
-    (later,) = receive(body, actor=ADA, at=NOON + timedelta(hours=1), random=bytes).events
-    assert isinstance(later, Received)
+    (later,) = to_groups(body, actor=ADA, at=NOON + timedelta(hours=1), random=bytes).events
+    assert isinstance(later, LineageGroup)
     assert later.group.id == group_of(body).id
 
 
@@ -105,8 +105,8 @@ def test_the_key_names_what_the_event_is_about() -> None:
 def test_a_batch_is_a_group_an_event(shared_data: Path) -> None:
     files = sorted((shared_data / "openlineage" / "spark").glob("*.json"))
     raw = [file.read_bytes() for file in files]
-    arrived = receive(b"[" + b",".join([*raw, b"{}"]) + b"]", actor=ADA, at=NOON, random=os.urandom)
-    groups = [event.group for event in arrived.events if isinstance(event, Received)]
+    arrived = to_groups(b"[" + b",".join([*raw, b"{}"]) + b"]", actor=ADA, at=NOON, random=os.urandom)
+    groups = [event.group for event in arrived.events if isinstance(event, LineageGroup)]
     assert isinstance(arrived.events[-1], InvalidLineageError)
     assert [group.then[0].parts[0].payload for group in groups] == [each.strip() for each in raw]
     assert [group.id for group in groups] == [group_of(each.strip()).id for each in raw]

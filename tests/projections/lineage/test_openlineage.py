@@ -22,7 +22,7 @@ from projections.lineage.openlineage import (
     SYMLINKS_MAX,
     TEXT_LENGTH_MAX,
     WHOLE_DATASET,
-    SentEvent,
+    ParsedEvent,
     parse_events,
     parse_time,
 )
@@ -145,7 +145,7 @@ def test_a_batch_keeps_the_bytes_of_each_event() -> None:
     first, second = json.dumps(EVENT, indent=1), json.dumps({**EVENT, "eventType": "START"}, separators=(",", ":"))
     sent = parse_events(f" [ {first} ,\n{second}\t] ".encode())
     assert sent.is_batch
-    assert [event.raw.decode() for event in sent.events if isinstance(event, SentEvent)] == [first, second]
+    assert [event.raw.decode() for event in sent.events if isinstance(event, ParsedEvent)] == [first, second]
 
 
 @pytest.mark.parametrize(

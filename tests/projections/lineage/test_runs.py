@@ -13,22 +13,21 @@ import pytest
 
 from ledger.format.events import OnCycle
 from projections.lineage.changes import changes_of
-from projections.lineage.datasets import Known
-from projections.lineage.runs import EDGES_MAX, Run, Telling
-from projections.lineage.runs import tell as tell_run
+from projections.lineage.datasets import KnownTables
+from projections.lineage.runs import EDGES_MAX, Run, RunUpdate, update_run
 from testkit.projections.lineage_stories import FACET, key, run_event, set_cycles, tell, topic, topics_event
 
 if TYPE_CHECKING:
     from testkit.projections.story import Story
 
 
-def tellings(story: Story) -> list[Telling]:
+def tellings(story: Story) -> list[RunUpdate]:
     """What each event of the story tells."""
     runs: dict[str, Run] = {}
-    return [tell_run(event, runs) for event in changes_of(story.entries(), Known()).events]
+    return [update_run(event, runs) for event in changes_of(story.entries(), KnownTables()).events]
 
 
-def pairs(telling: Telling) -> set[str]:
+def pairs(telling: RunUpdate) -> set[str]:
     """The pairs of topics, as in "ab"."""
     return {f"{source[-1]}{target[-1]}" for source, target in telling.pairs}
 

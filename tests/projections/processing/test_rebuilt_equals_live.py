@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 from ledger.format.events import CommitDecision, CommitOutcome, DetectionKind, Reason, TriggerSource
 from projections.graph.model import changes_of
-from projections.graph.runs import Resolved
+from projections.graph.runs import ResolvedLineage
 from projections.graph.write import digest_changes
 from projections.lineage.changes import changes_of as lineage_changes_of
-from projections.lineage.datasets import Known
-from projections.lineage.runs import Run
-from projections.lineage.runs import tell as tell_run
+from projections.lineage.datasets import KnownTables
+from projections.lineage.runs import Run, update_run
 from projections.processing.digest import GenerationDigest
 from projections.processing.generations import rebuild
 from projections.processing.projection import read_log_entries
@@ -127,7 +126,7 @@ def tell_more(story: Story, kind: str, which: int, how: int, alerts: list[UUID])
     return True
 
 
-def decided_without_a_database(entries: list[LogEntry]) -> dict[int, Resolved]:
+def decided_without_a_database(entries: list[LogEntry]) -> dict[int, ResolvedLineage]:
     """What lineage resolves to, and which edges are drawn: told once more, by plain reachability."""
     drawn: set[tuple[str, str]] = set()
 
@@ -138,8 +137,8 @@ def decided_without_a_database(entries: list[LogEntry]) -> dict[int, Resolved]:
     refused: set[tuple[str, str]] = set()
     omitted: Counter[str] = Counter()
     resolved = {}
-    for event in lineage_changes_of(entries, Known()).events:
-        telling = tell_run(event, runs)
+    for event in lineage_changes_of(entries, KnownTables()).events:
+        telling = update_run(event, runs)
         incomplete: set[str] = set()
         for source, target in telling.pairs:
             if (source, target) in drawn or not reaches(target, source):
@@ -151,7 +150,7 @@ def decided_without_a_database(entries: list[LogEntry]) -> dict[int, Resolved]:
         if counts := telling.omitted.counts():
             omitted.update(dict.fromkeys(telling.about, sum(counts.values())))
             incomplete |= telling.about
-        resolved[event.entry.index] = Resolved(
+        resolved[event.entry.index] = ResolvedLineage(
             keys=event.keys,
             drawn=[pair for pair in telling.pairs if pair in drawn],
             columns=[column for column in telling.columns if (column[0], column[2]) not in refused],

@@ -13,7 +13,7 @@ from ledger.format.sequence import Group
 from projections.processing.cursors import read_live
 from projections.processing.generations import rebuild
 from projections.processing.projection import Transaction
-from projections.relational.finding_rows import told_by
+from projections.relational.finding_rows import rows_of
 from projections.relational.findings import (
     FindingsProjection,
     read_alerts,
@@ -160,4 +160,4 @@ def test_findings_before_their_scan_in_one_group_are_kept(story: Story) -> None:
     group = story.scanned("11", EMAIL)
     events = story.groups[-1].then
     story.groups[-1] = Group(id=group, then=tuple(reversed(events)))
-    assert len(told_by(story.entries()).findings) == 1
+    assert len(rows_of(story.entries()).findings) == 1

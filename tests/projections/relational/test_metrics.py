@@ -25,7 +25,7 @@ from ledger.format.events import (
 )
 from projections.exposition import CONTENT_TYPE, Metric, MetricKind, Sample, format_metrics
 from projections.processing.generations import rebuild
-from projections.relational.counting import groups_settled, tally
+from projections.relational.counting import count_entries, groups_settled
 from projections.relational.metrics import read_history, read_metrics
 from testkit.projections.story import dataset
 
@@ -36,7 +36,7 @@ NAMES = ("graph", "commits", "metrics")
 
 
 def counted(story: Story) -> dict[tuple[str, str, str], int]:
-    result = tally(story.entries(), [])
+    result = count_entries(story.entries(), [])
     found: dict[tuple[str, str, str], int] = {}
     for of, count in result.counts.items():
         key = (of.decision, of.outcome, of.reason)
@@ -63,12 +63,12 @@ def test_unknown_is_no_end_and_a_second_outcome_counts_nothing(story: Story) -> 
     group = story.decided()
     story.settled(group, outcome=CommitOutcome.UNKNOWN)
     assert counted(story) == {}
-    assert [commit.is_unknown for commit in tally(story.entries(), []).opened.values()] == [True]
+    assert [commit.is_unknown for commit in count_entries(story.entries(), []).opened.values()] == [True]
     story.settled(group)
     story.settled(group)
     story.settled(UUID(int=1))
     assert counted(story) == {("approved", "accepted", ""): 1}
-    result = tally(story.entries(), [])
+    result = count_entries(story.entries(), [])
     assert result.opened == {}
     assert result.closed == {0}
 
@@ -90,10 +90,10 @@ def test_a_batch_needs_only_the_open_commits_that_it_settles(new_story: Callable
     opened: dict[int, object] = {}
     for item in entries:
         stored = [commit for commit in opened.values() if commit.group_id in groups_settled([item])]  # type: ignore[attr-defined]  # OpenCommits
-        result = tally([item], stored)  # type: ignore[arg-type]  # OpenCommits
+        result = count_entries([item], stored)  # type: ignore[arg-type]  # OpenCommits
         opened.update(result.opened)
         opened = {index: commit for index, commit in opened.items() if index not in result.closed}
-    assert result.counts == tally(entries, []).counts
+    assert result.counts == count_entries(entries, []).counts
     assert opened == {}
 
 

@@ -10,18 +10,18 @@ import pytest
 
 from ledger.format.events import DetectionKind, ScanFault, UnreadColumn, UnreadReason
 from projections.errors import UnknownTableError
-from projections.graph.answers_text import tell_answers, tell_propagation
+from projections.graph.answers_text import format_answers, format_propagation
 from projections.graph.read import open_graph
-from projections.graph.scan_coverage import Evidence
+from projections.graph.scan_coverage import ScanCoverage
 from projections.graph.traversals import impact_analysis, pii_propagation
 from projections.relational.findings import read_findings, read_scans, read_ungoverned
-from projections.relational.table_names import Names
+from projections.relational.table_names import TableNames
 from testkit.projections.story import ORDERS, ORDERS_UUID, dataset
 
 if TYPE_CHECKING:
     from ledger.store.read import Log
     from projections.graph.traversals import Propagation
-    from projections.relational.table_names import Bound
+    from projections.relational.table_names import NamedTable
     from testkit.projections.story import Story, World
 
 CLIENTS = "table:lake/sales/clients"
@@ -29,8 +29,8 @@ OTHER_UUID = "5f0c9d1e-0000-4000-8000-0000000000ff"
 EMAIL = ("email", DetectionKind.EMAIL, 92)
 
 
-def folded(story: Story) -> tuple[Names, list[Bound]]:
-    names = Names()
+def folded(story: Story) -> tuple[TableNames, list[NamedTable]]:
+    names = TableNames()
     bound = [names.apply(item) for item in story.entries()]
     return names, [each for each in bound if each is not None]
 
@@ -88,7 +88,7 @@ async def test_a_renamed_table_takes_with_it_what_was_found_and_made_from_it(wor
     assert (found.evidence.scanned, found.evidence.pending) == (1, 1)
     before = await propagation(world, log, ORDERS)
     assert before.state.renamed_to == CLIENTS
-    assert "  called sales.clients in lake now" in tell_propagation(before)
+    assert "  called sales.clients in lake now" in format_propagation(before)
 
     # The old name is given to another table, in which nothing was found.
     story.committed(snapshots=["21"], table_uuid=OTHER_UUID)
@@ -133,7 +133,7 @@ async def test_nothing_found_says_how_much_was_looked_at(world: World, story: St
     story.committed(snapshots=["11"])
     log = await world.new_log()
     await world.project(log, story)
-    said = tell_propagation(await propagation(world, log, ORDERS))
+    said = format_propagation(await propagation(world, log, ORDERS))
     assert "  not known: it was not scanned" in said
     assert "  not known: 1 snapshot not scanned yet" in said
 
@@ -141,7 +141,7 @@ async def test_nothing_found_says_how_much_was_looked_at(world: World, story: St
     await world.project(log, story)
     clear = await propagation(world, log, ORDERS)
     assert (clear.evidence.gaps, clear.evidence.summary) == ((), "1 of 1 snapshot scanned")
-    assert "  no personal data found" in tell_propagation(clear)
+    assert "  no personal data found" in format_propagation(clear)
 
     story.committed(snapshots=["12"])
     story.scan_failed("12", ScanFault.FILE_ENCRYPTED)
@@ -151,18 +151,18 @@ async def test_nothing_found_says_how_much_was_looked_at(world: World, story: St
     await world.project(log, story)
     dim = await propagation(world, log, ORDERS)
     assert dim.evidence.gaps == ("1 snapshot could not be scanned", "columns not looked at: scan (binary)")
-    assert "  no personal data in what was looked at" in tell_propagation(dim)
+    assert "  no personal data in what was looked at" in format_propagation(dim)
     async with world.as_reader(log) as connection:
         answers = await (await open_graph(connection)).answers(ORDERS)
         assert answers.evidence == dim.evidence
-        assert "  (2 of 3 snapshots scanned)" in tell_answers(answers)
+        assert "  (2 of 3 snapshots scanned)" in format_answers(answers)
         (scan, *_) = await read_scans(connection)
         assert (scan.columns_unread, scan.unread) == (1, ({"column": "scan", "field_id": 7, "reason": "binary"},))
 
 
 def test_without_any_snapshot_nothing_was_looked_at() -> None:
     nothing = dict.fromkeys(("snapshots", "scanned", "failed", "pending", "sampled", "silent", "columns_unread"), 0)
-    assert Evidence(**nothing, unread=()).gaps == ("no snapshot of it is known, so nothing was looked at",)
+    assert ScanCoverage(**nothing, unread=()).gaps == ("no snapshot of it is known, so nothing was looked at",)
 
 
 def test_what_a_callback_says_names_no_table_that_a_catalog_has_named(story: Story) -> None:
@@ -194,7 +194,7 @@ def test_a_name_is_one_tables_at_a_time(story: Story) -> None:
     story.identified()
     story.identified(table_uuid=OTHER_UUID)
     names, _ = folded(story)
-    current = {name.table_uuid: (name.key, name.is_current) for name in names.told()}
+    current = {name.table_uuid: (name.key, name.is_current) for name in names.changes()}
     assert current == {ORDERS_UUID: (ORDERS, False), OTHER_UUID: (ORDERS, True)}
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ledger.format.events import DetectionKind
 from spark_detect.classify import RULESET, ColumnCounts, classify
 from spark_detect.classify.columns import scan_array
-from spark_detect.classify.confidence import EVIDENCE, surprise
+from spark_detect.classify.confidence import THRESHOLDS, surprise
 from testkit.spark_detect.families import LOOK_ALIKE, TRUE, card, column, dashed_american, dashed_ssn, iban, luhn, mail
 
 TELLING = {
@@ -118,7 +118,7 @@ def test_an_address_of_mail_needs_no_company() -> None:
     assert percents("x", scanned([*column(mail, 1), *["text"] * 100])) == {}
 
 
-@given(st.integers(1, 60), st.data(), st.sampled_from([evidence.chance_per_mille for evidence in EVIDENCE.values()]))
+@given(st.integers(1, 60), st.data(), st.sampled_from([evidence.chance_per_mille for evidence in THRESHOLDS.values()]))
 def test_luck_does_not_exceed_its_bound(candidates: int, data: st.DataObject, per_mille: int) -> None:
     valid = data.draw(st.integers(0, candidates))
     p = per_mille / 1000

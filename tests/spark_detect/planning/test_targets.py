@@ -18,7 +18,7 @@ from ledger.format.events import (
 )
 from ledger.store.read import Log
 from spark_detect.classify import RULESET
-from spark_detect.planning.targets import Target, catalog_of, read_target
+from spark_detect.planning.targets import ScanTarget, catalog_of, read_target
 from testkit.projections.story import ORDERS, Story
 
 ORDERS_OF_LAKE = Identifier(alias="lake", namespace=("sales",), name="orders")
@@ -26,7 +26,7 @@ METADATA = "s3://lake/orders/metadata/00001-a.metadata.json"
 TABLE_UUID = "5f0c9d1e-0000-4000-8000-000000000001"
 
 
-def led_to(story: Story) -> list[Target]:
+def led_to(story: Story) -> list[ScanTarget]:
     targets = [read_target(item, ruleset=RULESET) for item in story.entries()]
     return [target for target in targets if target is not None]
 

@@ -23,14 +23,14 @@ from ledger.format.events import (
 from ledger.format.sequence import Group
 from spark_detect.classify import ColumnCounts
 from spark_detect.errors import DetectionError
-from spark_detect.recording.groups import Postponed, record_scan
+from spark_detect.recording.groups import ScanPostponed, record_scan
 from spark_detect.tasks import Range, Scan, ScannedColumn
 from testkit.spark_detect.scans import EMAILS, result, scan
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
-def events(group: Group | Postponed) -> list[object]:
+def events(group: Group | ScanPostponed) -> list[object]:
     assert isinstance(group, Group)
     kinds = {kind.TYPE: kind for kind in (ScanCompleted, ScanFailed, DetectionFound)}
     return [from_data(kinds[event.type], canonical.decode(event.data)) for event in group.then]
@@ -104,7 +104,7 @@ def test_a_storage_that_is_away_records_nothing_whatever_else_is_wrong() -> None
         replace(result(what), fault=ScanFault.FILE_MISSING, at_fault="a"),
         replace(result(what), is_postponed=True),
     ]
-    assert record_scan(what, results, now=NOW) == Postponed()
+    assert record_scan(what, results, now=NOW) == ScanPostponed()
 
 
 def test_a_missing_result_is_no_scan() -> None:

@@ -26,7 +26,7 @@ from streams.handler import OutboxMessage
 from streams.handlers.alerts import AlertReceipt, Alerts, alert_id, slack_message
 from streams.processing.sender import Sender
 from streams.sinks.webhook import ID_HEADER, NOT_ALLOWED, WEBHOOK, WebhookSink
-from streams.state.outbox import Outgoing, Postponed, Refused, Taken
+from streams.state.outbox import Delivered, QueuedMessage, Rejected, RetryLater
 from testkit.servers.loopback import LOOPBACK, serve
 from testkit.servers.traps import set_trap
 from testkit.streams.answering import NOON, happened, noon
@@ -66,9 +66,9 @@ async def sink_to(receiver: Receiver, *, timeout_s: float = 10) -> AsyncIterator
         yield WebhookSink(f"{url}/hook", client, clock=noon, timeout_s=timeout_s)
 
 
-def outgoing(id_: str = "x", key: str = CUSTOMERS, attempts: int = 0) -> Outgoing:
+def outgoing(id_: str = "x", key: str = CUSTOMERS, attempts: int = 0) -> QueuedMessage:
     message = OutboxMessage(sink=WEBHOOK, id=id_, key=key, payload=b'{"text":"t"}')
-    return Outgoing(message=message, log=LOG, attempts=attempts)
+    return QueuedMessage(message=message, log=LOG, attempts=attempts)
 
 
 async def test_a_finding_is_raised_delivered_and_told(world: World, finding: DetectionFound) -> None:
@@ -200,7 +200,7 @@ def test_names_are_told_as_text_and_never_parsed(finding: DetectionFound, name: 
 @pytest.mark.parametrize("status", [200, 201, 204])
 async def test_any_2xx_is_taken(status: int) -> None:
     async with sink_to(Receiver(answers=[Response(status_code=status)])) as sink:
-        assert await sink.send([outgoing()]) == [Taken()]
+        assert await sink.send([outgoing()]) == [Delivered()]
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 410, 301, 307])
@@ -209,7 +209,7 @@ async def test_what_will_not_change_is_refused_with_what_the_receiver_says(statu
     receiver = Receiver(answers=[Response("invalid_blocks" * 100, status_code=status, headers=headers)])
     async with sink_to(receiver) as sink:
         (answer,) = await sink.send([outgoing()])
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, Rejected)
     assert answer.reason.startswith(f"answered {status}: invalid_blocks")
     assert len(answer.reason) < 350
     assert len(receiver.received) == 1
@@ -242,14 +242,14 @@ async def test_what_may_change_is_postponed_as_long_as_the_receiver_asks(
         httpx.AsyncClient(transport=httpx.MockTransport(lambda _: httpx.Response(status, headers=headers))),
         clock=lambda: datetime(2026, 11, 20, 12, tzinfo=UTC),
     )
-    assert await sink.send([outgoing()]) == [Postponed(f"answered {status}", after_s)]
+    assert await sink.send([outgoing()]) == [RetryLater(f"answered {status}", after_s)]
 
 
 async def test_nothing_of_a_key_is_sent_behind_what_is_postponed() -> None:
     receiver = Receiver(answers=[Response(status_code=500)])
     async with sink_to(receiver) as sink:
         answers = await sink.send([outgoing("1", "a"), outgoing("2", "a"), outgoing("3", "b")])
-    assert [type(answer) for answer in answers] == [Postponed, Postponed, Taken]
+    assert [type(answer) for answer in answers] == [RetryLater, RetryLater, Delivered]
     assert [id_ for id_, _ in receiver.received] == ["1", "3"]
 
 
@@ -263,7 +263,7 @@ async def test_a_receiver_that_hangs_or_is_gone_is_tried_again_and_the_url_stays
         nowhere = WebhookSink("http://127.0.0.1:1/secret", client, clock=noon)
         (nobody,) = await nowhere.send([outgoing()])
     for answer in (hung, nobody):
-        assert isinstance(answer, Postponed)
+        assert isinstance(answer, RetryLater)
         assert "secret" not in answer.reason
         assert "127.0.0.1" not in answer.reason
 
@@ -294,7 +294,7 @@ async def test_a_webhook_at_an_address_that_is_not_allowed_is_said_early_and_nev
             sink = WebhookSink(f"http://{host}:{trap.port}/secret", client, clock=noon)
             with pytest.raises(StreamError, match="LAKEPROOF_UPSTREAMS_ALLOWED") as refused:
                 sink.check_egress(rules)
-            assert await sink.send([outgoing()]) == [Postponed(NOT_ALLOWED)]
+            assert await sink.send([outgoing()]) == [RetryLater(NOT_ALLOWED)]
         assert trap.caught() == 0
     assert host not in str(refused.value)
 
@@ -305,7 +305,7 @@ async def test_a_webhook_whose_name_leads_inside_is_never_asked() -> None:
         async with open_client(rules, resolve=lambda _host, _port: ["127.0.0.1"]) as client:
             sink = WebhookSink(f"http://hook.example:{trap.port}/secret", client, clock=noon)
             sink.check_egress(rules)
-            assert await sink.send([outgoing()]) == [Postponed(NOT_ALLOWED)]
+            assert await sink.send([outgoing()]) == [RetryLater(NOT_ALLOWED)]
         assert trap.caught() == 0
 
 
@@ -314,5 +314,5 @@ async def test_a_webhook_that_redirects_is_not_followed() -> None:
         receiver = Receiver(answers=[Response(status_code=307, headers={"location": trap.url})])
         async with sink_to(receiver) as sink:
             (answer,) = await sink.send([outgoing()])
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, Rejected)
         assert trap.caught() == 0

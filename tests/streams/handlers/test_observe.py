@@ -35,12 +35,12 @@ from projections.relational.catalogs import CatalogsProjection
 from projections.relational.findings import FindingsProjection
 from streams.connections import connect_reading
 from streams.errors import PoisonError, TransientError, UnansweredError
-from streams.handler import Deferring, Effects, Message
-from streams.handlers.observe import Observe
+from streams.handler import DeferringHandler, Effects, Message
+from streams.handlers.observe import ObserveCommits
 from streams.metadata.parse import METADATA_SIZE_BYTES_MAX, SNAPSHOTS_MAX, TableSnapshots, parse_table_snapshots
-from streams.metadata.reader import MetadataReads
+from streams.metadata.reader import MetadataReaderPool
 from streams.processing.deferred_runner import SLOW_MAX
-from streams.processing.replay import Replayed
+from streams.processing.replay import ReplayResult
 from streams.state.cursors import read_message
 from streams.state.dead_letters import read_letters
 from streams.state.deferred import ATTEMPTS_MAX
@@ -141,12 +141,12 @@ def trigger(
 class Lake:
     """A tenant's log, its catalog elsewhere, and the handler that watches it."""
 
-    def __init__(self, world: World, cloud: Cloud, log: Log, secrets: Path, reads: MetadataReads) -> None:
+    def __init__(self, world: World, cloud: Cloud, log: Log, secrets: Path, reads: MetadataReaderPool) -> None:
         self.world, self.cloud, self.log = world, cloud, log
         self.secrets, self.reads = SecretDirectory(secrets), reads
         self.handler = self.observe()
 
-    def observe(self, kind: type[Observe] = Observe, **options: Any) -> Observe:
+    def observe(self, kind: type[ObserveCommits] = ObserveCommits, **options: Any) -> ObserveCommits:
         chosen: dict[str, Any] = {"warehouse": "file:///wh", "ours": {}, "pauses_s": (0.0, 0.0)}
         chosen |= {"egress": LOOPBACK, "reads": self.reads}
         return kind(secrets=self.secrets, clock=noon, **(chosen | options))
@@ -191,7 +191,7 @@ class Lake:
 @pytest_asyncio.fixture
 async def lake(world: World, cloud: Cloud, tmp_path: Path) -> AsyncIterator[Lake]:
     """A tenant with a catalog elsewhere."""
-    async with MetadataReads() as reads:
+    async with MetadataReaderPool() as reads:
         yield Lake(world, cloud, await new_lake(world, cloud, secrets=tmp_path), tmp_path, reads)
 
 
@@ -266,7 +266,7 @@ async def test_a_commit_in_flight_is_not_ungoverned(lake: Lake) -> None:
     location = lake.put(metadata(SNAPSHOT))
     message = await lake.pull(location)
 
-    class Deciding(Observe):
+    class Deciding(ObserveCommits):
         async def _read(self, *arguments: Any) -> TableSnapshots:
             table = await super()._read(*arguments)
             await lake.tell(decision(SNAPSHOT))
@@ -383,7 +383,7 @@ async def test_a_file_that_comes_late_is_waited_for(lake: Lake) -> None:
     location = f"s3://{lake.cloud.bucket}/{TABLE}/metadata/late.metadata.json"
     message = await lake.pull(location)
 
-    class Late(Observe):
+    class Late(ObserveCommits):
         async def _read(self, *arguments: Any) -> TableSnapshots:
             reading = asyncio.create_task(super()._read(*arguments))
             await asyncio.to_thread(lake.put, metadata(SNAPSHOT), "late.metadata.json")
@@ -427,7 +427,7 @@ async def test_a_storage_that_never_answers_ends_in_dead_letters_that_can_be_rep
     locations = [lake.put(metadata(1, *range(2, number + 1)), f"{number}.metadata.json") for number in (1, 2)]
     for location in locations:
         await lake.pull(location)
-    async with MetadataReads(timeout_s=2.0) as reads, faulty_store(drip_body) as store:
+    async with MetadataReaderPool(timeout_s=2.0) as reads, faulty_store(drip_body) as store:
         there = Elsewhere(reads, store.endpoint)
         lake.handler = lake.observe(reads=there)
         for _ in range(ATTEMPTS_MAX):
@@ -436,9 +436,9 @@ async def test_a_storage_that_never_answers_ends_in_dead_letters_that_can_be_rep
             await wait_no_longer(world)
         assert len(await lake.dead()) == len(locations)
         assert all("has not answered 8 times in a row" in reason for reason in await lake.dead())
-        assert [each.result for each in await replayed(world, lake.handler)] == [Replayed.POSTPONED] * 2
+        assert [each.result for each in await replayed(world, lake.handler)] == [ReplayResult.POSTPONED] * 2
     lake.handler = lake.observe()
-    assert [each.result for each in await replayed(world, lake.handler)] == [Replayed.HANDLED] * 2
+    assert [each.result for each in await replayed(world, lake.handler)] == [ReplayResult.HANDLED] * 2
     assert await lake.dead() == []
     assert [item["snapshot"] for item in await lake.observe_all()] == ["1", "2"]
 
@@ -446,7 +446,7 @@ async def test_a_storage_that_never_answers_ends_in_dead_letters_that_can_be_rep
 class Elsewhere:
     """Reads, but from a store at `endpoint`, wherever the catalog's options say that it is."""
 
-    def __init__(self, reads: MetadataReads, endpoint: str) -> None:
+    def __init__(self, reads: MetadataReaderPool, endpoint: str) -> None:
         self._reads = reads
         self._endpoint = endpoint
 
@@ -488,7 +488,7 @@ async def test_triggers_wait_for_the_host_of_their_catalogs_endpoint(
     data = happened(trigger(None, alias="second"))
     await world.tell(other, created, happened(trigger("s3://x/1", alias="second")), data)
     await project(world, other)
-    await world.catch_up(other, Deferring(lake.handler))
+    await world.catch_up(other, DeferringHandler(lake.handler))
     assert await world.rows("SELECT host FROM streams.hosts") == [(host,)]
     assert len(await world.rows("SELECT index FROM streams.deferred")) == 1
 

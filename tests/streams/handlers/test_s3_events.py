@@ -16,7 +16,7 @@ from ledger.store.read import Log
 from projections.relational.catalogs import CatalogRow
 from streams.errors import PoisonError
 from streams.handler import Message
-from streams.handlers.catalog_locations import Places
+from streams.handlers.catalog_locations import CatalogLocations
 from streams.handlers.s3_messages import BODY_SIZE_BYTES_MAX, Created, FileKind, parse_s3_event, table_file
 from streams.handlers.triggers import FILES_MAX, FILES_SIZE_BYTES_MAX, data_trigger, gather
 from testkit.streams.answering import NOON
@@ -58,7 +58,7 @@ def rest(log: Log, alias: str, location: str) -> CatalogRow:
     return CatalogRow(log=log, alias=alias, kind="rest", options={"uri": "http://x", "location": location})
 
 
-PLACES = Places.of([rest(ACME, "lake", "s3://lake/wh")], warehouse=WAREHOUSE)
+PLACES = CatalogLocations.of([rest(ACME, "lake", "s3://lake/wh")], warehouse=WAREHOUSE)
 
 
 def test_the_example_of_the_user_guide_is_read() -> None:
@@ -179,7 +179,7 @@ def test_files_that_say_nothing(key: str) -> None:
 
 
 def test_the_longest_folder_wins_at_the_boundary_of_a_path() -> None:
-    places = Places.of(
+    places = CatalogLocations.of(
         [
             rest(ACME, "all", "s3://lake"),
             rest(ACME, "sales", "s3a://lake/sales/"),
@@ -198,7 +198,7 @@ def test_the_longest_folder_wins_at_the_boundary_of_a_path() -> None:
 
 
 def test_a_folder_of_two_tenants_is_nobodys() -> None:
-    places = Places.of([rest(ACME, "a", "s3://lake/x"), rest(BETA, "b", "s3://lake/x/")], warehouse=WAREHOUSE)
+    places = CatalogLocations.of([rest(ACME, "a", "s3://lake/x"), rest(BETA, "b", "s3://lake/x/")], warehouse=WAREHOUSE)
     with pytest.raises(PoisonError, match="one tenant"):
         places.find("s3://lake/x/t")
 
@@ -207,7 +207,7 @@ def test_the_warehouse_of_this_installation_cannot_be_claimed_by_a_longer_folder
     assert ACME.tenant is not None
     ours = f"{WAREHOUSE}/{ACME.tenant.hex}/lake"
     builtin = CatalogRow(log=ACME, alias="lake", kind="builtin", options={})
-    places = Places.of([builtin, rest(BETA, "thief", f"{ours}/sales")], warehouse=WAREHOUSE)
+    places = CatalogLocations.of([builtin, rest(BETA, "thief", f"{ours}/sales")], warehouse=WAREHOUSE)
     assert places.find(f"{ours}/sales/t").log == ACME
 
 
@@ -216,7 +216,7 @@ def test_of_one_tenants_places_the_most_specific_wins_of_whatever_kind() -> None
     ours = f"{WAREHOUSE}/{ACME.tenant.hex}/lake"
     builtin = CatalogRow(log=ACME, alias="lake", kind="builtin", options={})
     rows = [builtin, rest(ACME, "within", f"{ours}/sales"), rest(BETA, "thief", f"{ours}/sales/t")]
-    places = Places.of(rows, warehouse=WAREHOUSE)
+    places = CatalogLocations.of(rows, warehouse=WAREHOUSE)
     assert places.find(f"{ours}/sales/t").alias == "within"
     assert places.find(f"{ours}/stock/t").alias == "lake"
 

@@ -19,7 +19,7 @@ from projections.errors import FileMissingError, FileUnreadableError
 from projections.lake.storage import Storage
 from streams.errors import PoisonError, UnansweredError
 from streams.metadata.parse import METADATA_SIZE_BYTES_MAX, Snapshot
-from streams.metadata.reader import MetadataReads
+from streams.metadata.reader import MetadataReaderPool
 from testkit.servers.cloud import fresh_cloud, put, start_cloud
 from testkit.servers.faulty_store import FAILING, NEVER_ENDING, REFUSING, Answer, faulty_store, never
 from tests.streams.handlers.test_observe import TABLE_UUID, metadata
@@ -41,9 +41,9 @@ def cloud(moto: str) -> Cloud:
 
 
 @pytest_asyncio.fixture
-async def reads() -> AsyncIterator[MetadataReads]:
+async def reads() -> AsyncIterator[MetadataReaderPool]:
     """What reads, and gives up soon."""
-    async with MetadataReads(timeout_s=3.0) as reads:
+    async with MetadataReaderPool(timeout_s=3.0) as reads:
         yield reads
 
 
@@ -63,7 +63,7 @@ def storage_of(cloud: Cloud) -> Storage:
     return Storage(properties=properties, within=f"s3://{cloud.bucket}")
 
 
-async def check_serves(reads: MetadataReads, cloud: Cloud) -> None:
+async def check_serves(reads: MetadataReaderPool, cloud: Cloud) -> None:
     """Check that a read succeeds, by the one process that there is."""
     table = await reads.read(storage_of(cloud), put(cloud, "t/1.metadata.json", metadata(1, 2)))
     assert table.table_uuid == TABLE_UUID
@@ -76,7 +76,7 @@ async def check_serves(reads: MetadataReads, cloud: Cloud) -> None:
 
 @pytest.mark.parametrize("answer", NEVER_ENDING)
 async def test_a_store_that_never_ends_is_cut_at_the_limit_with_its_process(
-    reads: MetadataReads, cloud: Cloud, answer: Answer
+    reads: MetadataReaderPool, cloud: Cloud, answer: Answer
 ) -> None:
     await check_serves(reads, cloud)
     (interrupted,) = reads.pids
@@ -93,7 +93,7 @@ async def test_a_store_that_never_ends_is_cut_at_the_limit_with_its_process(
 
 @pytest.mark.parametrize("answer", FAILING)
 async def test_a_store_that_fails_is_asked_again_another_time(
-    reads: MetadataReads, cloud: Cloud, answer: Answer
+    reads: MetadataReaderPool, cloud: Cloud, answer: Answer
 ) -> None:
     async with faulty_store(answer) as store:
         with pytest.raises(UnansweredError, match=r"expected an answer|does not answer"):
@@ -102,14 +102,14 @@ async def test_a_store_that_fails_is_asked_again_another_time(
 
 
 @pytest.mark.parametrize("answer", REFUSING)
-async def test_what_a_store_refuses_is_unreadable(reads: MetadataReads, cloud: Cloud, answer: Answer) -> None:
+async def test_what_a_store_refuses_is_unreadable(reads: MetadataReaderPool, cloud: Cloud, answer: Answer) -> None:
     async with faulty_store(answer) as store:
         with pytest.raises(FileUnreadableError, match="expected"):
             await reads.read(storage_at(store.endpoint), LOCATION)
     await check_serves(reads, cloud)
 
 
-async def test_a_read_that_is_given_up_takes_its_process_with_it(reads: MetadataReads, cloud: Cloud) -> None:
+async def test_a_read_that_is_given_up_takes_its_process_with_it(reads: MetadataReaderPool, cloud: Cloud) -> None:
     async with faulty_store(never) as store:
         reading = asyncio.create_task(reads.read(storage_at(store.endpoint), LOCATION))
         await store.connected.wait()
@@ -123,7 +123,7 @@ async def test_a_read_that_is_given_up_takes_its_process_with_it(reads: Metadata
 
 
 async def test_nothing_is_left_of_reads_that_are_closed(cloud: Cloud) -> None:
-    async with MetadataReads() as reads, faulty_store(never) as store:
+    async with MetadataReaderPool() as reads, faulty_store(never) as store:
         await check_serves(reads, cloud)
         both = [asyncio.create_task(reads.read(storage_at(store.endpoint), LOCATION)) for _ in range(2)]
         await store.connected.wait()
@@ -137,7 +137,7 @@ async def test_nothing_is_left_of_reads_that_are_closed(cloud: Cloud) -> None:
             os.kill(pid, 0)
 
 
-async def test_a_process_that_something_else_has_ended_is_replaced(reads: MetadataReads, cloud: Cloud) -> None:
+async def test_a_process_that_something_else_has_ended_is_replaced(reads: MetadataReaderPool, cloud: Cloud) -> None:
     await check_serves(reads, cloud)
     for pid in reads.pids:
         os.kill(pid, 9)
@@ -159,7 +159,7 @@ async def test_a_process_that_something_else_has_ended_is_replaced(reads: Metada
     ],
     ids=["no JSON", "deep", "a bomb", "no text"],
 )
-async def test_what_is_no_metadata_is_poison(reads: MetadataReads, cloud: Cloud, body: bytes, reason: str) -> None:
+async def test_what_is_no_metadata_is_poison(reads: MetadataReaderPool, cloud: Cloud, body: bytes, reason: str) -> None:
     location = put(cloud, "t/bad.metadata.json", body)
     with pytest.raises(PoisonError, match=reason):
         await reads.read(storage_of(cloud), location)
@@ -168,7 +168,7 @@ async def test_what_is_no_metadata_is_poison(reads: MetadataReads, cloud: Cloud,
 
 async def test_a_file_that_takes_much_memory_is_poison_and_the_memory_is_given_back(cloud: Cloud) -> None:
     location = put(cloud, "t/bad.metadata.json", b"[" + b"{}," * 10_000_000 + b"{}]")
-    async with MetadataReads(timeout_s=60.0) as reads:
+    async with MetadataReaderPool(timeout_s=60.0) as reads:
         await check_serves(reads, cloud)
         with pytest.raises(PoisonError, match="expected"):
             await reads.read(storage_of(cloud), location)
@@ -176,7 +176,7 @@ async def test_a_file_that_takes_much_memory_is_poison_and_the_memory_is_given_b
         await check_serves(reads, cloud)
 
 
-async def test_what_is_not_there_or_not_the_catalogs_is_told_apart(reads: MetadataReads, cloud: Cloud) -> None:
+async def test_what_is_not_there_or_not_the_catalogs_is_told_apart(reads: MetadataReaderPool, cloud: Cloud) -> None:
     with pytest.raises(FileMissingError, match="found none"):
         await reads.read(storage_of(cloud), f"s3://{cloud.bucket}/gone.json")
     with pytest.raises(FileUnreadableError, match="below"):
@@ -186,7 +186,7 @@ async def test_what_is_not_there_or_not_the_catalogs_is_told_apart(reads: Metada
 
 
 async def test_a_process_that_reads_has_none_of_our_environment(
-    reads: MetadataReads, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+    reads: MetadataReaderPool, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "ours")
     await check_serves(reads, cloud)

@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from ledger.errors import BrokenError, Fault, FormatError
 from ledger.store.session import Connection
 from streams.errors import StreamError, TransientError
-from streams.execution import Turn
+from streams.execution import HandledBatch
 from streams.handler import EVERY_TYPE, Effects, Message
 from streams.state.cursors import LOOK_ENTRIES
 from testkit.streams.answering import ANSWERED, ASKED, OTHER, Answering, data_of, happened, told
@@ -45,10 +45,10 @@ async def test_the_lag_is_told_before_and_after(world: World) -> None:
 
 
 async def test_a_running_runner_wakes_at_the_doorbell_for_logs_old_and_new(world: World) -> None:
-    handler, wake, turns = Answering(), asyncio.Event(), list[Turn]()
+    handler, wake, turns = Answering(), asyncio.Event(), list[HandledBatch]()
     logs = [await world.new_log()]
     # So slow a poll that only the doorbell can be what wakes it.
-    runner = world.runner(handler, workers=3, poll_s=3_600, on_turn=turns.append)
+    runner = world.runner(handler, workers=3, poll_s=3_600, on_batch=turns.append)
     async with running(runner, wake):
         await until(lambda: world.has_row("SELECT FROM streams.cursors"))
         await world.ask(logs[0], 5)
@@ -149,9 +149,9 @@ async def test_many_entries_of_other_types_are_passed_in_few_steps(world: World)
     for at in range(3):
         await world.tell_as_one(log, *foreign[: LOOK_ENTRIES // 2], key=at)
     await world.ask(log, 1)
-    turns: list[Turn] = []
+    turns: list[HandledBatch] = []
     handler = Answering()
-    runner = world.runner(handler, on_turn=turns.append)
+    runner = world.runner(handler, on_batch=turns.append)
     await runner.catch_up(log.log_id, await world.size(log))
     assert len(handler.handled) == 1
     assert [turn.messages for turn in turns] == [1]

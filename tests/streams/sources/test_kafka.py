@@ -30,7 +30,7 @@ from streams.errors import StreamError, TransientError
 from streams.handler import OutboxMessage
 from streams.sinks.kafka import open_kafka_sink
 from streams.sources.watchdog import StalledError, Watchdog
-from streams.state.outbox import Outgoing, Refused, Taken
+from streams.state.outbox import Delivered, QueuedMessage, Rejected
 from testkit.databases import LOGIN_PASSWORD
 from testkit.servers.gateways import start_services
 from testkit.servers.kafka import Kafka, start_kafka
@@ -194,10 +194,12 @@ async def test_a_worker_without_its_topic_does_not_start(
         consumers.start("only")
 
 
-def outgoing(number: int, *, key: str = "table:lake/t", size_bytes: int = 10) -> Outgoing:
+def outgoing(number: int, *, key: str = "table:lake/t", size_bytes: int = 10) -> QueuedMessage:
     log = Log(log_id=1, origin="example.com/log", tenant=TENANT, reader=None)
     payload = json.dumps({"id": f"example.com/log/{number}", "data": "x" * size_bytes}).encode()
-    return Outgoing(message=OutboxMessage(sink="kafka", id=str(number), key=key, payload=payload), log=log, attempts=0)
+    return QueuedMessage(
+        message=OutboxMessage(sink="kafka", id=str(number), key=key, payload=payload), log=log, attempts=0
+    )
 
 
 async def test_entries_leave_as_cloud_events_in_the_order_of_their_table(kafka: Kafka) -> None:
@@ -205,7 +207,7 @@ async def test_entries_leave_as_cloud_events_in_the_order_of_their_table(kafka: 
     await kafka.create_topics(topic, partitions=PARTITIONS)
     sent = [outgoing(number, key=f"table:lake/t{number % 3}") for number in range(60)]
     async with open_kafka_sink(kafka.brokers, topic) as sink:
-        assert list(await sink.send(sent)) == [Taken()] * 60
+        assert list(await sink.send(sent)) == [Delivered()] * 60
     consumer = AIOKafkaConsumer(topic, bootstrap_servers=kafka.brokers, auto_offset_reset="earliest")
     await consumer.start()
     try:
@@ -225,7 +227,7 @@ async def test_a_message_that_no_broker_would_take_is_refused_and_those_beside_i
     await kafka.create_topics(topic)
     async with open_kafka_sink(kafka.brokers, topic) as sink:
         answers = await sink.send([outgoing(1), outgoing(2, size_bytes=1_100_000), outgoing(3)])
-    assert [type(answer) for answer in answers] == [Taken, Refused, Taken]
+    assert [type(answer) for answer in answers] == [Delivered, Rejected, Delivered]
 
 
 async def test_brokers_that_are_away_are_said_to_be(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from projections.processing.runner import Runner
 from projections.relational.catalogs import CatalogsProjection
 from projections.relational.commits import CommitsProjection
 from projections.relational.findings import FindingsProjection
-from streams.sources.catalog_walk import CatalogWalk, CatalogWalkError
+from streams.sources.catalog_walk import CatalogReader, CatalogReadError
 from streams.sources.poller import SECRET, TENANTS_MAX, Poller
 from testkit.gateway.sales import SCHEMA
 from testkit.servers.faulty_store import faulty_store, never
@@ -263,10 +263,10 @@ async def test_a_log_that_is_away_is_told_in_a_later_round(polled: Polled) -> No
     assert poller.counts.failures == 2
 
 
-def answering(answer: Callable[[httpx.Request], httpx.Response]) -> CatalogWalk:
+def answering(answer: Callable[[httpx.Request], httpx.Response]) -> CatalogReader:
     """A walk through a catalog whose answers the test decides."""
     http = httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://gateway")
-    return CatalogWalk(http=http, key="k", alias="a")
+    return CatalogReader(http=http, key="k", alias="a")
 
 
 @pytest.mark.parametrize(
@@ -285,14 +285,14 @@ def answering(answer: Callable[[httpx.Request], httpx.Response]) -> CatalogWalk:
     ],
 )
 async def test_answers_of_another_form_are_refused(content: bytes) -> None:
-    with pytest.raises(CatalogWalkError, match="expected"):
+    with pytest.raises(CatalogReadError, match="expected"):
         await answering(lambda _: httpx.Response(200, content=content)).list_tables()
 
 
 @pytest.mark.parametrize("location", [None, 5, "", "s3://a\nb", "s3://" + "a" * 3_000])
 async def test_a_location_of_another_form_is_refused(location: object) -> None:
     walk = answering(lambda _: httpx.Response(200, content=orjson.dumps({"metadata-location": location})))
-    with pytest.raises(CatalogWalkError, match="metadata-location"):
+    with pytest.raises(CatalogReadError, match="metadata-location"):
         await walk.load(TABLE)
 
 
@@ -302,7 +302,7 @@ async def test_a_table_that_is_gone_has_no_location() -> None:
 
 async def test_a_catalog_with_too_many_namespaces_is_refused() -> None:
     names = [[f"n{number}"] for number in range(1_001)]
-    with pytest.raises(CatalogWalkError, match="at most 1000 namespaces"):
+    with pytest.raises(CatalogReadError, match="at most 1000 namespaces"):
         await answering(lambda _: httpx.Response(200, content=orjson.dumps({"namespaces": names}))).list_tables()
 
 

@@ -21,11 +21,11 @@ from ledger.errors import GroupMismatchError, LogUnavailableError, OutcomeUnknow
 from ledger.format.sequence import Appended, Group, Stale
 from projections.lake.secrets import SecretDirectory
 from streams.handler import Append
-from streams.handlers.observe import Observe
+from streams.handlers.observe import ObserveCommits
 from streams.handlers.s3_events import ReceiveS3Events
-from streams.metadata.reader import MetadataReads
-from streams.processing.replay import Replayed, replay
-from streams.sources.sqs import QueueUnavailableError, Received, SqsQueue, SqsSource
+from streams.metadata.reader import MetadataReaderPool
+from streams.processing.replay import ReplayResult, replay
+from streams.sources.sqs import QueueUnavailableError, SqsMessage, SqsQueue, SqsSource
 from streams.state.dead_letters import read_letters
 from testkit.servers.cloud import fresh_cloud, left, put, send, start_cloud
 from testkit.servers.loopback import LOOPBACK
@@ -95,22 +95,22 @@ class Simulated:
     """A queue whose answers the test decides (implements `Queue`); what is not deleted comes again."""
 
     def __init__(self, *bodies: str) -> None:
-        self.waiting = [Received(id=str(at), body=body, receipt=f"r{at}") for at, body in enumerate(bodies)]
+        self.waiting = [SqsMessage(id=str(at), body=body, receipt=f"r{at}") for at, body in enumerate(bodies)]
         self.hidden: list[int] = []
         self.deleted: list[str] = []
         self.failing_deletes = 0
         self.failing_receives = 0
 
-    def receive(self) -> Sequence[Received]:
+    def receive(self) -> Sequence[SqsMessage]:
         if self.failing_receives:
             self.failing_receives -= 1
             raise QueueUnavailableError("the queue is away")
         return [item for item in self.waiting if item.receipt not in self.deleted][:10]
 
-    def hide(self, _received: Sequence[Received], *, for_s: int) -> None:
+    def hide(self, _received: Sequence[SqsMessage], *, for_s: int) -> None:
         self.hidden.append(for_s)
 
-    def delete(self, received: Sequence[Received]) -> int:
+    def delete(self, received: Sequence[SqsMessage]) -> int:
         if self.failing_deletes:
             self.failing_deletes -= 1
             raise QueueUnavailableError("the queue is away")
@@ -188,7 +188,7 @@ async def test_a_file_of_no_catalog_waits_among_the_dead_letters_until_there_is_
     log = await new_lake(world, cloud, secrets=tmp_path)
     handler = ReceiveS3Events(world.append, warehouse=WAREHOUSE, clock=noon)
     replayed = [each async for each in replay(world.dsn, [handler], world.append)]
-    assert [each.result for each in replayed] == [Replayed.HANDLED]
+    assert [each.result for each in replayed] == [ReplayResult.HANDLED]
     assert len(await told(world, log, TRIGGER)) == 1
     assert await letters(world) == []
 
@@ -210,7 +210,7 @@ class Killed(BaseException):
 class Doomed(SqsQueue):
     """The real queue, in a process that ends before it deletes."""
 
-    def delete(self, _received: Sequence[Received]) -> int:
+    def delete(self, _received: Sequence[SqsMessage]) -> int:
         raise Killed
 
 
@@ -349,7 +349,7 @@ async def test_a_real_queue_that_is_not_there_is_an_error_of_ours(cloud: Cloud) 
     with pytest.raises(QueueUnavailableError, match="-gone"):
         await asyncio.to_thread(queue.receive)
     with pytest.raises(QueueUnavailableError):
-        await asyncio.to_thread(queue.delete, [Received(id="1", body="", receipt="none")])
+        await asyncio.to_thread(queue.delete, [SqsMessage(id="1", body="", receipt="none")])
 
 
 async def test_a_server_that_ends_with_its_bucket_makes_no_noise(world: World, tmp_path: Path) -> None:
@@ -385,9 +385,11 @@ async def test_what_was_committed_behind_the_gateways_back_is_ungoverned(
     location = put(cloud, f"{TABLE}/metadata/00001.metadata.json", json.dumps(metadata).encode())
     await run_until_empty(world, cloud)
     await project(world, log)
-    async with MetadataReads() as reads:
+    async with MetadataReaderPool() as reads:
         secrets = SecretDirectory(tmp_path)
-        observe = Observe(warehouse=WAREHOUSE, ours={}, secrets=secrets, egress=LOOPBACK, clock=noon, reads=reads)
+        observe = ObserveCommits(
+            warehouse=WAREHOUSE, ours={}, secrets=secrets, egress=LOOPBACK, clock=noon, reads=reads
+        )
         for _ in range(2):
             await world.catch_up(log, observe)
             (observed,) = await told(world, log, "commit.observed")

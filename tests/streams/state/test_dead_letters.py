@@ -16,13 +16,13 @@ from ledger.store.session import Connection
 from streams.connections import connect_storing
 from streams.errors import PoisonError, TransientError
 from streams.handler import DeadLetter, Effects, Handler, Message
-from streams.processing.replay import Replay, Replayed, replay
+from streams.processing.replay import ReplayedLetter, ReplayResult, replay
 from streams.processing.sender import Sender
 from streams.sinks.webhook import WEBHOOK
 from streams.state import dead_letters
 from streams.state.dead_letters import READ_MAX, count_letters, read_letters
 from streams.state.leases import handler_duty
-from streams.state.outbox import Refused, Taken
+from streams.state.outbox import Delivered, Rejected
 from testkit.streams.answering import ASKED, POISON, Answering, told
 from testkit.streams.world import World, check_answers
 from tests.streams.state.test_outbox import Box, put
@@ -41,7 +41,7 @@ class Cured(Answering):
         )
 
 
-async def replayed(world: World, *handlers: Handler, **which: Any) -> list[Replay]:
+async def replayed(world: World, *handlers: Handler, **which: Any) -> list[ReplayedLetter]:
     """Replay; return what became of each letter."""
     return [each async for each in replay(world.dsn, handlers, world.append, **which)]
 
@@ -68,14 +68,14 @@ async def test_a_dead_entry_stays_in_the_log_and_its_letter_says_why(world: Worl
 async def test_what_is_still_poison_stays_dead(world: World) -> None:
     await poisoned(world, "arsenic")
     ((result, reason),) = [(each.result, each.reason) for each in await replayed(world, Answering())]
-    assert result is Replayed.DEAD
+    assert result is ReplayResult.DEAD
     assert reason.endswith("arsenic")
     assert await world.rows("SELECT attempts FROM streams.dead_letters") == [(2,)]
 
 
 async def test_what_is_handled_at_last_has_its_effects_and_is_removed(world: World) -> None:
     log = await poisoned(world, "arsenic", "lead")
-    assert [each.result for each in await replayed(world, Cured())] == [Replayed.HANDLED, Replayed.HANDLED]
+    assert [each.result for each in await replayed(world, Cured())] == [ReplayResult.HANDLED, ReplayResult.HANDLED]
     assert await replayed(world, Cured()) == []
     assert await world.rows("SELECT id FROM streams.dead_letters") == []
     answers = await world.entries(log, "test.answered")
@@ -102,7 +102,7 @@ async def test_a_replay_that_cannot_be_done_now_changes_nothing(world: World) ->
             raise TransientError(f"the storage of {message.log.origin} is away")
 
     ((result, reason),) = [(each.result, each.reason) for each in await replayed(world, Away())]
-    assert result is Replayed.POSTPONED
+    assert result is ReplayResult.POSTPONED
     assert reason.endswith("is away")
     assert await world.rows("SELECT attempts FROM streams.dead_letters") == [(1,)]
 
@@ -114,8 +114,8 @@ async def test_a_replay_whose_append_lost_its_answer_can_be_repeated(world: Worl
         await world.append(log_id, group)
         raise LogUnavailableError("no answer")
 
-    assert [each.result async for each in replay(world.dsn, [Cured()], append)] == [Replayed.POSTPONED]
-    assert [each.result for each in await replayed(world, Cured())] == [Replayed.HANDLED]
+    assert [each.result async for each in replay(world.dsn, [Cured()], append)] == [ReplayResult.POSTPONED]
+    assert [each.result for each in await replayed(world, Cured())] == [ReplayResult.HANDLED]
     assert len(await world.entries(log, "test.answered")) == 2
 
 
@@ -129,14 +129,14 @@ async def test_two_replays_at_once_handle_a_letter_once(world: World) -> None:
             return await super().handle(batch, reading)
 
     results = await asyncio.gather(replayed(world, Together()), replayed(world, Together()))
-    assert sorted(each.result for result in results for each in result) == [Replayed.GONE, Replayed.HANDLED]
+    assert sorted(each.result for result in results for each in result) == [ReplayResult.GONE, ReplayResult.HANDLED]
     assert len(await world.entries(log, "test.answered")) == 2
     assert len(await world.rows("SELECT id FROM streams.outbox")) == 2
 
 
 async def test_the_letters_of_a_handler_that_does_not_run_here_are_left(world: World) -> None:
     await poisoned(world, "arsenic")
-    assert [each.result for each in await replayed(world, Cured("other"))] == [Replayed.UNKNOWN]
+    assert [each.result for each in await replayed(world, Cured("other"))] == [ReplayResult.UNKNOWN]
     assert await world.has_row("SELECT FROM streams.dead_letters")
 
 
@@ -155,18 +155,18 @@ async def test_a_message_of_a_topic_is_kept_and_replayed_as_it_came(world: World
             seen.extend(message.value for message in batch)
             return Effects()
 
-    assert [each.result for each in await replayed(world, Topical("topical"))] == [Replayed.HANDLED]
+    assert [each.result for each in await replayed(world, Topical("topical"))] == [ReplayResult.HANDLED]
     assert seen == [body]
 
 
 async def test_what_a_sink_refused_is_sent_again(world: World) -> None:
     log = await world.new_log()
-    box = Box(lambda _: Refused("no such channel"), name=WEBHOOK)
+    box = Box(lambda _: Rejected("no such channel"), name=WEBHOOK)
     await put(world, log, "a-1", sink=WEBHOOK)
     sending = Sender(world.dsn, [box], world.append)
     await sending.drain()
-    assert [each.result for each in await replayed(world)] == [Replayed.SENT_AGAIN]
-    box.judge = lambda _: Taken()
+    assert [each.result for each in await replayed(world)] == [ReplayResult.SENT_AGAIN]
+    box.judge = lambda _: Delivered()
     await sending.drain()
     assert box.taken == ["a-1"]
     assert not await world.has_row("SELECT FROM streams.dead_letters")
@@ -186,7 +186,7 @@ async def test_many_letters_are_replayed_page_by_page(world: World) -> None:
             raise PoisonError("still bad")
 
     handler = Still("topical")
-    assert [each.result for each in await replayed(world, handler)] == [Replayed.DEAD] * count
+    assert [each.result for each in await replayed(world, handler)] == [ReplayResult.DEAD] * count
     assert sorted(handler.handled) == sorted(letter.message.id for letter in letters)
 
 

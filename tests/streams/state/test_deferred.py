@@ -15,10 +15,10 @@ from ledger.format.sequence import Appended, Group, Stale
 from ledger.store.read import Log
 from ledger.store.session import Connection
 from streams.connections import connect_storing
-from streams.execution import Turn
-from streams.handler import DeadLetter, Deferring, Effects, Message
+from streams.execution import HandledBatch
+from streams.handler import DeadLetter, DeferringHandler, Effects, Message
 from streams.processing.deferred_runner import OF_LOG_MAX, SLOW_MAX
-from streams.processing.replay import Replayed
+from streams.processing.replay import ReplayResult
 from streams.processing.runner import Runner
 from streams.state import deferred
 from streams.state.deferred import ATTEMPTS_MAX, HostLease, count_deferred, read_hosts
@@ -65,10 +65,10 @@ async def letters(world: World) -> list[tuple[Any, ...]]:
 
 async def test_what_leads_to_hosts_is_handled_like_everything_else(world: World) -> None:
     log = await world.new_log()
-    turns: list[Turn] = []
+    turns: list[HandledBatch] = []
     await ask_hosts(world, log, HERE, None, THERE, HERE)
     await world.tell(log, told(poison="arsenic", host=HERE), told(poison="lead"))
-    await world.catch_up(log, AnsweringHosts(), on_turn=turns.append)
+    await world.catch_up(log, AnsweringHosts(), on_batch=turns.append)
     await check_answers_in_any_order(world, log)
     assert not await world.has_row("SELECT FROM streams.deferred")
     assert sum(turn.messages for turn in turns) == 6
@@ -137,11 +137,11 @@ async def test_a_dead_letter_is_replayed_once_its_host_answers(world: World) -> 
     handler = AnsweringHosts(HERE)
     await try_times(world, log, handler, ATTEMPTS_MAX)
     (postponed,) = await replayed(world, handler)
-    assert postponed.result is Replayed.POSTPONED
+    assert postponed.result is ReplayResult.POSTPONED
     assert "does not answer" in postponed.reason
     assert len(await letters(world)) == 1
     handler.silent.clear()
-    assert [each.result for each in await replayed(world, handler)] == [Replayed.HANDLED]
+    assert [each.result for each in await replayed(world, handler)] == [ReplayResult.HANDLED]
     assert await replayed(world, handler) == []
     await check_answers_in_any_order(world, log)
 
@@ -197,9 +197,9 @@ async def test_a_new_tenant_comes_before_the_second_host_of_another(world: World
     attacker, good = await world.new_log(), await world.new_log()
     handler = AnsweringHosts()
     await ask_hosts(world, attacker, *(f"{number}.example" for number in range(20)))
-    await world.catch_up(attacker, Deferring(handler))
+    await world.catch_up(attacker, DeferringHandler(handler))
     await ask_hosts(world, good, HERE)
-    await world.catch_up(good, Deferring(handler))
+    await world.catch_up(good, DeferringHandler(handler))
     async with connect_storing(world.dsn) as connection:
         claims = [await claim(connection) for _ in range(2)]
         assert {one.log_id for one in claims if one is not None} == {attacker.log_id, good.log_id}
@@ -208,7 +208,7 @@ async def test_a_new_tenant_comes_before_the_second_host_of_another(world: World
             assert one is not None
             await deferred.drop(connection, one, pause_s=0)
         await ask_hosts(world, later := await world.new_log(), HERE)
-        await world.catch_up(later, Deferring(handler))
+        await world.catch_up(later, DeferringHandler(handler))
         one = await claim(connection)
         assert one is not None
         assert one.log_id == later.log_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ledger.erasing.redaction import LoginMatcher
 from streams.connections import connect_storing
-from streams.state.erasure import PAGE, forget_login
+from streams.state.erasure import PAGE, erase_login
 from testkit.streams.world import World
 
 ADA = "ada@acme.example"
@@ -32,8 +32,8 @@ async def test_a_login_is_taken_out_of_every_message_of_its_log_and_of_no_other(
     for insert in INSERTS:
         await world.rows(f"{insert} {OF_EACH}", *logs)
     async with connect_storing(world.dsn) as connection:
-        assert await forget_login(connection, log.log_id, LoginMatcher(ADA)) == 3 * PAGE // 2 + 9 * PAGE
-        assert await forget_login(connection, log.log_id, LoginMatcher(ADA)) == 0
+        assert await erase_login(connection, log.log_id, LoginMatcher(ADA)) == 3 * PAGE // 2 + 9 * PAGE
+        assert await erase_login(connection, log.log_id, LoginMatcher(ADA)) == 0
     kept = (
         "SELECT log_id, kind, count(*), count(*) FILTER (WHERE strpos(text, 'ada') > 0) FROM ("
         " SELECT log_id, source, reason || coalesce(convert_from(payload, 'UTF8'), '') FROM streams.dead_letters"

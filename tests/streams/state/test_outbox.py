@@ -19,9 +19,9 @@ from ledger.store.read import Log
 from streams.connections import connect_storing
 from streams.errors import StreamError, TransientError
 from streams.handler import OutboxMessage
-from streams.processing.sender import Sender, Sent
+from streams.processing.sender import Sender, SentBatch
 from streams.state import outbox
-from streams.state.outbox import Answer, Outgoing, Postponed, Refused, Sink, Taken
+from streams.state.outbox import Delivered, QueuedMessage, Rejected, RetryLater, Sink, SinkResult
 from testkit.streams.answering import told
 from testkit.streams.world import World, running, until
 
@@ -31,21 +31,23 @@ LEASE_S = 0.3
 class Box:
     """A sink that keeps what it takes; `judge` says what it answers."""
 
-    def __init__(self, judge: Callable[[Outgoing], Answer] = lambda _: Taken(), name: str = "test") -> None:
+    def __init__(
+        self, judge: Callable[[QueuedMessage], SinkResult] = lambda _: Delivered(), name: str = "test"
+    ) -> None:
         self.name = name
         self.batch_max = 4
         self.judge = judge
         self.taken: list[str] = []
 
-    async def send(self, messages: Sequence[Outgoing]) -> Sequence[Answer]:
+    async def send(self, messages: Sequence[QueuedMessage]) -> Sequence[SinkResult]:
         """Take what `judge` lets through; nothing behind what it postpones of the same key."""
-        answers: list[Answer] = []
+        answers: list[SinkResult] = []
         waiting: set[str] = set()
         for each in messages:
-            answer = Postponed("behind another") if each.message.key in waiting else self.judge(each)
-            if isinstance(answer, Postponed):
+            answer = RetryLater("behind another") if each.message.key in waiting else self.judge(each)
+            if isinstance(answer, RetryLater):
                 waiting.add(each.message.key)
-            elif isinstance(answer, Taken):
+            elif isinstance(answer, Delivered):
                 self.taken.append(each.message.id)
             answers.append(answer)
         return answers
@@ -68,7 +70,7 @@ def sender(world: World, *sinks: Sink, **options: Any) -> Sender:
 
 
 async def test_messages_leave_in_order_and_are_removed(world: World) -> None:
-    log, box, sent = await world.new_log(), Box(), list[Sent]()
+    log, box, sent = await world.new_log(), Box(), list[SentBatch]()
     ids = [f"{key}-{number}" for number in range(5) for key in "ab"]
     await put(world, log, *ids)
     await sender(world, box, on_sent=sent.append).drain()
@@ -97,21 +99,21 @@ async def test_one_id_in_two_logs_and_for_two_sinks_is_four_messages(world: Worl
 
 async def test_what_is_postponed_holds_up_its_key_alone(world: World) -> None:
     log = await world.new_log()
-    box = Box(lambda each: Postponed("not now", 3_600) if each.message.id == "a-1" else Taken())
+    box = Box(lambda each: RetryLater("not now", 3_600) if each.message.id == "a-1" else Delivered())
     await put(world, log, "a-1", "b-1", "a-2", "b-2", "a-3", "c-1")
     await sender(world, box).drain()
     assert box.taken == ["b-1", "b-2", "c-1"]
     assert await left(world) == ["a-1", "a-2", "a-3"]
     attempts = await world.rows("SELECT id, attempts FROM streams.outbox ORDER BY position")
     assert attempts == [("a-1", 1), ("a-2", 0), ("a-3", 0)]
-    box.judge = lambda _: Taken()
+    box.judge = lambda _: Delivered()
     await world.rows("UPDATE streams.outbox SET due_at = '-infinity'")
     await sender(world, box).drain()
     assert box.taken == ["b-1", "b-2", "c-1", "a-1", "a-2", "a-3"]
 
 
 async def test_the_pause_grows_with_the_attempts_unless_the_sink_says_how_long(world: World) -> None:
-    log, box = await world.new_log(), Box(lambda _: Postponed("not now"))
+    log, box = await world.new_log(), Box(lambda _: RetryLater("not now"))
     await put(world, log, "a-1")
     pauses = []
     for _ in range(12):
@@ -123,7 +125,7 @@ async def test_the_pause_grows_with_the_attempts_unless_the_sink_says_how_long(w
         await world.rows("UPDATE streams.outbox SET due_at = '-infinity'")
     assert all(later > earlier for earlier, later in pairwise(pauses[:9]))
     assert max(pauses) <= 300
-    box.judge = lambda _: Postponed("not now", 1_000)
+    box.judge = lambda _: RetryLater("not now", 1_000)
     await sender(world, box).drain()
     ((pause_s,),) = await world.rows(
         "SELECT extract(epoch FROM due_at - clock_timestamp())::float8 FROM streams.outbox"
@@ -133,7 +135,7 @@ async def test_the_pause_grows_with_the_attempts_unless_the_sink_says_how_long(w
 
 async def test_what_is_refused_is_a_dead_letter_and_the_next_of_its_key_leaves(world: World) -> None:
     log = await world.new_log()
-    box = Box(lambda each: Refused("no such channel\x00") if each.message.id == "a-1" else Taken())
+    box = Box(lambda each: Rejected("no such channel\x00") if each.message.id == "a-1" else Delivered())
     await put(world, log, "a-1", "a-2")
     await sender(world, box).drain()
     assert box.taken == ["a-2"]
@@ -147,7 +149,7 @@ async def test_a_sink_that_is_away_is_tried_again_and_holds_up_no_other(world: W
     attempts = 0
 
     class Away(Box):
-        async def send(self, messages: Sequence[Outgoing]) -> Sequence[Answer]:
+        async def send(self, messages: Sequence[QueuedMessage]) -> Sequence[SinkResult]:
             nonlocal attempts
             attempts += 1
             if attempts < 3:
@@ -168,7 +170,7 @@ async def test_the_log_is_told_before_the_message_is_removed(world: World) -> No
     await put(world, log, "a-1")
     failures = [LogUnavailableError("away")]
 
-    def receipt(taken: Outgoing) -> Group:
+    def receipt(taken: QueuedMessage) -> Group:
         content = told("test.delivered", id=taken.message.id, attempt=taken.attempts + 1)
         return Group(id=derived_group_id("test.delivered", taken.message.id), then=(content,))
 
@@ -191,7 +193,7 @@ async def test_the_log_is_told_before_the_message_is_removed(world: World) -> No
 async def test_a_later_attempt_s_receipt_is_none_if_the_log_knows_an_earlier_one(world: World) -> None:
     log, box = await world.new_log(), Box()
 
-    def receipt(taken: Outgoing) -> Group:
+    def receipt(taken: QueuedMessage) -> Group:
         content = told("test.delivered", attempt=taken.attempts + 1)
         return Group(id=derived_group_id("test.delivered", taken.message.id), then=(content,))
 
@@ -209,7 +211,7 @@ async def test_what_a_killed_sender_held_is_sent_again_by_another(world: World) 
     begun = asyncio.Event()
 
     class Dying(Box):
-        async def send(self, messages: Sequence[Outgoing]) -> Sequence[Answer]:
+        async def send(self, messages: Sequence[QueuedMessage]) -> Sequence[SinkResult]:
             await super().send(messages)
             begun.set()
             await asyncio.Event().wait()
