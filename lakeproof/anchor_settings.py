@@ -24,7 +24,7 @@ from ledger.witness.client import check_urls
 
 FILE_SIZE_BYTES_MAX: Final = 1_000_000
 PLACES_MAX: Final = 16
-UNSEEN: Final = (
+NOT_PUBLISHED: Final = (
     "nobody outside keeps a checkpoint of the logs, so setting back database and home together could not be noticed: "
     "set LAKEPROOF_PUBLISH_TO to a bucket under object lock, a git repository or a file that others collect, or "
     "LAKEPROOF_WITNESS_POLICY, or LAKEPROOF_TIME_STAMP_URL"
@@ -105,7 +105,7 @@ def bucket_access(settings: Settings) -> BucketAccess:
     )
 
 
-def is_seen_by_others(settings: Settings) -> bool:
+def is_published_outside(settings: Settings) -> bool:
     """
     Tell whether the settings publish the checkpoints of the system log to anybody outside.
     """

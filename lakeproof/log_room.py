@@ -152,16 +152,17 @@ class InstalledLogs:
             BrokenError: (`Fault.DERIVED`) if something is not; names the table and the key.
         """
         from gateway.metadata.files import MetadataFiles  # gateway and projections: only one command needs them
-        from lakeproof.deep_verification.checks import Beside, check_deeply
+        from lakeproof.deep_verification.checks import check_deeply
         from lakeproof.services import storage_properties
 
-        beside = Beside(
+        return await check_deeply(
+            self.connection,
+            log,
             installation=self.installation,
             files=MetadataFiles(storage_properties(self.installation.settings)),
             opener=self.opener,
             arrived=read_arrivals(self.installation.keys),
         )
-        return await check_deeply(self.connection, log, beside)
 
     @property
     def opener(self) -> Opener:

@@ -1,26 +1,25 @@
 """
-Compares what an installation keeps beside a log with what the log says: `lakeproof ledger verify --log … --deep`.
+Compares everything that is derived from a log with the log: `lakeproof ledger verify --log … --deep`.
 
-The checks, each named with how much it has looked at; the first that fails names the table and the key:
+The checks, each with how much it compared; the first that fails names the table and the key:
 
-1. guarded rows: what people edit, what applications have recorded, keys, namespaces, tables, places, open decisions,
-   marks of scans, who was erased: the rows that the log tells, and no other (`guarded_rows.py`);
+1. guarded rows: control entries, recorded events of applications, API keys, namespaces, tables, storage places, open
+   decisions, marks of scans, erased persons: the rows that follow from the log, and no others (`guarded_rows.py`);
 2. metadata files: each table's is the file whose SHA-256 was settled;
 3. the tenant's key for request hashes is the one that the newest recorded requests were hashed with;
-4. handlers, read models and detection stand nowhere behind the end of the log;
-5. the newest checkpoint that was anchored, or that the signer has seen arrive, is there;
-6. of the system log: each log has its tenant, which it was founded for, and that tenant's reader;
-7. projections: the live rows are what a rebuild from the log makes (`deep_projections.py`);
+4. no position of a handler, a read model or detection lies behind the end of the log;
+5. the newest checkpoint that was anchored, or that the signer has stored, is there;
+6. of the system log: each log has the tenant that it was made for, and that tenant's reader;
+7. projections: the live rows are those of a rebuild from the log (`projections.py`);
 8. the schema, roles, grants and settings are those that the system log has recorded (`schema_record.py`).
 
-The log must have been verified before. Everything but the projections is read in one snapshot.
+The log must have been verified before. All but the projections is read in one snapshot.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -32,12 +31,12 @@ from gateway.metadata.files import MetadataFileError, MetadataFiles
 from lakeproof.deep_verification.guarded_rows import (
     INPUTS,
     OPENED,
+    DecodedEntry,
     GuardedRows,
     Key,
     Row,
     Table,
-    ToldEntry,
-    wanted_parts,
+    parts_needed,
 )
 from lakeproof.deep_verification.projections import check_projections
 from lakeproof.provision import Provisioned
@@ -74,8 +73,8 @@ from streams.handlers.observe import ObserveCommits
 
 _QUERIES: Final = load_queries("lakeproof", "deep.sql")
 _TYPES: Final = [
-    told.TYPE
-    for told in (
+    event.TYPE
+    for event in (
         AggregateRecorded,
         AggregateSnapshotted,
         CommitDecided,
@@ -89,36 +88,37 @@ _TYPES: Final = [
         ScanFailed,
     )
 ]
-"""Types of the entries that rows are made of, beside all control entries."""
+"""Types of the entries that rows come from, in addition to all control entries."""
 _ENTRIES_READ: Final = 1_000
 _REQUESTS_READ: Final = 100
-"""So many of the newest decisions are looked through for one whose request is known."""
+"""Of the newest decisions: one of them must have a request that is known."""
 _HANDLERS: Final = frozenset({Alerts.name, ObserveCommits.name, Publish.name})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
-    """What lies beside the logs of an installation, and opens it; `arrived` are sizes of checkpoints, by origin."""
-
-    installation: Provisioned
-    files: MetadataFiles
-    opener: Opener
-    arrived: Mapping[str, int]
-
-
-async def check_deeply(connection: Connection, log: Log, beside: Beside) -> Sequence[str]:
+async def check_deeply(
+    connection: Connection,
+    log: Log,
+    *,
+    installation: Provisioned,
+    files: MetadataFiles,
+    opener: Opener,
+    arrived: Mapping[str, int],
+) -> Sequence[str]:
     """
-    Make the checks of a log, and return what each has looked at.
+    Run the checks of a log, and return what each has compared.
 
-    `connection` is the auditor's, whose login may take the other roles of the installation.
+    `connection` is the auditor's, whose login may take the other roles of the installation. `arrived` are the sizes of
+    the checkpoints that the signer has stored, by origin.
 
     Raises:
         BrokenError: (`Fault.DERIVED`, or `Fault.CHECKPOINT`) at the first difference; names the table and the key.
     """
-    installation = beside.installation
     async with connection.transaction():
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        pass_ = _Pass(connection, log, beside, size=(await read_head(connection, log.log_id)).size)
+        size = (await read_head(connection, log.log_id)).size
+        pass_ = _Pass(
+            connection, log, installation=installation, files=files, opener=opener, arrived=arrived, size=size
+        )
         await pass_.fold()
         checked = [await pass_.check_rows()]
         checked += [await pass_.check_files()] if log.tenant is not None else []
@@ -129,72 +129,85 @@ async def check_deeply(connection: Connection, log: Log, beside: Beside) -> Sequ
         checked += [await check_schema(connection, installation.roles, installation.system_origin)]
     if log.tenant is not None:
         dsn = installation.as_role(installation.roles.projector)
-        checked.append(await check_projections(dsn, log, attested=pass_.attested, opener=beside.opener))
+        checked.append(await check_projections(dsn, log, attested=pass_.attested, opener=opener))
     return checked
 
 
 class _Pass:
-    """One look at what lies beside a log, in one snapshot. Owned by one call of `check_deeply`."""
+    """The checks of one log, in one snapshot. Owned by one call of `check_deeply`."""
 
-    def __init__(self, connection: Connection, log: Log, beside: Beside, *, size: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        log: Log,
+        *,
+        installation: Provisioned,
+        files: MetadataFiles,
+        opener: Opener,
+        arrived: Mapping[str, int],
+        size: int,
+    ) -> None:
         self.attested: dict[str, ProjectionAttested] = {}
         self._connection = connection
         self._log = log
-        self._beside = beside
+        self._installation = installation
+        self._files = files
+        self._opener = opener
+        self._arrived = arrived
         self._size = size
-        self._told = GuardedRows()
+        self._expected = GuardedRows()
         self._tenants: set[str] = set()
 
     async def fold(self) -> None:
-        """Make of the log the rows that there must be."""
+        """Compute the rows that must exist from the log."""
         bounds = {"log_id": self._log.log_id, "size": self._size, "types": _TYPES}
-        group: list[ToldEntry] = []
+        group: list[DecodedEntry] = []
         async with self._connection.cursor("lakeproof_deep") as cursor:
             await cursor.execute(_QUERIES["entries_that_make_rows"], bounds)
             while rows := await cursor.fetchmany(_ENTRIES_READ):
-                for told in await self._told_entries([bytes(entry) for _, entry in rows]):
-                    if group and told.entry.group_id != group[0].entry.group_id:
+                for decoded in await self._decoded([bytes(entry) for _, entry in rows]):
+                    if group and decoded.entry.group_id != group[0].entry.group_id:
                         self._take(group)
                         group = []
-                    group.append(told)
+                    group.append(decoded)
         if group:
             self._take(group)
-        if self._told.misfits:
-            where = f"rows beside {self._log.origin}"
-            found = self._told.misfits[0]
-            raise BrokenError(Fault.DERIVED, where=where, expected="a log from which they can be made", found=found)
+        if self._expected.conflicts:
+            where = f"rows of {self._log.origin}"
+            found = self._expected.conflicts[0]
+            raise BrokenError(Fault.DERIVED, where=where, expected="a log from which they follow", found=found)
 
-    def _take(self, group: Sequence[ToldEntry]) -> None:
-        for told in group:
-            if told.entry.type == ProjectionAttested.TYPE:
-                attested = from_data(ProjectionAttested, told.entry.data)
+    def _take(self, group: Sequence[DecodedEntry]) -> None:
+        for each in group:
+            if each.entry.type == ProjectionAttested.TYPE:
+                attested = from_data(ProjectionAttested, each.entry.data)
                 self.attested[attested.projection] = attested
-            elif told.entry.type == TenantCreated.TYPE:
-                self._tenants.add(str(told.entry.data.get("id")))
-        self._told.take(group)
+            elif each.entry.type == TenantCreated.TYPE:
+                self._tenants.add(str(each.entry.data.get("id")))
+        self._expected.take(group)
 
-    async def _told_entries(self, entries: Sequence[bytes]) -> list[ToldEntry]:
+    async def _decoded(self, entries: Sequence[bytes]) -> list[DecodedEntry]:
         parsed = [parse_entry(entry) for entry in entries]
-        wanted = [(entry.index, name) for entry in parsed for name in sorted(wanted_parts(entry))]
+        wanted = [(entry.index, name) for entry in parsed for name in sorted(parts_needed(entry))]
         parts = await self._parts(wanted)
-        return [ToldEntry(entry=entry, parts=parts.get(entry.index, {})) for entry in parsed]
+        return [DecodedEntry(entry=entry, parts=parts.get(entry.index, {})) for entry in parsed]
 
     async def _parts(self, wanted: Sequence[tuple[int, str]]) -> Mapping[int, Mapping[str, bytes]]:
-        """Return those payload parts that are left and can be opened."""
+        """Return the payload parts that are not erased and can be opened."""
         if not wanted:
             return {}
         indices, names = zip(*wanted, strict=True)
         found: dict[int, dict[str, bytes]] = {}
         rows = await self._rows("parts_of", role="projector", indices=list(indices), names=list(names))
         for index, name, subject, key_id, sealed in rows:
-            part = self._beside.opener.open(StoredPart(index, name, subject, key_id, bytes(sealed)))
+            part = self._opener.open(StoredPart(index, name, subject, key_id, bytes(sealed)))
             if part is not None:
                 found.setdefault(index, {})[name] = part.payload
         return found
 
     async def check_rows(self) -> str:
-        """Check that the guarded rows are those that the log tells."""
-        told = self._told
+        """Check that the guarded rows are those that follow from the log."""
+        expected_rows = self._expected
         closed = successor_origin(self._log.origin) in {origin for _, origin, *_ in await self._rows("logs")}
         aggregates: Table = {(key,): {"version": version} for key, version in await self._rows("aggregates")}
         recorded: Table = {
@@ -210,27 +223,27 @@ class _Pass:
             for decision, *row in await self._rows("open_decisions")
         }
         marks: Table = {tuple(key): {"scans": scans} for *key, scans in await self._rows("marks")}
-        scanned: Table = {key: {"scans": scans} for key, scans in told.marks.items()}
-        _compare("ledger.aggregates", told.aggregates, aggregates)
-        _compare("ledger.recorded_events", told.recorded_events, recorded)
-        if not closed:  # what is erased of a closed log is said in the log that goes on from it
-            _compare("ledger.erased_subjects", told.erased_subjects, erased)
-        _compare("gateway.api_keys", told.api_keys, keys)
+        scanned: Table = {key: {"scans": scans} for key, scans in expected_rows.marks.items()}
+        _compare("ledger.aggregates", expected_rows.aggregates, aggregates)
+        _compare("ledger.recorded_events", expected_rows.recorded_events, recorded)
+        if not closed:  # erasures of a closed log are recorded in its successor
+            _compare("ledger.erased_subjects", expected_rows.erased_subjects, erased)
+        _compare("gateway.api_keys", expected_rows.api_keys, keys)
         await self._check_catalog()
-        _compare("gateway.open_decisions", told.open_decisions, opened)
+        _compare("gateway.open_decisions", expected_rows.open_decisions, opened)
         _compare("detection.marks", scanned, marks)
         counted = {
             "aggregates": aggregates,
             "recorded events": recorded,
             "erased people": erased,
             "API keys": keys,
-            "namespaces": told.namespaces,
-            "tables": told.tables,
-            "places of catalogs": told.catalog_places,
+            "namespaces": expected_rows.namespaces,
+            "tables": expected_rows.tables,
+            "places of catalogs": expected_rows.catalog_places,
             "open decisions": opened,
             "marks of scans": marks,
         }
-        return ", ".join(f"{len(table):,} {name}" for name, table in counted.items()) + ": as the log tells them"
+        return ", ".join(f"{len(table):,} {name}" for name, table in counted.items()) + ": as the log says"
 
     async def _check_catalog(self) -> None:
         namespaces: Table = {}
@@ -238,46 +251,56 @@ class _Pass:
             key = (alias, *namespace)
             namespaces[key] = {"properties": properties}
             _check_looks(f"gateway.namespaces {_name('namespace', key)}", namespace, looks, version)
-        _compare("gateway.namespaces", self._told.namespaces, namespaces, kind="namespace")
+        _compare("gateway.namespaces", self._expected.namespaces, namespaces, kind="namespace")
         tables: Table = {}
-        for alias, namespace, name, location, sha256, uuid, places, folders, told, looks, version in await self._rows(
-            "tables"
-        ):
+        for (
+            alias,
+            namespace,
+            name,
+            location,
+            sha256,
+            uuid,
+            places,
+            folders,
+            is_recorded,
+            looks,
+            version,
+        ) in await self._rows("tables"):
             key = (alias, *namespace, name)
             tables[key] = {
                 "metadata_location": location,
                 "metadata_sha256": sha256,
                 "table_uuid": uuid,
-                "places_told": told,
+                "places_told": is_recorded,
                 "places": places,
                 "folders": folders,
             }
             _check_looks(f"gateway.tables {_name('table', key)}", (*namespace, name), looks, version)
-            if places is None and not told and key in self._told.tables:
+            if places is None and not is_recorded and key in self._expected.tables:
                 # A row from before places were kept: the next start fills them in.
-                tables[key] |= {name: self._told.tables[key].get(name) for name in ("places", "folders")}
-        _compare("gateway.tables", self._told.tables, tables, kind="table")
+                tables[key] |= {name: self._expected.tables[key].get(name) for name in ("places", "folders")}
+        _compare("gateway.tables", self._expected.tables, tables, kind="table")
         found: Table = {}
         for alias, place, digest, folders, held, is_overlapped in await self._rows("catalog_places"):
             found[alias, place] = {"digest": digest, "folders": folders, "held": held}
-            if is_overlapped and not held and (alias, place) in self._told.catalog_places:
-                self._told.catalog_places[alias, place]["held"] = False  # another tenant came first
-        _compare("gateway.catalog_places", self._told.catalog_places, found)
+            if is_overlapped and not held and (alias, place) in self._expected.catalog_places:
+                self._expected.catalog_places[alias, place]["held"] = False  # another tenant registered it first
+        _compare("gateway.catalog_places", self._expected.catalog_places, found)
 
     async def check_files(self) -> str:
         """Check that each table's metadata is the file that was settled."""
-        for key, row in sorted(self._told.tables.items(), key=lambda item: str(item[0])):
+        for key, row in sorted(self._expected.tables.items(), key=lambda item: str(item[0])):
             location, digest = str(row["metadata_location"]), str(row["metadata_sha256"])
             try:
-                await self._beside.files.read(location, digest=digest)
+                await self._files.read(location, digest=digest)
             except MetadataFileError as error:
                 where = f"metadata file of {_name('table', key)}"
                 expected = f"{location} of SHA-256 {digest}"
                 raise BrokenError(Fault.DERIVED, where=where, expected=expected, found=error) from error
-        return f"{len(self._told.tables):,} metadata files"
+        return f"{len(self._expected.tables):,} metadata files"
 
     async def check_positions(self) -> str:
-        """Check that nothing that reads the log stands where it cannot, and that no unknown handler does."""
+        """Check that no reader of the log has a position outside it, and that there is no unknown handler."""
         cursors = await self._rows("cursors")
         for handler, next_index, handled in cursors:
             where = f"streams.cursors {handler}"
@@ -319,7 +342,7 @@ class _Pass:
     async def check_newest_checkpoint(self) -> None:
         """Check that no checkpoint was removed that is known to have been the newest."""
         ((signed,),) = await self._rows("newest_checkpoint")
-        known = {"the signer has put there": self._beside.arrived.get(self._log.origin, 0)}
+        known = {"the signer has stored": self._arrived.get(self._log.origin, 0)}
         system = next((row for row in await self._rows("logs") if row[1] == self._system_origin), None)
         if system is not None and self._log.tenant is not None:
             for (entry,) in await self._rows("anchors", system=system[0], key=anchor_key(self._log.origin)):
@@ -331,24 +354,24 @@ class _Pass:
                 raise BrokenError(Fault.CHECKPOINT, where="ledger.checkpoints", expected=expected, found=found)
 
     async def check_logs(self) -> str:
-        """Check that each log is one that the system log tells, of its tenant and that tenant's reader."""
+        """Check that each log is recorded in the system log, with its tenant and that tenant's reader."""
         rows = await self._rows("logs")
         for log_id, origin, tenant, reader, size in rows:
             where = f"ledger.logs {origin}"
             of = None if origin == self._system_origin else tenant_of(origin)
-            role = None if of is None else self._beside.installation.roles.tenant(of)
+            role = None if of is None else self._installation.roles.tenant(of)
             if (of, role) != (tenant, reader) or (tenant is None and origin != self._system_origin):
                 expected, found = f"tenant {of}, reader {role}", f"tenant {tenant}, reader {reader}"
                 raise BrokenError(Fault.DERIVED, where=where, expected=expected, found=found)
-            # A log without entries is one whose founding was cut short, before anything was said of it.
+            # A log without entries belongs to a tenant whose creation was interrupted before it was recorded.
             if size and tenant is not None and tenant.hex not in self._tenants and not await self._continues(log_id):
-                expected_row = "no such log: the system log tells of no such tenant"
+                expected_row = "no such log: the system log has no such tenant"
                 raise BrokenError(Fault.DERIVED, where=where, expected=expected_row, found=f"one of {size} entries")
         missing = self._tenants - {tenant.hex for _, _, tenant, _, _ in rows if tenant is not None}
         if missing:
             where = f"ledger.logs of tenant {min(missing)}"
-            raise BrokenError(Fault.DERIVED, where=where, expected="a log, as the system log tells", found="none")
-        return f"{len(rows):,} logs, each of the tenant that the system log tells"
+            raise BrokenError(Fault.DERIVED, where=where, expected="a log, as the system log says", found="none")
+        return f"{len(rows):,} logs, each of the tenant that the system log says"
 
     async def _continues(self, log_id: int) -> bool:
         rows = await (await self._connection.execute(_QUERIES["first_type"], {"log_id": log_id})).fetchall()
@@ -356,11 +379,11 @@ class _Pass:
 
     @property
     def _system_origin(self) -> str:
-        return self._beside.installation.system_origin
+        return self._installation.system_origin
 
     async def _rows(self, query: str, *, role: str = "auditor", **parameters: object) -> Sequence[tuple[Any, ...]]:
         """Return the rows of a query about the log, as another role sees them."""
-        duties = self._beside.installation.roles.duties()
+        duties = self._installation.roles.duties()
         if role != "auditor":
             await self._connection.execute(SQL("SET LOCAL ROLE {}").format(Identifier(duties[role])))
         bounds = {"log_id": self._log.log_id, **parameters}
@@ -371,20 +394,20 @@ class _Pass:
 
 
 def _check_looks(where: str, path: Sequence[str], looks: object, version: str | None) -> None:
-    """Check the looks by which siblings of a name are refused; those of other rules are made again at a start."""
+    """Check the looks by which confusable names are refused; those of an older version are replaced at a start."""
     if version == LOOKS_VERSION and looks != look_of(*path)["looks"]:
         raise BrokenError(Fault.DERIVED, where=where, expected="the looks of its name", found="others")
 
 
 def _name(kind: str | None, key: Key) -> str:
-    """Return what people call the row: its event key where it has one."""
+    """Return the name of a row: its event key if it has one."""
     return "/".join(map(str, key)) if kind is None else format_key(kind, [str(part) for part in key])
 
 
-def _compare(table: str, told: Table, found: Table, *, kind: str | None = None) -> None:
-    """Check that the rows of a table are those that the log tells; names the first key, by name, that differs."""
-    for key in sorted({*told, *found}, key=str):
-        expected, row = told.get(key), found.get(key)
+def _compare(table: str, expected_rows: Table, found: Table, *, kind: str | None = None) -> None:
+    """Check that the rows of a table are the expected ones; names the first key, by name, that differs."""
+    for key in sorted({*expected_rows, *found}, key=str):
+        expected, row = expected_rows.get(key), found.get(key)
         if expected != row:
             where = f"{table} {_name(kind, key)}"
             raise BrokenError(Fault.DERIVED, where=where, expected=_shown(expected, row), found=_shown(row, expected))

@@ -1,9 +1,9 @@
 """
-The guarded rows that a log tells, folded in memory: what `verify --deep` holds against the rows that are there.
+The guarded rows that follow from a log, computed in memory: `verify --deep` compares the database with them.
 
-Which guards a group ran, the rooms tell (`guard_replay.py`), as for a recovery; here is what each guard makes of rows
-that are a dictionary. A payload part that was erased tells nothing any more: what would come from it is `ERASED`, and
-is equal to whatever is found.
+The `guard_replay.py` of each package say which guards a group ran, as for a recovery; here is what each guard does to
+rows that are a dictionary. The content of an erased payload part is unknown: a value that comes from one is `ERASED`,
+which equals any value that is found.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ OPENED: Final = (
 _FORWARDED: Final = ("owner", "deadline", "requirements", "result")
 """Those that come from the payload part `forward`."""
 _NAMESPACES: Final = frozenset({Operation.NAMESPACE_CREATE, Operation.NAMESPACE_UPDATE})
-_NOTHING: Final = {
+_PLACEHOLDERS: Final = {
     INPUTS: b'{"body":"{}"}',
     FORWARD: b'{"deadline":"1970-01-01T00:00:00.000000Z","owner":"","requirements":"","result":null}',
     PLACES: b"[]",
 }
-"""What stands for a part that was erased: of its form, and what is made of it is not compared."""
+"""A part of the right form in place of an erased one; values that come from it are not compared."""
 
 
 class Erased:
-    """Equal to everything: what the log told once, and tells no more."""
+    """Equal to everything: a value that was erased from the log."""
 
     def __eq__(self, _other: object) -> bool:
         return True
 
-    __hash__ = None  # type: ignore[assignment]  # nothing that is equal to everything can be looked up
+    __hash__ = None  # type: ignore[assignment]  # a value that equals everything cannot be looked up
 
     def __repr__(self) -> str:
         return "erased"
@@ -64,24 +64,24 @@ ERASED: Final = Erased()
 
 
 @dataclass(slots=True, kw_only=True)
-class ToldEntry:
-    """An entry, and those of its payload parts that are left and that rows are made of."""
+class DecodedEntry:
+    """An entry, and those of its payload parts that rows come from and that are not erased."""
 
     entry: Entry
     parts: Mapping[str, bytes]
-    lacking: set[str] = field(default_factory=set)
+    erased: set[str] = field(default_factory=set)
 
     def part(self, name: str) -> bytes:
-        """Return a payload part; of one that was erased, what has its form."""
+        """Return a payload part, or a placeholder for an erased one."""
         if name in self.parts:
             return self.parts[name]
-        self.lacking.add(name)
-        return _NOTHING[name]
+        self.erased.add(name)
+        return _PLACEHOLDERS[name]
 
 
-def wanted_parts(entry: Entry) -> set[str]:
+def parts_needed(entry: Entry) -> set[str]:
     """
-    Return the names of the payload parts of an entry that rows are made of.
+    Return the names of the payload parts of an entry that rows come from.
     """
     if entry.type != CommitDecided.TYPE:
         return set()
@@ -95,9 +95,9 @@ def _is_approved(entry: Entry) -> bool:
 
 class GuardedRows:
     """
-    The rows that there must be, by table and key, once `take` was given every group of a log in order.
+    The rows that must exist, by table and key, once `take` was given every group of a log in order.
 
-    `misfits` names what no guard could have done: the log does not tell rows then.
+    `conflicts` names groups whose guards cannot have held: no rows follow from the log then.
     """
 
     def __init__(self) -> None:
@@ -110,131 +110,134 @@ class GuardedRows:
         self.catalog_places: Table = {}
         self.open_decisions: Table = {}
         self.marks: Counter[Key] = Counter()
-        self.misfits: list[str] = []
+        self.conflicts: list[str] = []
         self._guards = (core_guards, gateway_guards(os.urandom), scan_guards)
 
-    def take(self, group: Sequence[ToldEntry]) -> None:
-        """Let a group make its rows, if its guards held."""
+    def take(self, group: Sequence[DecodedEntry]) -> None:
+        """Apply the guards of a group, if they held."""
         if group[0].entry.branch is not Branch.THEN:
             return
         for guards in self._guards:
             try:
                 for call in guards(group):
-                    lacking = {name for told in group for name in told.lacking}
-                    _APPLY[call.guard](self, {**call.parameters}, lacking)
+                    erased = {name for entry in group for name in entry.erased}
+                    _APPLY[call.guard](self, {**call.parameters}, erased)
             except (KeyError, ValueError, LedgerError) as error:
-                self.misfits.append(f"entry {group[0].entry.index}: {type(error).__name__} {error}")
+                self.conflicts.append(f"entry {group[0].entry.index}: {type(error).__name__} {error}")
 
 
-def _aggregate(rows: GuardedRows, told: Row, _: set[str]) -> None:
-    rows.aggregates[told["key"],] = {"version": told.get("version", 1)}
+def _aggregate(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    rows.aggregates[parameters["key"],] = {"version": parameters.get("version", 1)}
 
 
-def _aggregate_count(rows: GuardedRows, told: Row, _: set[str]) -> None:
-    row = rows.aggregates.setdefault((told["key"],), {"version": 0})
+def _aggregate_count(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    row = rows.aggregates.setdefault((parameters["key"],), {"version": 0})
     row["version"] += 1
 
 
-def _recorded_insert(rows: GuardedRows, told: Row, _: set[str]) -> None:
-    for key, version, position in zip(told["originators"], told["versions"], told["positions"], strict=True):
-        row = {"group_id": told["group_id"], "position": position}
-        if rows.recorded_events.setdefault((told["kind"], key, version), row) is not row:
-            expected = f"the first {told['kind']} {version} of {key}"
+def _recorded_insert(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    for key, version, position in zip(
+        parameters["originators"], parameters["versions"], parameters["positions"], strict=True
+    ):
+        row = {"group_id": parameters["group_id"], "position": position}
+        if rows.recorded_events.setdefault((parameters["kind"], key, version), row) is not row:
+            expected = f"the first {parameters['kind']} {version} of {key}"
             raise FormatError("aggregate", expected=expected, found="another before it")
 
 
-def _subject_erase(rows: GuardedRows, told: Row, _: set[str]) -> None:
-    rows.erased_subjects[told["subject"],] = {}
+def _subject_erase(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    rows.erased_subjects[parameters["subject"],] = {}
 
 
-def _key_create(rows: GuardedRows, told: Row, _: set[str]) -> None:
-    rows.api_keys[told["key_id"],] = {"prefix": told["prefix"], "actor": told["actor"]}
+def _key_create(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    rows.api_keys[parameters["key_id"],] = {"prefix": parameters["prefix"], "actor": parameters["actor"]}
 
 
-def _key_revoke(rows: GuardedRows, told: Row, _: set[str]) -> None:
-    del rows.api_keys[told["key_id"],]
+def _key_revoke(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    del rows.api_keys[parameters["key_id"],]
 
 
-def _namespace(told: Row) -> Key:
-    return (told["alias"], *told["namespace"])
+def _namespace(parameters: Row) -> Key:
+    return (parameters["alias"], *parameters["namespace"])
 
 
-def _namespace_create(rows: GuardedRows, told: Row, lacking: set[str]) -> None:
-    properties = ERASED if INPUTS in lacking else orjson.loads(told["properties"])
-    rows.namespaces[_namespace(told)] = {"properties": properties}
+def _namespace_create(rows: GuardedRows, parameters: Row, erased: set[str]) -> None:
+    properties = ERASED if INPUTS in erased else orjson.loads(parameters["properties"])
+    rows.namespaces[_namespace(parameters)] = {"properties": properties}
 
 
-def _namespace_replay(rows: GuardedRows, told: Row, lacking: set[str]) -> None:
-    row = rows.namespaces[_namespace(told)]
-    if INPUTS in lacking or row["properties"] is ERASED:
+def _namespace_replay(rows: GuardedRows, parameters: Row, erased: set[str]) -> None:
+    row = rows.namespaces[_namespace(parameters)]
+    if INPUTS in erased or row["properties"] is ERASED:
         row["properties"] = ERASED
         return
-    kept = {name: text for name, text in row["properties"].items() if name not in told["removals"]}
-    row["properties"] = kept | orjson.loads(told["updates"])
+    kept = {name: text for name, text in row["properties"].items() if name not in parameters["removals"]}
+    row["properties"] = kept | orjson.loads(parameters["updates"])
 
 
-def _namespace_drop(rows: GuardedRows, told: Row, _: set[str]) -> None:
-    del rows.namespaces[_namespace(told)]
+def _namespace_drop(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    del rows.namespaces[_namespace(parameters)]
 
 
-def _table(told: Row) -> Key:
-    return (told["alias"], *told["namespace"], told["name"])
+def _table(parameters: Row) -> Key:
+    return (parameters["alias"], *parameters["namespace"], parameters["name"])
 
 
-def _table_create(rows: GuardedRows, told: Row, _: set[str]) -> None:
-    pointer = {name: told[name] for name in ("metadata_location", "metadata_sha256")}
-    rows.tables[_table(told)] = {**pointer, "table_uuid": UUID(str(told["table_uuid"])), "places_told": False}
+def _table_create(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    pointer = {name: parameters[name] for name in ("metadata_location", "metadata_sha256")}
+    table_uuid = UUID(str(parameters["table_uuid"]))
+    rows.tables[_table(parameters)] = {**pointer, "table_uuid": table_uuid, "places_told": False}
 
 
-def _table_swap(rows: GuardedRows, told: Row, _: set[str]) -> None:
-    pointer = {name: told[name] for name in ("metadata_location", "metadata_sha256")}
-    rows.tables[_table(told)] |= pointer
+def _table_swap(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    pointer = {name: parameters[name] for name in ("metadata_location", "metadata_sha256")}
+    rows.tables[_table(parameters)] |= pointer
 
 
-def _table_drop(rows: GuardedRows, told: Row, _: set[str]) -> None:
-    del rows.tables[_table(told)]
+def _table_drop(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    del rows.tables[_table(parameters)]
 
 
-def _table_replay(rows: GuardedRows, told: Row, lacking: set[str]) -> None:
-    is_erased = PLACES in lacking
-    places = {name: ERASED if is_erased else told[name] for name in ("places", "folders")}
-    rows.tables[_table(told)] |= {**places, "places_told": True}
+def _table_replay(rows: GuardedRows, parameters: Row, erased: set[str]) -> None:
+    is_erased = PLACES in erased
+    places = {name: ERASED if is_erased else parameters[name] for name in ("places", "folders")}
+    rows.tables[_table(parameters)] |= {**places, "places_told": True}
 
 
-def _table_expect(rows: GuardedRows, told: Row, _: set[str]) -> None:
-    row = rows.tables[_table(told)]
+def _table_expect(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    row = rows.tables[_table(parameters)]
     if not row["places_told"]:
-        row |= {name: told[name] for name in ("places", "folders")}
+        row |= {name: parameters[name] for name in ("places", "folders")}
 
 
-def _place_replay(rows: GuardedRows, told: Row, _: set[str]) -> None:
-    row = {"digest": told["digest"], "folders": told["folders"], "held": True}
-    rows.catalog_places[told["alias"], told["place"]] = row
+def _place_replay(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    row = {"digest": parameters["digest"], "folders": parameters["folders"], "held": True}
+    rows.catalog_places[parameters["alias"], parameters["place"]] = row
 
 
-def _place_forget(rows: GuardedRows, told: Row, _: set[str]) -> None:
+def _place_forget(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
     for row in rows.catalog_places.values():
-        if told["digest"] in row["folders"]:
+        if parameters["digest"] in row["folders"]:
             row["held"] = False
 
 
-def _decision_open(rows: GuardedRows, told: Row, lacking: set[str]) -> None:
-    row = {name: told[name] for name in OPENED}
-    if FORWARD in lacking:
+def _decision_open(rows: GuardedRows, parameters: Row, erased: set[str]) -> None:
+    row = {name: parameters[name] for name in OPENED}
+    if FORWARD in erased:
         row |= dict.fromkeys(_FORWARDED, ERASED)
-    rows.open_decisions[told["decision"],] = {**row, "is_unknown": False}
+    rows.open_decisions[parameters["decision"],] = {**row, "is_unknown": False}
 
 
-def _decision_close(rows: GuardedRows, told: Row, _: set[str]) -> None:
-    del rows.open_decisions[told["decision"],]
+def _decision_close(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    del rows.open_decisions[parameters["decision"],]
 
 
-def _decision_doubt(rows: GuardedRows, told: Row, _: set[str]) -> None:
-    rows.open_decisions[told["decision"],]["is_unknown"] = True
+def _decision_doubt(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    rows.open_decisions[parameters["decision"],]["is_unknown"] = True
 
 
-def _scan_requested(rows: GuardedRows, told: Row, _: set[str]) -> None:
-    rows.marks[told["table_uuid"], told["snapshot"], told["ruleset"]] += 1
+def _scan_requested(rows: GuardedRows, parameters: Row, _: set[str]) -> None:
+    rows.marks[parameters["table_uuid"], parameters["snapshot"], parameters["ruleset"]] += 1
 
 
 _APPLY: Final[Mapping[str, Callable[[GuardedRows, Row, set[str]], None]]] = {
@@ -260,4 +263,4 @@ _APPLY: Final[Mapping[str, Callable[[GuardedRows, Row, set[str]], None]]] = {
     "decision.doubt": _decision_doubt,
     "scan.requested": _scan_requested,
 }
-"""What each guard makes of the rows."""
+"""What each guard does to the rows."""

@@ -1,10 +1,10 @@
 """
-Compares the read models with the log while the system runs: each is rebuilt beside the live one, and thrown away.
+Compares the read models with the log while the system runs: each is rebuilt in a scratch generation.
 
-One transaction for each projection, which is undone at its end, sees one snapshot: in it the entries up to where the
-live generation stands are applied to a generation of its own, and the two digests must be equal. On the way, where the
-newest attestation was made, the digest must be the one that was attested; parts that were erased since may have been in
-that one, and then it is not compared. Nothing that a reader or a runner sees is touched, and nobody waits.
+Each projection has one transaction with one snapshot, which is rolled back. In it, the entries up to the position of
+the live generation are applied to a scratch generation, and the two digests must be equal. At the position of the
+newest attestation the digest must be the attested one, unless payload parts were erased since. No reader and no runner
+sees any of this or waits for it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from projections.processing import cursors
 from projections.processing.projection import Projection, Transaction, apply_batch
 
 SCRATCH: Final = 2**31 - 1
-"""The number of a generation that no rebuild gives out: it would have to be the last of two thousand million."""
+"""The number of the scratch generation: no rebuild reaches it."""
 _BATCH_ENTRIES: Final = 1_000
 _QUERIES: Final = load_queries("lakeproof", "deep.sql")
 
 
 class Compared(StrEnum):
-    """What became of one projection."""
+    """The result of one projection."""
 
-    AT_ATTESTATION = "compared, and so was what was attested of it"
+    AT_ATTESTATION = "compared, also at its attestation"
     LIVE = "compared"
     OLDER = "of another version, which the next start replaces"
-    ERASING = "behind an erasure that it has yet to be told of"
+    ERASING = "behind an erasure that it has not applied yet"
     ABSENT = "not projected yet"
 
 
 async def check_projections(dsn: str, log: Log, *, attested: Mapping[str, ProjectionAttested], opener: Opener) -> str:
     """
-    Check that each projection of a log says what the log says, and return how many were compared, and where.
+    Check that each projection of a log equals a rebuild from the log; return how many were compared, and where.
 
     `dsn` connects as the projector; `attested` are the newest attestations, by projection.
 
@@ -86,25 +86,25 @@ async def _check(
     await cursors.insert(connection, projection.name, log.log_id, SCRATCH, version=projection.version)
     await projection.prepare(scratch)
     where = f"projection {projection.name}, generation {live.generation}"
-    is_told = (
+    is_attested = (
         attested is not None
         and attested.projection_version == projection.version
         and attested.size <= live.next_index
         and not await _erased_behind(connection, log, attested.size)
     )
-    if attested is not None and is_told:
+    if attested is not None and is_attested:
         await _fill(projection, scratch, attested.size)
         digest = (await projection.digest(scratch)).hex()
         if digest != attested.digest:
-            told = f"projection.attested of {projection.name} at {attested.size}"
-            raise BrokenError(Fault.DERIVED, where=told, expected=digest, found=attested.digest)
+            where = f"projection.attested of {projection.name} at {attested.size}"
+            raise BrokenError(Fault.DERIVED, where=where, expected=digest, found=attested.digest)
     await _fill(projection, scratch, live.next_index)
     rebuilt = (await projection.digest(scratch)).hex()
     found = (await projection.digest(Transaction(connection=connection, log=log, generation=live.generation))).hex()
     if rebuilt != found:
         expected = f"digest {rebuilt}, as a rebuild from the {live.next_index} entries that are in it makes"
         raise BrokenError(Fault.DERIVED, where=where, expected=expected, found=found)
-    return (Compared.AT_ATTESTATION if is_told else Compared.LIVE), live.next_index
+    return (Compared.AT_ATTESTATION if is_attested else Compared.LIVE), live.next_index
 
 
 async def _fill(projection: Projection, scratch: Transaction, to_index: int) -> None:

@@ -1,8 +1,8 @@
 """
 Anchoring as tasks of `lakeproof up`: anchors into the system log, its checkpoints to witnesses and to an authority.
 
-Witnesses and the authority are elsewhere and may be away: what they do not answer is asked again, and meanwhile nothing
-newer than what the quorum has cosigned is published (`ledger.anchoring.published`). Neither keeps the log from growing.
+Witnesses and the authority are other servers and may not answer: requests are repeated, and meanwhile nothing newer
+than what the quorum has cosigned is published (`ledger.anchoring.published`). Neither holds up the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import httpx
 from gateway.errors import UnavailableError
 from lakeproof.anchor_settings import load_authority, load_policy
 from lakeproof.services import Services, now
-from lakeproof.serving.complaints import Complaints
+from lakeproof.serving.problems import ProblemLog
 from ledger.anchoring.anchor_log import Anchored, anchor_logs
 from ledger.anchoring.anchors import stamped_note
 from ledger.anchoring.published import (
@@ -40,7 +40,7 @@ from ledger.store.stored_tree import compute_on_subtrees
 from ledger.witness.client import QuorumNotMetError, cosign
 
 WITNESS_INTERVAL_S: Final = 5.0
-"""How often the newest checkpoint is looked at; witnesses that have cosigned it are not asked again."""
+"""How often the newest checkpoint is read; witnesses that have cosigned it are not asked again."""
 WITNESS_TIMEOUT_S: Final = 10.0
 STAMP_RETRY_S: Final = 60.0
 STAMP_TIMEOUT_S: Final = 20.0
@@ -50,9 +50,9 @@ _log = logging.getLogger(__name__)
 
 class AnchoringTasks:
     """
-    What keeps the system log anchored. `policy` and `authority` are None where nobody is configured.
+    The tasks that anchor the system log. `policy` and `authority` are None where none is configured.
 
-    One of each round runs at a time in a process; several processes may run them beside each other.
+    A process runs one round of each at a time; several processes may run them at the same time.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class AnchoringTasks:
         self._policy = policy
         self._authority = authority
         self._client = client
-        # Owned by the task of `cosign_due`: what each witness has cosigned last, and which size needs no more.
+        # Owned by the task of `cosign_due`: the size each witness cosigned last, and the size that has its quorum.
         self._witness_sizes: Mapping[str, int] = {}
         self._cosigned_size = 0
-        self._complaints = Complaints(_log)
+        self._problems = ProblemLog(_log)
 
     async def run(self, stop: asyncio.Event) -> None:
         """
-        Anchor, ask witnesses and ask for stamps, each at its interval, until `stop` is set.
+        Anchor, request cosignatures and request stamps, each at its interval, until `stop` is set.
 
         Raises:
             ExceptionGroup: of a BrokenError, if an anchor in the system log is not as it must be.
@@ -105,14 +105,14 @@ class AnchoringTasks:
         except BrokenError:
             raise
         except (LedgerError, UnavailableError) as error:
-            self._complaints.tell("anchors", str(error))
+            self._problems.report("anchors", str(error))
             return None
-        self._complaints.tell("anchors", "; ".join(f"{origin}: {error}" for origin, error in anchored.refused.items()))
+        self._problems.report("anchors", "; ".join(f"{origin}: {error}" for origin, error in anchored.refused.items()))
         return anchored
 
     async def cosign_due(self) -> bool:
         """
-        Take the newest checkpoint of the system log to the witnesses; True if the quorum has cosigned it by now.
+        Have witnesses cosign the newest checkpoint of the system log; True if the quorum has done so by now.
         """
         policy = self._policy
         if policy is None:
@@ -124,12 +124,12 @@ class AnchoringTasks:
                 return newest is not None
             return await self._cosign(policy, keys, *newest)
         except (LedgerError, UnavailableError) as error:
-            self._complaints.tell("witnesses", str(error))
+            self._problems.report("witnesses", str(error))
             return False
 
     async def stamp_due(self) -> bool:
         """
-        Have the newest checkpoint of the system log stamped if the last stamp is old enough; True if that was done.
+        Have the newest checkpoint of the system log stamped if the last stamp is old enough; True if it was.
         """
         if self._authority is None:
             return False
@@ -152,15 +152,15 @@ class AnchoringTasks:
             async with self._services.gateway.database.as_role(self._roles.signer) as connection:
                 await store_stamp(connection, system.log_id, size=checkpoint.size, token=token, stamp=stamp)
         except (LedgerError, UnavailableError) as error:
-            self._complaints.tell("time stamps", str(error))
+            self._problems.report("time stamps", str(error))
             return False
-        self._complaints.tell("time stamps", "")
+        self._problems.report("time stamps", "")
         return True
 
     async def _cosign(
         self, policy: WitnessPolicy, keys: Sequence[VerifierKey], checkpoint: Checkpoint, note: bytes
     ) -> bool:
-        """Ask the witnesses that have not cosigned the checkpoint yet, and keep what they answer, enough or not."""
+        """Ask the witnesses that have not cosigned the checkpoint yet, and store their cosignatures, enough or not."""
         system = self._services.system
         async with self._services.gateway.database.as_role(self._roles.auditor) as connection:
             note = await read_cosigned_note(connection, system, size=checkpoint.size, note=note)
@@ -175,10 +175,10 @@ class AnchoringTasks:
                 logs=keys,
             )
             met, note, self._witness_sizes = True, cosigned.note, cosigned.sizes
-            self._complaints.tell("witnesses", "")
+            self._problems.report("witnesses", "")
         except QuorumNotMetError as error:
             met, note, self._witness_sizes = False, error.note, error.sizes
-            self._complaints.tell("witnesses", str(error))
+            self._problems.report("witnesses", str(error))
         async with self._services.gateway.database.as_role(self._roles.signer) as connection:
             await store_cosignatures(connection, system.log_id, size=checkpoint.size, note=note, policy=policy)
         if met:
@@ -203,7 +203,7 @@ class AnchoringTasks:
         return newest.size > stamped_size and age >= timedelta(seconds=self._settings.time_stamp_interval_s)
 
     def _keys(self) -> KeyDirectory:
-        """Return the signer's keys as they are now: they may have been rotated since."""
+        """Return the signer's keys as they are now: they may have been rotated."""
         return self._services.installation.open_keys()
 
 

@@ -1,8 +1,8 @@
 """
-What an operator is told when serving begins: access rules of the former vocabulary that may have to be said anew.
+Warns the operator at the start of access rules in the former vocabulary that may have to be written again.
 
-Which of them do shows when they are judged (`gateway.policy.former`): until then such a rule counts as failed, for the
-requests where it would mean something else. Here the operator learns of it before anybody is refused.
+Whether one must shows when it is evaluated (`gateway.policy.former`): until then it counts as failed for the requests
+where its meaning would differ. With this warning the operator knows before a request is refused.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from lakeproof.services import Services
 from ledger.errors import LedgerError
 
 
-async def tell_doubtful_rules(services: Services, say: Callable[[str], None]) -> None:
+async def warn_of_doubtful_rules(services: Services, say: Callable[[str], None]) -> None:
     """
-    Say which access rules of all tenants may be in doubt, and how they are mended.
+    Say which access rules of all tenants are in doubt, and how to correct them.
     """
     try:
         logs = await services.logs()
@@ -30,7 +30,7 @@ async def tell_doubtful_rules(services: Services, say: Callable[[str], None]) ->
         try:
             state = await services.gateway.control.current(log.log_id)
         except (UnavailableError, LedgerError) as error:
-            # Whoever needs this tenant's rules is told the same, and the other tenants are served.
+            # Requests that need this tenant's rules get the same error, and the other tenants are served.
             say(f"the access rules of tenant {log.tenant.hex} were not looked through: {error}")
             continue
         for rule in state.access_rules.values():

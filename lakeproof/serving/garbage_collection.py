@@ -1,9 +1,9 @@
 """
-The garbage collector of a process that serves: its full collections look through what is new, not through everything.
+Keeps full garbage collections of a process that serves short: they examine new objects, not all of them.
 
-A full collection holds the interpreter, so nobody is answered meanwhile: a tenth of a second for what is there after a
-start, more for what is cached later. One large request makes enough objects to cause one. So whatever survives a full
-collection is frozen (`gc.freeze`): references still free it, and cycles among it are looked for once an hour.
+A full collection holds the interpreter, so no request is answered meanwhile: 0.1 s for the objects after a start, more
+for what is cached later. One large request makes enough objects to cause one. So objects that survive a full collection
+are frozen (`gc.freeze`): reference counts still free them, and cycles among them are looked for once an hour.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Final
 
 SWEEP_S: Final = 3_600.0
-"""How often a full collection looks through everything."""
+"""How often a full collection examines all objects."""
 _FULL: Final = 2
 """The oldest generation."""
 

@@ -1,8 +1,8 @@
 """
-The policy engine at the start of a process that serves: it may be late, and is tried until it is there.
+Starts the policy engine of a process that serves, however long that takes.
 
-A policy worker that needs long to start, or cannot, ends nothing. Until one can serve, the engine answers no call, and
-what needs a verdict is refused with 503: the gateway is closed meanwhile, and says so here.
+A policy worker that needs long to start, or cannot start, does not end the process. Until one is ready, the engine
+answers no call, and requests that need a verdict are refused with 503. The operator is told so.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ STARTED_WITHIN_S: Final = 10.0
 PAUSE_S: Final = 1.0
 PAUSE_S_MAX: Final = 60.0
 PROBE: Final = Program(kind=POLICY, id="probe", version=1, expression="true")
-"""What is judged for the sake of the worker alone that it needs."""
+"""A program without effect: evaluating it starts a worker."""
 PROBE_TIMEOUT_S: Final = 10.0
 CLOSED: Final = "until they do, what needs a verdict is refused with 503"
 
 
-async def start_judging(
+async def start_policy_engine(
     engine: StartedEngine, say: Say, *, log_id: int, within_s: float = STARTED_WITHIN_S, pause_s: float = PAUSE_S
 ) -> None:
     """
     Start the workers of `engine`; return when one can serve, however long that takes and however often one cannot.
 
-    It is said if it takes longer than `within_s`, and whenever it is tried again: after a pause that begins with
-    `pause_s` and doubles up to a minute. `log_id` is the log on whose account it is tried.
+    `say` is called if that takes longer than `within_s`, and before each new try. The pause before a try begins with
+    `pause_s` and doubles up to a minute. `log_id` is the log that the tries are accounted to.
     """
     trouble: list[str] = []
 

@@ -1,12 +1,12 @@
 """
 Publishes checkpoints of the system log to files, git repositories and buckets outside, as a task of `lakeproof up`.
 
-What is published is what may leave: with a witness policy, only what its quorum has cosigned. Before a process adds to
-a place for the first time, it compares what is there: a place that holds a checkpoint which this log does not go on
-from is never added to, and that is said. So a database and a home that were set back together are found at the start.
+With a witness policy, only checkpoints that its quorum has cosigned are published. Before a process first adds to a
+place, it compares what is there. If the place holds a checkpoint that this log is not consistent with, nothing is
+added, and an error is logged. So a database and a home that were set back together are noticed at the start.
 
-A place that is away, or refuses, keeps nothing from growing: what failed is logged, and tried again after pauses that
-grow up to an hour.
+A place that cannot be reached, or refuses, does not hold up the log: the failure is logged, and publishing is tried
+again after pauses that grow up to an hour.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 from gateway.errors import UnavailableError
 from lakeproof.anchor_settings import load_places, load_policy
 from lakeproof.services import Services
-from lakeproof.serving.complaints import Complaints
+from lakeproof.serving.problems import ProblemLog
 from ledger.anchoring.archive import CheckpointArchive
 from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.errors import BrokenError, Fault, LedgerError
@@ -32,7 +32,7 @@ from ledger.store.session import Connection
 from ledger.store.stored_tree import read_frontier
 
 COMPARED_MAX: Final = 64
-"""Of what a place holds, newest first, before it is added to; `verify` compares all of it."""
+"""The newest checkpoints of a place that are compared before it is added to; `verify` compares all of them."""
 PAUSE_FIRST_S: Final = 5.0
 PAUSE_MAX_S: Final = 3600.0
 NOT_OURS: Final = (
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 class Publisher:
     """
-    What keeps places up to date, each in a task of its own; several processes may run one beside each other.
+    Publishes to several places, each in a task of its own; several processes may do so at the same time.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Publisher:
         self._places = places
         self._policy = policy
         self._interval_s = services.installation.settings.publish_interval_s
-        # By place, each owned by its task: the size that was published last, in this process.
+        # By place, each owned by its task: the size that this process published last.
         self._sizes: dict[str, int] = {}
-        self._complaints = Complaints(_log)
+        self._problems = ProblemLog(_log)
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -72,12 +72,13 @@ class Publisher:
 
     async def publish_due(self, place: CheckpointArchive) -> bool:
         """
-        Publish the newest checkpoint that may leave; False if there is none yet, or that failed, which is logged.
+        Publish the newest checkpoint that may be published; False if there is none yet, or that failed, which is
+        logged.
         """
         try:
             published = await self._published()
             if published is None:
-                return False  # nothing is signed, or cosigned, yet: soon there will be
+                return False  # nothing is signed, or cosigned, yet
             if published.checkpoint.size > self._sizes.get(place.where, 0):
                 if place.where not in self._sizes:
                     await self._compare(place)
@@ -85,12 +86,12 @@ class Publisher:
                 await asyncio.to_thread(place.add, self._services.system.origin, size=size, note=note)
                 self._sizes[place.where] = size
         except BrokenError as error:
-            self._complaints.tell(place.where, NOT_OURS.format(error=error))
+            self._problems.report(place.where, NOT_OURS.format(error=error))
             return False
         except (LedgerError, UnavailableError) as error:
-            self._complaints.tell(place.where, str(error))
+            self._problems.report(place.where, str(error))
             return False
-        self._complaints.tell(place.where, "")
+        self._problems.report(place.where, "")
         return True
 
     async def _keep(self, place: CheckpointArchive, stop: asyncio.Event) -> None:
@@ -107,10 +108,10 @@ class Publisher:
 
     async def _compare(self, place: CheckpointArchive) -> None:
         """
-        Check that the system log goes on from the newest of what a place holds.
+        Check that the system log is consistent with the newest checkpoints of a place.
 
         Raises:
-            BrokenError: if it is smaller than one, or another, or one was not signed by its keys.
+            BrokenError: if it is smaller than one, has another root, or one was not signed by its keys.
             ArchiveError: if the place cannot be read.
         """
         system = self._services.system

@@ -1,9 +1,8 @@
 """
-What the installation has done to itself, told to the system log: migrations that ran, what the database is now, the
-signer's keys.
+What an installation records in the system log about itself: migrations, the schema of the database, the signer's keys.
 
-Told at every start under ids derived from the content, so that each is in the log once, whichever start was cut short.
-A rotation of the signer's keys that was cut short is taken up.
+It does so at every start, under group ids derived from the content, so each fact is in the log once, whichever start
+was interrupted. An interrupted rotation of the signer's keys is finished.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from ledger.signing.rotation import KeyRotation, told
 SCHEMA_KEY: Final = format_key("schema", ("database",))
 
 
-async def tell_system_log(services: Services, keys: KeyDirectory) -> None:
+async def record_in_system_log(services: Services, keys: KeyDirectory) -> None:
     """
-    Append what the system log does not have yet.
+    Append what is not in the system log yet.
 
     Raises:
         LedgerError: if it cannot be appended.
@@ -35,7 +34,7 @@ async def tell_system_log(services: Services, keys: KeyDirectory) -> None:
         )
         key = format_key("migration", (migration.package, str(migration.number)))
         await services.gateway.append(services.system.log_id, told(applied, key, occurred_at=now()))
-    await _tell_schema(services)
+    await _record_schema(services)
     keeper = KeyRotation(
         keys,
         origin=services.system.origin,
@@ -46,9 +45,9 @@ async def tell_system_log(services: Services, keys: KeyDirectory) -> None:
     await keeper.finish()
 
 
-async def _tell_schema(services: Services) -> None:
+async def _record_schema(services: Services) -> None:
     """
-    Record what the database is, unless the newest record says so. That nobody else has changed it was checked before.
+    Record the schema, unless the newest record has it. It was checked before that nobody else has changed it.
     """
     roles = services.installation.roles
     async with services.gateway.database.as_role(roles.auditor) as connection:

@@ -1,9 +1,9 @@
 """
-`lakeproof up`: one process that serves everything, as tasks on one loop, until it is told to stop.
+`lakeproof up`: one process that serves everything, as tasks on one event loop, until a signal stops it.
 
-The gateway listens before anything is said to be ready. A task that ends by corruption ends the process: what is wrong
-with a log is for people to decide. So does an appender that can append no more. Ctrl-C and SIGTERM finish the requests
-that have begun, then stop in order.
+The gateway listens before the process says that it is ready. A task that meets corruption ends the process: people must
+decide what to do with a damaged log. So does an appender that can append no more. After Ctrl-C and SIGTERM, requests
+that have begun are finished, then the tasks stop in order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gateway.http.server.clients import Proxies
 from gateway.http.server.configuration import server_config
 from gateway.http.server.connections import Bounds, Connections
 from gateway.reconcile.reconciler import Reconciler
-from lakeproof.anchor_settings import UNSEEN, is_seen_by_others
+from lakeproof.anchor_settings import NOT_PUBLISHED, is_published_outside
 from lakeproof.detecting import keep_detecting
 from lakeproof.ending import stop_on_signals
 from lakeproof.erasing import erase_again, keep_erasing
@@ -35,12 +35,12 @@ from lakeproof.messages import Say
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.services import Services, now, open_services
 from lakeproof.serving.anchoring import open_anchoring
-from lakeproof.serving.former_rules import tell_doubtful_rules
+from lakeproof.serving.former_rules import warn_of_doubtful_rules
 from lakeproof.serving.garbage_collection import short_collections
 from lakeproof.serving.metrics import read_metrics
-from lakeproof.serving.policy_engine import STARTED_WITHIN_S, start_judging
+from lakeproof.serving.policy_engine import STARTED_WITHIN_S, start_policy_engine
 from lakeproof.serving.publishing import open_publisher
-from lakeproof.serving.system_log import tell_system_log
+from lakeproof.serving.system_log import record_in_system_log
 from lakeproof.serving.upgrading import replace_older
 from lakeproof.settings import Settings
 from lakeproof.signing import open_signer
@@ -61,14 +61,14 @@ WITHOUT_TLS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """A process that serves: where the gateway is reached, and the event that stops it."""
+    """A process that serves: the URL of its gateway, and the event that stops it."""
 
     url: str
     stop: asyncio.Event
     services: Services
     runner: Runner
     detection: DetectionState = field(default_factory=DetectionState)
-    """How detection is that runs beside the gateway."""
+    """The state of detection in this process."""
 
 
 @asynccontextmanager
@@ -76,7 +76,7 @@ async def serving(
     services: Services, say: Say = lambda _: None, *, measures: Measures | None = None
 ) -> AsyncIterator[Serving]:
     """
-    Serve everything while the context is open; `measures` are the gateway's own, unless somebody looks over them.
+    Serve everything while the context is open; `measures` replaces the gateway's own.
 
     Raises:
         ServerError: if the gateway's port is in use.
@@ -99,7 +99,7 @@ async def _serving_on(
 ) -> AsyncIterator[Serving]:
     settings, installation = services.installation.settings, services.installation
     projector = installation.as_role(installation.roles.projector)
-    decided = asyncio.Event()  # rings when lineage was projected: then cycles may be there to be told
+    decided = asyncio.Event()  # set when lineage was projected: there may be new cycles to report
     runner = Runner(
         projector,
         PROJECTIONS,
@@ -108,7 +108,7 @@ async def _serving_on(
     )
     reconciler = Reconciler(services.gateway)
     signer = await open_signer(services)
-    await signer.sign_once()  # before anything is appended: a server that has just started takes nothing until then
+    await signer.sign_once()  # first: the appender accepts nothing before the logs are confirmed
     again = await erase_again(services)
     if again.erasures:
         say(f"{again.erasures} erasures were run again: this database had forgotten them")
@@ -120,7 +120,7 @@ async def _serving_on(
             f"catalog {alias} of tenant {tenant.hex} is not served: {reason}; move the place "
             "(lakeproof catalogs transfer) or retire the catalog, then start again"
         )
-    await tell_system_log(services, signer.keys)
+    await record_in_system_log(services, signer.keys)
     app = create_app(
         services.gateway,
         measures=measures,
@@ -133,7 +133,7 @@ async def _serving_on(
     try:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
             log_id, within_s = services.system.log_id, STARTED_WITHIN_S
-            starting = start_judging(services.engine, say, log_id=log_id, within_s=within_s)
+            starting = start_policy_engine(services.engine, say, log_id=log_id, within_s=within_s)
             judging = tasks.create_task(starting, name="policy engine")
             await asyncio.wait([judging], timeout=STARTED_WITHIN_S)
             watching = tasks.create_task(services.appender.ended(), name="appender watched")
@@ -148,7 +148,7 @@ async def _serving_on(
             anchoring = await stack.enter_async_context(open_anchoring(services))
             tasks.create_task(anchoring.run(stop), name="anchoring")
             tasks.create_task(open_publisher(services).run(stop), name="publishing")
-            tasks.create_task(tell_doubtful_rules(services, say), name="doubtful rules")
+            tasks.create_task(warn_of_doubtful_rules(services, say), name="doubtful rules")
             upgrading = tasks.create_task(replace_older(services, runner, PROJECTIONS), name="upgrading")
             if settings.streams:
                 streams = await stack.enter_async_context(open_streams(services, gateway=_url(listener)))
@@ -163,11 +163,11 @@ async def _serving_on(
                 stop.set()
                 server.should_exit = True
                 await asyncio.wait([gateway])
-            # Not behind an error: then the group cancels them, and a second time would cut off what they do to end.
+            # Not after an error: the group cancels them then, and a second cancel would interrupt their clean-up.
             for endless in (upgrading, notifier, watching, judging):
                 endless.cancel()
     except ExceptionGroup as group:
-        # One task met what stops the process; the others were only told to end.
+        # One task failed; the others were cancelled because of it.
         raise first_of_group(group) from group
     finally:
         for bell in bells:
@@ -206,12 +206,12 @@ async def run_up(settings: Settings, say: Say) -> None:
         LedgerError, ProjectionError: if a task met corruption.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    listen(settings.host, settings.port).close()  # before a database is made for a gateway that cannot be reached
+    listen(settings.host, settings.port).close()  # before a database is made for a gateway that cannot listen
     with open_installation(settings, say) as installation:
         async with open_services(installation) as services, serving(services, say) as served:
             with stop_on_signals(served.stop), short_collections():
-                if not is_seen_by_others(settings):
-                    say(UNSEEN)
+                if not is_published_outside(settings):
+                    say(NOT_PUBLISHED)
                 say(f"the gateway listens on {served.url}; Ctrl-C stops it")
                 await served.stop.wait()
                 say("stopping")
@@ -245,7 +245,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """uvicorn without handlers of its own for signals: the process has one place for them."""
+    """uvicorn without its own signal handlers: `ending` has those of the process."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,8 +1,8 @@
 """
-Read models of an older version are built again when a newer one starts, while the old ones are still read.
+Rebuilds read models of an older version when a newer one starts; the old ones are read meanwhile.
 
-Until then a log's runner leaves them where they are. A live generation of a version newer than ours is not touched:
-whoever wrote it is still running, or was replaced by an older version on purpose.
+Until then the runner of a log does not change them. A live generation of a newer version than ours is not touched: the
+process that wrote it still runs, or was replaced by an older version on purpose.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def replace_older(services: Services, runner: Runner, projections: Sequenc
     """
     Replace every live generation of an older version, one after the other; returns when there is none.
 
-    A database or log that is away is waited for. Replacing again what was interrupted is harmless.
+    Waits for a database or log that is unavailable. Repeating an interrupted replacement is harmless.
     """
     while True:
         try:
@@ -61,7 +61,7 @@ async def _replace_all(services: Services, runner: Runner, projections: dict[str
             )
             _log.info("projection %s of %s was built again for version %d", *_named(projection, each.log.origin))
         except (RebuildRunningError, NotProjectedError):
-            is_done = False  # another process is at it: look again
+            is_done = False  # another process does it: check again
     return is_done
 
 

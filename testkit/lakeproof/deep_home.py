@@ -17,7 +17,7 @@ from psycopg import AsyncConnection
 from lakeproof.log_room import InstalledLogs
 from lakeproof.operating import OperatorWorkshop
 from lakeproof.projecting import PROJECTIONS
-from lakeproof.serving.system_log import tell_system_log
+from lakeproof.serving.system_log import record_in_system_log
 from lakeproof.signing import open_signer
 from lakeproof.tenants import found_tenant
 from ledger.anchoring.anchor_log import anchor_logs
@@ -124,7 +124,7 @@ async def used(gateway: Gateway) -> AsyncIterator[Home]:
     installation = services.installation
     signer = await open_signer(services)
     await signer.sign_once()
-    await tell_system_log(services, signer.keys)
+    await record_in_system_log(services, signer.keys)
     auditor = installation.as_role(installation.roles.auditor)
     async with await AsyncConnection.connect(auditor, autocommit=True) as connection:
         for _ in range(2):

@@ -27,7 +27,7 @@ import pytest
 
 from gateway.errors import NotFoundError
 from lakeproof import cli
-from lakeproof.anchor_settings import UNSEEN
+from lakeproof.anchor_settings import NOT_PUBLISHED
 from lakeproof.crash import SIZE_BYTES_MAX, CrashFile
 from lakeproof.errors import ServerError
 from lakeproof.postgres.server import EmbeddedServer
@@ -402,7 +402,7 @@ def serving(shell: Shell) -> Iterator[tuple[subprocess.Popen[str], str]]:
     suggested = False
     try:
         for line in process.stdout:
-            suggested |= line == f"{UNSEEN}\n"
+            suggested |= line == f"{NOT_PUBLISHED}\n"
             if found := re.match(r"the gateway listens on (\S+);", line):
                 assert suggested, "a start without anybody outside says so"
                 yield process, found[1]

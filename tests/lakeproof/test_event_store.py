@@ -32,7 +32,7 @@ from lakeproof.errors import LakeproofError, SchemaChangedError, ServerError, Se
 from lakeproof.event_store import Factory
 from lakeproof.provision import Provisioned, create_tenant_log
 from lakeproof.services import Services
-from lakeproof.serving.system_log import tell_system_log
+from lakeproof.serving.system_log import record_in_system_log
 from lakeproof.signing import open_signer
 from lakeproof.tenants import found_tenant
 from ledger.errors import LogUnavailableError, NoSuchLogError
@@ -217,7 +217,7 @@ async def test_a_database_whose_schema_was_changed_is_not_served(services: Servi
     for _ in range(2):  # the first one provisions, which a clone lacks; what is there then is recorded
         with await asyncio.to_thread(Bank, variables) as bank:
             await asyncio.to_thread(bank.save, Account())
-        await tell_system_log(services, signer.keys)
+        await record_in_system_log(services, signer.keys)
     with psycopg.connect(services.installation.admin_dsn, autocommit=True) as owner:
         owner.execute("CREATE RULE evil AS ON INSERT TO ledger.recorded_events DO INSTEAD NOTHING")
     with pytest.raises(SchemaChangedError, match=r"rule ledger\.recorded_events\.evil"):
@@ -242,7 +242,7 @@ async def test_a_log_with_an_application_s_entries_is_verified_in_every_way(
     await asyncio.to_thread(work)
     path = await export(services, founded.origin, tmp_path / "bank")
     key = services.installation.verifier_key(founded.origin).format()
-    await tell_system_log(services, services.installation.open_keys())
+    await record_in_system_log(services, services.installation.open_keys())
     for arguments in (("--log", "bank", "--deep"), ("--log", "bank", "--key", key), (path, "--key", key)):
         told = await run(services, "verify", *arguments)
         assert told.exit_code == 0, told.output

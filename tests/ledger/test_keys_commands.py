@@ -18,7 +18,7 @@ from lakeproof.errors import ServerError
 from lakeproof.installation import Installation
 from lakeproof.provision import Provisioned, create_tenant_log
 from lakeproof.services import Services, now
-from lakeproof.serving.system_log import tell_system_log
+from lakeproof.serving.system_log import record_in_system_log
 from lakeproof.settings import load_settings
 from lakeproof.signing import open_signer
 from ledger.format.sequence import Appended, Group, Stale
@@ -143,7 +143,7 @@ async def started(services: Services) -> KeyDirectory:
     """Do with the keys what a start does."""
     signer = await open_signer(services)
     await signer.sign_once()
-    await tell_system_log(services, signer.keys)
+    await record_in_system_log(services, signer.keys)
     return signer.keys
 
 

@@ -11,7 +11,7 @@ from gateway.admin.application import OPERATOR
 from gateway.control.plane import parse_control_event
 from gateway.policy.access import path_of
 from gateway.policy.variables import CommitView
-from lakeproof.serving.former_rules import tell_doubtful_rules
+from lakeproof.serving.former_rules import warn_of_doubtful_rules
 from ledger.format.event import Event, prepare
 from ledger.format.events import AccessRuleCreatedV1, Effect, to_data
 from ledger.format.guards import GuardCall
@@ -255,7 +255,7 @@ async def test_the_operator_is_told_of_rules_in_doubt_when_serving_begins(shared
     await add_former_rule(shared_gateway, "readers", "path.startsWith('sales.') && 'x' in roles")
     await add_rule(shared_gateway, "own", "path.startsWith('key.') && 'x' in roles")
     said: list[str] = []
-    await tell_doubtful_rules(shared_gateway.services, said.append)
+    await warn_of_doubtful_rules(shared_gateway.services, said.append)
     tenant = shared_gateway.acme.tenant.hex
     (told,) = [line for line in said if line.startswith(f"tenant {tenant}")]
     assert "access rule owners may be in doubt" in told

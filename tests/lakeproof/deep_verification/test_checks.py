@@ -15,7 +15,7 @@ from lakeproof.projecting import PROJECTIONS
 from lakeproof.provision import Migration, migrations, provision
 from lakeproof.schema_record import read_record
 from lakeproof.services import open_services
-from lakeproof.serving.system_log import tell_system_log
+from lakeproof.serving.system_log import record_in_system_log
 from ledger.signing.signer import ARRIVALS_FILE
 from projections.processing.runner import Runner
 from testkit.databases import LOGIN_PASSWORD
@@ -73,7 +73,7 @@ async def test_what_goes_on_meanwhile_an_erasure_and_a_checkpoint_that_never_arr
     assert erased.exit_code == 0, erased.output
     behind = (await home.check(home.acme))[-1]
     assert behind.startswith("0 projections")
-    assert "6 not compared: behind an erasure that it has yet to be told of" in behind
+    assert "6 not compared: behind an erasure that it has not applied yet" in behind
     (size,) = {each.size for each in await runner.progress() if each.log.log_id == home.acme.log_id}
     await runner.catch_up(home.acme.log_id, size)
     after = await home.check(home.acme)
@@ -112,8 +112,8 @@ async def test_nothing_is_served_on_a_database_that_is_not_as_recorded_unless_th
         async with open_services(other):
             pass
     async with open_services(accepting) as again:
-        await tell_system_log(again, installation.open_keys())
-        await tell_system_log(again, installation.open_keys())  # once is enough
+        await record_in_system_log(again, installation.open_keys())
+        await record_in_system_log(again, installation.open_keys())  # once is enough
     record = await read_record(home.room.connection, services.system.origin)
     assert record is not None
     assert "evil" in {one.name.rpartition(".")[2] for one in record.schema.objects}
@@ -137,7 +137,7 @@ async def test_migrations_do_not_run_on_a_database_that_is_not_as_recorded(
     assert "the next start makes a new one" in (await home.check(home.system))[-1]
     installation = home.gateway.services.installation
     async with open_services(installation) as services:
-        await tell_system_log(services, installation.open_keys())
+        await record_in_system_log(services, installation.open_keys())
     assert "objects of schema" in (await home.check(home.system))[-1]
     home.make(TRIGGER.statement)
     with pytest.raises(SchemaChangedError, match="evil"):

@@ -16,7 +16,7 @@ import pytest
 from gateway.policy.pool import WorkerEngine
 from lakeproof.provision import Provisioned
 from lakeproof.serving import up
-from lakeproof.serving.policy_engine import start_judging
+from lakeproof.serving.policy_engine import start_policy_engine
 from lakeproof.serving.up import serving
 from lakeproof.tenants import found_tenant
 from testkit.servers.gateways import start_services
@@ -71,7 +71,7 @@ async def test_workers_that_do_not_start_are_tried_again_until_one_does() -> Non
     said: list[str] = []
     async with WorkerEngine() as engine, asyncio.timeout(60):
         killing = asyncio.create_task(signal_first_worker(signal.SIGKILL))
-        await start_judging(engine, said.append, log_id=1, within_s=60, pause_s=0.01)
+        await start_policy_engine(engine, said.append, log_id=1, within_s=60, pause_s=0.01)
         await killing
     refused, started = said
     assert "do not start (the policy worker ended (status -9)" in refused
@@ -81,5 +81,5 @@ async def test_workers_that_do_not_start_are_tried_again_until_one_does() -> Non
 async def test_workers_that_start_at_once_are_not_spoken_of() -> None:
     said: list[str] = []
     async with WorkerEngine() as engine:
-        await start_judging(engine, said.append, log_id=1, within_s=60)
+        await start_policy_engine(engine, said.append, log_id=1, within_s=60)
     assert said == []

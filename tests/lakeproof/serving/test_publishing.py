@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakeproof.anchor_settings import is_seen_by_others, load_places
+from lakeproof.anchor_settings import is_published_outside, load_places
 from lakeproof.errors import SettingsError
 from lakeproof.provision import Provisioned
 from lakeproof.services import Services
@@ -107,6 +107,6 @@ def test_what_names_no_place_is_refused_and_nobody_outside_is_noticed(tmp_path: 
             load_places(settings(tmp_path, publish_to=named))
     places = load_places(settings(tmp_path, publish_to="file:/a, git:/b, s3://c"))
     assert [place.where for place in places] == ["file:/a", "git:/b", "s3://c"]
-    assert not is_seen_by_others(settings(tmp_path))
+    assert not is_published_outside(settings(tmp_path))
     for given in ({"publish_to": "file:/a"}, {"witness_policy": "p"}, {"time_stamp_url": "https://tsa.example"}):
-        assert is_seen_by_others(settings(tmp_path, **given))
+        assert is_published_outside(settings(tmp_path, **given))
