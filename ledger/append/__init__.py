@@ -1,8 +1,8 @@
 """
-How the Appender writes: from callers that wait to a COMMIT that is answered.
+How the Appender writes: from waiting callers to a COMMIT that is answered.
 
-Read `appender.py` first: what callers are promised. `writer.py` makes one transaction after another, the next one
-opened behind the COMMIT before. `queue.py` is who waits, `batch.py` one transaction, statement by statement, `wire.py`
-how statements and rows reach the server. The rules of what becomes of a group are none of this: they are pure, in
-`format/sequence.py`.
+Read `appender.py` first: what it promises its callers. `writer.py` runs one transaction after another, and opens the
+next one behind the COMMIT of the last. `queue.py` holds the groups that wait, `batch.py` is one transaction, statement
+by statement, and `wire.py` sends statements and receives rows. The rules that decide what happens to a group are pure
+and live in `format/sequence.py`.
 """

@@ -1,17 +1,17 @@
 """
 The Appender: group commit of concurrent callers into the log. I/O only; the rules are in `format/sequence.py`.
 
-One transaction a batch, over many logs: lock the heads, look the group ids up, run guards, insert, move the heads,
-COMMIT (`batch.py`; which batch is next, and what becomes of a failed one: `writer.py`). The locked head row is the
-sequencer, so any number of Appenders in any number of processes may write one log.
+One transaction appends one batch, over many logs: lock the heads, look up the group ids, run guards, insert, move the
+heads, COMMIT (`batch.py`). `writer.py` decides which batch is next and what happens to a failed one. The locked head
+row is the sequencer, so any number of Appenders in any number of processes may write one log.
 
-Guarantee: an answer is true. `Appended` is durable; an error other than `OutcomeUnknownError` means that this call
-appended nothing of that group and will not. If the answer to a COMMIT is lost, the same groups are submitted again:
-under the head lock their ids tell whether they are in the log, so a retry is the look-up.
+Guarantee: an answer is true. `Appended` is durable. An error other than `OutcomeUnknownError` means that this call
+appended nothing of that group and will not. If the answer to a COMMIT is lost, the same groups are submitted again.
+Under the head lock their ids tell whether they are in the log, so a retry is the look-up.
 
 Nothing is appended to a server that would lose what it has acknowledged (`UnsafeServerError`), nor to a log that the
-signer has not confirmed since the server started (`UnconfirmedLogError`): a restored database takes nothing until its
-history is known to go on.
+signer has not confirmed since the server started (`UnconfirmedLogError`). So a restored database accepts no entries
+until its history is known to continue what was signed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from ledger.store.queries import load_queries
 
 APPEND_QUEUE_MAX: Final = 10_000
 APPEND_QUEUE_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Of events and payload parts that wait: ten thousand ordinary groups are 20 MB. Sealed parts are in memory twice."""
+"""Waiting events and payload parts. Ten thousand ordinary groups take 20 MB. Sealed parts are in memory twice."""
 APPEND_BATCH_MAX: Final = 256
 APPEND_MANY_MAX: Final = 100_000
-"""Groups in one call of `append_many`: what a caller can hold in memory anyway, about 200 MB."""
+"""Groups in one call of `append_many`: about 200 MB, which the caller holds in memory anyway."""
 DEADLINES_S: Final = 0.05
-"""How often deadlines are looked at."""
+"""How often deadlines are checked."""
 GRACE_S: Final = 0.5
-"""What a group that is just being written gets beyond its deadline: giving it up would undo the whole batch."""
+"""Extra time for a group that is being written at its deadline: giving it up would undo the whole batch."""
 STOP_WAIT_S: Final = 2.0
 
 _GUARDS = load_queries("ledger.store", "guards.sql")
@@ -56,7 +56,7 @@ class Appender:
     """
     Appends groups to logs, batching concurrent callers. One per process; use as an async context manager.
 
-    `dsn` connects as the appender role, `on_append` is called after each batch that changed a log (the doorbell).
+    `dsn` connects as the appender role. `on_append` is called after each batch that changed a log, to notify readers.
     `sealer` encrypts the parts that have a subject; without one they are stored as they are.
     """
 
@@ -71,16 +71,21 @@ class Appender:
         on_append: Callable[[], None] = lambda: None,
         sealer: Seals | None = None,
     ) -> None:
+        # One event loop: every method runs on its thread, and so does the timer of the deadlines. No lock is needed.
         self._sealer = sealer
         self._batch_max = batch_max
-        self._intake = SubmissionQueue(groups_max=queue_max, size_bytes_max=queue_size_bytes_max)
+        self._queue = SubmissionQueue(groups_max=queue_max, size_bytes_max=queue_size_bytes_max)
+        """What waits: `_submit` adds, the timer removes what has expired, the writer's task takes and requeues."""
         opener = PLAIN if sealer is None else sealer.opener
         self._new_writer: Callable[[], Writer] = partial(
-            Writer, dsn, guards, self._intake, opener=opener, batch_max=batch_max, on_append=on_append
+            Writer, dsn, guards, self._queue, opener=opener, batch_max=batch_max, on_append=on_append
         )
         self._writer = self._new_writer()
+        """Replaced by `start`, before its task runs."""
         self._task: asyncio.Task[None] | None = None
+        """The writer's task, set by `start` and taken by `stop`; None while the appender does not run."""
         self._deadlines: asyncio.TimerHandle | None = None
+        """The timer of `_check_deadlines`, set by `_submit` and by itself; None if nothing waits."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -95,11 +100,11 @@ class Appender:
         self._task = asyncio.create_task(self._writer.run(), name="appender")
 
     async def stop(self) -> None:
-        """Give what waits a moment to be written, then stop; every caller still waiting is told the truth."""
+        """Wait briefly until the queue is written, then stop; every caller that still waits gets a true answer."""
         task, self._task = self._task, None
         if task is None:
             return
-        unanswered = [s.answer for s in (*self._writer.in_flight(), *self._intake.waiting()) if not s.answer.done()]
+        unanswered = [s.answer for s in (*self._writer.in_flight(), *self._queue.waiting()) if not s.answer.done()]
         if unanswered:
             await asyncio.wait(unanswered, timeout=STOP_WAIT_S)
         self._writer.stop()
@@ -112,16 +117,16 @@ class Appender:
         """
         Append `group` to the log, or learn that it was stale; returns when that is durable.
 
-        The answer comes at most 0.6 s after the deadline. A call that is cancelled may append or not.
+        The answer comes at most 0.6 s after the deadline. A cancelled call may append or not.
 
         Raises:
             GroupMismatchError: if other content stands under the group's id.
             GuardError: if a guard is unknown or its SQL failed.
             NoSuchLogError: if there is no log of that id.
             QueueFullError: at once, if too many groups wait, or too large ones.
-            LogUnavailableError: if the deadline passed and nothing was appended. Its children say that this is not for
-                the server's silence: `UnconfirmedLogError` if the signer has not confirmed the log, `UnsafeServerError`
-                if the server runs with fsync = off, `SubjectKeysError` if a part could not be sealed.
+            LogUnavailableError: if the deadline passed and nothing was appended. Its children name another cause than a
+                silent server: `UnconfirmedLogError` if the signer has not confirmed the log, `UnsafeServerError` if the
+                server runs with fsync = off, `SubjectKeysError` if a part could not be sealed.
             OutcomeUnknownError: if the deadline passed after a COMMIT whose answer did not arrive.
             LedgerError: if the database refused the group, or the log is broken where it had to be read.
         """
@@ -167,7 +172,7 @@ class Appender:
                     answers.append(_refused(error))
                     continue
             while len(outcomes) < len(answers) and (
-                len(answers) - len(outcomes) >= 2 * self._batch_max or not self._intake.has_room_for(sealed)
+                len(answers) - len(outcomes) >= 2 * self._batch_max or not self._queue.has_room_for(sealed)
             ):
                 outcomes.append(await answers[len(outcomes)])
             try:
@@ -181,12 +186,12 @@ class Appender:
 
     async def ended(self) -> None:
         """
-        Wait until nothing is appended any more; for a task beside all others, so that a process that can no longer
+        Wait until nothing is appended any more. A task of the process awaits this, so that a process that can no longer
         append ends. Returns after `stop`, and if it was never started.
 
         Raises:
-            LogUnavailableError: if the task that writes was cancelled.
-            Exception: what has ended that task, and should not have.
+            LogUnavailableError: if the task that writes was cancelled. Exception: the unexpected error that ended that
+                task.
         """
         if (task := self._task) is None:
             return
@@ -204,22 +209,22 @@ class Appender:
             raise LogUnavailableError("the appender is not running: nothing was appended")
         loop = asyncio.get_running_loop()
         submission = Submission(log_id, group, loop.create_future(), deadline_s)
-        self._intake.add(submission)
+        self._queue.add(submission)
         self._writer.wake(log_id)
         if self._deadlines is None:
-            self._deadlines = loop.call_later(DEADLINES_S, self._look_at_deadlines)
+            self._deadlines = loop.call_later(DEADLINES_S, self._check_deadlines)
         return submission.answer
 
-    def _look_at_deadlines(self) -> None:
+    def _check_deadlines(self) -> None:
         loop = asyncio.get_running_loop()
-        self._writer.answer_durable()  # who is in the log need not wait for a server that has fallen silent since
+        self._writer.answer_durable()  # a durable group need not wait for a server that has become silent since
         held = self._writer.in_flight()
-        expired = self._intake.remove_expired(loop.time())
+        expired = self._queue.remove_expired(loop.time())
         expired += [s for s in held if s.deadline_s + GRACE_S <= loop.time()]
         for submission in expired:
             submission.give_up("before the deadline")
-        busy = held or len(self._intake)
-        self._deadlines = loop.call_later(DEADLINES_S, self._look_at_deadlines) if busy else None
+        busy = held or len(self._queue)
+        self._deadlines = loop.call_later(DEADLINES_S, self._check_deadlines) if busy else None
 
 
 def _refused(error: LedgerError) -> asyncio.Future[AppendOutcome]:

@@ -1,14 +1,15 @@
 """
 One transaction of the Appender, statement by statement.
 
-The order is the protocol. `open` and `begin`: BEGIN, lock the heads (SKIP LOCKED, in log_id order), then look the group
-ids up, in a statement of its own: it sees what was committed before the lock was had. `sequence`: the pure rules, with
-guards one by one in between. `commit` and `committed`: insert, move the heads, COMMIT. What needs no answer in between
-shares a round trip, and the next transaction may be opened right behind a COMMIT whose answer is still to come.
+The order is the protocol. `open` and `begin`: BEGIN, lock the heads (SKIP LOCKED, in log_id order), then look up the
+group ids. The look-up is a statement of its own, so it sees what was committed before the lock was taken. `sequence`:
+the pure rules, with guards one by one in between. `commit` and `committed`: insert, move the heads, COMMIT. Statements
+that need no answer in between share a round trip. The next transaction may be opened right behind a COMMIT whose answer
+is still to come.
 
-The head of one log can be asked for before it is known what is to be appended to it (`open_early`). Then its first
-entries are made while the ids are looked up, as if none were in the log; nothing is sent before that is known, and they
-are made again if it is not so.
+The head of one log can be locked before it is known what will be appended to it (`open_early`). Then its first entries
+are made while the ids are looked up, as if none were in the log. Nothing is sent before the look-up is answered. If a
+group was found, the entries are made again.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ Groups = Mapping[int, Sequence[Group]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Of the logs asked for: which are not there, and which the signer has not confirmed in this database."""
+    """Which of some logs do not exist, and which the signer has not confirmed in this database."""
 
     unknown: frozenset[int]
     unconfirmed: frozenset[int]
@@ -90,24 +91,26 @@ class AppendTransaction:
     Runs batches on one connection, one after the other: `open`, `begin`, `sequence`, then `commit` and `committed`, or
     `rollback`. Only `open` may come early, between `commit` and `committed` of the batch before.
 
-    After an error the connection is in no state to go on: make another.
+    After an error the connection cannot be used any more: make another.
     """
 
     def __init__(self, connection: Connection, guards: GuardRegistry, opener: Opener) -> None:
+        # The writer's task alone calls this; `wake` calls `open_early` while that task is idle. No lock is needed.
         self._connection = connection
         self._opener = opener
         self._wire = Wire(connection)
         self._guards = guards
         self._pending = PendingTiles(connection)
         self._origins: dict[int, str] = {}
-        """Of the logs that were confirmed when they were last looked at, which is whenever their heads are locked."""
+        """By log_id: logs that were confirmed when they were last checked, which is whenever their heads are locked."""
+        # Of the transaction that is open; each step takes what the step before has left:
         self._early: tuple[int, asyncio.Future[list[Result]]] | None = None
-        """The log whose head was asked for early."""
+        """The log whose head was requested early."""
         self._opened: asyncio.Future[list[Result]] | None = None
         self._looks_up_apart = False
         """Whether `_opened` has nothing but the look-up."""
         self._looking_up: asyncio.Future[list[Result]] | None = None
-        """The look-up, while entries are made beside it."""
+        """The look-up, while entries are made at the same time."""
         self._committing: tuple[bool, asyncio.Future[list[Result]]] | None = None
         self._batches: dict[int, _LogBatch] = {}
         self._unsent: dict[int, list[SequencedEntry]] = {}
@@ -115,11 +118,11 @@ class AppendTransaction:
         self._in_savepoint = False
 
     def close(self) -> None:
-        """Let go of the connection's socket; call it before the connection is closed."""
+        """Stop watching the connection's socket; call it before the connection is closed."""
         self._wire.close()
 
     async def admit(self, log_ids: Collection[int]) -> Admission:
-        """Find out which of these logs can be appended to; asked only of those that are not known to be."""
+        """Find out which of these logs accept entries; asks only about those that are not known to."""
         unseen = [log_id for log_id in log_ids if log_id not in self._origins]
         if not unseen:
             return Admission(unknown=frozenset(), unconfirmed=frozenset())
@@ -129,17 +132,17 @@ class AppendTransaction:
         return Admission(unknown=frozenset(unseen) - {row[0] for row in found}, unconfirmed=unconfirmed)
 
     def admits(self, log_ids: Collection[int]) -> bool:
-        """Tell whether all of these logs are there and confirmed, as far as is known: `begin` looks again."""
+        """Tell whether all of these logs exist and are confirmed, as far as is known: `begin` checks again."""
         return all(log_id in self._origins for log_id in log_ids)
 
     @property
     def early(self) -> int | None:
-        """The log whose head was asked for early, if `open` or `drop_early` is still to come."""
+        """The log whose head was requested early, if `open` or `drop_early` is still to come."""
         return None if self._early is None else self._early[0]
 
     def open_early(self, log_id: int) -> None:
         """
-        Send BEGIN and the locking of a head, if it is free, ahead of `open` or `drop_early`. The log must be admitted.
+        Send BEGIN and the locking of a head, if it is free, before `open` or `drop_early`. The log must be admitted.
 
         Raises:
             psycopg.Error: if the connection is lost.
@@ -159,8 +162,7 @@ class AppendTransaction:
         """
         Send BEGIN, the locking of the heads that are free, and the look-up of the groups; `begin` has the answers.
 
-        With `wait`, wait up to 100 ms for the head of the one log asked for; not behind `open_early`. Every log must be
-        admitted.
+        With `wait`, wait up to 100 ms for the head of a single log; not after `open_early`. Every log must be admitted.
 
         Raises:
             psycopg.Error: if the connection is lost.
@@ -176,9 +178,9 @@ class AppendTransaction:
 
     async def begin(self) -> set[int]:
         """
-        Wait until the transaction that was opened has begun; returns the log_ids whose heads are locked.
+        Wait until the opened transaction has begun; returns the log_ids whose heads are locked.
 
-        A log that is not confirmed any more is not among them, and has to be admitted again.
+        A log that is no longer confirmed is not among them, and has to be admitted again.
 
         Raises:
             FormatError: if what is stored is corrupt.
@@ -215,7 +217,7 @@ class AppendTransaction:
         return set(self._batches)
 
     async def _looked_up(self) -> bool:
-        """Wait for the look-up that is on its way, if one is; tells whether it has found a group."""
+        """Wait for the look-up that is in flight, if one is; tell whether it has found a group."""
         looking_up, self._looking_up = self._looking_up, None
         return looking_up is not None and await self._keep_stored((await looking_up)[-1])
 
@@ -229,22 +231,21 @@ class AppendTransaction:
         return bool(had)
 
     def stored(self, log_id: int) -> Mapping[UUID, StoredGroup]:
-        """Return the groups of this batch that the locked log holds already, once they are given their places."""
+        """Return the groups of this batch that the locked log already holds, once they are sequenced."""
         return self._batches[log_id].stored
 
     async def sequence(self, groups: Groups) -> dict[int, list[AppendOutcome]]:
         """
-        Give every group its place; returns the outcomes in order, true once `committed` has returned True.
+        Sequence every group; returns the outcomes in order, true once `committed` has returned True.
 
-        Without guards, entries go out as they are made, so that the server inserts the first of them while the last are
-        hashed; and the first may be made before it is known which groups the log holds already.
+        Without guards, entries are sent as they are made, so that the server inserts the first of them while the last
+        are hashed. The first may be made before it is known which groups the log already holds.
 
         Raises:
             FormatError: if a text has no form in UTF-8.
-            LedgerError: if what is stored is corrupt.
-            psycopg.Error: if the connection is lost.
+            LedgerError: if what is stored is corrupt. psycopg.Error: if the connection is lost.
         """
-        # Guards, and what is read, use the connection in the driver's way: nothing else may be on its way then.
+        # Guards and reads use the connection through the driver: no pipelined statement may be in flight then.
         self._writes_early = not any(group.guard for line in groups.values() for group in line)
         if not self._writes_early:
             await self._looked_up()
@@ -263,15 +264,15 @@ class AppendTransaction:
 
     def commit(self, may_commit: Callable[[], bool]) -> None:
         """
-        Send what is left of the batch and COMMIT; `committed` has the answer.
+        Send the rest of the batch and COMMIT; `committed` has the answer.
 
-        `may_commit` is asked right before COMMIT is sent; if it says no, the batch is rolled back.
+        `may_commit` is called right before COMMIT is sent. If it returns False, the batch is rolled back.
 
         Raises:
-            FormatError: if a text has no form in UTF-8; COMMIT was not sent.
-            psycopg.Error: if the connection is lost; what was sent may or may not arrive.
+            FormatError: if a text has no form in UTF-8; COMMIT was not sent. psycopg.Error: if the connection is lost;
+                what was sent may or may not arrive.
         """
-        # Else the head, locked outside and changed inside of a savepoint, would cost a multixact.
+        # Otherwise the head, locked outside and changed inside a savepoint, would cost a multixact.
         statements = [RELEASE] if self._in_savepoint else []
         statements += self._unsent_inserts()
         tiles = {log_id: batch.tiles for log_id, batch in self._batches.items() if batch.tiles}
@@ -306,7 +307,7 @@ class AppendTransaction:
         return True
 
     async def rollback(self) -> None:
-        """End the transaction without a trace."""
+        """End the transaction without any change."""
         await self._connection.execute("ROLLBACK")
 
     async def _execute(self, query: str, parameters: Mapping[str, object]) -> list[tuple[Any, ...]]:
@@ -340,7 +341,7 @@ class AppendTransaction:
         return [insert_entries(unsent)] if parts is None else [insert_entries(unsent), parts]
 
     async def _drive(self, log_id: int, batch: _LogBatch, groups: Sequence[Group]) -> Sequenced:
-        """Run the pure rules, answering from SQL whether guards hold."""
+        """Run the pure rules, and answer from SQL whether guards hold."""
         flow = sequence(batch.head, groups, log=self._origins[log_id], stored=batch.stored, clock=batch.clock)
         try:
             group = next(flow)
@@ -351,7 +352,7 @@ class AppendTransaction:
             return result
 
     async def _holds(self, log_id: int, group: Group) -> GuardResult:
-        """Run a group's guards in a savepoint; whatever they changed stays only if all of them hold."""
+        """Run a group's guards in a savepoint; their changes stay only if all of them hold."""
         try:
             statements = [s for call in group.guard for s in self._guards.statements(call, log_id=log_id)]
         except GuardError as error:
@@ -374,7 +375,9 @@ class AppendTransaction:
 
 
 def _pieces(groups: Sequence[Group]) -> Sequence[Sequence[Group]]:
-    """Return `groups` in pieces that are sequenced one by one, to the same effect: twins stay together."""
+    """
+    Return `groups` in pieces that can be sequenced one by one with the same effect: groups of one id stay together.
+    """
     if len({group.id.int for group in groups}) < len(groups):
         return [groups]
     return [groups[at : at + EARLY_ROWS] for at in range(0, len(groups), EARLY_ROWS)]

@@ -1,8 +1,8 @@
 """
-The incomplete tiles that an Appender keeps between batches, so that it can tell which tiles a batch completes.
+The incomplete tiles that an Appender keeps between batches, to find out which tiles a batch completes.
 
-Guarantee: the tiles it names are those of the whole log, whoever else has appended in between. What is kept belongs to
-a size that the log had after a COMMIT, so it never changes; what is missing behind it is read from the database.
+Guarantee: the tiles it returns are those of the whole log, whoever else has appended in between. What is kept belongs
+to a size that the log had after a COMMIT, so it never changes. What follows it is read from the database.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ledger.store.read import read_leaves, read_tile_roots
 from ledger.store.session import Connection
 
 LOGS_KEPT_MAX: Final = 1_000
-"""Logs whose incomplete tiles are kept, 10 to 25 KiB each; of others they are read when a tile is complete."""
+"""Logs whose incomplete tiles are kept, 10 to 25 KiB each. Those of other logs are read when a tile is complete."""
 CATCH_UP_MAX: Final = 65_536
-"""Leaves that are read to catch up with others; further behind, reading the tiles costs less."""
+"""Leaves that are read to catch up with other writers. Further behind, reading the tiles costs less."""
 TILE_OF_TILES: Final = TILE_WIDTH * TILE_WIDTH
 """Entries below one tile of level 1."""
 
@@ -39,14 +39,16 @@ class RightEdge:
 
 
 class PendingTiles:
-    """The edges of the logs that this process appends to, as one connection reads them."""
+    """The right edges of the logs that this process appends to, as one connection reads them."""
 
     def __init__(self, connection: Connection) -> None:
+        # Both belong to the writer's task, as the connection does.
         self._connection = connection
         self._kept: dict[int, RightEdge] = {}
+        """By log_id, least recently used first."""
 
     def has_to_read(self, log_id: int, *, size: int, count: int) -> bool:
-        """Tell whether `prepare` has to be called before at most `count` leaves are appended to the log of `size`."""
+        """Tell whether `prepare` must be called before at most `count` leaves are appended to the log of `size`."""
         end = size + count
         lacks = _lacks(self._kept.get(log_id), size, needs_all=_completes_all(size, end))
         return size // TILE_WIDTH != end // TILE_WIDTH and lacks
@@ -58,10 +60,11 @@ class PendingTiles:
 
     async def complete(self, log_id: int, *, size: int, leaves: Sequence[bytes]) -> tuple[list[Tile], RightEdge | None]:
         """
-        Return the tiles that appending `leaves` to the log of `size` completes, lower levels first, and what to `keep`.
+        Return the tiles that appending `leaves` to the log of `size` completes, lower levels first, and the edge to
+        `keep`.
 
-        None is to keep if no tile is completed and nothing is known of the log: it may be another process that goes on.
-        Nothing is read if that much was prepared.
+        The edge is None if no tile is completed and nothing is known of the log: another process may append next.
+        Nothing is read if enough was prepared.
         """
         end = size + len(leaves)
         needs_all = _completes_all(size, end)
@@ -73,7 +76,7 @@ class PendingTiles:
         if edge.is_whole:
             tiles, pending = complete_tiles(size=size, pending=edge.pending, leaves=leaves)
             return tiles, RightEdge(size=end, pending=pending, is_whole=True)
-        # As if the log began with its last incomplete tile; the tiles are moved to where they are.
+        # Computed as if the log began with its last incomplete tile, then moved to their real indexes.
         tiles, pending = complete_tiles(size=size % TILE_WIDTH, pending=edge.pending, leaves=leaves)
         tiles = [replace(tile, index=tile.index + size // TILE_WIDTH) for tile in tiles]
         return tiles, RightEdge(size=end, pending=pending[:1] if end % TILE_WIDTH else (), is_whole=False)
@@ -83,7 +86,7 @@ class PendingTiles:
         self._kept.pop(log_id, None)
         self._kept[log_id] = edge
         if len(self._kept) > LOGS_KEPT_MAX:
-            del self._kept[next(iter(self._kept))]  # the one not used for the longest time
+            del self._kept[next(iter(self._kept))]  # the least recently used
 
     async def _read_edge(self, log_id: int, size: int, earlier: RightEdge | None, *, needs_all: bool) -> RightEdge:
         if earlier is not None and earlier.is_whole and size - earlier.size <= CATCH_UP_MAX:

@@ -1,8 +1,8 @@
 """
-The groups that wait to be appended: one line for each log, first come first served, and fair between logs.
+The groups that wait to be appended: one queue for each log, first in, first out, and fair between logs.
 
 Guarantee: however many groups wait for one log, those of another log are in the next batch. A batch never holds more
-than one transaction should carry. Owned by the event loop; no lock is needed.
+than one transaction should carry.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from ledger.format.sequence import AppendOutcome, AppendRefused, Group
 GUARDED_GROUPS_MAX: Final = 50
 """Savepoints in one transaction: more than 64 overflow PostgreSQL's subtransaction cache."""
 BATCH_SIZE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Twice the largest group: what one transaction may keep the heads of its logs locked for."""
+"""Twice the largest group. It bounds how long one transaction keeps the heads of its logs locked."""
 
 
 @dataclass(slots=True, eq=False)
 class Submission:
     """
-    One caller's group on its way.
+    One caller's group on its way. Only the event loop's thread touches it: the writer's task sets the flags, and that
+    task or the timer of deadlines, whichever is first, sets `answer`.
 
-    Once `answer` is done nobody waits for it any more; if it was not cancelled, its caller has been told that the group
-    is not in the log, or may be, so it must not be appended behind that answer's back.
+    Once `answer` is done nobody waits for it any more. Unless it was cancelled, its caller was told that the group is
+    not in the log, or may be. So it must not be appended after that.
     """
 
     log_id: int
@@ -37,16 +38,16 @@ class Submission:
     deadline_s: float
     """By the event loop's clock."""
     alone: bool = False
-    """True after a batch that held it was refused: it goes alone from now on, so that it cannot spoil another."""
+    """True after a batch that held it failed: from then on it is written alone, so that it cannot fail other groups."""
     commit_sent: bool = False
-    """True once a COMMIT that holds it went out, until that is answered or its id is looked up under the head lock."""
+    """True while a COMMIT that holds it may have arrived, until its answer or a look-up under the head lock says so."""
     found: bool = False
     """True if the last look-up under the head lock found it in the log."""
     unconfirmed: bool = False
     """True if it waits because its log is not confirmed."""
 
     def refuse(self, error: LedgerError) -> None:
-        """Answer that nothing was appended, because of `error`, unless that cannot be known."""
+        """Answer that nothing was appended, because of `error`, or that the outcome is unknown if it is."""
         if self.answer.done():
             return
         if self.commit_sent or self.found:
@@ -56,7 +57,7 @@ class Submission:
         self.answer.set_result(AppendRefused(error=error))
 
     def give_up(self, when: str) -> None:
-        """Answer with what is known now; `Writer._may_commit` makes that stay true."""
+        """Answer with what is known now. `Writer._may_commit` keeps that answer true."""
         if self.unconfirmed:
             error: LedgerError = UnconfirmedLogError(
                 f"log {self.log_id} was not confirmed {when}: nothing is appended until the signer, whose notes lie "
@@ -68,7 +69,7 @@ class Submission:
 
 
 SubmissionBatch = dict[int, list[Submission]]
-"""What one transaction is to append: the submissions of each log, in order."""
+"""What one transaction appends: the submissions of each log, in order."""
 
 
 def submissions_of(batch: SubmissionBatch) -> list[Submission]:
@@ -83,17 +84,20 @@ def groups_of(batch: SubmissionBatch) -> dict[int, list[Group]]:
 
 class SubmissionQueue:
     """
-    What waits. Takes submissions up to `groups_max`, and up to `size_bytes_max` of them together; what is given back is
-    taken in any case, and so is one that is larger than all the room there is, if nothing else waits.
+    What waits: at most `groups_max` submissions, of at most `size_bytes_max` together. What is requeued is always
+    accepted. So is one that is larger than the whole queue, if nothing else waits.
     """
 
     def __init__(self, *, groups_max: int, size_bytes_max: int) -> None:
+        # Only the event loop's thread touches these, and no method awaits: each call is atomic without a lock.
         self._groups_max = groups_max
         self._size_bytes_max = size_bytes_max
         self._size = 0
+        """How many groups wait in `_lines`."""
         self.size_bytes = 0
-        """Of all groups that wait: what `Group.size_bytes` says."""
-        self._lines: dict[int, deque[Submission]] = {}  # never an empty line; the log whose turn it is comes first
+        """The sum of their `Group.size_bytes`."""
+        self._lines: dict[int, deque[Submission]] = {}
+        """By log_id, never an empty queue; the log whose turn is next comes first."""
 
     def __len__(self) -> int:
         return self._size
@@ -104,14 +108,14 @@ class SubmissionQueue:
         return len(self._lines)
 
     def has_room_for(self, group: Group) -> bool:
-        """Tell whether this group would be taken."""
+        """Tell whether this group would be accepted."""
         if self._size >= self._groups_max:
             return False
         return self.size_bytes + group.size_bytes <= self._size_bytes_max or not self._size
 
     def add(self, submission: Submission) -> None:
         """
-        Put `submission` at the end of its log's line.
+        Put `submission` at the end of its log's queue.
 
         Raises:
             QueueFullError: if too many wait already, or too large ones.
@@ -128,32 +132,32 @@ class SubmissionQueue:
         self._count(submission)
 
     def requeue(self, submissions: Iterable[Submission]) -> None:
-        """Put `submissions` at the front of their logs' lines, in their order."""
+        """Put `submissions` at the front of their logs' queues, in their order."""
         for submission in reversed(list(submissions)):
             self._lines.setdefault(submission.log_id, deque()).appendleft(submission)
             self._count(submission)
 
     def take(self, groups_max: int) -> SubmissionBatch:
         """
-        Take the next batch: of each log its fair share, from the front of its line.
+        Take the next batch: of each log its fair share, from the front of its queue.
 
-        Nothing is taken for whom nobody waits any more. A submission that must go alone does, when its log's turn
+        Submissions that nobody waits for are dropped. A submission that must be written alone is, when its log's turn
         comes.
         """
         batch: SubmissionBatch = {}
-        room = _Capacity(groups=groups_max, guarded=GUARDED_GROUPS_MAX, size_bytes=BATCH_SIZE_BYTES_MAX)
+        capacity = _Capacity(groups=groups_max, guarded=GUARDED_GROUPS_MAX, size_bytes=BATCH_SIZE_BYTES_MAX)
         more = list(self._lines)
-        while more and room.groups > 0:
-            share = max(1, room.groups // len(more))
-            more = [log_id for log_id in more if self._take_share(log_id, share, room, batch)]
+        while more and capacity.groups > 0:
+            share = max(1, capacity.groups // len(more))
+            more = [log_id for log_id in more if self._take_share(log_id, share, capacity, batch)]
         for log_id in batch:
-            # Behind the others next time; the line is gone if it is empty.
+            # Behind the other logs next time. An empty queue has been removed already.
             if line := self._lines.pop(log_id, None):
                 self._lines[log_id] = line
         return batch
 
     def remove_expired(self, now_s: float) -> list[Submission]:
-        """Take out and return whose deadline has passed; drop those for whom nobody waits."""
+        """Remove and return those whose deadline has passed; drop those that nobody waits for."""
         expired: list[Submission] = []
         for log_id, line in list(self._lines.items()):
             kept = [s for s in line if s.deadline_s > now_s and not s.answer.done()]
@@ -169,22 +173,22 @@ class SubmissionQueue:
         return [submission for line in self._lines.values() for submission in line]
 
     def take_all(self) -> list[Submission]:
-        """Take everything out."""
+        """Remove and return all that wait."""
         waiting = self.waiting()
         self._lines.clear()
         self._size = self.size_bytes = 0
         return waiting
 
-    def _take_share(self, log_id: int, share: int, room: _Capacity, batch: SubmissionBatch) -> bool:
+    def _take_share(self, log_id: int, share: int, capacity: _Capacity, batch: SubmissionBatch) -> bool:
         """Move at most `share` submissions of one log into `batch`; tell whether there may be more to take."""
         line = self._lines[log_id]
         taken = batch.get(log_id, [])
-        while line and share > 0 and room.groups > 0:
+        while line and share > 0 and capacity.groups > 0:
             submission = line[0]
             if not submission.answer.done():
-                if not room.fits(submission):
+                if not capacity.fits(submission):
                     break
-                room.take(submission)
+                capacity.take(submission)
                 taken.append(submission)
                 share -= 1
             line.popleft()
@@ -218,7 +222,7 @@ class _Capacity:
 
     def fits(self, submission: Submission) -> bool:
         if self.is_empty:
-            return True  # whatever it is: else it would never have its turn
+            return True  # whatever its size: otherwise it would never be written
         group = submission.group
         return not (submission.alone or group.size_bytes > self.size_bytes or (group.guard and not self.guarded))
 

@@ -1,13 +1,13 @@
 """
-The statements of one batch with their parameters, and what the server answers to them, in PostgreSQL's binary form.
+The statements of one batch with their parameters, and the parsing of their answers, in PostgreSQL's binary form.
 
-A parameter is a column, for `unnest`. Batches for one log have forms of their own: they are by far the most frequent
-under load, and a statement costs by its parameters.
+A parameter is a column, for `unnest`. Batches for one log have statements of their own: they are by far the most
+frequent under load, and a statement costs by its parameters.
 
-Locking the heads answers where each log ends, the time behind the lock, and whether the log takes entries. That is
-asked anew for every batch, so that a connection which has been open for long learns that a log is not confirmed any
-more, or that the server was told to wait for its disk no longer. The look-up of group ids answers which groups the log
-holds already, as the rules compare them. Guarantee: such a group comes back whole, or its log is called broken.
+Locking the heads returns where each log ends, the time after the lock, and whether the log accepts entries. That is
+read anew for every batch. So a connection that has been open for long learns that a log is no longer confirmed, or that
+the server no longer waits for its disk. The look-up of group ids returns which groups the log already holds, as the
+rules compare them. Guarantee: such a group is returned whole, or its log is reported as broken.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ _TRUE: Final = b"\x01"
 
 def lock_heads(log_ids: Collection[int]) -> Statement:
     """
-    Return the locking of those heads that are free; rows as for `locked.parse_locked`.
+    Return the locking of those heads that are free; rows as for `parse_locked`.
     """
     return _LOCK_HEADS, {"log_ids": int4_array(list(log_ids))}
 
 
 def lock_head(log_ids: Collection[int]) -> Statement:
     """
-    Return the locking of the head of the one log asked for, which waits while another process holds it.
+    Return the locking of the head of a single log, which waits while another process holds it.
     """
     (log_id,) = log_ids
     return _LOCK_HEAD, {"log_id": int4(log_id)}
@@ -85,11 +85,11 @@ def find_groups(groups: Mapping[int, Sequence[Group]]) -> Statement:
     """
     Return the look-up of which groups the logs hold already; rows are (log_id, index, entry) of their first entries.
     """
-    ids = uuid_array([group.id for wanted in groups.values() for group in wanted])
+    ids = uuid_array([group.id for of_log in groups.values() for group in of_log])
     if len(groups) == 1:
         (log_id,) = groups
         return _FIND_GROUPS, {"log_id": int4(log_id), "group_ids": ids}
-    lasts = list(accumulate(len(wanted) for wanted in groups.values()))
+    lasts = list(accumulate(len(of_log) for of_log in groups.values()))
     return _FIND_GROUPS_OF_LOGS, {
         "log_ids": int4_array(list(groups)),
         "firsts": int4_array([1, *(last + 1 for last in lasts[:-1])]),
@@ -159,7 +159,7 @@ def insert_tiles(tiles: Mapping[int, Sequence[Tile]]) -> Statement | None:
 
 def update_heads(heads: Mapping[int, LogHead]) -> Statement:
     """
-    Return the UPDATE that moves the heads of logs that are not empty any more.
+    Return the UPDATE that moves the heads of logs that are no longer empty.
     """
     if len(heads) == 1:
         ((log_id, head),) = heads.items()
@@ -201,7 +201,7 @@ class Locked:
 
 def parse_locked(row: Sequence[BinaryValue]) -> Locked:
     """
-    Return what a row of `lock_heads` or `lock_head` says.
+    Return the content of a row of `lock_heads` or `lock_head`.
 
     Raises:
         FormatError: if it is not of its form; the log is corrupt.
@@ -239,7 +239,8 @@ async def read_stored_groups(
     connection: Connection, firsts: Sequence[tuple[int, int, bytes]], opener: Opener
 ) -> dict[tuple[int, UUID], StoredGroup]:
     """
-    Return the groups whose first entries were found, by log_id and group id, with the salts of the parts still there.
+    Return the groups whose first entries were found, by log_id and group id, with the salts of the parts that still
+    exist.
 
     `firsts` are (log_id, index, entry).
 

@@ -1,17 +1,16 @@
 """
-A session's wire, used as libpq's pipeline: statements go out together, and answers come back in their order.
+Statements on a connection through libpq's pipeline: they are sent together, and results arrive in their order.
 
-The driver's own pipeline costs more than the statements of a small batch do, and blocks for ever where both sides
-write at once; here the event loop reads while it writes, so a pipeline may carry any amount. Several exchanges can be
-on their way: the next one is sent before the answers to the first have come, and the server goes on without a pause.
+The driver's own pipeline costs more than the statements of a small batch, and blocks for ever if both sides write at
+once. Here the event loop reads while it writes, so a pipeline may carry any amount. Several exchanges can be in flight:
+the next one is sent before the results of the first have arrived, and the server continues without a pause.
 
-Guarantee: the answers of an exchange are those of its own statements, or an error that says why there are none. While
-nothing is on its way, the connection is the driver's again and can be used as any other.
+Guarantee: the results of an exchange are those of its own statements, or an error that says why there are none. While
+nothing is in flight, the connection belongs to the driver again and can be used as any other.
 
-The values that the wire carries come first, as PostgreSQL reads and writes them in binary, for the few types that an
-append needs. Source: PostgreSQL's `…send` and `…recv` functions (array_recv, timestamptz_recv); integers are
-big-endian, a time is microseconds since 2000-01-01 UTC, an array is a head and its elements, each with its length
-before it.
+The values come first, as PostgreSQL reads and writes them in binary, for the few types that an append needs. Source:
+PostgreSQL's `…send` and `…recv` functions (array_recv, timestamptz_recv). Integers are big-endian, a time is
+microseconds since 2000-01-01 UTC, an array is a header and its elements, each with its length before it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from ledger.errors import FormatError
 from ledger.store.session import Connection
 
 BinaryValue = bytes | None
-"""What stands for a value on the wire; None is NULL."""
+"""A value in PostgreSQL's binary form; None is NULL."""
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _ARRAY = struct.Struct("!iiIii")
@@ -181,7 +180,7 @@ def _array_of_equal(oid: int, size_bytes: int, values: Sequence[bytes]) -> bytes
 
 
 class Query:
-    """A query with its parameters numbered; `Query("… %(name)s …")` is written as for the driver."""
+    """A query with its parameters numbered; `Query("… %(name)s …")` takes the placeholders of the driver."""
 
     __slots__ = ("names", "text")
 
@@ -195,41 +194,44 @@ Statement: TypeAlias = tuple[Query, Mapping[str, BinaryValue]]
 """A query and its parameters by name, in PostgreSQL's binary form."""
 
 Result: TypeAlias = PGresult
-"""What the server answered to one statement; see `rows`, `tag`."""
+"""The result of one statement; see `rows`, `tag`."""
 
 
 @dataclass(slots=True, eq=False)
 class _Exchange:
-    """Statements that end with one Sync: an error in one of them keeps the server from carrying out those behind it."""
+    """Statements that end with one Sync: after an error in one of them the server skips those behind it."""
 
     done: asyncio.Future[list[Result]]
-    wanted: deque[bool] = field(default_factory=deque)
-    """One for each answer that is still to come; False: nobody asked (a query was prepared)."""
-    answers: list[Result] = field(default_factory=list)
+    expected: deque[bool] = field(default_factory=deque)
+    """One for each result that is still to come; False: it is dropped (a query was prepared)."""
+    results: list[Result] = field(default_factory=list)
     prepares: list[Query] = field(default_factory=list)
     """What it prepares, if nothing before that fails."""
     error: psycopg.Error | None = None
 
 
 class Wire:
-    """The pipeline of one connection. Owned by the event loop; `close` it before the connection."""
+    """The pipeline of one connection; `close` it before the connection."""
 
     def __init__(self, connection: Connection) -> None:
+        # Only the event loop's thread touches any of these: the methods, and `_read` and `_write` as its callbacks.
         self._pgconn = connection.pgconn
         self._socket = self._pgconn.socket
         self._loop = asyncio.get_running_loop()
         self._uses: dict[Query, int] = {}
+        """How often each query was sent on this connection."""
         self._prepared: dict[Query, bytes] = {}
+        """The names of prepared queries; a failed exchange removes those that it was to prepare."""
         self._names = count()
         self._sent: deque[_Exchange] = deque()
-        """Waiting for answers, in order; the last one may still be open for more statements."""
+        """Waiting for results, in order; the last one may still be open for more statements."""
         self._open: _Exchange | None = None
         self._reads = self._writes = False
         """Whether the loop watches the socket."""
 
     def send(self, *statements: Statement) -> None:
         """
-        Add statements to the exchange that is open; they go out with `flush` or `sync`, or when there are many.
+        Add statements to the open exchange; they are sent with `flush` or `sync`, or when there are many.
 
         Raises:
             psycopg.Error: if the connection is lost.
@@ -240,16 +242,16 @@ class Wire:
 
     def sync(self) -> asyncio.Future[list[Result]]:
         """
-        End the exchange that is open; the future has its answers, or the first error among them.
+        End the open exchange; the future has its results, or the first error among them.
 
-        An error says whether the session goes on, as the driver's errors do.
+        An error tells whether the session can be used further, as the driver's errors do.
 
         Raises:
             psycopg.Error: if the connection is lost.
         """
         exchange, self._open = self._open, None
         if exchange is None:
-            message = "nothing was sent that could be answered"
+            message = "no statement was sent"
             raise RuntimeError(message)
         self._pgconn.pipeline_sync()
         self.flush()
@@ -257,7 +259,7 @@ class Wire:
 
     def flush(self) -> None:
         """
-        Write what the socket takes; the rest goes out when it takes more.
+        Write what the socket accepts; the rest is written when it accepts more.
 
         Raises:
             psycopg.Error: if the connection is lost.
@@ -270,7 +272,7 @@ class Wire:
         self._writes = left
 
     def close(self) -> None:
-        """Let go of the socket; whoever waits for answers is told that the connection is lost."""
+        """Stop watching the socket; every call that waits for results fails with a lost connection."""
         self._fail(psycopg.OperationalError("the connection was closed"))
 
     def _begin(self) -> _Exchange:
@@ -292,13 +294,13 @@ class Wire:
                 name = self._prepared[query] = b"wire_%d" % next(self._names)
                 self._pgconn.send_prepare(name, query.text)
                 exchange.prepares.append(query)
-                exchange.wanted.append(False)
+                exchange.expected.append(False)
         formats = [Format.BINARY] * len(parameters)
         if name is None:
             self._pgconn.send_query_params(query.text, parameters, None, formats, Format.BINARY)
         else:
             self._pgconn.send_query_prepared(name, parameters, formats, Format.BINARY)
-        exchange.wanted.append(True)
+        exchange.expected.append(True)
 
     def _write(self) -> None:
         try:
@@ -314,27 +316,27 @@ class Wire:
         except psycopg.Error as error:
             self._fail(error)
 
-    def _take(self, answer: Result | None) -> None:
-        if answer is None:
-            return  # the end of what one statement answers
+    def _take(self, result: Result | None) -> None:
+        if result is None:
+            return  # the end of one statement's results
         exchange = self._sent[0]
-        match answer.status:
+        match result.status:
             case ExecStatus.PIPELINE_SYNC:
                 self._sent.popleft()
                 if exchange.error is not None:
-                    for query in exchange.prepares:  # the server may not have come to it: again, by another name
+                    for query in exchange.prepares:  # the server may not have prepared them: again, by another name
                         self._prepared.pop(query, None)
                 if not self._sent:
                     self._let_go()
                     self._pgconn.exit_pipeline_mode()
                 _finish(exchange)
             case ExecStatus.PIPELINE_ABORTED:
-                pass  # a statement behind the one that failed: the server has not looked at it
+                pass  # a statement behind the one that failed: the server has skipped it
             case ExecStatus.FATAL_ERROR:
-                exchange.error = exchange.error or _error_of(answer)
+                exchange.error = exchange.error or _error_of(result)
             case _:
-                if exchange.wanted.popleft():
-                    exchange.answers.append(answer)
+                if exchange.expected.popleft():
+                    exchange.results.append(result)
 
     def _fail(self, error: psycopg.Error) -> None:
         """End every exchange: with the error that it had already, or with this one."""
@@ -347,11 +349,11 @@ class Wire:
 
     def _let_go(self) -> None:
         """
-        Watch the socket no longer. Done once: libpq closes a socket that it has lost, and its number may be that of
+        Stop watching the socket. Done once: libpq closes a socket that it has lost, and its number may belong to
         another connection by the next time.
         """
         reads, writes, self._reads, self._writes = self._reads, self._writes, False, False
-        with suppress(OSError):  # closed already: so it is watched no longer
+        with suppress(OSError):  # closed already, so it is no longer watched
             if writes:
                 self._loop.remove_writer(self._socket)
         with suppress(OSError):
@@ -359,33 +361,33 @@ class Wire:
                 self._loop.remove_reader(self._socket)
 
 
-def rows(answer: Result) -> list[list[BinaryValue]]:
+def rows(result: Result) -> list[list[BinaryValue]]:
     """
-    Return the rows of an answer, each value in PostgreSQL's binary form.
+    Return the rows of a result, each value in PostgreSQL's binary form.
     """
-    columns = range(answer.nfields)
-    return [[answer.get_value(row, column) for column in columns] for row in range(answer.ntuples)]
+    columns = range(result.nfields)
+    return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
 
 
-def tag(answer: Result) -> bytes:
+def tag(result: Result) -> bytes:
     """
-    Return what the server says it has done: `COMMIT`, `INSERT 0 3`.
+    Return the command tag of a result: `COMMIT`, `INSERT 0 3`.
     """
-    return answer.command_status or b""
+    return result.command_status or b""
 
 
-def _error_of(answer: Result) -> psycopg.Error:
-    if answer.error_field(DiagnosticField.SQLSTATE) is None:
-        # Not the server's word but libpq's own, which has lost it: nothing is known of what was sent.
-        return psycopg.OperationalError(answer.get_error_message())
-    return error_from_result(answer)
+def _error_of(result: Result) -> psycopg.Error:
+    if result.error_field(DiagnosticField.SQLSTATE) is None:
+        # Libpq's own error, not the server's: the connection is lost, and nothing is known of what was sent.
+        return psycopg.OperationalError(result.get_error_message())
+    return error_from_result(result)
 
 
 def _finish(exchange: _Exchange) -> None:
     if exchange.done.done():
-        return  # whoever waited was cancelled
+        return  # the waiting call was cancelled
     if exchange.error is None:
-        exchange.done.set_result(exchange.answers)
+        exchange.done.set_result(exchange.results)
     else:
         exchange.done.set_exception(exchange.error)
-        exchange.done.exception()  # it may be that nobody waits for it any more: that is no news
+        exchange.done.exception()  # marks it as retrieved: perhaps nobody waits for it any more

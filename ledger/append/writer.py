@@ -1,24 +1,26 @@
 """
-The Appender's one task that writes: batch after batch, each in one transaction, the next one opened behind the last.
+The Appender's task that writes: one batch after another, each in one transaction, the next opened behind the last.
 
-While the server carries out a batch and makes it durable, the callers of the batch before are answered, and what they
-and others bring is the next batch: its BEGIN, locks and look-up go out before the COMMIT has been answered, so neither
-side waits for the other. Only hashing needs the locked head, and nothing is hashed ahead: an entry holds the time at
-which its head was locked.
+While the server runs a batch and makes it durable, the callers of the batch before get their answers. What they and
+others submit then is the next batch. Its BEGIN, locks and look-up are sent before the COMMIT is answered, so neither
+side waits for the other. Only hashing needs the locked head, and nothing is hashed ahead, because an entry holds the
+time at which its head was locked.
 
-Where all who ask were in the batch before, there is nothing to open behind its COMMIT. Then the head is asked for as
-soon as the first of them comes back (`wake`), while the others still come. Everything else here runs in that one task,
-so a batch is never written twice at once. What is answered is true: see `appender.py`.
+If all callers were in the batch before, no next transaction can be opened behind its COMMIT. Then the head is requested
+as soon as the first of them submits again (`wake`), while the others follow. Everything else here runs in one task, so
+a batch is never written twice at once. `appender.py` says what answers promise.
 
-A head that another process holds is skipped, so that the other logs of a batch go on. Skipping alone would starve a log
-that several processes write: it is free only for moments. So after three rounds, or when there is nothing else to do, a
-head is waited for, alone and for a bounded time. One that is still held then is stuck rather than busy (its process was
-stopped in a transaction, say), and for a while it is only skipped: it costs the other logs a fifth of the time at most.
-While other processes write, no head is asked for before there is a batch to write: it would be held the longer.
+A head that another process holds is skipped, so that the other logs of a batch proceed. Skipping alone would starve a
+log that several processes write, because its head is free only for moments. So after three rounds, or when there is
+nothing else to do, the writer waits for a head, alone and for a bounded time. A head that is still held then is stuck
+rather than busy: its process may have been stopped in a transaction. For a while it is only skipped, so it costs the
+other logs a fifth of the time at most. While other processes write, no head is requested before there is a batch to
+write, because it would be held longer.
 
-A transaction fails with one of three kinds of errors. The server or the wire is in no state to go on: the same groups
-are tried again. What was asked for was refused, or is corrupt: each group goes alone, and the one that fails alone is
-refused. What nobody has foreseen is treated as if a group had caused it, so that one group ends nobody else's appends.
+A transaction fails with one of three kinds of errors. If the server or the connection cannot go on, the same groups are
+tried again. If a group was refused or what is stored is corrupt, each group is written alone, and the one that fails
+alone is refused. An unexpected error is treated as if a group had caused it, so that one group cannot stop the appends
+of others.
 """
 
 from __future__ import annotations
@@ -43,99 +45,113 @@ from ledger.format.sequence import AppendOutcome
 from ledger.store.session import LOCK_WAIT_MS, Connection, brief_message, connect, is_permanent, is_refusal
 
 AHEAD_MAX: Final = 4
-"""Batches in a row that lock their heads right behind the COMMIT before: then another process has a chance."""
+"""Batches in a row that lock their heads right behind a COMMIT. After them another process can lock one."""
 SPLIT_MIN: Final = 128
-"""From so many groups that wait for each log, half are taken: the others are the next batch, made while this one is
-written. Fewer are worth one transaction, and one flush, together."""
+"""If so many groups wait for each log, half are taken. The others are the next batch, made while this one is written.
+Fewer are cheaper in one transaction, with one flush."""
 POLL_S: Final = 0.01
-"""How often heads are tried while all that are asked for are stuck or not confirmed."""
+"""How often heads are tried while all of them are stuck or not confirmed."""
 CONFIRMED_POLL_S: Final = 0.05
-"""How often it is looked whether the signer has confirmed a log."""
+"""How often the writer checks whether the signer has confirmed a log."""
 RECONNECT_PAUSE_S: Final = 0.1
 RECONNECT_PAUSE_S_MAX: Final = 1.0
 
 SKIPS_MAX: Final = 3
-"""Rounds in which a head is skipped before it is waited for."""
+"""Rounds that skip a head before one waits for it."""
 WAIT_AGAIN_S: Final = 4 * LOCK_WAIT_MS / 1000
 SHARED_S: Final = 1.0
-"""For so long after a head was found held, other processes are taken to write, too."""
+"""For so long after a head was held, other processes are assumed to write, too."""
 
-_FORESEEN: Final = (psycopg.Error, OSError, LedgerError)
+_EXPECTED: Final = (psycopg.Error, OSError, LedgerError)
 _log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Writes what `intake` holds; `wake` it when something was added. `on_append` is called after each change."""
+    """Writes what `queue` holds. Call `wake` after adding to it. `on_append` is called after each change."""
 
     def __init__(
         self,
         dsn: str,
         guards: GuardRegistry,
-        intake: SubmissionQueue,
+        queue: SubmissionQueue,
         *,
         opener: Opener,
         batch_max: int,
         on_append: Callable[[], None],
     ) -> None:
+        # Everything runs on the event loop's thread. "The task" is the one task that runs `run`. Other code on the loop
+        # (callers, the timer of deadlines) runs only while the task awaits. So no field needs a lock, but the task must
+        # not await between a change of one field and the change of another that belongs to it.
+        #
+        # Set once:
         self._dsn = dsn
         self._guards = guards
-        self._intake = intake
         self._opener = opener
         self._batch_max = batch_max
         self._on_append = on_append
-        self._contention = Contention()
+        # Shared with callers:
+        self._queue = queue
+        """The Appender adds and removes what has expired; the task takes and requeues."""
         self._arrived = asyncio.Event()
+        """Callers set it (`wake`, `stop`); only the task clears it, and only when it has nothing to write."""
         self._stopping = asyncio.Event()
-        self._connection: Connection | None = None
-        self._transaction: AppendTransaction | None = None
-        self._writing: list[Submission] = []
-        """What the transaction holds that is written now."""
-        self._commit_sent = False
-        self._ahead: SubmissionBatch | None = None
-        """The batch whose transaction was opened behind it."""
-        self._aheads = 0
+        """`stop` sets it; nobody clears it."""
         self._durable: tuple[SubmissionBatch, Mapping[int, list[AppendOutcome]]] | None = None
-        """The batch before: in the log, its callers are answered as soon as the server has something to do."""
+        """The batch before: in the log, its callers not answered yet. The task sets it; `answer_durable` takes it."""
+        # Changed by the task alone; read by callers where the comment says so:
+        self._contention = Contention()
+        """`wake` reads it."""
+        self._connection: Connection | None = None
+        """`stop` reads it, to shut its socket down."""
+        self._transaction: AppendTransaction | None = None
+        """`wake` opens one early through it, which it does only while `_arrived` is not set: then the task is idle."""
+        self._writing: list[Submission] = []
+        """What the transaction holds that is being written; `in_flight` reads it."""
+        self._ahead: SubmissionBatch | None = None
+        """The batch whose transaction was opened behind that one; `in_flight` reads it."""
+        self._commit_sent = False
+        self._batches_ahead = 0
+        """How many batches in a row were opened ahead."""
         self._waited_for: int | None = None
         """The head that the transaction waits for, if it does."""
-        self._ask_again_s: dict[int, float] = {}
-        """When to look again whether a log is confirmed."""
+        self._recheck_at_s: dict[int, float] = {}
+        """By log_id: when to check again whether the log is confirmed."""
 
     def wake(self, log_id: int) -> None:
-        """Tell that something for this log was added to the intake."""
+        """Say that something for this log was added to the queue."""
         if self._arrived.is_set():
             return
         self._arrived.set()
         if self._transaction is None or self._contention.is_shared(self._now_s()):
             return
-        # Nothing is being written: the head is asked for now, while those who were answered together with whoever
-        # called this bring the rest of the batch.
+        # Nothing is being written. Request the head now, while the other callers that were answered together with this
+        # one submit the rest of the batch.
         if self._may_lock_at_once([log_id], self._transaction):
-            with suppress(psycopg.Error):  # a connection that is lost stays lost: the batch meets it, too
+            with suppress(psycopg.Error):  # a lost connection stays lost: the batch fails with it, too
                 self._transaction.open_early(log_id)
 
     def stop(self) -> None:
-        """Let `run` end; what is being written is cut off, since a server that hangs would not answer a cancelling."""
+        """Let `run` end. What is being written is cut off, because a hung server would not answer a cancel request."""
         self._stopping.set()
         self._arrived.set()
         if self.in_flight() and self._connection is not None:
             _cut(self._connection)
 
     def in_flight(self) -> list[Submission]:
-        """Return the submissions that are neither in the intake nor in the log, as far as is known."""
+        """Return the submissions that are neither in the queue nor, as far as is known, in the log."""
         return [*self._writing, *submissions_of(self._ahead or {})]
 
     async def run(self) -> None:
         """
-        Write until `stop`; then tell everyone who still waits the truth.
+        Write until `stop`; then give everyone who still waits a true answer.
 
         Raises:
-            Exception: what cannot be laid to a group, and should not be; nothing is written any more.
+            Exception: an unexpected error while no group was being written; nothing is written any more.
         """
         pause_s = RECONNECT_PAUSE_S
         try:
             while not self._stopping.is_set():
-                if self._ahead is None and not len(self._intake) and not self._is_early():
+                if self._ahead is None and not len(self._queue) and not self._is_early():
                     self._arrived.clear()
                     await self._arrived.wait()
                     continue
@@ -145,9 +161,9 @@ class Writer:
                 except UnsafeServerError as error:
                     await self._disconnect()
                     self._requeue(self._take_back())
-                    for submission in self._intake.take_all():
+                    for submission in self._queue.take_all():
                         submission.refuse(error)
-                except Exception as error:  # what one group makes our code raise is to end nobody else's appends
+                except Exception as error:  # an error that one group causes must not end the appends of others
                     if not self._writing and not is_expected(error):
                         raise
                     await self._disconnect()
@@ -156,12 +172,12 @@ class Writer:
                         pause_s = min(2 * pause_s, RECONNECT_PAUSE_S_MAX)
         finally:
             self.answer_durable()
-            for submission in (*self.in_flight(), *self._intake.take_all()):
+            for submission in (*self.in_flight(), *self._queue.take_all()):
                 submission.give_up("before the appender was stopped")
             await self._disconnect()
 
     async def _write(self) -> None:
-        """Write one batch in one transaction; groups of logs whose heads are held go back to their lines."""
+        """Write one batch in one transaction; groups of logs whose heads are held go back to their queues."""
         transaction = await self._connected()
         batch = await self._opened(transaction)
         if batch:
@@ -169,22 +185,22 @@ class Writer:
         if not batch:
             return
         if any(submission.group.guard for submission in self._writing):
-            self.answer_durable()  # guards take their time
+            self.answer_durable()  # guards take time
         outcomes = await transaction.sequence(groups_of(batch))
         for log_id, line in batch.items():
             stored = transaction.stored(log_id)
             for submission in line:
-                # Settled under the lock, whatever became of an earlier COMMIT.
+                # Known under the lock, whatever happened to an earlier COMMIT.
                 submission.commit_sent = False
                 submission.found = bool(stored) and submission.group.id in stored
         changes = transaction.changes
         transaction.commit(self._may_commit)
         if self.answer_durable():
-            await asyncio.sleep(0)  # those who were answered may append again: that is the next batch
+            await asyncio.sleep(0)  # answered callers may submit again: that is the next batch
         if self._commit_sent:
             self._look_ahead(transaction)
         if not await transaction.committed():
-            self._go_on_with(batch, ())
+            self._keep_only(batch, ())
             return
         self._durable, self._writing = (batch, outcomes), []
         if self._ahead is None:
@@ -199,10 +215,10 @@ class Writer:
             batch, self._ahead = self._ahead, None
             self._writing = submissions_of(batch)
             return batch
-        waiting = len(self._intake)
-        if waiting >= SPLIT_MIN * self._intake.logs:
+        waiting = len(self._queue)
+        if waiting >= SPLIT_MIN * self._queue.logs:
             waiting = (waiting + 1) // 2
-        batch = self._intake.take(min(self._batch_max, waiting))
+        batch = self._queue.take(min(self._batch_max, waiting))
         self._writing = submissions_of(batch)
         if transaction.early not in batch or not self._may_lock_at_once(batch, transaction):
             await transaction.drop_early()
@@ -213,19 +229,19 @@ class Writer:
         if transaction.early is None:
             waited_for = self._contention.head_to_wait_for(batch.keys(), self._now_s())
         if waited_for is not None:
-            batch = self._go_on_with(batch, {waited_for})
+            batch = self._keep_only(batch, {waited_for})
         self._waited_for = waited_for
         transaction.open(groups_of(batch), wait=waited_for is not None)
         return batch
 
     async def _admitted(self, batch: SubmissionBatch, transaction: AppendTransaction) -> SubmissionBatch:
-        """Return the part of `batch` whose logs can be appended to; the rest is answered, or has gone back."""
+        """Return the part of `batch` whose logs accept entries; the rest is answered, or requeued."""
         if transaction.admits(batch):
             return batch
         now_s = self._now_s()
-        later = {log_id for log_id in batch if self._ask_again_s.get(log_id, 0.0) > now_s}
+        later = {log_id for log_id in batch if self._recheck_at_s.get(log_id, 0.0) > now_s}
         admission = await transaction.admit(batch.keys() - later)
-        self._ask_again_s |= dict.fromkeys(admission.unconfirmed, now_s + CONFIRMED_POLL_S)
+        self._recheck_at_s |= dict.fromkeys(admission.unconfirmed, now_s + CONFIRMED_POLL_S)
         for log_id in admission.unknown:
             for submission in batch[log_id]:
                 submission.refuse(NoSuchLogError(f"log {log_id}: expected a log of this id, found none"))
@@ -233,13 +249,13 @@ class Writer:
         for log_id, line in batch.items():
             for submission in line:
                 submission.unconfirmed = log_id in later
-        batch = self._go_on_with(batch, batch.keys() - later - admission.unknown)
+        batch = self._keep_only(batch, batch.keys() - later - admission.unknown)
         if later and not batch:
             await self._pause(POLL_S)
         return batch
 
     async def _locked(self, batch: SubmissionBatch, transaction: AppendTransaction) -> SubmissionBatch:
-        """Return the part of the batch whose heads are locked; the rest has gone back."""
+        """Return the part of the batch whose heads are locked; the rest is requeued."""
         waited_for, self._waited_for = self._waited_for, None
         locked = await transaction.begin()
         self._contention.note_locked(locked)
@@ -249,25 +265,25 @@ class Writer:
         if not locked:
             await transaction.rollback()
         held = batch.keys() - locked
-        batch = self._go_on_with(batch, locked)
+        batch = self._keep_only(batch, locked)
         if waited_for is None:
             self._contention.note_skipped(held, self._now_s(), all_were=not locked)
         else:
-            self._contention.note_waited_in_vain(waited_for, self._now_s())
+            self._contention.note_wait_failed(waited_for, self._now_s())
         if not locked and not self._contention.may_wait(self._now_s()):
             await self._pause(POLL_S)
         return batch
 
     def _look_ahead(self, transaction: AppendTransaction) -> None:
         """Open the next transaction behind the COMMIT that was sent, if there is something to write in it."""
-        if self._aheads >= AHEAD_MAX or not (batch := self._intake.take(self._batch_max)):
-            self._aheads = 0
+        if self._batches_ahead >= AHEAD_MAX or not (batch := self._queue.take(self._batch_max)):
+            self._batches_ahead = 0
             return
         if not self._may_lock_at_once(batch, transaction):
             self._requeue(submissions_of(batch))
-            self._aheads = 0
+            self._batches_ahead = 0
             return
-        self._aheads += 1
+        self._batches_ahead += 1
         self._ahead = batch
         transaction.open(groups_of(batch), wait=False)
 
@@ -275,13 +291,13 @@ class Writer:
         return self._transaction is not None and self._transaction.early is not None
 
     def _may_lock_at_once(self, log_ids: Collection[int], transaction: AppendTransaction) -> bool:
-        """Tell whether nothing is to be asked before these heads are locked, and none of them is to be waited for."""
+        """Tell whether these heads can be locked without a query before, and without waiting for one of them."""
         if not transaction.admits(log_ids):
             return False
         return self._contention.head_to_wait_for(log_ids, self._now_s()) is None
 
     def _may_commit(self) -> bool:
-        """Tell whether nobody in the batch was told that nothing was appended; from now on it may be in the log."""
+        """Tell whether no caller in the batch was told that nothing was appended; from now on it may be in the log."""
         if any(s.answer.done() and not s.answer.cancelled() for s in self._writing):
             return False
         self._commit_sent = True
@@ -291,9 +307,9 @@ class Writer:
 
     def answer_durable(self) -> bool:
         """
-        Answer the callers of the batch before, if they were not answered yet; tells whether there were any.
+        Answer the callers of the batch before, unless they were answered; tell whether there were any.
 
-        It is safe at any time; whoever watches deadlines does it when the server has nothing to say for a while.
+        It is safe at any time. The timer of the deadlines calls it when the server is silent for a while.
         """
         if self._durable is None:
             return False
@@ -304,33 +320,33 @@ class Writer:
                     submission.answer.set_result(outcome)
         return True
 
-    def _go_on_with(self, batch: SubmissionBatch, log_ids: Collection[int]) -> SubmissionBatch:
-        """Return the part of `batch` that belongs to `log_ids`; the rest goes back to the front of its lines."""
+    def _keep_only(self, batch: SubmissionBatch, log_ids: Collection[int]) -> SubmissionBatch:
+        """Return the part of `batch` that belongs to `log_ids`; requeue the rest."""
         self._requeue(s for log_id, line in batch.items() if log_id not in log_ids for s in line)
         batch = {log_id: line for log_id, line in batch.items() if log_id in log_ids}
         self._writing = submissions_of(batch)
         return batch
 
     def _requeue(self, submissions: Iterable[Submission]) -> None:
-        self._intake.requeue(submission for submission in submissions if not submission.answer.done())
+        self._queue.requeue(submission for submission in submissions if not submission.answer.done())
 
     def _take_back(self) -> list[Submission]:
-        """Take from the transactions that are lost what they held, in order."""
+        """Take what the lost transactions held, in order."""
         held = self.in_flight()
-        self._writing, self._ahead, self._aheads = [], None, 0
+        self._writing, self._ahead, self._batches_ahead = [], None, 0
         return held
 
     def _blame(self, error: Exception) -> bool:
         """
-        Give back what the failed transaction held, to be tried again under the same ids.
+        Requeue what the failed transaction held, to be tried again under the same ids.
 
-        If it failed because of what it held, returns True, and each goes alone from now on; one that was alone already
+        If a group caused the failure, return True, and write each group alone from now on; one that was alone already
         is refused.
         """
         writing = self._writing
         if is_refusal(error) and self._commit_sent:
             for submission in writing:
-                submission.commit_sent = False  # an answer did arrive: it was not carried out
+                submission.commit_sent = False  # an answer did arrive: nothing was committed
         lasting = is_caused_by_group(error)
         if lasting and len(writing) == 1:
             writing[0].refuse(as_ledger_error(error, group_id=writing[0].group.id))
@@ -363,13 +379,13 @@ class Writer:
 
 
 def _cut(connection: Connection) -> None:
-    """Shut the connection's socket down: whatever waits for it goes on with an error."""
+    """Shut the connection's socket down: whatever waits for it fails with an error."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as wire:
         wire.shutdown(socket.SHUT_RDWR)
 
 
 class Contention:
-    """What is known of held heads. Times are of one clock, that of the event loop."""
+    """What is known of held heads. Times are of the event loop's clock. Only its thread touches this."""
 
     def __init__(self) -> None:
         self._skips: dict[int, int] = {}
@@ -377,22 +393,22 @@ class Contention:
         self._shared_until_s = 0.0
 
     def is_shared(self, now_s: float) -> bool:
-        """Tell whether other processes write, too, as far as is known."""
+        """Tell whether, as far as is known, other processes write, too."""
         return now_s < self._shared_until_s
 
     def may_wait(self, now_s: float) -> bool:
-        """Tell whether the last wait in vain was long enough ago."""
+        """Tell whether the last failed wait was long enough ago."""
         return now_s >= self._wait_from_s
 
     def head_to_wait_for(self, log_ids: Collection[int], now_s: float) -> int | None:
-        """Return which of `log_ids` is to be waited for in this round, alone, or None."""
+        """Return which of `log_ids` to wait for in this round, alone, or None."""
         if not self._skips or not self.may_wait(now_s):
             return None
         log_id = max(log_ids, key=lambda log_id: self._skips.get(log_id, 0))
         return log_id if self._skips.get(log_id, 0) >= SKIPS_MAX else None
 
     def note_locked(self, log_ids: Collection[int]) -> None:
-        """Note that these heads were had."""
+        """Note that these heads were locked."""
         if self._skips:
             for log_id in log_ids:
                 self._skips.pop(log_id, None)
@@ -403,7 +419,7 @@ class Contention:
         for log_id in log_ids:
             self._skips[log_id] = SKIPS_MAX if all_were else self._skips.get(log_id, 0) + 1
 
-    def note_waited_in_vain(self, log_id: int, now_s: float) -> None:
+    def note_wait_failed(self, log_id: int, now_s: float) -> None:
         """Note that this head was still held after a wait."""
         self._skips[log_id] = 0
         self._shared_until_s = now_s + SHARED_S
@@ -412,23 +428,23 @@ class Contention:
 
 def is_expected(error: Exception) -> bool:
     """
-    Tell whether `error` is of the kinds that a transaction fails with.
+    Tell whether `error` is of a kind that transactions fail with.
     """
-    return isinstance(error, _FORESEEN)
+    return isinstance(error, _EXPECTED)
 
 
 def is_caused_by_group(error: Exception) -> bool:
     """
-    Tell whether `error` is taken to be about what the transaction held, so that trying that again would not help.
+    Tell whether `error` is assumed to be caused by what the transaction held, so that trying that again would not help.
     """
     return isinstance(error, LedgerError) or is_permanent(error) or not is_expected(error)
 
 
 def as_ledger_error(error: Exception, *, group_id: UUID) -> LedgerError:
     """
-    Return what the caller of the group that has caused `error` is told.
+    Return the error for the caller of the group that caused `error`.
 
-    What nobody has foreseen goes to the log of this process: its text may quote the group.
+    An unexpected error is logged in this process only: its text may quote the group.
     """
     if isinstance(error, LedgerError):
         return error

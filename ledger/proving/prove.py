@@ -85,7 +85,7 @@ async def prove_entry(
     if asked is None or asked.path.size != size:  # the witnesses have seen an older one
         asked = await _ask(connection, log, index, size)
     entry = await fetch_entry(asked.entry, index)
-    hashes = await asked.path.take()
+    hashes = await asked.path.fetch()
     check_inclusion(index=index, size=size, leaf=leaf_hash(entry), proof=hashes, root=checkpoint.root)
     return Inclusion(index=index, entry=entry, hashes=tuple(hashes), note=note, checkpoint=checkpoint)
 

@@ -1,5 +1,6 @@
 """
-Who speaks for the logs: the signer, and the directory that holds its keys and last notes.
+Signs the logs: the signer of checkpoints, and the directory that holds its keys and last notes.
 
-Read `signer.py` first; `rotation.py` is the life of its keys, and `format/key_history.py` what an auditor makes of it.
+Read `signer.py` first. `rotation.py` is the lifecycle of its keys, and `format/key_history.py` how an auditor follows
+it.
 """

@@ -1,21 +1,22 @@
 """
-Compares what a database holds with what was signed: the rule by which the signer signs, confirms or refuses a log.
+Checks that a database is consistent with what was signed: the rule by which the signer signs, confirms or refuses a
+log.
 
-A log passes if it goes on from all that is known of it: its last note beside the key, and the newest checkpoint in the
-database. A note is kept before it leaves, so the notes are never behind the checkpoints; where they are, or are not
-there at all, the key directory is older than the database, and nobody here knows what was signed last: what the
-database holds may be a backup too. Such a log waits until an operator has adopted it (`recovering/recover.py`).
+A log passes if it extends all that is known of it: its last note beside the key, and the newest checkpoint in the
+database. A note is kept before it is published, so the notes are never behind the checkpoints. If they are, or are
+missing, the key directory is older than the database, and nobody here knows what was signed last: the database may be a
+backup too. Such a log waits until an operator has adopted it (`recovering/recover.py`).
 
-Entries behind the newest checkpoint are compared with the head alone: nobody has signed them yet.
+Entries behind the newest checkpoint are compared with the head alone: they are not signed yet.
 
-What passed is confirmed: a row says which head was compared with the last note, and since which start of the server
-that holds. A database that was failed over to, or restored from a base backup, is served by another start of a server,
-and one that was restored from a dump or cloned in the same server is another database, or has other files, or rows that
-another transaction wrote. So none of its rows holds (the view `confirmed_logs`, migration 0007), and the Appender,
-which looks at each batch, takes nothing for its logs. The signer, whose notes lie outside of the database, compares and
-confirms; from a log that it refuses it takes the confirmation away. A row is written only where that changes anything:
-a quiet round writes nothing. A log that is not confirmed may hold what was erased since. That is erased again first
-(`BeforeConfirming`).
+A log that passed is confirmed: a row says which head was compared with the last note, and for which start of the server
+that holds. A database that was failed over to, or restored from a base backup, runs under another start of a server.
+One that was restored from a dump or cloned in the same server is another database, or has other files, or rows that
+another transaction wrote. So none of its rows counts (the view `confirmed_logs`, migration 0007), and the Appender,
+which checks for each batch, appends nothing to its logs. The signer, whose notes lie outside the database, compares and
+confirms. It withdraws the confirmation of a log that it refuses. A row is written only where that changes anything, so
+a quiet round writes nothing. A log that is not confirmed may hold what was erased since its backup. That is erased
+again first (`BeforeConfirming`).
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ CLOSED: Final = "It is closed for ever"
 
 BeforeConfirming: TypeAlias = Callable[[Connection, Collection[int]], Awaitable[Mapping[int, LedgerError]]]
 """
-Does what must be done before logs (log_ids) are confirmed; returns which of them must not be, and why.
+Prepares logs (log_ids) for their confirmation; returns which of them must not be confirmed, and why.
 
-It is lent the signer's connection, since another might reach another server, and gives it back as it was.
+It uses the signer's connection, because another might reach another server, and leaves its session as it was.
 """
 
 
 class SignerRefusedError(LedgerError):
     """
-    A log is not signed, because it does not go on from what was signed last; says what was signed and what was found.
+    A log is not signed, because it does not extend what was signed last; says what was signed and what was found.
 
-    `signed` is the checkpoint that left last, None if there is none; `size` is that of the log's head.
+    `signed` is the checkpoint that was published last, None if there is none; `size` is that of the log's head.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class SigningState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsistentLog:
-    """A log that goes on from what was signed: its head, the checkpoint signed last, the newest one in the table."""
+    """A log that extends what was signed: its head, the checkpoint signed last, the newest one in the table."""
 
     head: Frontier
     last: Checkpoint | None
@@ -95,21 +96,24 @@ class ConsistentLog:
 
 
 class ConsistencyChecker:
-    """Compares logs with the notes of one key directory; remembers trees, so that a log that stands still is free."""
+    """
+    Compares logs with the notes of one key directory; remembers trees, so that a log that has not grown costs nothing.
+    """
 
     def __init__(self, keys: KeyDirectory) -> None:
+        # Used by one round of the signer at a time, on the loop or, while the loop waits for it, in one thread.
         self._keys = keys
-        # By log_id: the newest stored note with its checkpoint, and the tree of the checkpoint signed last.
         self._opened: dict[int, SignedNote] = {}
+        """By log_id: the newest stored note with its checkpoint."""
         self._trees: dict[int, tuple[Checkpoint, Frontier]] = {}
+        """By log_id: the checkpoint signed last, and its tree."""
 
-    async def compare(self, connection: Connection, state: SigningState, noted: SignedNote | None) -> ConsistentLog:
+    async def check(self, connection: Connection, state: SigningState, noted: SignedNote | None) -> ConsistentLog:
         """
-        Return what a log has grown to, if it goes on from what was signed.
+        Return the state of a log, if it extends what was signed.
 
         Raises:
-            SignerRefusedError: if it does not, or if that cannot be known.
-            psycopg.Error: if the database fails.
+            SignerRefusedError: if it does not, or if that cannot be known. psycopg.Error: if the database fails.
         """
         stored = self._stored(state)
         known = [note.checkpoint for note in (stored, noted) if note is not None]
@@ -131,11 +135,11 @@ class ConsistencyChecker:
         return ConsistentLog(head=head, last=last, stored=stored.checkpoint if stored else None)
 
     def remember(self, log_id: int, checkpoint: Checkpoint, tree: Frontier) -> None:
-        """Remember the tree of a checkpoint that is about to leave."""
+        """Remember the tree of a checkpoint that is about to be published."""
         self._trees[log_id] = (checkpoint, tree)
 
     async def _tree(self, connection: Connection, state: SigningState, known: Sequence[Checkpoint]) -> Frontier:
-        """Return the tree that was signed last, checked to be what the database holds at each size that was signed."""
+        """Return the tree that was signed last, after comparing it with the database at each size that was signed."""
         tree = Frontier.empty()
         remembered = self._trees.get(state.log_id)
         if known and remembered is not None and all(checkpoint == remembered[0] for checkpoint in known):
@@ -178,7 +182,7 @@ async def read_states(connection: Connection) -> list[SigningState]:
 
 
 async def _extended(connection: Connection, log_id: int, tree: Frontier, size: int) -> Frontier:
-    """Return `tree` extended by the leaf hashes that the log has behind it, up to `size`."""
+    """Return `tree` extended by the leaf hashes that follow it in the log, up to `size`."""
     while tree.size < size:
         to_index = min(tree.size + LEAVES_READ_MAX, size)
         leaves = await read_leaves(connection, log_id, from_index=tree.size, to_index=to_index)
@@ -190,7 +194,7 @@ async def _extended(connection: Connection, log_id: int, tree: Frontier, size: i
 
 @contextmanager
 def _refusing(state: SigningState, signed: Checkpoint | None) -> Iterator[None]:
-    """Turn whatever is wrong with a log into the refusal to sign it."""
+    """Turn any fault of a log into the refusal to sign it."""
     try:
         yield
     except (BrokenError, FormatError) as error:
@@ -202,19 +206,20 @@ def _different(expected: str, found: str) -> BrokenError:
 
 
 async def no_preparation(_connection: Connection, _log_ids: Collection[int]) -> Mapping[int, LedgerError]:
-    """Do nothing: where nothing is ever erased."""
+    """Prepare nothing: for installations where nothing is ever erased."""
     return {}
 
 
 async def confirm(connection: Connection, sizes: Mapping[int, int]) -> None:
     """
-    Write that the logs of these log_ids, of these sizes, go on from what was signed, here and for this server's start.
+    Confirm that the logs of these log_ids, of these sizes, extend what was signed, in this database and for this start
+    of its server.
 
-    `connection` works as the signer, in autocommit mode, and must be the one on which the heads were read: another
-    might reach another server.
+    `connection` works as the signer, in autocommit mode. It must be the one on which the heads were read, because
+    another might reach another server.
 
     Raises:
-        psycopg.Error: if the database fails; the next round writes it again.
+        psycopg.Error: if the database fails; the next round tries again.
     """
     if sizes:
         await connection.execute(_QUERIES["confirm"], {"log_ids": list(sizes), "sizes": list(sizes.values())})
@@ -222,7 +227,7 @@ async def confirm(connection: Connection, sizes: Mapping[int, int]) -> None:
 
 async def withdraw(connection: Connection, log_ids: Collection[int]) -> None:
     """
-    Take the confirmations of these logs away: no batch that begins from here on appends to them.
+    Withdraw the confirmations of these logs: no batch that begins after this appends to them.
 
     Raises:
         psycopg.Error: if the database fails.

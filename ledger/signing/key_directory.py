@@ -2,17 +2,17 @@
 The signer's directory: the private keys of an installation, and the last note of each log, outside the database.
 
     signing-key             the Ed25519 seed of the first key, base64, 0600; of later ones, signing-key-<16 hex>
-    keys                    all keys and where each is in its life (`key_ring.py`); not there before that changes
+    keys                    all keys and the life of each (`key_ring.py`); missing until that first changes
     ml-dsa-44-key-<16 hex>  the seed of an ML-DSA-44 key, if one was added, base64, 0600
-    retirement-<16 hex>     what a key that signs no more has signed last (`format/key_history.py`)
+    retirement-<16 hex>     what a retired key has signed last (`format/key_history.py`)
     last-notes              what was signed last for each log, canonical JSON, 0600
 
-Guarantee: once `keep_notes` or a change of the keys has returned, it survives a crash of process and machine; if it
-raises, or the machine stops in the middle, the old state is there or the new one. Notes are checked, signatures and
-all, before anything of them is used. A directory that others may enter is refused. Back it up: who has the key can
-speak for every log, and without it none can go on.
+Guarantee: once `keep_notes` or a change of the keys has returned, it survives a crash of process and machine. If it
+raises, or the machine stops in the middle, either the old state is there or the new one. Notes are checked, signatures
+included, before anything in them is used. A directory that other users may enter is refused. Back it up: the key signs
+for every log, and without it no log can be signed further.
 
-Why outside the database: a database that is restored from a backup must not be signed as if nothing had been signed
+Why outside the database: a database that was restored from a backup must not be signed as if nothing had been signed
 since, and it cannot know by itself that it was restored.
 """
 
@@ -46,17 +46,19 @@ _POLL_S: Final = 0.02
 
 class KeyDirectory:
     """
-    The directory of one signer; reads the notes whenever they are asked for.
+    The directory of one signer; reads the notes on each call.
 
-    The keys are those of the moment when it was opened or, if they have changed since, locked last. `agent` is the
-    socket of the agent that holds what the directory does not.
+    The keys are those of when it was opened or, if they have changed since, last locked. `agent` is the socket of the
+    agent that holds the other keys.
     """
 
     def __init__(self, path: Path, keys: StoredKeys, *, agent: Path | None = None) -> None:
         self.path = path
         self.agent = agent
         self.keys = keys
-        self._read: tuple[bytes, dict[str, SignedNote]] = (b"", {})  # the notes file as it was read last, and its notes
+        """Replaced as a whole by the holder of the lock (`locked`). Any thread may read it at any time."""
+        self._read: tuple[bytes, dict[str, SignedNote]] = (b"", {})
+        """The notes file as it was last read or written, and its notes. The pair is replaced as a whole."""
 
     def __repr__(self) -> str:
         return f"KeyDirectory({str(self.path)!r})"
@@ -75,7 +77,8 @@ class KeyDirectory:
 
     def checkpoint_signers(self, origin: str, *, time_s: int) -> tuple[NoteSigner | CheckpointCosigner, ...]:
         """
-        Return all that sign a checkpoint of one log at `time_s`, POSIX seconds: `signers`, then those of ML-DSA-44.
+        Return everything that signs a checkpoint of one log at `time_s`, POSIX seconds: `signers`, then those of
+        ML-DSA-44.
         """
         cosigners = (CheckpointCosigner(name=origin, key=key, time_s=time_s) for key in self.keys.ml_dsa)
         return (*self.signers(origin), *cosigners)
@@ -88,10 +91,10 @@ class KeyDirectory:
 
     def verifier_key(self, origin: str) -> VerifierKey:
         """
-        Return the verifier key of one log, to be handed to those who verify it.
+        Return the verifier key of one log, for those who verify it.
 
-        It is the active key's, unless that has not signed the newest checkpoint of the log, since the log has not grown
-        from before the key was active: then the newest key that has signed it.
+        It is the active key's, unless that has not signed the newest checkpoint of the log because the log has not
+        grown since the key became active. Then it is the newest key that has signed it.
 
         Raises:
             KeyDirectoryError: if the last notes cannot be read.
@@ -110,20 +113,20 @@ class KeyDirectory:
         """
         Return the keys that have ever signed checkpoints, as verifier keys of one log, the newest first.
 
-        Which of them may have signed a checkpoint of a certain size, `keys.history` knows.
+        `keys.history` knows which of them may have signed a checkpoint of a certain size.
         """
         terms = reversed(self.keys.history.terms)
         return tuple(VerifierKey.ed25519(name=origin, public=term.public) for term in terms)
 
     def first_verifier_key(self, origin: str) -> VerifierKey:
         """
-        Return the verifier key of one log of the first key that this signer ever had.
+        Return the verifier key of one log for the first key that this signer ever had.
         """
         return self.verifier_keys(origin)[-1]
 
     def open(self, note: bytes, origin: str) -> Checkpoint:
         """
-        Return the checkpoint of that log in a note, if a key that may have signed it has.
+        Return the checkpoint of that log in a note that a key entitled to sign it has signed.
 
         Raises:
             FormatError, BrokenError: if it is no such note.
@@ -138,7 +141,7 @@ class KeyDirectory:
         The keys are read again if another process has changed them.
 
         Raises:
-            BusyKeyDirectoryError: if another one still holds it after `timeout_s` seconds.
+            BusyKeyDirectoryError: if another process still holds it after `timeout_s` seconds.
             KeyDirectoryError: if the keys have become unusable.
         """
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -151,7 +154,7 @@ class KeyDirectory:
 
     def replace_ring(self, ring: KeyRing) -> None:
         """
-        Replace the ring of keys; only for who holds the lock.
+        Replace the ring of keys. The caller holds the lock.
 
         Raises:
             KeyUnavailableError: if the key that is active in it does not sign now.
@@ -162,7 +165,8 @@ class KeyDirectory:
 
     def read_notes(self) -> dict[str, SignedNote]:
         """
-        Return the last note of each log, by origin, each with its signature checked; new notes only are checked again.
+        Return the last note of each log, by origin, each with its signature checked. Only changed files are checked
+        again.
 
         Raises:
             KeyDirectoryError: if the file cannot be read, or holds anything but notes that our keys have signed.
@@ -178,14 +182,14 @@ class KeyDirectory:
         Replace the last notes, by origin: temporary file, fsync, rename, fsync of the directory.
 
         Raises:
-            OSError: if that fails; none of the notes may leave then.
+            OSError: if that fails; none of the notes may be published then.
         """
         data = format_notes(notes)
         replace_file(self.path / NOTES_FILE, data)
         self._read = (data, dict(notes))
 
     def _notes_file(self) -> bytes:
-        """Return what the file of the notes holds, nothing if there is none: then nothing was signed yet."""
+        """Return the content of the notes file, nothing if there is none: then nothing has been signed yet."""
         file = self.path / NOTES_FILE
         try:
             data = file.read_bytes()
@@ -305,7 +309,7 @@ def _read_keys(path: Path, agent: Path | None) -> StoredKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedNote:
-    """A signed checkpoint as it left, or is about to leave."""
+    """A signed checkpoint that is published, or about to be."""
 
     checkpoint: Checkpoint
     note: bytes
@@ -340,7 +344,7 @@ def parse_notes(data: bytes, open_note: Callable[[bytes, str], Checkpoint]) -> d
 
 def find_note(data: bytes, origin: str, open_note: Callable[[bytes, str], Checkpoint]) -> SignedNote | None:
     """
-    Return the note of one log in a file, or None; the signatures of the others are not looked at.
+    Return the note of one log in a file, or None; the signatures of the other notes are not checked.
 
     Raises:
         FormatError, BrokenError: as `parse_notes`.

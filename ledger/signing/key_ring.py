@@ -1,20 +1,20 @@
 """
-The keys of one signer and where each is in its life, as the key directory keeps them.
+The keys of one signer and the life of each, as the key directory stores them.
 
-    joining       made, but the system log does not tell of it yet: it signs nothing
-    active        signs every checkpoint; there is one, always
-    overlapping   the one before: signs every checkpoint beside the active one, until it is retired
-    retiring      signs nothing any more, but the system log does not tell of that yet
+    joining       made, but not in the system log yet: it signs nothing
+    active        signs every checkpoint; there is always exactly one
+    overlapping   the previous one: signs every checkpoint beside the active one, until it is retired
+    retiring      signs nothing any more, but the system log does not say so yet
     retired       its private half is destroyed; it verifies what it has signed
 
-A key goes through them in this order (the first one of an installation begins as active), and while one key is on its
-way, between two lasting states or beside the active one, no other begins: at most two keys sign.
+A key passes through them in this order (the first one of an installation begins as active). No other key begins while
+one is joining, overlapping or retiring, so at most two keys sign.
 
 ML-DSA-44 keys, if there are any, have a life of their own beside these: active, overlapping, retired.
 
-A ring is kept as a note that the active key has signed. Who can write the directory but not sign, as where an agent
-holds the keys, cannot slip a key in. A ring with ML-DSA-44 keys has version 2 of the text; without them it stays the
-version that older software reads.
+A ring is stored as a note that the active key has signed. So somebody who can write the directory but not sign, for
+example because an agent holds the keys, cannot add a key. A ring with ML-DSA-44 keys has version 2 of the text. Without
+them it keeps the version that older software reads.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from ledger.format.note import VerifierKey, open_note, parse_note, sign_note
 from ledger.signing.keys import PUBLIC_KEY_SIZE_BYTES, NoteSigner, SigningKey, key_id
 
 KEYS_MAX: Final = 1_000
-"""Keys in the life of one installation: one a day for almost three years, one a year for ever."""
+"""Keys in the life of one installation: enough for a daily rotation over almost three years."""
 ML_DSA_KEYS_MAX: Final = 100
-"""The same of ML-DSA-44, whose public keys are forty times as large."""
+"""The same for ML-DSA-44, whose public keys are forty times as large."""
 
 _NAME: Final = "lakeproof-signer-keys"
 _HEADER: Final = "lakeproof signer keys 1"
@@ -67,19 +67,19 @@ _ENDS: Final = (
     (KeyLife.OVERLAPPING, KeyLife.ACTIVE),
     (KeyLife.RETIRING, KeyLife.ACTIVE),
 )
-"""How the lives of the keys that are not retired may follow one another."""
+"""The allowed lives of the keys that are not retired, oldest key first."""
 
 _ML_DSA_ENDS: Final = ((), (KeyLife.ACTIVE,), (KeyLife.OVERLAPPING, KeyLife.ACTIVE))
-"""The same of ML-DSA-44 keys: there need not be one."""
+"""The same for ML-DSA-44 keys: there need not be one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRecord:
     """
-    One key: its public half, where it is in its life, and what holds the private half.
+    One key: its public half, its life, and what holds the private half.
 
-    While it joins, `rotation` is the statement by which it succeeds the key before; then `rotated_at` is the index of
-    that entry in the system log. The first key has neither.
+    While it joins, `rotation` is the statement by which it succeeds the previous key. After that, `rotated_at` is the
+    index of that entry in the system log. The first key has neither.
     """
 
     public: bytes
@@ -96,7 +96,7 @@ class KeyRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MlDsaRecord:
-    """One ML-DSA-44 key: its public half, and where it is in its life."""
+    """One ML-DSA-44 key: its public half, and its life."""
 
     public: bytes
     life: KeyLife
@@ -149,7 +149,7 @@ class KeyRing:
         return tuple(record for record in reversed(self.ml_dsa) if record.life is not KeyLife.RETIRED)
 
     def find(self, life: KeyLife) -> KeyRecord | None:
-        """Return the key on its way that is there in its life, if there is one."""
+        """Return the key that is in this life, if there is one."""
         return next(iter(self._of(life)), None)
 
     def joined(self, record: KeyRecord) -> KeyRing:
@@ -157,7 +157,8 @@ class KeyRing:
         Return the ring with one more key.
 
         Raises:
-            RotationError: if another key is on its way, this one was there before, or there are too many.
+            RotationError: if another key is joining, overlapping or retiring, this one was used before, or there are
+                too many.
         """
         for other in self.records:
             if other.public == record.public:
@@ -173,7 +174,7 @@ class KeyRing:
         return replace(self, records=(*self.records, replace(record, life=KeyLife.JOINING)))
 
     def activated(self, *, rotated_at: int) -> KeyRing:
-        """Return the ring in which the key that joined is the active one, and the one before overlaps."""
+        """Return the ring in which the joining key is the active one, and the previous one overlaps."""
         records = []
         for record in self.records:
             match record.life:
@@ -214,7 +215,7 @@ class KeyRing:
 
     def without_ml_dsa(self) -> tuple[KeyRing, MlDsaRecord]:
         """
-        Return the ring in which the older of the ML-DSA-44 keys that sign is retired, or the only one; and that key.
+        Return the ring in which the older of two signing ML-DSA-44 keys, or the only one, is retired; and that key.
 
         Raises:
             RotationError: if none signs.
@@ -257,7 +258,7 @@ def open_ring(note: bytes) -> KeyRing:
     """
     Return the ring in a note, if the key that it calls active has signed it.
 
-    Whether that key is the right one is for who has its private half, or its id, to say.
+    Whether that is the right key is checked by whoever has its private half, or knows its id.
 
     Raises:
         FormatError: if it is no such note.

@@ -1,11 +1,11 @@
 """
-Signing keys: what a key management system offers, and the keys that lie in a file.
+Signing keys: what a key management system offers, and keys that lie in a file.
 
-A `SigningKey` signs, and tells its public half and its id; where the private half is, nobody asks. There are two kinds:
-`FileKey`, here, and `AgentKey` (`ssh_agent.py`), whose private half may be in a token or in another user's process. All
-are Ed25519 (RFC 8032).
+A `SigningKey` signs, and has a public half and an id. Where the private half is does not matter to its users. There are
+two kinds: `FileKey`, here, and `AgentKey` (`ssh_agent.py`), whose private half may be in a token or in another user's
+process. All are Ed25519 (RFC 8032).
 
-The id is the one that OpenSSH prints (`ssh-keygen -lf`, `ssh-add -l`), so that people can compare what three tools say:
+The id is the one that OpenSSH prints (`ssh-keygen -lf`, `ssh-add -l`), so that three tools show the same text:
 `SHA256:` and the base64, without padding, of the SHA-256 of the public key in SSH's form (RFC 8709, section 4).
 """
 
@@ -82,7 +82,7 @@ class FileKey:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteSigner:
     """
-    Signs notes with a key under a name: the origin of the log that speaks (implements `ledger.format.note.Signer`).
+    Signs notes with a key under a name: the origin of the log (implements `ledger.format.note.Signer`).
     """
 
     name: str
@@ -163,7 +163,7 @@ def read_seed(path: Path) -> bytes:
     try:
         seed = parse_base64(data.decode("ascii").removesuffix("\n"), what="signing key")
     except (UnicodeDecodeError, FormatError):
-        seed = b""  # and no word of what it was: the cause would go to the log with a stack trace
+        seed = b""  # the cause is dropped: a stack trace would write the content to the log
     if len(seed) != SEED_SIZE_BYTES:
         raise KeyDirectoryError(
             f"{path} is damaged: expected {SEED_SIZE_BYTES} bytes in base64; restore it from a backup"

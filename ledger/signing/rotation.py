@@ -1,35 +1,34 @@
 """
-The life of the signer's keys: one is made, signs beside the one before, and goes on alone when that is retired.
+The lifecycle of the signer's keys: a new key signs beside the previous one, and alone once that is retired.
 
 Rotation:
-1. the new private half is on the disk, or in an agent; the ring tells that the key is joining, with the statement that
-   both keys have signed;
-2. the system log tells of it (`signer.rotated`);
-3. the ring tells that it is active: from here on both keys sign every checkpoint, until the old one is retired.
+1. The new private half is written to the disk, or is in an agent. The ring lists the key as joining, with the statement
+   that both keys have signed.
+2. The system log records it (`signer.rotated`).
+3. The ring lists it as active. From here on both keys sign every checkpoint, until the old one is retired.
 
 Retirement, once a checkpoint of the system log covers the rotation:
-1. what the old key has signed last for each log is kept, with the statement that both have signed over it;
-2. the ring tells that the key is retiring: it signs nothing from here on;
-3. the system log tells what it has signed last (`signer.retired`, in pages);
-4. the private half is destroyed, then the ring tells that the key is retired.
+1. What the old key has signed last for each log is kept, with the statement over it that both keys have signed.
+2. The ring lists the key as retiring: it signs nothing from here on.
+3. The system log records what it has signed last (`signer.retired`, in pages).
+4. The private half is destroyed, then the ring lists the key as retired.
 
-Guarantee: whatever stops this between two steps, the signer goes on with what the ring says, and `finish`, `rotate` and
-`retire` take up where it stopped. What the system log is told is the same each time, under ids derived from it.
+Guarantee: if this stops between two steps, the signer continues with what the ring says, and `finish`, `rotate` and
+`retire` resume it. The system log records the same each time, under ids derived from it.
 
-A step that changes the directory holds its lock, so it happens between two rounds of signing, and what the old key has
-signed last is known exactly. Appending holds no lock: the signer may have to confirm the log meanwhile.
+A step that changes the directory holds its lock. So it happens between two rounds of signing, and what the old key has
+signed last is known exactly. Appending holds no lock, because the signer may have to confirm the log meanwhile.
 
-Keys of ML-DSA-44 have another life, and what is above changes nothing of it; the active key signs the ring. One is
-added, signs beside the one before, and is retired, never by itself. Adding: the private half is on the disk before the
-ring tells of it; from the next checkpoint on it signs. To replace a key without a gap, add another, let those who
-verify pin it, and retire: the older one ends first, and without another the only one does. Retiring: the ring tells
-that the key signs no more, then its private half is destroyed. What a crash leaves between the two, the next change of
-the keys destroys; to retire again takes that up. The log does not tell of these keys: an auditor pins one as he has
-pinned the first key, by a way outside of the log.
+Keys of ML-DSA-44 have another lifecycle, which does not affect the one above; the active key signs the ring. A key is
+added, signs beside the previous one, and is retired, never by itself. Adding: the private half is on the disk before
+the ring lists it; it signs from the next checkpoint on. To replace a key without a gap, add another, let verifiers pin
+it, and retire. Retiring ends the older of two keys, or the only one. It changes the ring first, then destroys the
+private half. If a crash comes between, the next change of the keys destroys it, and retiring again resumes. The log
+does not record these keys: an auditor pins one as the first key was pinned, outside the log.
 
-`KeyDesk` is what operators' commands do all this with, beside a `lakeproof up` or alone. Before something is appended
-and after the keys have changed, its own signer does a round: beside an `up` it stands by, alone it confirms the logs
-and lets the new keys sign at once.
+`KeyDesk` is what operators' commands use, beside a running `lakeproof up` or alone. Before an append and after a change
+of the keys, its own signer does a round: beside an `up` it is on standby; alone it confirms the logs and lets the new
+keys sign at once.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class NewKey:
 
 def new_file_key(*, random: Callable[[int], bytes] = os.urandom) -> NewKey:
     """
-    Return a new key that is to lie in the key directory; `random` gives that many random bytes.
+    Return a new key for the key directory; `random` gives that many random bytes.
     """
     seed = random(SEED_SIZE_BYTES)
     return NewKey(key=FileKey.from_seed(seed), seed=seed)
@@ -89,7 +88,7 @@ def new_file_key(*, random: Callable[[int], bytes] = os.urandom) -> NewKey:
 
 def imported_file_key(path: Path) -> NewKey:
     """
-    Return the key in a file that was made in advance; it is copied, and the file stays.
+    Return the key in an existing file. It is copied, and the file stays.
 
     Raises:
         KeyDirectoryError: if others may read the file, or it holds no key.
@@ -110,7 +109,7 @@ def agent_key(socket: Path, key_id: str) -> NewKey:
 
 
 class KeyRotation:
-    """Changes the keys of one signer. `origin` is the system log's, `clock` gives the time of what happens."""
+    """Changes the keys of one signer. `origin` is the system log's, `clock` gives the time of the events."""
 
     def __init__(
         self, directory: KeyDirectory, *, origin: str, append: AppendToSystem, clock: Callable[[], datetime]
@@ -122,17 +121,17 @@ class KeyRotation:
 
     async def record_first_key(self) -> None:
         """
-        Tell the system log of the first key, if it does not know it.
+        Record the first key in the system log, unless that has been done.
 
         Raises:
             LedgerError: if it cannot be appended.
         """
         key = self._directory.first_verifier_key(self._origin)
-        await self._tell(SignerCreated(vkey=key.format()), key)
+        await self._record(SignerCreated(vkey=key.format()), key)
 
     async def finish(self) -> KeyRecord | None:
         """
-        Take up a rotation or a retirement that was stopped, and return its key; None if there is nothing to take up.
+        Resume an interrupted rotation or retirement, and return its key; None if there is none.
 
         Raises:
             LedgerError: if the log or the directory cannot be written.
@@ -146,31 +145,32 @@ class KeyRotation:
 
     async def rotate(self, make: Callable[[], NewKey]) -> KeyRecord:
         """
-        Let a new key join and sign beside the active one; return it. One that was stopped while it joined is taken up.
+        Let a new key join and sign beside the active one; return it. An interrupted rotation is resumed.
 
         Raises:
-            RotationError: if an older key still overlaps, or the new one was there before.
+            RotationError: if an older key still overlaps, or the new one was used before.
             KeyUnavailableError: if one of the two keys does not sign.
-            LedgerError, OSError: if the log or the directory cannot be written; it is taken up from there.
+            LedgerError, OSError: if the log or the directory cannot be written; the next call resumes.
         """
-        taken_up = await self.finish()
-        if taken_up is not None and taken_up.life is KeyLife.ACTIVE:
-            return taken_up
+        resumed = await self.finish()
+        if resumed is not None and resumed.life is KeyLife.ACTIVE:
+            return resumed
         await self.record_first_key()
         return await self._finish_rotation(await asyncio.to_thread(self._join, make))
 
     async def retire(self) -> KeyRecord:
         """
-        Let the overlapping key sign no more and destroy its private half; return it.
+        Let the overlapping key sign no more and destroy its private half; return it. An interrupted retirement is
+        resumed.
 
         Raises:
-            RotationError: if no key overlaps, or nothing that was signed covers the rotation yet.
+            RotationError: if no key overlaps, or no signed checkpoint covers the rotation yet.
             KeyUnavailableError: if the active key does not sign.
-            LedgerError, OSError: if the log or the directory cannot be written; it is taken up from there.
+            LedgerError, OSError: if the log or the directory cannot be written; the next call resumes.
         """
-        taken_up = await self.finish()
-        if taken_up is not None and taken_up.life is KeyLife.RETIRED:
-            return taken_up
+        resumed = await self.finish()
+        if resumed is not None and resumed.life is KeyLife.RETIRED:
+            return resumed
         return await self._finish_retirement(await asyncio.to_thread(self._silence))
 
     def _join(self, make: Callable[[], NewKey]) -> KeyRecord:
@@ -180,10 +180,10 @@ class KeyRotation:
             new = make()
             source = KeySource.AGENT if new.seed is None else KeySource.FILE
             record = KeyRecord(public=new.key.public_key, life=KeyLife.JOINING, source=source)
-            directory.keys.ring.joined(record)  # refuses, if it does, before anything is written
+            directory.keys.ring.joined(record)  # raises before anything is written
             successor = NoteSigner(name=self._origin, key=new.key)
             statement = state_rotation(directory.signer(self._origin), successor)
-            # The ring must be there before a later key is: without one, a later key is a sign of a lost ring.
+            # The ring must exist before a later key does: a later key without a ring means that the ring was lost.
             directory.replace_ring(directory.keys.ring)
             destroy_strays(directory.path, directory.keys.ring)
             if new.seed is not None:
@@ -197,14 +197,14 @@ class KeyRotation:
         previous = VerifierKey.ed25519(name=self._origin, public=self._directory.keys.ring.active.public)
         successor = VerifierKey.ed25519(name=self._origin, public=joining.public)
         event = SignerRotated(vkey=successor.format(), previous=previous.format(), note=joining.rotation or "")
-        rotated_at = await self._tell(event, successor)
+        rotated_at = await self._record(event, successor)
         return await asyncio.to_thread(self._activate, joining.public, rotated_at)
 
     def _activate(self, public: bytes, rotated_at: int) -> KeyRecord:
         directory = self._directory
         with directory.locked(timeout_s=LOCK_TIMEOUT_S):
             joining = directory.keys.ring.find(KeyLife.JOINING)
-            if joining is not None and joining.public == public:  # else another process has just done it
+            if joining is not None and joining.public == public:  # otherwise another process has done it
                 directory.replace_ring(directory.keys.ring.activated(rotated_at=rotated_at))
             return directory.keys.ring.active
 
@@ -233,7 +233,7 @@ class KeyRotation:
             return old
 
     def _check_covered(self, trees: Sequence[SignedTree]) -> None:
-        """Check that a checkpoint, which both keys have signed, covers the rotation: so it is known outside of here."""
+        """Check that a checkpoint that both keys have signed covers the rotation, so that it is known outside."""
         rotated_at = self._directory.keys.ring.active.rotated_at or 0
         signed = next((tree.size for tree in trees if tree.origin == self._origin), 0)
         if signed <= rotated_at:
@@ -246,7 +246,7 @@ class KeyRotation:
         """Do steps 3 and 4 of a retirement."""
         pages, retirement = await asyncio.to_thread(read_retirement, self._directory.path, retiring.public)
         for page in pages:
-            await self._tell(page, retirement.retired)
+            await self._record(page, retirement.retired)
         return await asyncio.to_thread(self._destroy, retiring.public)
 
     def _destroy(self, public: bytes) -> KeyRecord:
@@ -254,14 +254,14 @@ class KeyRotation:
         with directory.locked(timeout_s=LOCK_TIMEOUT_S):
             ring = directory.keys.ring
             retiring = ring.find(KeyLife.RETIRING)
-            if retiring is not None and retiring.public == public:  # else another process has just done it
+            if retiring is not None and retiring.public == public:  # otherwise another process has done it
                 destroy_key(directory.path, ring, retiring)
                 directory.replace_ring(ring.retired())
             return next(record for record in directory.keys.ring.records if record.public == public)
 
-    async def _tell(self, event: SignerCreated | SignerRotated | SignerRetired, key: VerifierKey) -> int:
-        """Return the index of the entry that tells of a key."""
-        group = told(event, format_key("signer", (key.key_id.hex(),)), occurred_at=self._clock())
+    async def _record(self, event: SignerCreated | SignerRotated | SignerRetired, key: VerifierKey) -> int:
+        """Append the event of a key to the system log; return the index of its entry."""
+        group = key_event_group(event, format_key("signer", (key.key_id.hex(),)), occurred_at=self._clock())
         outcome = await self._append(group)
         if not isinstance(outcome, Appended):
             raise RotationError(f"the system log did not take {event.TYPE}: do it again")
@@ -273,7 +273,7 @@ def add_ml_dsa_key(directory: KeyDirectory, *, random: Callable[[int], bytes] = 
     Make an ML-DSA-44 key that signs beside all others, and return it; `random` gives that many random bytes.
 
     Raises:
-        RotationError: if two sign already, or it was there before.
+        RotationError: if two sign already, or it was used before.
         KeyUnavailableError: if the active Ed25519 key does not sign now.
         KeyDirectoryError: if the directory is damaged, or in use for long.
         OSError: if it cannot be written; nothing has changed then, but for a file that the next change destroys.
@@ -281,8 +281,8 @@ def add_ml_dsa_key(directory: KeyDirectory, *, random: Callable[[int], bytes] = 
     with directory.locked(timeout_s=LOCK_TIMEOUT_S):
         seed = random(SEED_SIZE_BYTES)
         public = MlDsaKey.from_seed(seed).public
-        added = directory.keys.ring.with_ml_dsa(public)  # refuses, if it does, before anything is written
-        # The ring must be there before such a key is: without one, the key is a sign of a lost ring.
+        added = directory.keys.ring.with_ml_dsa(public)  # raises before anything is written
+        # The ring must exist before such a key does: the key without a ring means that the ring was lost.
         directory.replace_ring(directory.keys.ring)
         destroy_strays(directory.path, directory.keys.ring)
         write_ml_dsa_key(directory.path, seed, public)
@@ -294,7 +294,7 @@ def retire_ml_dsa_key(directory: KeyDirectory) -> MlDsaRecord:
     """
     Let the older of two ML-DSA-44 keys, or the only one, sign no more; destroy its private half and return it.
 
-    A retirement that was stopped before the private half was destroyed is taken up, and nothing else is done.
+    If a retirement was interrupted before the private half was destroyed, it is resumed, and nothing else is done.
 
     Raises:
         RotationError: if none signs.
@@ -310,7 +310,7 @@ def retire_ml_dsa_key(directory: KeyDirectory) -> MlDsaRecord:
             if record.life is KeyLife.RETIRED and holds_ml_dsa_key(directory.path, record.public)
         ]
         destroy_strays(directory.path, ring)
-        if stopped:  # a retirement that is taken up: the key that signs now must not end with it
+        if stopped:  # a resumed retirement: it must not end the key that signs now
             return stopped[-1]
         ring, retired = ring.without_ml_dsa()
         directory.replace_ring(ring)
@@ -318,7 +318,7 @@ def retire_ml_dsa_key(directory: KeyDirectory) -> MlDsaRecord:
         return retired
 
 
-def told(event: EventData, key: str, *, occurred_at: datetime) -> Group:
+def key_event_group(event: EventData, key: str, *, occurred_at: datetime) -> Group:
     """
     Return a group of one event by the installation itself; its id is derived from type, key and data.
     """

@@ -1,22 +1,24 @@
 """
-The signer of all logs: it signs what each log has grown to, and never two different histories.
+The signer of all logs: it signs checkpoints of growing logs, and never two different histories.
 
-Guarantee: for one log and one size at most one root ever leaves, and each checkpoint that leaves is of a tree that
-begins with the one before, whatever crashes or is restored from a backup. How:
+Guarantee: for one log and one size at most one root is ever published, and each published checkpoint is of a tree that
+extends the one before, whatever crashes or is restored from a backup. How:
 
 1. One signer at a time: a session advisory lock on the database, a file lock on the key directory.
 2. Each log is compared with what was signed last, beside the key and in the table of checkpoints (`consistency.py`). A
-   log that does not go on from it, or is closed, is refused, and alone.
-3. What passed is confirmed for this start of the server, once what was erased of it is erased again; what did not
-   pass is not confirmed any more (`consistency.py`).
-4. A note, signed by every key that signs now (`rotation.py`), is kept beside the keys, on the disk, before it leaves.
-5. It leaves by an INSERT into `ledger.checkpoints`. A note that was kept and is missing there is put back.
+   log that does not extend it, or is closed, is refused, and the others are signed.
+3. A log that passed is confirmed for this start of the server, once everything erased from it is erased again. A log
+   that did not pass loses its confirmation (`consistency.py`).
+4. A note, signed by every key that signs now (`rotation.py`), is written beside the keys, on the disk, before it is
+   published.
+5. It is published by an INSERT into `ledger.checkpoints`. A note that was kept and is missing there is put back.
 
-The tree that was signed last stays in memory, so a round costs one read of what is new in each log that has moved.
+The tree that was signed last stays in memory, so a round costs one read of the new leaf hashes in each log that has
+grown.
 
-A note whose row is missing may never have arrived: the signer died in between, and puts it back. One that has arrived
-and is missing was removed. So the signer remembers, in a file beside its notes, which checkpoints have arrived. The
-file is written without waiting for the disk: after a power cut it may tell less, never more.
+A note whose row is missing may never have arrived: the signer died in between, and puts it back. If it had arrived, the
+row was removed. So the signer records, in a file beside its notes, which checkpoints have arrived. The file is written
+without waiting for the disk: after a power cut it may list fewer, never more.
 """
 
 from __future__ import annotations
@@ -60,27 +62,27 @@ _QUERIES: Final = load_queries("ledger.store", "signing.sql")
 _LOCK: Final = 0x6C70_0002
 """Advisory lock: one signer at a time on a database."""
 UNAVAILABLE: Final = (psycopg.Error, OSError, KeyUnavailableError)
-"""What is tried again: the database unless it was misused, the key directory's disk, the agent that holds a key."""
+"""Errors after which it tries again: of the database, the key directory's disk, the agent that holds a key."""
 ROUND_PAUSE_S: Final = 0.02
-"""Between two rounds at least, however many ask."""
+"""The minimum time between two rounds, however many callers request one."""
 RECONNECT_PAUSE_S: Final = 0.5
-"""Short: after a restart of the server nothing is appended until the signer has compared."""
+"""Short: after a restart of the server nothing is appended until the signer has confirmed."""
 _log = logging.getLogger(__name__)
 
 ARRIVALS_FILE: Final = "arrived-notes"
 
 
 class SignerState(StrEnum):
-    """What a signer did in its last round."""
+    """What the signer did in its last round."""
 
     SIGNING = "signing"
-    STANDBY = "standby"  # another one signs
-    UNAVAILABLE = "unavailable"  # the database, the key directory's disk or a key's agent cannot be used
+    STANDBY = "standby"  # another signer signs
+    UNAVAILABLE = "unavailable"  # the database, the key directory's disk or a key's agent is unavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuedCheckpoint:
-    """A checkpoint that has left; `put_back` if it was signed earlier and had not arrived in the table."""
+    """A checkpoint that is published; `put_back` if it was signed earlier and had not arrived in the table."""
 
     log_id: int
     checkpoint: Checkpoint
@@ -90,11 +92,11 @@ class IssuedCheckpoint:
 
 class CheckpointSigner:
     """
-    Signs all logs of one database with the keys of one directory, whatever they are in each round.
+    Signs all logs of one database with the keys of one directory, as they are in each round.
 
-    `dsn` connects as the signer role, `clock` gives POSIX seconds. `state` tells whether it signs, `refused` which
-    logs it did not sign in its last round, by origin, and why; `unconfirmed` which it signed and did not confirm, since
-    `before_confirming` could not do its work on them.
+    `dsn` connects as the signer role, `clock` gives POSIX seconds. `state` tells whether it signs. `refused` maps the
+    origins of the logs that it did not sign in its last round to the reasons. `unconfirmed` maps those that it signed
+    and did not confirm, because `before_confirming` failed for them.
     """
 
     def __init__(
@@ -105,6 +107,8 @@ class CheckpointSigner:
         *,
         before_confirming: BeforeConfirming = no_preparation,
     ) -> None:
+        # One task at a time runs `run` or `sign_once`, and it alone changes any of these. Other code on the loop reads
+        # the first three; each is replaced as a whole after a round.
         self.state = SignerState.STANDBY
         self.refused: Mapping[str, SignerRefusedError] = {}
         self.unconfirmed: Mapping[str, LedgerError] = {}
@@ -113,11 +117,11 @@ class CheckpointSigner:
         self._outage = Outage("signer", _log)
         self.keys = keys
         self._clock = clock
-        self._comparer = ConsistencyChecker(keys)
+        self._checker = ConsistencyChecker(keys)
 
     @property
     def trouble(self) -> str:
-        """What keeps it from signing now, which is tried again; empty if nothing does."""
+        """What keeps it from signing now, and is tried again; empty if nothing does."""
         return self._outage.trouble
 
     def verifier_key(self, origin: str) -> VerifierKey:
@@ -128,20 +132,20 @@ class CheckpointSigner:
 
     async def run(self, stop: asyncio.Event, *, interval_s: float) -> None:
         """
-        Sign what has moved, every `interval_s` seconds and when asked, until `stop` is set; then tell that it has left.
+        Sign what has grown, every `interval_s` seconds and on request, until `stop` is set; then announce new
+        checkpoints.
 
-        Those who ask wait for receipts (`ledger.proving.receipts`). A lost connection is made again at once, and what
-        the database refuses for want of a right, a table or a primary server is asked for again
+        Callers that wait for receipts request rounds (`ledger.proving.receipts`). A lost connection is made again at
+        once. What the database refuses because a right, a table or a primary server is missing is tried again
         (`ledger.store.session`).
 
         Raises:
-            KeyDirectoryError: if the key directory is damaged.
-            psycopg.Error: if a statement is wrong in itself.
+            KeyDirectoryError: if the key directory is damaged. psycopg.Error: if a statement is wrong in itself.
         """
         while not stop.is_set():
             try:
                 async with await self._connect() as connection:
-                    connection.add_notify_handler(lambda _: None)  # else the driver keeps what nobody takes
+                    connection.add_notify_handler(lambda _: None)  # otherwise the driver collects notifications
                     await connection.execute(f"LISTEN {CHECKPOINT_REQUESTED}")
                     while not stop.is_set():
                         if await self.sign_due(connection):
@@ -149,12 +153,13 @@ class CheckpointSigner:
                         await _pause(stop, min(interval_s, ROUND_PAUSE_S))
                         await _pause(stop, interval_s, connection)
             except UNAVAILABLE as error:
-                self._wait_out(error)
+                self._note_outage(error)
                 await _pause(stop, min(interval_s, RECONNECT_PAUSE_S))
 
     async def sign_once(self) -> list[IssuedCheckpoint]:
         """
-        Do one round over a connection of its own: for those who are about to append to a server that has just started.
+        Do one round over a connection of its own: for callers that are about to append to a server that has just
+        started.
 
         If the database or the disk fails, nothing is signed or confirmed, and `state` says so.
 
@@ -164,23 +169,23 @@ class CheckpointSigner:
         try:
             async with await self._connect() as connection:
                 signed = await self.sign_due(connection)
-                # The session ends in its own time after it is closed, and whoever signs next would find it signing.
+                # A closed session ends a moment later, and until then the next signer would find the lock held.
                 await connection.execute(_QUERIES["release_signer_lock"])
                 return signed
         except UNAVAILABLE as error:
-            self._wait_out(error)
+            self._note_outage(error)
             return []
 
     async def sign_due(self, connection: Connection) -> list[IssuedCheckpoint]:
         """
-        Sign every log whose head has moved, and return what has left; nothing while another signer works.
+        Sign every log whose head has moved, and return what was published; nothing while another signer works.
 
-        A log that does not go on from its last note is in `refused` afterwards, and the others are signed.
+        A log that does not extend its last note is in `refused` afterwards, and the others are signed.
 
         Raises:
             KeyDirectoryError: if the key directory is damaged.
-            OSError: if the notes cannot be kept; nothing has left then.
-            psycopg.Error: if the database fails; what was signed is put back in the next round.
+            OSError: if the notes cannot be kept; nothing is published then. psycopg.Error: if the database fails; what
+                was signed is put back in the next round.
         """
         if not await self._hold_lock(connection):  # 1
             self._set_state(SignerState.STANDBY, "another process signs the logs of this database")
@@ -205,12 +210,13 @@ class CheckpointSigner:
         for origin, state in states.items():  # 2
             try:
                 _check_open(state, notes.get(origin), states.keys())
-                passed[origin] = await self._comparer.compare(connection, state, notes.get(origin))
+                passed[origin] = await self._checker.check(connection, state, notes.get(origin))
             except SignerRefusedError as error:
                 refused[origin] = error
         await withdraw(connection, [state.log_id for state in states.values() if _is_wrongly_confirmed(state, refused)])
         await self._confirm(connection, [states[origin] for origin in passed if not states[origin].confirmed])  # 3
-        # In a thread: where an agent holds the key, each signature waits for it.
+        # In a thread: if an agent holds the key, each signature waits for it. The task waits for the thread, which alone
+        # uses the checker meanwhile.
         signed = await asyncio.to_thread(
             lambda: [due for origin, log in passed.items() for due in self._due(states[origin], log, notes.get(origin))]
         )
@@ -220,7 +226,7 @@ class CheckpointSigner:
             if not new.put_back
         }
         if fresh:
-            await _to_the_end(lambda: self.keys.keep_notes({**notes, **fresh}))  # 4
+            await _uninterrupted(lambda: self.keys.keep_notes({**notes, **fresh}))  # 4
         if signed:
             await connection.execute(_QUERIES["insert_checkpoints"], _columns(signed))  # 5
             keep_arrivals(self.keys.path, {one.checkpoint.origin: one.checkpoint.size for one in signed})
@@ -236,7 +242,7 @@ class CheckpointSigner:
         await confirm(connection, {log_id: state.size for log_id, state in by_id.items() if log_id not in failed})
 
     def _due(self, state: SigningState, log: ConsistentLog, noted: SignedNote | None) -> list[IssuedCheckpoint]:
-        """Return the checkpoints of one log that are to leave now: one to put back, a new one, both, or none."""
+        """Return the checkpoints of one log to publish now: one to put back, a new one, both, or none."""
         due: list[IssuedCheckpoint] = []
         if noted is not None and (log.stored is None or log.stored.size < noted.checkpoint.size):
             due.append(
@@ -246,7 +252,7 @@ class CheckpointSigner:
             checkpoint = Checkpoint(origin=state.origin, size=log.head.size, root=log.head.root())
             signers = self.keys.checkpoint_signers(state.origin, time_s=int(self._clock()))
             note = sign_note(format_checkpoint(checkpoint), signers)
-            self._comparer.remember(state.log_id, checkpoint, log.head)
+            self._checker.remember(state.log_id, checkpoint, log.head)
             due.append(IssuedCheckpoint(log_id=state.log_id, checkpoint=checkpoint, note=note, put_back=False))
         return due
 
@@ -257,19 +263,19 @@ class CheckpointSigner:
         row = await (await connection.execute(_QUERIES["hold_signer_lock"], {"lock": _LOCK})).fetchone()
         return row is not None and bool(row[0])
 
-    def _set_state(self, standing: SignerState, reason: str) -> None:
+    def _set_state(self, state: SignerState, reason: str) -> None:
         self._outage.recovered()
-        if standing != self.state:
-            _log.info("signer: %s%s", standing.value, f", {reason}" if reason else "")
-        self.state = standing
+        if state != self.state:
+            _log.info("signer: %s%s", state.value, f", {reason}" if reason else "")
+        self.state = state
 
-    def _wait_out(self, error: psycopg.Error | OSError | KeyUnavailableError) -> None:
+    def _note_outage(self, error: psycopg.Error | OSError | KeyUnavailableError) -> None:
         self._outage.failed(error)
         self.state = SignerState.UNAVAILABLE
 
 
 def _check_open(state: SigningState, noted: SignedNote | None, origins: Collection[str]) -> None:
-    """Check that the log does not go on under another origin."""
+    """Check that the log has no successor."""
     if (successor := successor_origin(state.origin)) in origins:
         signed = noted.checkpoint if noted else None
         found = f"it goes on as {successor}"
@@ -277,7 +283,7 @@ def _check_open(state: SigningState, noted: SignedNote | None, origins: Collecti
 
 
 def _missing(noted: SignedNote) -> SignerRefusedError:
-    """Return the refusal of a log that was signed and is not in the database at all: an older backup was restored."""
+    """Return the refusal of a log that was signed and is missing in the database: an older backup was restored."""
     signed = noted.checkpoint
     return SignerRefusedError(signed.origin, signed=signed, size=0, found="it has no log of this origin")
 
@@ -295,7 +301,10 @@ def _columns(signed: Sequence[IssuedCheckpoint]) -> dict[str, list[object]]:
 
 
 async def _pause(stop: asyncio.Event, interval_s: float, connection: Connection | None = None) -> None:
-    """Wait for `stop`, but no longer than `interval_s`, nor than until `connection` speaks: who asks, or the end."""
+    """
+    Wait for `stop`, but no longer than `interval_s`, nor than until `connection` receives something: a request, or its
+    end.
+    """
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
     stopped = loop.create_task(stop.wait())
     stopped.add_done_callback(lambda _: woken.set())
@@ -310,7 +319,7 @@ async def _pause(stop: asyncio.Event, interval_s: float, connection: Connection 
             loop.remove_reader(connection.fileno())
 
 
-async def _to_the_end(work: Callable[[], None]) -> None:
+async def _uninterrupted(work: Callable[[], None]) -> None:
     """Run `work` in a thread, to its end even if cancelled: the directory must not be unlocked while it is written."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
@@ -322,20 +331,20 @@ async def _to_the_end(work: Callable[[], None]) -> None:
 
 def read_arrivals(directory: Path) -> dict[str, int]:
     """
-    Return the size of the newest checkpoint of each log that has arrived, by origin; nothing where that is not known.
+    Return the size of the newest checkpoint of each log that is known to have arrived, by origin.
     """
     try:
-        told = canonical.decode((directory / ARRIVALS_FILE).read_bytes())
+        arrived = canonical.decode((directory / ARRIVALS_FILE).read_bytes())
     except (OSError, LedgerError):
         return {}
-    if not isinstance(told, dict):
+    if not isinstance(arrived, dict):
         return {}
-    return {origin: size for origin, size in told.items() if isinstance(size, int)}
+    return {origin: size for origin, size in arrived.items() if isinstance(size, int)}
 
 
 def keep_arrivals(directory: Path, arrived: Mapping[str, int]) -> None:
     """
-    Remember that checkpoints have arrived; where the disk refuses, less is known. Only for who holds the lock.
+    Record that checkpoints have arrived; if the disk refuses, fewer are known. Only the holder of the lock may call it.
     """
     known = read_arrivals(directory)
     newer = {origin: size for origin, size in arrived.items() if size > known.get(origin, 0)}

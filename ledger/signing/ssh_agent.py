@@ -1,12 +1,12 @@
 """
 Keys that an SSH agent holds (RFC 9987): in its memory, or behind it in a hardware token, a TPM, another user's process.
 
-The signer then never sees the private half, and whoever copies this machine's disk does not have it. Give the agent a
-key that signs nothing else. Checkpoints cannot be taken for a login: what is signed at one begins with the length of a
-session id in four bytes (RFC 4252, section 7), and our texts begin with a name of letters.
+Then the signer never sees the private half, and a copy of this machine's disk does not contain it. Give the agent a key
+that signs nothing else. A checkpoint cannot be mistaken for a login: a login signature begins with the length of a
+session id in four bytes (RFC 4252, section 7), and our texts begin with the letters of a name.
 
-Guarantee: `sign` returns a signature only if it is the key's over the message; what an agent answers is checked before
-it leaves. Answers are bounded in size and in time, and read strictly: nothing missing and nothing left over.
+Guarantee: `sign` returns a signature only if it is the key's over the message, which is checked here. Answers are
+bounded in size and in time, and parsed strictly: nothing missing and nothing left over.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ledger.format.note import VerifierKey
 from ledger.signing.keys import PUBLIC_KEY_SIZE_BYTES, SSH_ALGORITHM, key_id, ssh_blob
 
 TIMEOUT_S: Final = 10.0
-"""For one request. A token that waits for a touch answers within seconds, or a person has not noticed it."""
+"""For one request. A token that waits for a touch is usually touched within seconds."""
 
 ANSWER_SIZE_BYTES_MAX: Final = 256 * 1024
-"""As large as OpenSSH's agent lets a message be."""
+"""The largest message of OpenSSH's agent."""
 
 _FAILURE: Final = 5  # SSH_AGENT_FAILURE
 _REQUEST_IDENTITIES: Final = 11  # SSH_AGENTC_REQUEST_IDENTITIES
@@ -59,7 +59,7 @@ class AgentKey:
         Return the agent's signature over `message`, 64 bytes, checked.
 
         Raises:
-            KeyUnavailableError: if the agent cannot be reached, has not got the key, does not answer in time, or
+            KeyUnavailableError: if the agent cannot be reached, does not hold the key, does not answer in time, or
                 answers anything else.
         """
         request = bytes([_SIGN_REQUEST]) + _string(ssh_blob(self.public_key)) + _string(message) + _NO_FLAGS
@@ -80,26 +80,26 @@ class AgentKey:
 
 
 def find_key(
-    socket: Path, wanted: str, *, timeout_s: float = TIMEOUT_S, clock: MonotonicClock = time.monotonic
+    socket: Path, wanted_id: str, *, timeout_s: float = TIMEOUT_S, clock: MonotonicClock = time.monotonic
 ) -> AgentKey:
     """
-    Return the key with the id `wanted` that the agent behind `socket` holds.
+    Return the key with the id `wanted_id` that the agent behind `socket` holds.
 
     Raises:
-        KeyUnavailableError: if it holds none of that id that is Ed25519, or cannot be asked.
+        KeyUnavailableError: if it holds no Ed25519 key of that id, or cannot be reached.
     """
     for public in list_keys(socket, timeout_s=timeout_s, clock=clock):
-        if key_id(public) == wanted:
+        if key_id(public) == wanted_id:
             return AgentKey(socket=socket, public_key=public, timeout_s=timeout_s, clock=clock)
-    raise _missing(socket, wanted)
+    raise _missing(socket, wanted_id)
 
 
 def list_keys(socket: Path, *, timeout_s: float = TIMEOUT_S, clock: MonotonicClock = time.monotonic) -> list[bytes]:
     """
-    Return the public halves of the Ed25519 keys that the agent behind `socket` holds; others are left out.
+    Return the public halves of the Ed25519 keys that the agent behind `socket` holds; other keys are left out.
 
     Raises:
-        KeyUnavailableError: if it cannot be asked, or answers anything else.
+        KeyUnavailableError: if it cannot be reached, or answers anything else.
     """
     answer = _ask(socket, bytes([_REQUEST_IDENTITIES]), timeout_s=timeout_s, clock=clock)
     try:
@@ -109,7 +109,9 @@ def list_keys(socket: Path, *, timeout_s: float = TIMEOUT_S, clock: MonotonicClo
 
 
 def _ask(path: Path, request: bytes, *, timeout_s: float, clock: MonotonicClock) -> bytes:
-    """Return the agent's answer to one request, on a connection of its own: an agent may be started anew between."""
+    """
+    Return the agent's answer to one request, on a connection of its own: the agent may be restarted between requests.
+    """
     deadline_s = clock() + timeout_s
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -179,7 +181,7 @@ def _parse_signature(answer: bytes) -> bytes:
 
 
 class _Reader:
-    """Reads one answer from its first byte, the type, to its last."""
+    """Reads one answer from its first byte, the message type, to its last."""
 
     def __init__(self, answer: bytes, *, kind: int) -> None:
         if answer[0] != kind:
@@ -210,8 +212,8 @@ def _string(data: bytes) -> bytes:
     return len(data).to_bytes(4, "big") + data
 
 
-def _missing(socket: Path, wanted: str) -> KeyUnavailableError:
-    return KeyUnavailableError(f"the agent at {socket} holds no Ed25519 key {wanted}: add it with ssh-add")
+def _missing(socket: Path, wanted_id: str) -> KeyUnavailableError:
+    return KeyUnavailableError(f"the agent at {socket} holds no Ed25519 key {wanted_id}: add it with ssh-add")
 
 
 def _misread(socket: Path, error: Exception) -> KeyUnavailableError:

@@ -1,11 +1,11 @@
 """
-The keys in a key directory: read, checked against each other, and changed so that a crash leaves what can go on.
+The keys in a key directory: read, checked against each other, and changed so that a crash leaves a usable state.
 
-A private half is on the disk before the ring tells of it, and is destroyed before the ring tells that it is gone. So
-what a crash leaves is a file that no ring tells of, which the next change destroys, or a retiring key without one.
-ML-DSA-44 keys retire at once: the ring tells first, and what a crash leaves of one is such a file, too.
+A private key is on the disk before the ring lists it, and is destroyed before the ring says that it is gone. So a crash
+leaves a file that the ring does not list, which the next change destroys, or a retiring key without one. ML-DSA-44 keys
+retire at once: the ring changes first, so a crash leaves such a file, too.
 
-Who changes the keys holds the directory's lock.
+Whoever changes the keys holds the directory's lock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ML_DSA_KEY_FILE: Final = "ml-dsa-44-key"
 _LATER_KEYS: Final = "signing-key-*"
 _ML_DSA_KEYS: Final = f"{ML_DSA_KEY_FILE}-*"
 _HELD: Final = frozenset({KeyLife.JOINING, KeyLife.ACTIVE, KeyLife.OVERLAPPING})
-"""Lives in which there is a private half."""
+"""Lives in which the private key exists."""
 
 RingVersion = tuple[int, int, int] | None
 
@@ -46,8 +46,8 @@ class StoredKeys:
     """
     The keys of a directory as they were at one moment.
 
-    `held` are those whose private half is there, by public half, and `ml_dsa` those of ML-DSA-44 that sign, the newest
-    first; `history` says which of all verify what.
+    `held` are those whose private key is available, by public key. `ml_dsa` are those of ML-DSA-44 that sign, the
+    newest first. `history` says which key verifies what.
     """
 
     path: Path
@@ -65,7 +65,8 @@ class StoredKeys:
 
 def ring_version(path: Path) -> RingVersion:
     """
-    Return what differs after every change of the keys in a directory: a change renames a new file over the old one.
+    Return a value that differs after every change of the keys in a directory: a change renames a new file over the old
+    one.
     """
     try:
         found = (path / RING_FILE).stat()
@@ -84,8 +85,8 @@ def read_stored_keys(path: Path, *, agent: Path | None) -> StoredKeys:
         OSError: if a file cannot be read.
     """
     check_private(path, mode=0o700)
-    stamp = ring_version(path)
-    if stamp is None:
+    version = ring_version(path)
+    if version is None:
         if later := sorted(file.name for pattern in (_LATER_KEYS, _ML_DSA_KEYS) for file in path.glob(pattern)):
             raise KeyDirectoryError(
                 f"{path / RING_FILE} is not there, but {later[0]} is: restore the whole directory from its backup"
@@ -99,7 +100,7 @@ def read_stored_keys(path: Path, *, agent: Path | None) -> StoredKeys:
     terms = [_term(path, record) for record in ring.records if record.life is not KeyLife.JOINING]
     history = KeyHistory(terms=tuple(terms), ml_dsa=tuple(record.public for record in ring.ml_dsa))
     ml_dsa = tuple(_hold_ml_dsa(path, record) for record in ring.ml_dsa_signing)
-    return StoredKeys(path=path, ring=ring, held=held, ml_dsa=ml_dsa, history=history, version=stamp)
+    return StoredKeys(path=path, ring=ring, held=held, ml_dsa=ml_dsa, history=history, version=version)
 
 
 def write_ring(path: Path, ring: KeyRing, held: Mapping[bytes, SigningKey]) -> None:
@@ -115,7 +116,7 @@ def write_ring(path: Path, ring: KeyRing, held: Mapping[bytes, SigningKey]) -> N
 
 def write_later_key(path: Path, seed: bytes, public: bytes) -> None:
     """
-    Write the private half of a later key, which the ring does not tell of yet.
+    Write the private half of a later key, which the ring does not list yet.
 
     Raises:
         OSError: if it cannot be written.
@@ -125,7 +126,7 @@ def write_later_key(path: Path, seed: bytes, public: bytes) -> None:
 
 def write_ml_dsa_key(path: Path, seed: bytes, public: bytes) -> None:
     """
-    Write the private half of an ML-DSA-44 key, which the ring does not tell of yet.
+    Write the private half of an ML-DSA-44 key, which the ring does not list yet.
 
     Raises:
         OSError: if it cannot be written.
@@ -135,14 +136,14 @@ def write_ml_dsa_key(path: Path, seed: bytes, public: bytes) -> None:
 
 def holds_ml_dsa_key(path: Path, public: bytes) -> bool:
     """
-    Tell whether the private half of an ML-DSA-44 key is there, whatever the ring tells of it.
+    Tell whether the private half of an ML-DSA-44 key exists, whatever the ring says of it.
     """
     return (path / _ml_dsa_name(public)).exists()
 
 
 def destroy_strays(path: Path, ring: KeyRing) -> None:
     """
-    Destroy private halves that the ring does not tell of: what a crash has left, and ML-DSA-44 keys that are retired.
+    Destroy private halves that the ring does not list: leftovers of a crash, and retired ML-DSA-44 keys.
 
     Raises:
         OSError: if that fails.
@@ -157,7 +158,7 @@ def destroy_strays(path: Path, ring: KeyRing) -> None:
 
 def destroy_key(path: Path, ring: KeyRing, record: KeyRecord) -> None:
     """
-    Destroy the private half of a key; one that an agent holds stays there, for people to remove.
+    Destroy the private half of a key. One that an agent holds stays there, for an operator to remove.
 
     Raises:
         OSError: if that fails; it can be done again.

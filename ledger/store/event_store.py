@@ -2,15 +2,15 @@
 The eventsourcing library's event store over a log: ordinary aggregates in ordinary applications, recorded as entries.
 
 Each event is an entry `aggregate.recorded` and each snapshot one `aggregate.snapshotted`, with the library's topic and
-state as they are. One save is one group: all of its events or none, and of two writers of one version the second is
-told `VersionConflictError`, the library's `IntegrityError`, whatever process it runs in.
+state unchanged. One save is one group: all of its events or none. Of two writers of one version, the second gets
+`VersionConflictError`, the library's `IntegrityError`, whatever process it runs in.
 
-An application has a log of its own. Notification ids are index + 1: they rise without holes that fill later, but are
-not contiguous where snapshots, or other entries of the log, lie between. An entry stays for ever, and so does a state:
-personal data belongs under the library's cipher, or elsewhere.
+An application has a log of its own. Notification ids are index + 1. They rise without gaps that fill later, but are not
+contiguous where snapshots, or other entries of the log, lie between. An entry is permanent, and so is its state:
+encrypt personal data with the library's cipher, or store it outside the log.
 
-There are no tracking and process recorders: what follows a log here is a projection, or a subscription. What people
-edit in this system goes another way (`recorder.py`), under our own types.
+There are no tracking and process recorders: what follows a log here is a projection, or a subscription. What users edit
+in this system is stored by `recorder.py`, under our own types.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ from ledger.store.recorder import VersionConflictError
 READ_MAX: Final = 500
 """Entries read at a time: at most 32 MiB."""
 INDICES_MAX: Final = 2_000
-"""Indices of a log that are looked through at a time."""
+"""Indices of a log that one query searches."""
 POLL_S: Final = 0.2
-"""How often a subscription that has read everything looks again."""
+"""How often a subscription that has read everything polls."""
 
 
 def now() -> datetime:
@@ -68,7 +68,7 @@ def now() -> datetime:
 
 
 class _Recorder:
-    """What the recorders have in common: one kind of what is recorded, in one log."""
+    """What the recorders share: one kind of what is recorded, in one log."""
 
     def __init__(
         self, store: LogStore, log_id: int, kind: RecordedKind, *, clock: Callable[[], datetime] = now
@@ -79,7 +79,7 @@ class _Recorder:
         self._clock = clock
 
     def _append(self, stored_events: Sequence[StoredEvent], arguments: dict[str, Any]) -> range:
-        # What the library passes beside `actor`, such as `tracking`, would be silently lost here.
+        # Other arguments that the library passes, such as `tracking`, would be ignored here.
         actor = arguments.pop("actor", None)
         if unknown := sorted(name for name, value in arguments.items() if value is not None):
             raise NotSupportedError(f"saving: expected the argument actor or none, found {unknown}")
@@ -100,9 +100,9 @@ class _Recorder:
             case Appended(branch=Branch.THEN, indices=indices):
                 return indices
             case _:
-                wanted = ", ".join(f"{event.originator_id} {event.originator_version}" for event in stored_events)
+                versions = ", ".join(f"{event.originator_id} {event.originator_version}" for event in stored_events)
                 raise VersionConflictError(
-                    f"expected to be the first to record each {self._kind} of {wanted:.400}, found one recorded "
+                    f"expected to be the first to record each {self._kind} of {versions:.400}, found one recorded "
                     "already: load again and decide"
                 )
 
@@ -118,7 +118,7 @@ class _Recorder:
         """
         Return what is recorded of one aggregate with versions in (gt, lte], by version.
 
-        The database is believed, as any event store's is: what verifies is `lakeproof ledger verify`.
+        Like any event store, this trusts the database; `lakeproof ledger verify` verifies it.
 
         Raises:
             FormatError: if the log holds something else where an event should be; that is corruption.
@@ -129,11 +129,11 @@ class _Recorder:
         most = INTEGER_MAX if lte is None else min(lte, INTEGER_MAX)
         events: list[StoredEvent] = []
         while least <= most and (limit is None or len(events) < limit):
-            asked = READ_MAX if limit is None else min(limit - len(events), READ_MAX)
+            count = READ_MAX if limit is None else min(limit - len(events), READ_MAX)
             versions = range(least, most + 1)
-            page = self._store.recorded_events(self._log_id, self._kind, key, versions, newest_first=desc, limit=asked)
+            page = self._store.recorded_events(self._log_id, self._kind, key, versions, newest_first=desc, limit=count)
             events += [self._event(entry, key, version) for version, _, entry in page]
-            if len(page) < asked:
+            if len(page) < count:
                 break
             last = page[-1][0]
             least, most = (least, last - 1) if desc else (last + 1, most)
@@ -154,7 +154,7 @@ class _Recorder:
 
 
 class LogAggregateRecorder(_Recorder, AggregateRecorder):
-    """Records snapshots of one log, or its events where nobody asks for their notification ids."""
+    """Records the snapshots of one log, or its events where no notification ids are needed."""
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **kwargs: Any) -> Sequence[int] | None:
         """
@@ -208,13 +208,13 @@ class LogRecorder(_Recorder, ApplicationRecorder):
         end = newest if stop is None else min(stop, newest)
         found: list[Notification] = []
         while len(found) < limit and first < end:
-            # A few indices at a time: however few of the entries are events, no query reads far.
+            # A few indices at a time: however few of the entries are events, each query is short.
             indices = range(first, min(first + INDICES_MAX, end))
-            asked = READ_MAX if topics else min(limit - len(found), READ_MAX)
-            page = self._store.entries_of_type(self._log_id, RECORDED[self._kind].TYPE, indices, limit=asked)
+            count = READ_MAX if topics else min(limit - len(found), READ_MAX)
+            page = self._store.entries_of_type(self._log_id, RECORDED[self._kind].TYPE, indices, limit=count)
             read = [_notification(entry, index) for index, entry in page]
             found += [notification for notification in read if not topics or notification.topic in topics]
-            first = page[-1][0] + 1 if len(page) == asked else indices.stop
+            first = page[-1][0] + 1 if len(page) == count else indices.stop
         return found[:limit]
 
     def max_notification_id(self) -> int | None:
@@ -234,15 +234,17 @@ class LogRecorder(_Recorder, ApplicationRecorder):
 
 class LogSubscription(Subscription[LogRecorder]):
     """
-    Follows the events of a log: reads what is there, then looks again every 0.2 seconds until it is stopped.
+    Follows the events of a log: reads what is there, then polls every 0.2 seconds until it is stopped.
 
-    No thread of its own: whoever iterates reads. `stop` may be called by any thread.
+    It has no thread of its own: the caller that iterates reads. Any thread may call `stop`.
     """
 
     def __init__(self, recorder: LogRecorder, gt: int | None = None, topics: Sequence[str] = ()) -> None:
         super().__init__(recorder, gt=gt, topics=topics)
         self._unread: deque[Notification] = deque()
+        """Only the thread that iterates touches it."""
         self._stopped = Signal()
+        """Any thread may set it, through `stop`."""
 
     def stop(self) -> None:
         """End the iteration, also one that waits."""
@@ -265,7 +267,7 @@ class LogSubscription(Subscription[LogRecorder]):
         raise StopIteration
 
     def _read(self) -> bool:
-        """Read on, and tell whether that brought anything. Indices have no holes, so nothing comes in behind."""
+        """Read further, and tell whether that found anything. Indices have no gaps, so nothing appears behind."""
         after, newest = self._last_notification_id or 0, self._recorder.max_notification_id() or 0
         if newest <= after:
             return False
@@ -277,9 +279,9 @@ class LogSubscription(Subscription[LogRecorder]):
 
 class LogFactory(InfrastructureFactory[TrackingRecorder]):
     """
-    Makes an application's recorders over a store that runs already: for `construct_factory` of an application.
+    Makes an application's recorders over a running store: for `construct_factory` of an application.
 
-    Mapper, transcoder, cipher and compressor are the library's, configured as everywhere.
+    Mapper, transcoder, cipher and compressor are the library's, configured as usual.
     """
 
     def __init__(self, env: Environment | EnvType | None, store: LogStore, log_id: int) -> None:
@@ -323,7 +325,7 @@ def _prepared(event: StoredEvent, kind: RecordedKind, *, actor: str, occurred_at
         FormatError, NotCanonicalError, LimitExceededError: if a member is not of its form, or it is too large.
     """
     text, originator_kind = _text_of(event.originator_id)
-    # What the library calls them is not what everybody passes.
+    # Checked at run time: callers pass other types than the library declares.
     version: object = event.originator_version
     topic: object = event.topic
     state: object = event.state

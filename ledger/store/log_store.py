@@ -1,8 +1,8 @@
 """
-The log as synchronous code in worker threads may use it: append a group, read control entries and recorded events.
+The log for synchronous code in worker threads: append a group, read control entries and recorded events.
 
-The Appender and the connections belong to the event loop; this is the bridge. Every call has a deadline, and a call on
-the loop's own thread is refused, since it would wait for itself.
+The Appender and the connections belong to the event loop; this is the bridge. Every call has a deadline. A call on the
+loop's own thread is refused, because it would wait for itself.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ledger.store.session import Connection, brief_message
 
 STORE_TIMEOUT_S: Final = 10.0
 LOOP_GRACE_S: Final = 2.0
-"""How much longer a thread waits than the deadline it gave the loop, so that the loop's own answer is heard first."""
+"""How much longer a thread waits than the deadline that it gave the loop, so that the loop can answer first."""
 
 R = TypeVar("R")
 LendConnection: TypeAlias = Callable[[], AbstractAsyncContextManager[Connection]]
-"""Lends a connection for one use; the `connection` method of a psycopg pool is one."""
+"""Lends a connection for one use, as the `connection` method of a psycopg pool does."""
 
 
 class Appends(Protocol):
@@ -40,10 +40,10 @@ class Appends(Protocol):
 
 class LogStore:
     """
-    The appender and the connections of all tenants, as worker threads may use them. Made on the event loop.
+    The appender and the connections of all tenants, for worker threads. Make it on the event loop.
 
-    `lend` lends connections that may read what is asked for: entries and heads, and of recorded events the rows beside
-    the log, as a tenant's reader or the auditor may; `new_group_id` mints a UUIDv7.
+    `lend` lends connections that may read the requested entries and heads, and for recorded events the rows beside the
+    log, as a tenant's reader or the auditor may. `new_group_id` makes a UUIDv7.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class LogStore:
         new_group_id: Callable[[], UUID],
         timeout_s: float = STORE_TIMEOUT_S,
     ) -> None:
+        # Set once; threads only read them. All work runs on `_loop`, which owns the appender and the connections.
         self.new_group_id = new_group_id
         self._appender = appender
         self._lend = lend
@@ -92,7 +93,7 @@ class LogStore:
         Return version, index and entry of what is recorded of an aggregate, by version: those in `versions`.
 
         Raises:
-            FormatError: if there is no entry where a row says; the rows beside the log are corrupt.
+            FormatError: if a row names an entry that does not exist; the rows beside the log are corrupt.
         """
         query = "recorded_events_newest_first" if newest_first else "recorded_events"
 
@@ -141,7 +142,7 @@ class LogStore:
         return self._wait(on_the_loop(), otherwise=LogUnavailableError(f"no answer within {self._timeout_s} s"))
 
     def _wait(self, work: Coroutine[Any, Any, R], *, otherwise: LedgerError) -> R:
-        """Run `work` on the loop and wait for it here; raises `otherwise` if its answer does not come."""
+        """Run `work` on the loop and wait for it in this thread; raises `otherwise` if no answer arrives."""
         if _running_loop() is self._loop:
             work.close()
             raise LedgerError("the log store was called on the event loop's own thread: call it in a worker thread")

@@ -18,34 +18,37 @@ from psycopg import AsyncConnection, sql
 
 LOG_GROWN: Final = "lakeproof_log"
 CHECKPOINT_REQUESTED: Final = "lakeproof_asked"
-"""The channel on which the signer is asked for checkpoints, by those who wait for receipts."""
+"""The channel on which callers that wait for receipts request checkpoints from the signer."""
 CHECKPOINT_SIGNED: Final = "lakeproof_signed"
-"""The channel on which the signer tells that checkpoints have left."""
+"""The channel on which the signer announces new checkpoints."""
 PAUSE_S: Final = 0.02
-"""At most one NOTIFY in this time, whatever is appended."""
+"""At most one NOTIFY in this time, however much is appended."""
 RETRY_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
 class LogNotifier:
     """
-    One process's doorbell: `notify` after an append; `subscribe` to be told of appends here and elsewhere.
+    The notifications of one process: `notify` after an append; `subscribe` to learn of appends in this and other
+    processes.
 
-    `dsn` may be of any role; NOTIFY and LISTEN need no grant.
+    `dsn` may be of any role: NOTIFY and LISTEN need no grant.
     """
 
     def __init__(self, dsn: str) -> None:
+        # Only the event loop's thread touches these. `notify` sets the events; `_send` clears its own, and each
+        # subscriber clears the one it was given.
         self._dsn = dsn
-        self._rung = asyncio.Event()
+        self._changed = asyncio.Event()
         self._waiters: set[asyncio.Event] = set()
 
     def notify(self) -> None:
-        """Say that a log has grown; returns at once."""
-        self._rung.set()
+        """Announce that a log has grown; returns at once."""
+        self._changed.set()
         self._wake()
 
     def subscribe(self) -> asyncio.Event:
-        """Return an event that is set at every ring; its owner clears it before it looks."""
+        """Return an event that is set at every notification; its owner clears it before it reads."""
         event = asyncio.Event()
         self._waiters.add(event)
         return event
@@ -59,35 +62,37 @@ class LogNotifier:
             event.set()
 
     async def run(self) -> None:
-        """Carry rings to and from other processes until cancelled; a lost connection is made again."""
+        """Exchange notifications with other processes until cancelled; a lost connection is made again."""
         while True:
             try:
                 async with (
                     await AsyncConnection.connect(self._dsn, autocommit=True, connect_timeout=5) as outgoing,
                     await AsyncConnection.connect(self._dsn, autocommit=True, connect_timeout=5) as incoming,
                 ):
-                    await self._carry(outgoing, incoming)
+                    await self._exchange(outgoing, incoming)
             except (psycopg.Error, OSError) as error:
-                _log.info("the doorbell is silent, readers poll: %s", error)
+                _log.info("no notifications of growth, readers poll: %s", error)
             await asyncio.sleep(RETRY_S)
 
-    async def _carry(self, outgoing: AsyncConnection, incoming: AsyncConnection) -> None:
-        """Send and receive until one of the two fails. No task group: what fails in one hides that it is cancelled."""
-        carrying = [asyncio.create_task(self._send(outgoing)), asyncio.create_task(self._receive(incoming))]
+    async def _exchange(self, outgoing: AsyncConnection, incoming: AsyncConnection) -> None:
+        """
+        Send and receive until one of the two fails. No task group: an error in one would hide that it is cancelled.
+        """
+        exchanging = [asyncio.create_task(self._send(outgoing)), asyncio.create_task(self._receive(incoming))]
         try:
-            done, _ = await asyncio.wait(carrying, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(exchanging, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in carrying:
+            for task in exchanging:
                 task.cancel()
-            await asyncio.gather(*carrying, return_exceptions=True)
+            await asyncio.gather(*exchanging, return_exceptions=True)
         for task in done:
             task.result()
 
     async def _send(self, connection: AsyncConnection) -> None:
         notify = sql.SQL("NOTIFY {}").format(sql.Identifier(LOG_GROWN))
         while True:
-            await self._rung.wait()
-            self._rung.clear()
+            await self._changed.wait()
+            self._changed.clear()
             await connection.execute(notify)
             await asyncio.sleep(PAUSE_S)
 
@@ -98,22 +103,22 @@ class LogNotifier:
 
 
 class WakeUp(Protocol):
-    """What rings when there may be work: asyncio.Event, or anything like it (see `LogNotifier`)."""
+    """What is set when there may be work: an asyncio.Event, or anything like it (see `LogNotifier`)."""
 
     async def wait(self) -> object:
-        """Return when it has rung since it was cleared."""
+        """Return once it is set."""
 
     def clear(self) -> None:
-        """Be silent until it rings again. Cleared before looking: what comes from then on rings again."""
+        """Unset it. Clear before reading: whatever comes after that sets it again."""
 
 
-async def wait_for_any(stop: asyncio.Event, bell: WakeUp | None, *, timeout_s: float) -> None:
+async def wait_for_any(stop: asyncio.Event, wake: WakeUp | None, *, timeout_s: float) -> None:
     """
-    Return when `stop` is set, `bell` rings, or the time is over.
+    Return when `stop` or `wake` is set, or the time is over.
     """
     waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait())]
-    if bell is not None:
-        waits.append(asyncio.ensure_future(_rung(bell)))
+    if wake is not None:
+        waits.append(asyncio.ensure_future(_wait(wake)))
     try:
         await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -122,5 +127,5 @@ async def wait_for_any(stop: asyncio.Event, bell: WakeUp | None, *, timeout_s: f
         await asyncio.gather(*waits, return_exceptions=True)
 
 
-async def _rung(bell: WakeUp) -> None:
-    await bell.wait()
+async def _wait(wake: WakeUp) -> None:
+    await wake.wait()

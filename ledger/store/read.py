@@ -1,8 +1,8 @@
 """
-Reading the log from PostgreSQL: entries, parts, heads, tiles, in index order.
+Reads the log from PostgreSQL: entries, parts, heads, tiles, in index order.
 
-Indices are given by the head, so a reader that goes on from its last index sees every entry exactly once: there are no
-holes that fill later. Each function takes an open connection and reads what that connection's role may see.
+The head assigns indices, so a reader that continues after its last index sees every entry exactly once: there are no
+gaps that fill later. Each function takes an open connection and reads what that connection's role may see.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ READ_ENTRIES_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """One log: `log_id` is internal to this database; the origin is its name for ever."""
+    """One log: `log_id` is internal to this database; the origin is its permanent name."""
 
     log_id: int
     origin: str
@@ -43,7 +43,7 @@ class Log:
 
 async def read_logs(connection: Connection) -> list[Log]:
     """
-    Return the logs this role may see, by log_id.
+    Return the logs that this role may see, by log_id.
     """
     rows = await (await connection.execute(QUERIES["logs"])).fetchall()
     return [Log(log_id=row[0], origin=row[1], tenant=row[2], reader=row[3]) for row in rows]
@@ -99,8 +99,8 @@ async def read_entries(connection: Connection, log_id: int, *, from_index: int, 
     Raises:
         BrokenError: if an entry is missing between two others, or NULL stands in its place.
     """
-    asked = await request_entries(connection, log_id, from_index=from_index, to_index=to_index)
-    return await fetch_entries(asked, from_index)
+    cursor = await request_entries(connection, log_id, from_index=from_index, to_index=to_index)
+    return await fetch_entries(cursor, from_index)
 
 
 async def read_entry(connection: Connection, log_id: int, index: int) -> bytes:
@@ -117,30 +117,30 @@ async def request_entries(
     connection: Connection, log_id: int, *, from_index: int, to_index: int
 ) -> AsyncCursor[tuple[int, Any]]:
     """
-    Ask for the entries from_index … to_index - 1 that exist; their indices and bytes come, in order, when fetched.
+    Request the entries from_index … to_index - 1 that exist; their indices and bytes arrive, in order, when fetched.
     """
     bounds = {"log_id": Int4(log_id), "from_index": Int8(from_index), "to_index": Int8(to_index)}
     return await connection.execute(QUERIES["entries_between"], bounds, binary=True)
 
 
-async def fetch_entries(asked: AsyncCursor[tuple[int, Any]], from_index: int) -> list[bytes]:
+async def fetch_entries(cursor: AsyncCursor[tuple[int, Any]], from_index: int) -> list[bytes]:
     """
-    Return the entries that were asked for, as `read_entries` does.
+    Return the requested entries; raises as `read_entries`.
     """
-    rows = await asked.fetchall()
+    rows = await cursor.fetchall()
     for expected, (index, entry) in enumerate(rows, start=from_index):
         if index != expected:
             raise BrokenError(Fault.INDEX, where="ledger.entries", expected=expected, found=index, index=expected)
-        if entry is None:  # whoever owns a database can drop NOT NULL
+        if entry is None:  # the owner of a database can drop NOT NULL
             raise BrokenError(Fault.ENTRY, where="ledger.entries", expected="an entry", found="NULL", index=index)
     return [bytes(entry) for _, entry in rows]
 
 
-async def fetch_entry(asked: AsyncCursor[tuple[int, Any]], index: int) -> bytes:
+async def fetch_entry(cursor: AsyncCursor[tuple[int, Any]], index: int) -> bytes:
     """
-    Return the one entry that was asked for, as `read_entry` does.
+    Return the one requested entry; raises as `read_entry`.
     """
-    entries = await fetch_entries(asked, index)
+    entries = await fetch_entries(cursor, index)
     if not entries:
         raise BrokenError(Fault.INDEX, where="ledger.entries", expected=f"entry {index}", found="none", index=index)
     return entries[0]

@@ -1,16 +1,15 @@
 """
-Keeps what people edit in the log, as aggregates of the eventsourcing library.
+Stores what users edit in the log, as aggregates of the eventsourcing library.
 
-It stores changes (`ledger.format.aggregates`) whose events are of our vocabulary, under its types, and no others: an
-ordinary aggregate of the library is refused here (`event_store.py` takes those), and there are no snapshots,
-subscriptions or tracking.
+It stores changes (`ControlChange`) whose events are of our vocabulary, under its types. An ordinary aggregate of the
+library is refused here (`event_store.py` accepts those), and there are no snapshots, subscriptions or tracking.
 
-One save is one group, and its version check is the group's guard: of two writers who loaded the same version one is
-told `VersionConflictError`, whatever process it runs in. The library's own mapper would store a Python class path and
-typed JSON with every event; the one here writes our type names and canonical data, so no class path is ever frozen in
-the chain.
+One save is one group, and its version check is the group's guard. Of two writers that loaded the same version, the
+second gets `VersionConflictError`, whatever process it runs in. The library's own mapper would store a Python class
+path and typed JSON with every event. The one here writes our type names and canonical data, so no class path is fixed
+in the chain.
 
-The library is synchronous: it runs in worker threads, over a `LogStore` that all tenants share.
+The library is synchronous. It runs in worker threads, over a `LogStore` that all tenants share.
 """
 
 from __future__ import annotations
@@ -52,11 +51,11 @@ A = TypeVar("A", bound=ImmutableAggregateProtocol[str])
 
 
 class VersionConflictError(LedgerError, IntegrityError):
-    """Someone else saved first, or the thing exists already: nothing was appended; load again and decide."""
+    """Another writer saved first, or the aggregate exists already: nothing was appended; load again and decide."""
 
 
 class StaleSaveError(LedgerError):
-    """Nothing was appended: a control entry newer than `as_of` stands before this save's place; judge again."""
+    """Nothing was appended: a control entry newer than `as_of` precedes this save; judge again."""
 
     def __init__(self, *, as_of: int, control_index: int) -> None:
         super().__init__(f"judged as of control entry {as_of}, but {control_index} is in force: judge again")
@@ -73,7 +72,7 @@ class UnknownEventError(LedgerError):
 
 @dataclass(frozen=True)
 class PreparedStoredEvent(StoredEvent):
-    """A stored event on its way to the log: `state` are the bytes that the entry will hold."""
+    """A stored event before it is appended: `state` are the bytes that the entry will hold."""
 
     prepared: PreparedEvent
 
@@ -86,12 +85,12 @@ class EventMapper(Mapper[str]):
     """
 
     def __init__(self) -> None:
-        # The library wants a transcoder; both methods that would use it are replaced.
+        # The library requires a transcoder; both methods that would use it are replaced.
         super().__init__(transcoder=JSONTranscoder())
 
     def to_stored_event(self, domain_event: DomainEventProtocol[str]) -> PreparedStoredEvent:
         """
-        Return a change as the event the log will hold.
+        Return a change as the event that the log will hold.
 
         Raises:
             FormatError: if it is of no known type, or its actor or a part is not of its form.
@@ -196,10 +195,10 @@ class ChangeRecorder(ApplicationRecorder):
             case Appended(branch=Branch.THEN, indices=indices):
                 return [index + 1 for index in indices]
             case _:
-                wanted = ", ".join(
+                versions = ", ".join(
                     f"{event.originator_id} version {event.originator_version}" for event in stored_events
                 )
-                raise VersionConflictError(f"expected to be the first to save {wanted}, found it taken")
+                raise VersionConflictError(f"expected to be the first to save {versions}, found it taken")
 
     def select_events(
         self,
@@ -256,13 +255,13 @@ class ChangeRecorder(ApplicationRecorder):
         gt: int | None = None,  # noqa: ARG002  (the library's signature)
         topics: Sequence[str] = (),  # noqa: ARG002
     ) -> Subscription[ApplicationRecorder]:
-        """Refuse: whoever follows the log is a projection, with its cursor and its tables in one transaction."""
+        """Refuse: a reader that follows the log is a projection, with its cursor and its tables in one transaction."""
         raise NotSupportedError("subscriptions: follow the log with a projection instead")
 
 
 class LogApplication(Application[str]):
     """
-    The library's application over one log. Cheap to make: everything that costs is in the shared store.
+    The library's application over one log. Cheap to make: everything expensive is in the shared store.
 
     Aggregates are immutable values; `project` in `load` folds their changes.
     """
@@ -299,7 +298,7 @@ class LogApplication(Application[str]):
         return [recording.notification.id - 1 for recording in recordings]
 
     def construct_env(self, name: str, env: EnvType | None = None) -> Environment:
-        """Take nothing from the process's environment: a variable must not put a cipher or a cache before the log."""
+        """Take nothing from the process's environment: a variable must not enable a cipher or a cache."""
         return Environment(name, env)
 
     def construct_mapper(self) -> Mapper[str]:

@@ -2,7 +2,7 @@
 The names of the database roles of one installation.
 
 Roles belong to a whole PostgreSQL server, so each name carries the installation's id. The login role by itself sees
-nothing: it is granted the others WITH INHERIT FALSE, SET TRUE, and every connection takes the one it works as.
+nothing. It is granted the others WITH INHERIT FALSE, SET TRUE, and every connection takes the one that it works as.
 """
 
 from __future__ import annotations

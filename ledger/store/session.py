@@ -1,17 +1,18 @@
 """
-Sessions on PostgreSQL: how the Appender's and those of services are opened, and what their errors say.
+Sessions on PostgreSQL: how the Appender and services open theirs, and what their errors mean.
 
-Guarantee: no wait in a session is for ever. A process that is stopped, or whose machine has vanished, loses the
-Appender's session, and with it the heads it had locked, within about ten seconds; over a long transaction, thirty.
+Guarantee: no wait in a session is endless. A process that is stopped, or whose machine has vanished, loses the
+Appender's session, and with it the heads it had locked, within about ten seconds; during a long transaction, within
+thirty.
 
-A service waits until an outage of its database is over, and says meanwhile what is wrong. A server that fails over, is
-restored from a backup or provisioned anew refuses for a while what it takes otherwise: it is read-only, or a table or a
-right is not there yet. From within that cannot be told from one that somebody has to mend, and both are the same to do:
-say so, loudly, and ask again, not often.
+A service waits until an outage of its database is over, and logs meanwhile what is wrong. A server that fails over, is
+restored from a backup or is provisioned anew refuses for a while what it normally accepts: it is read-only, or a table
+or a right is missing. A client cannot tell that from a state that an operator must repair. Both are handled alike: log
+an error, and try again, not often.
 
-What would never pass is no outage: a statement that the driver does not send or the server cannot parse, values of a
-wrong type, a row that must not be there. That is a fault of ours or of the data, and ends the service, with it the
-process.
+Some errors never pass and are no outage: a statement that the driver does not send or the server cannot parse, values
+of a wrong type, a row that must not be there. They are faults of the program or of the data, and end the service, and
+with it the process.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ Connection: TypeAlias = AsyncConnection[Any]
 LOCK_WAIT_MS: Final = 100
 
 BACK_OFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
-"""Waits while the database, or what else a loop needs, is away; the last one repeats."""
+"""Pauses while the database, or something else that a loop needs, is unavailable; the last one repeats."""
 
 CONNECTION: Final[dict[str, Any]] = {
     "connect_timeout": 5,
-    # `append/wire.py` prepares by itself: the driver would forget its own, and ours with them, after a ROLLBACK.
+    # `append/wire.py` prepares statements itself: after a ROLLBACK the driver would drop its own, and ours with them.
     "prepare_threshold": None,
-    # How this side notices a server that is gone without a word …
+    # How this side notices a server that has vanished …
     "keepalives": 1,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
@@ -50,14 +51,14 @@ SESSION: Final = {
     "lock_timeout": f"{LOCK_WAIT_MS}ms",
     "idle_in_transaction_session_timeout": "5s",
     "transaction_timeout": "30s",
-    # Each statement is planned once, for the index made for it. Left to the statistics, which know nothing of a log
-    # that is new or has grown since they were made, a look-up of 256 ids reads the whole log: 14 ms instead of 0.2.
+    # Each statement is planned once, for the index made for it. Statistics know nothing of a log that is new or has
+    # grown since they were made. With them, a look-up of 256 ids reads the whole log: 14 ms instead of 0.2.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
-    "enable_sort": "off",  # the look-up asks for the order of its index, which no other has
+    "enable_sort": "off",  # the look-up needs the order of its index, which no other index has
     "jit": "off",
-    # … and how the server notices that we are (over a unix socket these have no effect, and are not needed).
+    # … and how the server notices that we have (over a Unix socket these have no effect, and are not needed).
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
     "tcp_keepalives_count": "3",
@@ -65,7 +66,7 @@ SESSION: Final = {
 }
 
 _WATCHED: Final = {name: value for name, value in CONNECTION.items() if name != "prepare_threshold"}
-"""As the Appender's: a server that is gone without a word is noticed within seconds."""
+"""As for the Appender: a server that has vanished is noticed within seconds."""
 _OUTAGES: Final = (
     "08",  # connection
     "0A000",  # a plan that a migration has outdated, or a server that is too old
@@ -86,19 +87,19 @@ _OUTAGES: Final = (
     "57",  # shut down, cancelled
     "58",  # input and output
 )
-"""States (SQLSTATE, PostgreSQL's appendix A), or the classes with which they begin, that the database may get over."""
+"""States (SQLSTATE, PostgreSQL's appendix A), or the classes with which they begin, that can pass."""
 
 
 async def connect(dsn: str) -> Connection:
     """
     Open a session: autocommit, durable commits, bounded waits.
 
-    A server without `full_page_writes` is taken: on storage that writes whole pages (ZFS) that is safe, and the server
-    cannot tell; elsewhere its torn pages are found by checksums and by verifying. `fsync = off` is safe nowhere.
+    A server without `full_page_writes` is accepted: on storage that writes whole pages (ZFS) that is safe, and the
+    server cannot tell. Elsewhere checksums and verification find torn pages. `fsync = off` is safe nowhere.
 
     Raises:
         UnsafeServerError: if the server does not wait for its disk (`fsync = off`), so that no COMMIT is durable.
-        psycopg.Error: if the server cannot be reached, or refuses.
+            psycopg.Error: if the server cannot be reached, or refuses.
     """
     connection = await AsyncConnection.connect(dsn, autocommit=True, **CONNECTION)
     try:
@@ -114,10 +115,10 @@ async def connect(dsn: str) -> Connection:
 
 def check_fsync(setting: str) -> None:
     """
-    Check what the server says of its `fsync`; asked for each batch, since a server that runs can be told otherwise.
+    Check the server's `fsync` setting. It is read for each batch, because it can be changed while the server runs.
 
     Raises:
-        UnsafeServerError: if it does not wait for its disk.
+        UnsafeServerError: if the server does not wait for its disk.
     """
     if setting != "on":
         raise UnsafeServerError(
@@ -128,10 +129,10 @@ def check_fsync(setting: str) -> None:
 
 def is_refusal(error: Exception) -> bool:
     """
-    Tell whether `error` is a refusal of one statement, by the server or by psycopg: the session goes on, and if the
-    statement was a COMMIT or stood before one, nothing was committed.
+    Tell whether `error` is a refusal of one statement, by the server or by psycopg. Then the session can be used
+    further, and if the statement was a COMMIT or stood before one, nothing was committed.
 
-    A FATAL error is none: it may come behind a COMMIT that was carried out, in place of its answer.
+    A FATAL error is not a refusal: it may arrive after a COMMIT that was done, in place of its answer.
     """
     if not isinstance(error, psycopg.Error):
         return False
@@ -145,23 +146,24 @@ _TRANSIENT: Final = frozenset({"08", "25", "40", "53", "55", "57", "58"})
 
 def is_permanent(error: Exception) -> bool:
     """
-    Tell whether `error` is a refusal for what the statement asked, so that asking again would not help.
+    Tell whether `error` refuses what the statement contained, so that trying again would not help.
 
-    Others speak of the server's state: connection, read-only, deadlock, disk full, locks, shutdown, input and output.
+    Other errors are about the server's state: connection, read-only, deadlock, disk full, locks, shutdown, input and
+    output.
     """
     return isinstance(error, psycopg.Error) and is_refusal(error) and (error.sqlstate or "")[:2] not in _TRANSIENT
 
 
 def brief_message(error: Exception) -> str:
     """
-    Return what went wrong, without the details that a server adds: they may hold what the callers wrote.
+    Return what went wrong, without the details that a server adds: they may quote what callers wrote.
     """
     return (isinstance(error, psycopg.Error) and error.diag.message_primary) or str(error)
 
 
 def is_programming_error(error: Exception) -> bool:
     """
-    Tell whether `error` is one of PostgreSQL, or its driver, that would never pass: it is to end who has met it.
+    Tell whether `error` is one of PostgreSQL or its driver that never passes, so that it must end the service.
     """
     if not isinstance(error, psycopg.Error) or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return False
@@ -170,7 +172,7 @@ def is_programming_error(error: Exception) -> bool:
 
 async def connect_service(dsn: str, *, name: str) -> Connection:
     """
-    Open the connection of a service, in autocommit mode, on which no wait for a server that has vanished is for ever.
+    Open the connection of a service, in autocommit mode, on which no wait for a vanished server is endless.
 
     Raises:
         psycopg.Error: if the server cannot be reached, or refuses.
@@ -180,13 +182,16 @@ async def connect_service(dsn: str, *, name: str) -> Connection:
 
 class Outage:
     """
-    What keeps one service from its work, said once as long as it stays the same. `trouble` is empty if nothing does.
+    What keeps one service from its work, logged once as long as it stays the same. `trouble` is its text, empty if
+    there is none.
 
-    What somebody has to mend, unless a failover is under way, is said as an error, and what passes as a warning.
+    What an operator must repair, unless a failover is under way, is logged as an error. What passes is logged as a
+    warning.
     """
 
     def __init__(self, service: str, log: logging.Logger) -> None:
         self.trouble = ""
+        # Only the service that owns it changes it; others may read `trouble`, a text that is replaced as a whole.
         self._attempts = 0
         self._service = service
         self._log = log
@@ -198,7 +203,7 @@ class Outage:
 
     def failed(self, error: Exception) -> None:
         """
-        Say what is wrong now, after an attempt that has raised `error`; that is raised again if it is no outage.
+        Log what is wrong after an attempt that raised `error`; raise `error` again if it is no outage.
         """
         if is_programming_error(error):
             raise error
@@ -210,7 +215,7 @@ class Outage:
         self.trouble = trouble
 
     def recovered(self) -> None:
-        """Say that it is over, if there was one."""
+        """Log that the outage is over, if there was one."""
         if self.trouble:
             self._log.info("%s: works again", self._service)
         self.trouble = ""

@@ -1,7 +1,7 @@
 """
-The tree of a log as PostgreSQL holds it: its frontier at any size, computations on its tiles.
+The tree of a log as PostgreSQL holds it: its frontier at any size, and computations on its tiles.
 
-Tiles and leaf hashes are given out as they are stored, for those who compare them with what was signed.
+Tiles and leaf hashes are returned as they are stored. The caller compares them with what was signed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 class NoCheckpointError(LedgerError):
-    """The log, or the part of it that is asked for, has not been signed yet."""
+    """The log, or the requested part of it, has not been signed yet."""
 
 
 async def read_frontier(connection: Connection, log_id: int, size: int) -> Frontier:
@@ -53,8 +53,8 @@ async def compute_on_tiles(connection: Connection, log_id: int, compute: Callabl
     """
     Return `compute(read_tile)` for a computation that reads tiles and does no I/O itself.
 
-    It runs twice: first on tiles of zeros, to learn which ones it reads, then on those. It must therefore read the same
-    tiles whatever their hashes are, as making a proof does.
+    It runs twice: first on tiles of zeros, to learn which ones it reads, then on those. So it must read the same tiles
+    whatever their hashes are, as making a proof does.
 
     Raises:
         BrokenError: (`Fault.TILE`) if a tile is missing.
@@ -67,14 +67,14 @@ def addresses_read(compute: Callable[[TileReader], object]) -> set[TileAddress]:
     """
     Return the tiles that `compute` reads, whatever their hashes are.
     """
-    places: set[TileAddress] = set()
+    addresses: set[TileAddress] = set()
 
     def note(level: int, index: int, width: int) -> Tile:
-        places.add((level, index, width))
+        addresses.add((level, index, width))
         return Tile(level=level, index=index, hashes=(bytes(HASH_SIZE_BYTES),) * width)
 
     compute(note)
-    return places
+    return addresses
 
 
 async def compute_on_subtrees(connection: Connection, log_id: int, size: int, compute: Callable[[HashReader], R]) -> R:
@@ -86,118 +86,118 @@ async def compute_on_subtrees(connection: Connection, log_id: int, size: int, co
     Raises:
         BrokenError: (`Fault.TILE`) if a tile is missing.
     """
-    async with connection.pipeline():  # what is asked within comes back together when it is left
-        asked = await request_subtrees(connection, log_id, size, compute)
-    return await asked.take()
+    async with connection.pipeline():  # what is requested inside arrives together when it is left
+        requested = await request_subtrees(connection, log_id, size, compute)
+    return await requested.fetch()
 
 
 async def request_subtrees(
     connection: Connection, log_id: int, size: int, compute: Callable[[HashReader], R]
 ) -> RequestedSubtrees[R]:
     """
-    Ask for what `compute` reads, as `compute_on_subtrees`; in a pipeline it is not waited for.
+    Request what `compute` reads, as `compute_on_subtrees` does; in a pipeline, without waiting for it.
     """
-    places: set[TileAddress] = set()
+    addresses: set[TileAddress] = set()
 
     def note(level: int, index: int) -> bytes:
-        places.add(subtree_address(level=level, index=index, size=size)[0])
+        addresses.add(subtree_address(level=level, index=index, size=size)[0])
         return bytes(HASH_SIZE_BYTES)
 
     compute(note)
-    return RequestedSubtrees(tiles=await request_tiles(connection, log_id, places), size=size, compute=compute)
+    return RequestedSubtrees(tiles=await request_tiles(connection, log_id, addresses), size=size, compute=compute)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedSubtrees(Generic[R]):
-    """What `request_subtrees` has asked for."""
+    """What `request_subtrees` has requested."""
 
     tiles: RequestedTiles
     size: int
     compute: Callable[[HashReader], R]
 
-    async def take(self) -> R:
+    async def fetch(self) -> R:
         """
         Return what `compute_on_subtrees` returns, once the pipeline is left.
 
         Raises:
             BrokenError: as `compute_on_subtrees`.
         """
-        tiles = await self.tiles.take()
+        tiles = await self.tiles.fetch()
         return self.compute(tile_hash_reader(lambda level, index, width: tiles[level, index, width], self.size))
 
 
-async def read_tiles(connection: Connection, log_id: int, places: Iterable[TileAddress]) -> dict[TileAddress, Tile]:
+async def read_tiles(connection: Connection, log_id: int, addresses: Iterable[TileAddress]) -> dict[TileAddress, Tile]:
     """
-    Return the tiles of several places in one round trip; incomplete ones are computed from what lies below them.
+    Return several tiles in one round trip; incomplete ones are computed from what lies below them.
 
     Raises:
-        BrokenError: (`Fault.TILE`) if one is not stored, its hashes are not all there, or what is there is no tile.
+        BrokenError: (`Fault.TILE`) if one is not stored, its hashes are incomplete, or what is stored is no tile.
     """
     async with connection.pipeline():
-        asked = await request_tiles(connection, log_id, places)
-    return await asked.take()
+        requested = await request_tiles(connection, log_id, addresses)
+    return await requested.fetch()
 
 
-async def request_tiles(connection: Connection, log_id: int, places: Iterable[TileAddress]) -> RequestedTiles:
+async def request_tiles(connection: Connection, log_id: int, addresses: Iterable[TileAddress]) -> RequestedTiles:
     """
-    Ask for the tiles of several places; in a pipeline they are not waited for.
+    Request tiles by their addresses; in a pipeline, without waiting for them.
 
     It takes one statement for the complete tiles of each level, and one for each incomplete tile.
     """
-    wanted = sorted(set(places))
+    requested = sorted(set(addresses))
     complete: dict[int, list[int]] = {}
-    for level, index, width in wanted:
+    for level, index, width in requested:
         if width == TILE_WIDTH:
             complete.setdefault(level, []).append(index)
     return RequestedTiles(
-        wanted=wanted,
-        below={place: await _ask_below(connection, log_id, place) for place in wanted if place[2] < TILE_WIDTH},
-        whole={level: await _ask_complete(connection, log_id, level, tiles) for level, tiles in complete.items()},
+        addresses=requested,
+        below={at: await _request_below(connection, log_id, at) for at in requested if at[2] < TILE_WIDTH},
+        whole={level: await _request_complete(connection, log_id, level, tiles) for level, tiles in complete.items()},
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedTiles:
-    """What `request_tiles` has asked for: what lies below each incomplete tile, and the complete ones of each level."""
+    """What `request_tiles` has requested: what lies below each incomplete tile, and the complete ones of each level."""
 
-    wanted: Sequence[TileAddress]
+    addresses: Sequence[TileAddress]
     below: Mapping[TileAddress, AsyncCursor[tuple[int, Any]]]
     whole: Mapping[int, AsyncCursor[tuple[int, Any]]]
 
-    async def take(self) -> dict[TileAddress, Tile]:
+    async def fetch(self) -> dict[TileAddress, Tile]:
         """
         Return what `read_tiles` returns, once the pipeline is left.
 
         Raises:
             BrokenError: as `read_tiles`.
         """
-        # NULL is as if nothing were there: whoever owns a database can drop NOT NULL.
+        # NULL counts as missing: the owner of a database can drop NOT NULL.
         tiles: dict[TileAddress, Tile] = {}
         for level, cursor in self.whole.items():
             for index, packed in await cursor.fetchall():
                 if packed is not None:
                     tiles[level, index, TILE_WIDTH] = _tile(level, index, split_hashes(bytes(packed)))
         for (level, index, width), cursor in self.below.items():
-            found = {at: bytes(said) for at, said in await cursor.fetchall() if said is not None}
+            found = {at: bytes(stored) for at, stored in await cursor.fetchall() if stored is not None}
             if len(found) == width:
                 own = (found[at] if level == 0 else parse_tile_root(found[at]) for at in sorted(found))
                 tiles[level, index, width] = _tile(level, index, own)
-        for level, index, width in self.wanted:
+        for level, index, width in self.addresses:
             if (level, index, width) not in tiles:
                 raise _bad_tile(level, index, expected=f"{width} hashes", found="not all of them")
         return tiles
 
 
-async def _ask_complete(
+async def _request_complete(
     connection: Connection, log_id: int, level: int, tiles: list[int]
 ) -> AsyncCursor[tuple[int, Any]]:
-    wanted = {"log_id": Int4(log_id), "level": Int2(level), "tiles": list(map(Int8, tiles))}
-    return await connection.execute(TILE_QUERIES["complete_tiles"], wanted, binary=True)
+    parameters = {"log_id": Int4(log_id), "level": Int2(level), "tiles": list(map(Int8, tiles))}
+    return await connection.execute(TILE_QUERIES["complete_tiles"], parameters, binary=True)
 
 
-async def _ask_below(connection: Connection, log_id: int, place: TileAddress) -> AsyncCursor[tuple[int, Any]]:
-    """Ask for what an incomplete tile consists of: leaf hashes, or what stands for the roots of complete tiles."""
-    level, index, width = place
+async def _request_below(connection: Connection, log_id: int, address: TileAddress) -> AsyncCursor[tuple[int, Any]]:
+    """Request what an incomplete tile consists of: leaf hashes, or the roots of complete tiles."""
+    level, index, width = address
     first, end = Int8(index * TILE_WIDTH), Int8(index * TILE_WIDTH + width)
     if level == 0:
         bounds = {"log_id": Int4(log_id), "from_index": first, "to_index": end}
@@ -209,7 +209,7 @@ async def _ask_below(connection: Connection, log_id: int, place: TileAddress) ->
 def _tile(level: int, index: int, hashes: Iterable[bytes]) -> Tile:
     try:
         return Tile(level=level, index=index, hashes=tuple(hashes))
-    except FormatError as error:  # whoever owns a database can drop a check of its lengths
+    except FormatError as error:  # the owner of a database can drop a check of its lengths
         raise _bad_tile(level, index, expected="a tile", found=error) from error
 
 

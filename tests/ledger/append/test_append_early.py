@@ -62,7 +62,7 @@ async def test_no_head_stays_locked_for_a_caller_whose_deadline_has_passed(
 ) -> None:
     call = asyncio.create_task(idle.append(log_id, group(), timeout_s=0))
     await asyncio.sleep(0)
-    idle._look_at_deadlines()  # as the loop may, before it comes to the task that writes
+    idle._check_deadlines()  # as the loop may, before it comes to the task that writes
     with pytest.raises(LogUnavailableError, match="before the deadline"):
         await call
     assert len(await read_log(database, log_id)) == 1

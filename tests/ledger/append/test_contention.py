@@ -31,7 +31,7 @@ def test_a_head_that_was_had_begins_anew() -> None:
 def test_after_a_wait_in_vain_nobody_waits_for_a_while() -> None:
     contention = Contention()
     contention.note_skipped([1, 2], 1.0, all_were=True)
-    contention.note_waited_in_vain(1, 100.0)
+    contention.note_wait_failed(1, 100.0)
     assert not contention.may_wait(100.0 + WAIT_AGAIN_S / 2)
     assert contention.head_to_wait_for([1, 2], 100.0 + WAIT_AGAIN_S / 2) is None
     assert contention.may_wait(100.0 + WAIT_AGAIN_S)
@@ -47,5 +47,5 @@ def test_others_are_taken_to_write_for_a_while_after_a_head_was_found_held() -> 
     contention.note_locked([1])
     assert contention.is_shared(5.0 + SHARED_S - 0.01)
     assert not contention.is_shared(5.0 + SHARED_S)
-    contention.note_waited_in_vain(1, 9.0)
+    contention.note_wait_failed(1, 9.0)
     assert contention.is_shared(9.0 + SHARED_S - 0.01)
