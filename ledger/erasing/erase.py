@@ -1,28 +1,28 @@
 """
-Erases people and single payload parts without breaking one proof: the log says that it was done, and then it is done.
+Erases people and single payload parts without changing a proof: the log records the erasure, then it is done.
 
-The order, each step durable before the next, each one harmless when repeated:
+The order, each step durable before the next, and each harmless when repeated:
 
-1. `payload.erased` is appended. A person's erasure holds only if nobody erased them before, and its guard writes
-   `erased_subjects` in the same transaction: from here on no reader is shown a part of theirs, not even one that a slow
-   process appends later. The keys they came with are revoked in the same group, so they are refused from here on, too;
-2. the person's data key is destroyed: with it every copy of their sealed parts, wherever it is;
-3. their parts are deleted, page by page (parts stored before there were keys lie there in the clear, and this is what
-   erases them), then what names them beside the log (`Copies`), and last the row that says who they were;
-4. read models that nobody is sent to any more, and that the entry will not reach, are dropped;
-5. `erasures_done` remembers that this entry is carried out.
+1. `payload.erased` is appended. A person's erasure holds only if they were not erased before, and its guard writes
+   `erased_subjects` in the same transaction. From here on no reader sees a part of theirs, not even one that a slow
+   process appends later. Their API keys are revoked in the same group, so they are refused from here on, too.
+2. The person's data key is destroyed, and with it every copy of their sealed parts, wherever it is.
+3. Their parts are deleted, page by page. Parts stored before there were keys are in the clear; this step erases them.
+   Then the copies beside the log that name them are redacted (`Copies`), and last the row that says who they were is
+   deleted.
+4. Read models that no reader uses any more, and that the entry will not reach, are dropped.
+5. `erasures_done` records that the entry has been executed.
 
-What comes after the entry is `execution.py`. Whatever stops in between is gone on with by `rerun_erasures`. After
-restoring an older backup the same finds what the log, or the folder of keys, knows to be erased. A person who comes
-back is somebody new: the row that led from them to the old subject is gone, so they get other 128 random bits; the old
-subject stays erased.
+`execution.py` does what follows the entry. `rerun_erasures` resumes an interrupted erasure. After an older backup was
+restored, it also finds what the log, or the key folder, knows to be erased. A person who returns is a new subject: the
+row that led from them to the old subject is gone, so they get 128 new random bits. The old subject stays erased.
 
-Nothing is appended to a log that is closed: what is erased of it, the log that goes on from it says, with its origin.
+Nothing is appended to a closed log. An erasure from it is recorded by its successor, with the origin of the closed log.
 
-Retention: payload parts are kept as long as they may be, and then erased as everything else is: said in the log first.
-Only parts go; entries, and with them every proof, stay. What is erased is "all parts below this index", so that anyone
-can tell from the log alone which ones those were. Messages that never became entries lie elsewhere (`KeptMessages`),
-are in no proof, and are just deleted at that age.
+Retention: payload parts are kept for the configured time, and then erased like everything else: recorded in the log
+first. Only parts are erased; entries, and with them every proof, stay. What is erased is "all parts below this index",
+so that the log alone says which ones. Messages that never became entries are stored elsewhere (`KeptMessages`), are in
+no proof, and are deleted at that age.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ _QUERIES: Final = load_queries("ledger.store", "erasure.sql")
 
 
 class NoSuchSubjectError(LedgerError):
-    """Nothing is known of that subject in that log, and nothing was: nothing was erased."""
+    """That log has never held anything about that subject: nothing was erased."""
 
 
 class ErasureConflictError(LedgerError):
-    """Keys of the person were made or revoked meanwhile, again and again: nothing was erased; try again."""
+    """The person's keys were issued or revoked during every attempt: nothing was erased; try again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revocation:
-    """What ends a credential of a person, in the same group as their erasure: its events, and what they depend on."""
+    """The revocation of one credential of a person, in the same group as their erasure: its event, and its guards."""
 
     event: PreparedEvent
     guards: tuple[GuardCall, ...]
@@ -77,39 +77,41 @@ class Revocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revocations:
-    """What ends every credential of a person, as of the control entry `as_of`: one made later is not overlooked."""
+    """
+    The revocations of every credential of a person, as of the control entry `as_of`, so that a later one is not missed.
+    """
 
     as_of: int | None
     each: tuple[Revocation, ...]
 
 
 Revoke: TypeAlias = Callable[[Log, str], Awaitable[Revocations]]
-"""Returns what would end every credential of a subject in a log."""
+"""Returns the revocations of every credential of a subject in a log."""
 
 
 async def nothing_to_revoke(_log: Log, _subject: str) -> Revocations:
-    """Return that a subject has no credentials: where nobody logs in."""
+    """Return that a subject has no credentials: for installations where nobody logs in."""
     return Revocations(as_of=None, each=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
     """
-    What was erased: by which entry of the log of `origin`; how many parts, and copies of a login beside the log, were
-    deleted just now.
+    What was erased: by which entry of the log of `origin`, and how many parts, and copies of a login beside the log,
+    were deleted by this call.
     """
 
     index: int
     origin: str
     repeated: bool
-    """True if the log knew of it already."""
+    """True if the log had recorded it already."""
     parts: int
     copies: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureRequest:
-    """Who has asked for an erasure, why, and when; `actor` is 32 hex digits, or `system` for an operator."""
+    """Who has requested an erasure, why, and when; `actor` is 32 hex digits, or `system` for an operator."""
 
     reason: ErasureReason
     at: datetime
@@ -121,7 +123,7 @@ class Eraser:
     Erases parts of any log.
 
     `connection` works as the eraser's role, in autocommit mode. `appender` knows the guard `subject.erase` and those of
-    what `revoke` returns. `copies` are what this installation has of it beside the log.
+    what `revoke` returns. `copies` are the copies that this installation keeps beside the log.
     """
 
     def __init__(
@@ -140,45 +142,45 @@ class Eraser:
         self._new_group_id = new_group_id
         self._revoke = revoke
 
-    async def erase_subject(self, log: Log, subject: str, asked: ErasureRequest) -> Erasure:
+    async def erase_subject(self, log: Log, subject: str, request: ErasureRequest) -> Erasure:
         """
-        Erase one subject from a log: its parts, its key, who that was, and what they log in with.
+        Erase one subject from a log: its parts, its key, its identity, and its credentials.
 
-        Of a closed log credentials stay as they are: nothing that revokes them can be appended to it.
+        For a closed log, credentials stay as they are: nothing that revokes them can be appended to it.
 
         Raises:
-            NoSuchSubjectError: if the log has never known that subject.
+            NoSuchSubjectError: if the log has never held anything about that subject.
             ErasureConflictError: if their credentials changed at every attempt.
             LedgerError: whatever the Appender raises; nothing is erased then.
         """
-        erased = PayloadErased(subject=subject, reason=asked.reason, index=None, name=None, type=None, before=None)
+        erased = PayloadErased(subject=subject, reason=request.reason, index=None, name=None, type=None, before=None)
         successors = await self._successors(log)
         if (known := await self._known(log, successors, erased)) is not None:
             return await self._repeat(known)
         if successors:
             self._check_known(log, subject, await self._marks(log, subject))
-            return await self._append_and_erase(log, successors, erased, asked)
-        return await self._erase_person(log, erased, asked)
+            return await self._append_and_erase(log, successors, erased, request)
+        return await self._erase_person(log, erased, request)
 
-    async def erase_person(self, log: Log, subject: str, asked: ErasureRequest) -> tuple[Erasure, ...]:
+    async def erase_person(self, log: Log, subject: str, request: ErasureRequest) -> tuple[Erasure, ...]:
         """
-        Erase the person behind a subject whole: their other actors, under which keys that others issued to them have
-        acted, and then this one.
+        Erase the whole person behind a subject: their other actors, which are those of keys that others issued to them,
+        and then this one.
 
-        In this order, so that whatever stops in between is gone on with by doing it again: the row of the subject that
-        was named leads to the others, and goes last.
+        In this order, so that repeating the call completes an interrupted erasure: the row of the named subject leads
+        to the others, and is deleted last.
 
         Raises as `erase_subject`.
         """
         erased: list[Erasure] = []
-        for _ in range(ATTEMPTS):  # others may be given to them meanwhile
+        for _ in range(ATTEMPTS):  # more may be issued to them meanwhile
             others = await self._one("actors_beside", log_id=log.log_id, subject=subject) or ([],)
             if not others[0]:
                 break
-            erased += [await self.erase_subject(log, each, asked) for each in others[0]]
-        return (*erased, await self.erase_subject(log, subject, asked))
+            erased += [await self.erase_subject(log, each, request) for each in others[0]]
+        return (*erased, await self.erase_subject(log, subject, request))
 
-    async def erase_part(self, log: Log, index: int, name: str, asked: ErasureRequest) -> Erasure:
+    async def erase_part(self, log: Log, index: int, name: str, request: ErasureRequest) -> Erasure:
         """
         Erase one part of one entry.
 
@@ -191,14 +193,14 @@ class Eraser:
             raise NoSuchSubjectError(
                 f"log {log.origin}: expected an entry {index} with a part {name!r:.80}, found none"
             )
-        erased = PayloadErased(index=index, name=name, reason=asked.reason, subject=None, type=None, before=None)
-        return await self._erase(log, erased, asked)
+        erased = PayloadErased(index=index, name=name, reason=request.reason, subject=None, type=None, before=None)
+        return await self._erase(log, erased, request)
 
     async def erase_before(
         self,
         log: Log,
         before: int,
-        asked: ErasureRequest,
+        request: ErasureRequest,
         *,
         name: str | None,
         type: str | None,  # noqa: A002  (an entry's word)
@@ -209,42 +211,42 @@ class Eraser:
         Raises:
             LedgerError: whatever the Appender raises; nothing is erased then.
         """
-        erased = PayloadErased(before=before, name=name, type=type, reason=asked.reason, subject=None, index=None)
-        return await self._erase(log, erased, asked)
+        erased = PayloadErased(before=before, name=name, type=type, reason=request.reason, subject=None, index=None)
+        return await self._erase(log, erased, request)
 
     async def recording_log(self, log: Log) -> Log:
         """
-        Return the log that says what is erased of `log`: itself, or, once it is closed, the last that goes on from it.
+        Return the log that records erasures from `log`: itself or, once it is closed, the last of its successors.
         """
         return (log, *await self._successors(log))[-1]
 
-    async def _erase(self, log: Log, erased: PayloadErased, asked: ErasureRequest) -> Erasure:
+    async def _erase(self, log: Log, erased: PayloadErased, request: ErasureRequest) -> Erasure:
         successors = await self._successors(log)
         if (known := await self._known(log, successors, erased)) is not None:
             return await self._repeat(known)
-        return await self._append_and_erase(log, successors, erased, asked)
+        return await self._append_and_erase(log, successors, erased, request)
 
     async def _append_and_erase(
-        self, log: Log, successors: Sequence[Log], erased: PayloadErased, asked: ErasureRequest
+        self, log: Log, successors: Sequence[Log], erased: PayloadErased, request: ErasureRequest
     ) -> Erasure:
-        said = erased_elsewhere(log.origin, erased) if successors else erased
-        saying = (log, *successors)[-1]
-        event = _prepared(said, asked)
-        group = Group(id=derived_group_id(said.TYPE, [saying.origin, event.key]), then=(event,))
-        outcome = await self._appender.append(saying.log_id, group)
+        statement = erased_elsewhere(log.origin, erased) if successors else erased
+        target = (log, *successors)[-1]
+        event = _prepared(statement, request)
+        group = Group(id=derived_group_id(statement.TYPE, [target.origin, event.key]), then=(event,))
+        outcome = await self._appender.append(target.log_id, group)
         if isinstance(outcome, Stale):
-            raise LedgerError(f"log {saying.origin}: an erasure depends on no control entry, but was called stale")
-        recorded = RecordedErasure(log_id=saying.log_id, index=outcome.indices.start, event=said)
-        return await self._carry_out(recorded, saying, repeated=outcome.repeated)
+            raise LedgerError(f"log {target.origin}: an erasure depends on no control entry, but was called stale")
+        recorded = RecordedErasure(log_id=target.log_id, index=outcome.indices.start, event=statement)
+        return await self._carry_out(recorded, target, repeated=outcome.repeated)
 
-    async def _erase_person(self, log: Log, erased: PayloadErased, asked: ErasureRequest) -> Erasure:
-        event, subject = _prepared(erased, asked), erased.subject or ""
+    async def _erase_person(self, log: Log, erased: PayloadErased, request: ErasureRequest) -> Erasure:
+        event, subject = _prepared(erased, request), erased.subject or ""
         for _ in range(ATTEMPTS):
-            marks = await self._marks(log, subject)  # before looking for the entry, which comes with its mark
+            marks = await self._marks(log, subject)  # before the look-up of the entry, which is appended with its mark
             if (known := await self._known(log, (), erased)) is not None:
                 return await self._repeat(known)
             self._check_known(log, subject, marks)
-            # One that is marked though no log says so was erased here after restoring a backup (`rerun_erasures`).
+            # A subject that is marked without an entry was erased here after a backup was restored (`rerun_erasures`).
             once = () if marks[1] else (GuardCall("subject.erase", {"subject": subject}),)
             revocations = await self._revoke(log, subject)
             group = Group(
@@ -260,7 +262,7 @@ class Eraser:
         raise ErasureConflictError(f"log {log.origin}: credentials of {subject} changed {ATTEMPTS} times meanwhile")
 
     async def _marks(self, log: Log, subject: str) -> tuple[bool, bool]:
-        """Tell whether something is there of a subject, and whether it is marked as erased."""
+        """Tell whether something about a subject is stored, and whether it is marked as erased."""
         is_known, is_marked = await self._one("is_known", log_id=log.log_id, subject=subject) or (False, False)
         return bool(is_known), bool(is_marked)
 
@@ -269,7 +271,7 @@ class Eraser:
             raise NoSuchSubjectError(f"log {log.origin}: nothing is known of the subject {subject!r:.80}")
 
     async def _successors(self, log: Log) -> tuple[Log, ...]:
-        """Return the logs that go on from `log`, one from the other; none if it is open."""
+        """Return the logs that continue `log`, one after the other; none if it is open."""
         successors: list[Log] = []
         with suppress(NoSuchLogError):
             while True:
@@ -280,7 +282,7 @@ class Eraser:
     async def _known(
         self, log: Log, successors: Sequence[Log], erased: PayloadErased
     ) -> tuple[RecordedErasure, Log] | None:
-        """Return the entry that says so already, with the log it stands in, if there is one."""
+        """Return the entry that records this erasure already, with its log, if there is one."""
         row = await self._one("erasure_of_key", log_id=log.log_id, key=_key(erased))
         if row is not None:
             return RecordedErasure(log_id=log.log_id, index=int(row[0]), event=erased), log
@@ -293,11 +295,11 @@ class Eraser:
     async def _repeat(self, known: tuple[RecordedErasure, Log]) -> Erasure:
         return await self._carry_out(*known, repeated=True)
 
-    async def _carry_out(self, recorded: RecordedErasure, saying: Log, *, repeated: bool) -> Erasure:
+    async def _carry_out(self, recorded: RecordedErasure, target: Log, *, repeated: bool) -> Erasure:
         deleted = await execute_erasure(self._erasing, recorded)
         return Erasure(
             index=recorded.index,
-            origin=saying.origin,
+            origin=target.origin,
             repeated=repeated,
             parts=deleted.parts,
             copies=deleted.copies,
@@ -307,38 +309,42 @@ class Eraser:
         return await (await self._connection.execute(_QUERIES[query], parameters)).fetchone()
 
 
-def _prepared(said: PayloadErased | PayloadErasedElsewhere, asked: ErasureRequest) -> PreparedEvent:
-    check_erased(said if isinstance(said, PayloadErased) else said.erased)
+def _prepared(statement: PayloadErased | PayloadErasedElsewhere, request: ErasureRequest) -> PreparedEvent:
+    check_erased(statement if isinstance(statement, PayloadErased) else statement.erased)
     return prepare(
         Event(
-            type=said.TYPE,
-            version=said.VERSION,
-            key=_key(said),
-            actor=asked.actor,
-            occurred_at=asked.at,
-            data=to_data(said),
+            type=statement.TYPE,
+            version=statement.VERSION,
+            key=_key(statement),
+            actor=request.actor,
+            occurred_at=request.at,
+            data=to_data(statement),
         )
     )
 
 
-def _key(said: PayloadErased | PayloadErasedElsewhere) -> str:
-    """Name what is erased, of a closed log with its origin: the same has the same key, so that it is erased once."""
-    of = () if isinstance(said, PayloadErased) else (said.origin,)
-    if said.subject is not None:
-        return format_key("subject", (said.subject, *of))
-    if said.index is not None:
-        return format_key("part", (str(said.index), said.name or "", *of))
-    return format_key("parts", (f"before-{said.before}", f"type-{said.type or ''}", f"name-{said.name or ''}", *of))
+def _key(statement: PayloadErased | PayloadErasedElsewhere) -> str:
+    """
+    Return the key of an erasure, with the origin of a closed log: the same erasure has the same key, so it is done
+    once.
+    """
+    of = () if isinstance(statement, PayloadErased) else (statement.origin,)
+    if statement.subject is not None:
+        return format_key("subject", (statement.subject, *of))
+    if statement.index is not None:
+        return format_key("part", (str(statement.index), statement.name or "", *of))
+    filters = (f"type-{statement.type or ''}", f"name-{statement.name or ''}")
+    return format_key("parts", (f"before-{statement.before}", *filters, *of))
 
 
 class KeptMessages(Protocol):
-    """Messages of tenants that could not be handled, kept as they came: what they hold, and about whom, is unknown."""
+    """Tenants' messages that could not be handled, kept unchanged: what they hold, and about whom, is unknown."""
 
     async def delete_before(self, log: Log, before: datetime, /) -> int:
-        """Delete those of a log that are kept since before then; return how many."""
+        """Delete those of a log that have been kept since before then; return how many."""
 
     async def reclaim(self) -> None:
-        """Let the database's files forget what was deleted of them."""
+        """Remove what was deleted from the database's files."""
 
 
 async def first_index_since(connection: Connection, log: Log, since: datetime) -> int:

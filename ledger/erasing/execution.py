@@ -1,10 +1,10 @@
 """
-Carries out what a `payload.erased` says: the person's key, the parts, who they were; then remembers that it is done.
+Executes a `payload.erased` entry: destroys the person's key, deletes parts and identity; then records that it is done.
 
-What else holds a copy of any of that is no part of the log, and not known here: `Copies` reaches it.
+Copies of that data outside the log are not known here; `Copies` reaches them.
 
-Every step is harmless when repeated, so whatever was cut off is carried out again from the beginning. One erasure is
-carried out by one at a time, everywhere: two that delete the same parts could wait for each other.
+Every step is harmless when repeated, so an interrupted erasure is executed again from the beginning. One process at a
+time executes an erasure, because two that delete the same parts could deadlock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ledger.store.read import Log, find_log
 from ledger.store.session import Connection
 
 PAGE_PARTS: Final = 10_000
-"""Parts deleted in one transaction: well under a second, and nobody waits for the rest."""
+"""Parts deleted in one transaction: well under a second."""
 PAGE_ENTRIES: Final = 10_000
 
 _QUERIES: Final = load_queries("ledger.store", "erasure.sql")
@@ -35,21 +35,21 @@ class Copies(Protocol):
 
     async def forget_person(self, log_id: int, subject: str, /) -> int:
         """
-        Take the login of a subject out of what is kept beside the log; return how many copies that were.
+        Redact the login of a subject in what is kept beside the log; return how many copies that were.
 
-        The row that says who it is is deleted only then: nothing else could tell what to look for. Harmless when
-        repeated.
+        The row with the identity is deleted only after this, because without it the login would be unknown. Harmless
+        when repeated.
         """
 
     async def forget_closed(self, log: Log, erased: PayloadErased, /) -> None:
-        """Take what came from erased parts of a closed log out of its read models, which no entry of it will tell."""
+        """Delete what came from erased parts of a closed log from its read models, which no entry of it will reach."""
 
     async def drop_superseded(self) -> None:
-        """Drop what is left of read models that no reader is sent to any more, and that no erasure was told."""
+        """Drop superseded generations of read models, which no reader uses and no erasure reached."""
 
 
 class NoCopies:
-    """Where there is nothing but a log."""
+    """For installations that are nothing but a log."""
 
     async def forget_person(self, _log_id: int, _subject: str, /) -> int:
         """Return that there is no copy."""
@@ -73,7 +73,7 @@ class Deleted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureTargets:
     """
-    What erasures are carried out with. `connection` works as the eraser's role, in autocommit mode.
+    Where erasures are executed. `connection` works as the eraser's role, in autocommit mode.
     """
 
     connection: Connection
@@ -83,7 +83,7 @@ class ErasureTargets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedErasure:
-    """An erasure that stands in the log of `log_id` at `index`: of that log's own parts, or of a closed one's."""
+    """An erasure that is recorded in the log of `log_id` at `index`: of that log's own parts, or of a closed one's."""
 
     log_id: int
     index: int
@@ -92,7 +92,7 @@ class RecordedErasure:
 
 async def execute_erasure(erasing: ErasureTargets, recorded: RecordedErasure) -> Deleted:
     """
-    Do what an entry says once nobody else does it, and remember that it is done; return what was deleted.
+    Execute an entry once nobody else does, and record that it is done; return what was deleted.
 
     Raises:
         SubjectKeysError: if a key cannot be destroyed; nothing is deleted then.
@@ -100,25 +100,25 @@ async def execute_erasure(erasing: ErasureTargets, recorded: RecordedErasure) ->
     """
     where = {"log_id": recorded.log_id, "index": recorded.index}
     await erasing.connection.execute(_QUERIES["await_turn"], where)
-    async with _turn(erasing.connection, where):
-        return await _do(erasing, recorded)
+    async with _locked(erasing.connection, where):
+        return await _execute(erasing, recorded)
 
 
 async def execute_erasure_if_free(erasing: ErasureTargets, recorded: RecordedErasure) -> Deleted | None:
     """
-    Do the same, unless somebody else is doing it: then return None. Raises as `execute_erasure`.
+    Do the same, unless another process is doing it: then return None. Raises as `execute_erasure`.
     """
     where = {"log_id": recorded.log_id, "index": recorded.index}
     row = await (await erasing.connection.execute(_QUERIES["take_turn"], where)).fetchone()
     if row is None or not row[0]:
         return None
-    async with _turn(erasing.connection, where):
-        return await _do(erasing, recorded)
+    async with _locked(erasing.connection, where):
+        return await _execute(erasing, recorded)
 
 
 async def erase_person(erasing: ErasureTargets, log_id: int, subject: str) -> Deleted:
     """
-    Destroy the key of a subject, then delete its parts, every copy of its login beside the log, and who it was.
+    Destroy the key of a subject, then delete its parts, every copy of its login beside the log, and its identity.
 
     Raises as `execute_erasure`.
     """
@@ -136,8 +136,8 @@ async def erase_person(erasing: ErasureTargets, log_id: int, subject: str) -> De
 
 async def reclaim(connection: Connection) -> None:
     """
-    Let the database's files forget what was deleted: the parts' space is free to be written over, and the table of
-    identities is written anew (it is small, and locked for that moment).
+    Remove what was deleted from the database's files: the space of the parts can be overwritten, and the table of
+    identities is rewritten (it is small, and locked for that moment).
 
     `connection` works as the eraser's role, in autocommit mode.
     """
@@ -147,7 +147,7 @@ async def reclaim(connection: Connection) -> None:
 
 def parse_erasure(data: bytes) -> PayloadErased | PayloadErasedElsewhere:
     """
-    Return what a `payload.erased` entry says.
+    Return the event of a `payload.erased` entry.
 
     Raises:
         FormatError: if it is no such entry of a version that is known here.
@@ -160,18 +160,18 @@ def parse_erasure(data: bytes) -> PayloadErased | PayloadErasedElsewhere:
     return elsewhere
 
 
-async def _do(erasing: ErasureTargets, recorded: RecordedErasure) -> Deleted:
-    log_id, said = recorded.log_id, recorded.event
+async def _execute(erasing: ErasureTargets, recorded: RecordedErasure) -> Deleted:
+    log_id, statement = recorded.log_id, recorded.event
     closed = None
-    if isinstance(said, PayloadErasedElsewhere):
+    if isinstance(statement, PayloadErasedElsewhere):
         try:
-            closed = await find_log(erasing.connection, said.origin)
+            closed = await find_log(erasing.connection, statement.origin)
         except NoSuchLogError:
-            return Deleted(parts=0)  # not in this database: should it come back, this is still to be done
-        log_id, said = closed.log_id, said.erased
-    deleted = await _delete(erasing, log_id, said)
+            return Deleted(parts=0)  # not in this database: if it is restored, this is done then
+        log_id, statement = closed.log_id, statement.erased
+    deleted = await _delete(erasing, log_id, statement)
     if closed is not None:
-        await erasing.copies.forget_closed(closed, said)
+        await erasing.copies.forget_closed(closed, statement)
     await erasing.copies.drop_superseded()
     await erasing.connection.execute(_QUERIES["done"], {"log_id": recorded.log_id, "index": recorded.index})
     return deleted
@@ -192,7 +192,7 @@ async def _delete_before(connection: Connection, log_id: int, erased: PayloadEra
     chosen = {"name": erased.name, "type": erased.type}
     while (row := await (await connection.execute(_QUERIES["next_part"], bounds)).fetchone()) and row[0] is not None:
         page = {"from_index": row[0], "to_index": min(row[0] + PAGE_ENTRIES, erased.before or 0)}
-        # Not prepared: which of the two filters there are decides how the rows are best found.
+        # Not prepared: the best plan depends on which of the two filters is used.
         cursor = await connection.execute(_QUERIES["delete_between"], bounds | chosen | page, prepare=False)
         deleted += cursor.rowcount
         bounds["from_index"] = page["to_index"]
@@ -200,8 +200,8 @@ async def _delete_before(connection: Connection, log_id: int, erased: PayloadEra
 
 
 @asynccontextmanager
-async def _turn(connection: Connection, where: dict[str, int]) -> AsyncIterator[None]:
-    """Give the turn back that was taken; a session that is lost has given it back already."""
+async def _locked(connection: Connection, where: dict[str, int]) -> AsyncIterator[None]:
+    """Release the advisory lock that was taken; a lost session has released it already."""
     try:
         yield
     finally:

@@ -1,14 +1,14 @@
 """
-The files that hold subjects' keys in a folder: read by anybody at any time, replaced whole by one process at a time.
+The files that hold subjects' keys in a folder: read by any process at any time, replaced whole by one at a time.
 
-Guarantees: who reads waits for nobody, since a file is whole when it gets its name, and is never changed while it has
-it. Who changes one waits for the others, but not without a bound. A file that was replaced is overwritten with zeros on
-the disk; it keeps a second name, `<file>.old`, until that is done, so that after a crash in between it is overwritten
-before the next change of that file.
+Guarantees: a reader waits for nobody, because a file is complete when it gets its name, and is never changed while it
+has it. A writer waits for other writers, for a bounded time. A replaced file is overwritten with zeros on the disk.
+Until that is done it keeps a second name, `<file>.old`, so that after a crash in between it is overwritten before the
+next change of that file.
 
-A file has a line for each subject, in their order: `<subject> <key id> <id of the key-encryption key> <wrapped key,
-base64>`, or `<subject> destroyed`. What is parsed is exactly what is formatted, so that writing a file anew loses
-nothing of it.
+A file has one line for each subject, in their order: `<subject> <key id> <id of the key-encryption key> <wrapped key,
+base64>`, or `<subject> destroyed`. The parser accepts exactly what the formatter writes, so that rewriting a file loses
+nothing.
 """
 
 from __future__ import annotations
@@ -31,33 +31,36 @@ from ledger.format.sealing import SubjectKeysError
 
 LOCK_FILE: Final = "lock"
 LOCK_WAIT_S: Final = 5.0
-"""How long a change waits for another process's, which takes some milliseconds: longer, and that one stands still."""
+"""How long a change waits for another process's, which takes milliseconds unless that process is stopped."""
 LOCK_POLL_S: Final = 0.01
 READS_MAX: Final = 100
-"""How often a file may be replaced while it is read: each time takes another process several waits for the disk."""
+"""How often a file may be replaced while it is read: each replacement takes another process several disk flushes."""
 FileVersion = tuple[int, int, int]
-"""Which file it was: its inode, when it was written (nanoseconds), its size (bytes)."""
+"""Which file it is: its inode, when it was written (nanoseconds), its size (bytes)."""
 NO_FILE: Final[FileVersion] = (0, 0, 0)
 
 _DESTROYED: Final = "destroyed"
 
 
 class KeyFiles:
-    """The files of keys in the folder `path`, by name; `lock_wait_s` bounds how long a change waits for another's."""
+    """
+    The files of keys in the folder `path`, by name; `lock_wait_s` bounds how long a change waits for another's.
+    Stateless: the lock is the kernel's.
+    """
 
     def __init__(self, path: Path, *, lock_wait_s: float = LOCK_WAIT_S) -> None:
         self.path = path
         self._lock_wait_s = lock_wait_s
 
-    def seen(self, name: str) -> FileVersion:
+    def version(self, name: str) -> FileVersion:
         """
-        Tell which file has the name now; `NO_FILE` if none has.
+        Return which file has the name now; `NO_FILE` if none has.
 
         Raises:
             SubjectKeysError: if the folder cannot be read.
         """
         try:
-            return _which(os.stat(self.path / name))  # noqa: PTH116  (for every part; half as long as Path.stat)
+            return _version(os.stat(self.path / name))  # noqa: PTH116  (for every part; half as long as Path.stat)
         except FileNotFoundError:
             return NO_FILE
         except OSError as error:
@@ -65,10 +68,10 @@ class KeyFiles:
 
     def read(self, name: str) -> tuple[FileVersion, KeyLines]:
         """
-        Return what a file holds, and which one it is.
+        Return which file has the name, and its keys.
 
-        No lock is needed: a file is overwritten with zeros only after another one has taken its name. If that is so
-        once it was read, it is read again.
+        No lock is needed: a file is overwritten with zeros only after another one has taken its name. If that has
+        happened during the read, it is read again.
 
         Raises:
             SubjectKeysError: if it cannot be read, or is damaged.
@@ -78,15 +81,15 @@ class KeyFiles:
             try:
                 with path.open("rb") as file:
                     data = file.read()
-                    seen = _which(os.fstat(file.fileno()))
-                    if self.seen(name) != seen:  # while it is open, no other file has its inode
+                    version = _version(os.fstat(file.fileno()))
+                    if self.version(name) != version:  # while it is open, no other file has its inode
                         continue
             except FileNotFoundError:
                 return NO_FILE, {}
             except OSError as error:
                 raise self._unusable(name, error) from error
             try:
-                return seen, parse_key_lines(data)
+                return version, parse_key_lines(data)
             except FormatError as error:
                 raise _damaged(path) from error
         raise SubjectKeysError(f"{path} was replaced {READS_MAX} times while it was read: see who writes it")
@@ -94,12 +97,12 @@ class KeyFiles:
     @contextmanager
     def held(self, name: str) -> Iterator[KeyLines]:
         """
-        Hold the folder against other processes, and yield what a file holds; what a crash has left beside it is gone.
+        Lock the folder against other processes, remove what a crash has left of a file, and yield its keys.
 
-        The kernel lets go of the lock, whatever becomes of this process.
+        The kernel releases the lock when this process ends, however it ends.
 
         Raises:
-            SubjectKeysError: if another process does not let go, or the folder cannot be written.
+            SubjectKeysError: if another process keeps the lock, or the folder cannot be written.
         """
         try:
             descriptor = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -114,10 +117,11 @@ class KeyFiles:
 
     def replace(self, name: str, lines: KeyLines) -> None:
         """
-        Replace a file, which is held, and overwrite the one that was there.
+        Replace a file, which must be held, and overwrite the previous one.
 
         Raises:
-            SubjectKeysError: if that fails; either file is there then, and the rest is done when it is held again.
+            SubjectKeysError: if that fails; one of the two files is there then, and the rest is done when it is next
+                held.
         """
         path, old = self.path / name, self.path / f"{name}.old"
         try:
@@ -144,12 +148,12 @@ class KeyFiles:
                 raise self._unusable(LOCK_FILE, error) from error
 
     def _clear(self, name: str) -> None:
-        """Overwrite and remove what a crash has left beside a file: the one before, or half of one that was to come."""
+        """Overwrite and remove what a crash has left of a file: its predecessor, or an unfinished successor."""
         path = self.path / name
         try:
             for left in self.path.glob(f"{name}.*"):
                 if path.exists() and left.samefile(path):
-                    left.unlink()  # the crash came before another file took the name
+                    left.unlink()  # the crash came before a new file took the name
                 else:
                     destroy(left)
         except OSError as error:
@@ -161,7 +165,7 @@ class KeyFiles:
         )
 
 
-def _which(stat: os.stat_result) -> FileVersion:
+def _version(stat: os.stat_result) -> FileVersion:
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 

@@ -1,8 +1,8 @@
 """
-Where bytes or a text mention a login, in the forms that it takes: as it is, in JSON, and in a URL. Pure.
+Finds and redacts a login in bytes or text, in the forms it takes: plain, in JSON, and in a URL. Pure.
 
-For what is kept beside the log in the clear: nothing there says whom it is about, so a person's login is looked for. It
-counts wherever it stands as a word of its own, in capitals too: `etl` is not found in `etl_orders`, and is in `ETL/1`.
+For what is kept beside the log in the clear. Nothing there says whom it is about, so a person's login is searched for.
+It matches where it is a word of its own, in any case: `etl` does not match `etl_orders`, and matches `ETL/1`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any, Final
 from urllib.parse import quote
 
 ERASED: Final = "erased"
-"""What stands where a login stood."""
+"""Replaces a login."""
 
 _BEFORE: Final = r"(?:(?<!\w)|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4})|(?<=%[0-9a-f]{2}))"
-"""A word begins behind what is none, or behind an escape of JSON or of a URL, which ends in letters."""
+"""A word begins after a character that is no letter, or after an escape of JSON or of a URL, which ends in letters."""
 
 
 class LoginMatcher:
-    """The login of one person, to be looked for."""
+    """Matches the login of one person."""
 
     def __init__(self, login: str) -> None:
-        spelled = {login, login.lower(), login.upper()}  # bytes know no capitals beyond ASCII
+        spelled = {login, login.lower(), login.upper()}  # in bytes, case is known for ASCII only
         forms = spelled | {json.dumps(each)[1:-1] for each in spelled}
         forms |= {json.dumps(each, ensure_ascii=False)[1:-1] for each in spelled}
         forms |= {form.replace("/", "\\/") for form in forms}
@@ -36,16 +36,16 @@ class LoginMatcher:
 
     def matches(self, text: str | bytes | None) -> bool:
         """
-        Tell whether a text, or bytes of whatever kind, mention the login.
+        Tell whether a text, or bytes of any kind, contain the login.
         """
         if isinstance(text, bytes):
-            # Letters beyond ASCII are not letters in bytes: one more is found there, and never one less.
+            # In bytes, letters beyond ASCII do not count as letters: there may be one match more, never one less.
             return self._bytes.search(text) is not None
         return text is not None and self._text.search(text) is not None
 
     def spans(self, data: bytes) -> Iterator[tuple[int, int]]:
         """
-        Yield from where to where in some bytes the login stands.
+        Yield the start and end of each match in some bytes.
         """
         return (found.span() for found in self._bytes.finditer(data))
 
@@ -57,21 +57,22 @@ class LoginMatcher:
 
     def redact_json(self, payload: bytes) -> bytes:
         """
-        Return a JSON text with `erased` in place of the login in its strings and names; of what is none, nothing stays.
+        Return a JSON text with `erased` in place of the login in its strings and names; what is not JSON is replaced
+        wholly.
         """
         try:
             members = json.loads(payload)
         except (ValueError, RecursionError):
             return json.dumps(ERASED).encode()
-        return json.dumps(self._cleared(members), ensure_ascii=False, separators=(",", ":")).encode()
+        return json.dumps(self._redacted(members), ensure_ascii=False, separators=(",", ":")).encode()
 
-    def _cleared(self, value: Any) -> Any:
+    def _redacted(self, value: Any) -> Any:
         match value:
             case str():
                 return self.redact(value)
             case list():
-                return [self._cleared(each) for each in value]
+                return [self._redacted(each) for each in value]
             case dict():
-                return {self.redact(name): self._cleared(each) for name, each in value.items()}
+                return {self.redact(name): self._redacted(each) for name, each in value.items()}
             case _:
                 return value

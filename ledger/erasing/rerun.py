@@ -1,13 +1,13 @@
 """
-Runs erasures again that a database has forgotten, before anything is served from it.
+Repeats erasures that a database has forgotten, before anything is served from it.
 
 A database that was restored from an older backup, or was stopped in the middle of an erasure, holds what was erased.
-Who knows better: its own log (`payload.erased`), the folder of keys (which lies elsewhere and never forgets a destroyed
-key), and the exports of its log. Costs three look-ups where nothing is to be done.
+Its own log (`payload.erased`), the key folder (which is stored elsewhere and remembers every destroyed key), and the
+exports of its log say what that is. If there is nothing to do, this costs three queries.
 
-Where parts are written anew, from a copy that is older than an erasure, `ErasedParts` keeps out what the log itself has
-erased, told from its `payload.erased` entries alone. Of many erasures by age only the latest of each kind counts, so it
-stays small in a log that is retained every day.
+Where parts are written anew, from a copy that is older than an erasure, `ErasedParts` excludes what the log's own
+`payload.erased` entries name. Of many erasures by age only the latest of each kind counts, so it stays small for a log
+with daily retention.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _QUERIES: Final = load_queries("ledger.store", "erasure.sql")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
     """
-    How many erasures were run again, and how many parts that deleted.
+    How many erasures were repeated, and how many parts that deleted.
 
-    `unrecorded` are subjects, by log_id, whose keys were destroyed though this log does not say so: it was set back
-    behind their erasure. They are to be erased again through the log (`Eraser.erase_subject`). `failed` are the logs,
-    by log_id, of which an erasure could not be carried out, and the first reason: none of them may be confirmed.
+    `unrecorded` are subjects, by log_id, whose keys were destroyed although this log does not record it: the log was
+    set back behind their erasure. Erase them again through the log (`Eraser.erase_subject`). `failed` maps the log_ids
+    of logs whose erasures could not be executed to the first reason: none of them may be confirmed.
     """
 
     erasures: int
@@ -56,15 +56,15 @@ class Rerun:
 
 async def rerun_erasures(connection: Connection, keys: SubjectKeys, copies: Copies | None = None) -> Rerun:
     """
-    Carry out every erasure that the logs know of and that this database, or the folder of keys, has forgotten.
+    Execute every erasure that the logs record and that this database, or the key folder, has forgotten.
 
-    Read models that were left behind since are dropped, too: a rebuild that was under way has kept them from it.
+    Superseded generations of read models are dropped, too: a running rebuild may have kept them.
 
-    `connection` works as the eraser's role, in autocommit mode. What another process carries out just now is left to
-    it. A log whose erasures cannot be carried out does not keep the others from theirs.
+    `connection` works as the eraser's role, in autocommit mode. An erasure that another process is executing is left to
+    it. A log whose erasures fail does not stop those of the others.
 
     Raises:
-        SubjectKeysError: if the folder of keys cannot be read.
+        SubjectKeysError: if the key folder cannot be read.
     """
     erasing = ErasureTargets(connection=connection, keys=keys, copies=copies or NoCopies())
     erasures = parts = 0
@@ -103,13 +103,13 @@ async def erase_before_confirming(
     connection: Connection, keys: SubjectKeys, log_ids: Collection[int], copies: Copies | None = None
 ) -> Mapping[int, LedgerError]:
     """
-    Carry out what is known to be erased before these logs take entries again; return what kept it from being done.
+    Execute all known erasures before these logs accept entries again; return the logs where that failed, and why.
 
-    Of whom the keys alone know that they were erased, that is erased, too; that their log has yet to say so is found by
-    `read_unrecorded`. Not in other logs: one that is still to be recovered from an export will be told by that.
+    Subjects that only the key folder knows to be erased are erased, too. `read_unrecorded` finds that their log does
+    not record it yet. Other logs are left alone: one that is still to be recovered from an export will record it then.
 
     Raises:
-        SubjectKeysError: if the folder of keys cannot be read.
+        SubjectKeysError: if the key folder cannot be read.
     """
     done = await rerun_erasures(connection, keys, copies)
     erasing = ErasureTargets(connection=connection, keys=keys, copies=copies or NoCopies())
@@ -125,14 +125,14 @@ async def erase_before_confirming(
 
 async def read_unrecorded(connection: Connection) -> list[tuple[int, str]]:
     """
-    Return the subjects, by log_id, that are erased in this database though no log says so yet.
+    Return the subjects, by log_id, that are erased in this database although no log records it yet.
     """
     return [(log_id, subject) for log_id, subject in await _rows(connection, "unsaid")]
 
 
 async def read_confirmed_logs(connection: Connection) -> frozenset[int]:
     """
-    Return the logs that are confirmed, so that something can be appended to them.
+    Return the log_ids of the logs that are confirmed, and so accept entries.
     """
     return frozenset(log_id for (log_id,) in await _rows(connection, "taking"))
 
@@ -152,15 +152,15 @@ def exported_erasures(path: Path, *, size: int) -> Iterator[PayloadErased]:
         for data in directory.read_bundle(index, width):
             if b'"payload.erased"' not in data or parse_entry(data).type != PayloadErased.TYPE:
                 continue
-            if isinstance(said := parse_erasure(data), PayloadErased):
-                yield said
+            if isinstance(statement := parse_erasure(data), PayloadErased):
+                yield statement
 
 
 async def check_key_folder(connection: Connection, keys_id: object) -> None:
     """
-    Check that the folder of keys is the one that this database's parts were sealed with; the first one is remembered.
+    Check that the key folder is the one that this database's parts were sealed with; the first one is remembered.
 
-    `connection` works as the eraser's role. Another folder would take everybody's parts for erased.
+    `connection` works as the eraser's role. With another folder, everybody's parts would seem erased.
 
     Raises:
         SubjectKeysError: if it is another one.
@@ -178,7 +178,7 @@ async def _rows(connection: Connection, query: str, **parameters: object) -> lis
 
 
 class ErasedParts:
-    """What these erasures name; each was checked (`events.check_erased`)."""
+    """The parts that some erasures name; each erasure was checked (`events.check_erased`)."""
 
     def __init__(self, erasures: Iterable[PayloadErased]) -> None:
         self._subjects: set[str] = set()
@@ -194,7 +194,10 @@ class ErasedParts:
                 self._before[kind] = max(erased.before, self._before.get(kind, 0))
 
     def covers(self, *, index: int, type: str, part: str, subject: str | None) -> bool:  # noqa: A002  (an entry's word)
-        """Tell whether `part` of the entry at `index`, of this `type`, is erased; it is about `subject`, if anybody."""
+        """
+        Tell whether `part` of the entry at `index`, of this `type`, is erased; `subject` is who it is about, if
+        anybody.
+        """
         if subject in self._subjects or (index, part) in self._single:
             return True
         kinds = ((None, None), (part, None), (None, type), (part, type))

@@ -1,8 +1,8 @@
 """
-Seals the parts of groups before they are appended, and waits for the keys of those they are about.
+Seals the parts of groups before they are appended, and waits for the keys of the people they are about.
 
-Keys that are not at hand are read or made in threads, since that waits for the disk and for other processes; how long
-an append waits for them is bounded. What a sealed part is, and how it is opened, is in `format/sealing.py`.
+Keys that are not cached are read or created in threads, because that waits for the disk and for other processes. How
+long an append waits for them is bounded. `format/sealing.py` defines what a sealed part is, and how it is opened.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ledger.format.sealing import (
 from ledger.format.sequence import Group
 
 THREADS_MAX: Final = 4
-"""Threads that wait for keys: making one is no faster with more, since the folder is one process's at a time."""
+"""Threads that wait for keys. More would not help: one process at a time changes the folder."""
 
 
 class Sealer:
@@ -43,18 +43,19 @@ class Sealer:
     """
 
     def __init__(self, keys: SubjectKeys, *, random: RandomBytes = os.urandom) -> None:
+        # Set once. `seal` runs on the event loop, `_found_or_created` in the threads. Both use `_keys`, which locks.
         self._keys = keys
         self._random = random
-        # Its own: work that waits for keys must not keep everything else of the process from having a thread.
+        # A pool of its own: work that waits for keys must not block the other threads of the process.
         self._threads = ThreadPoolExecutor(max_workers=THREADS_MAX, thread_name_prefix="subject keys")
         self.opener: Opener = KeyOpener(keys)
 
     async def seal(self, group: Group, *, timeout_s: float = KEY_WAIT_S) -> Group:
         """
-        Return `group` with every part that has a subject sealed; a group without such parts is returned as it is.
+        Return `group` with every part that has a subject sealed; a group without such parts is returned unchanged.
 
-        A part of somebody who was erased is sealed with a key that nobody keeps: the log has its commitment, and there
-        is nothing that could ever be read.
+        A part about an erased person is sealed with a key that is discarded: the log has its commitment, and its
+        content can never be read.
 
         Raises:
             SubjectKeysError: if the keys cannot be used, or not within `timeout_s`; nothing may be appended then.
@@ -78,8 +79,8 @@ class Sealer:
         )
 
     async def _fetched(self, subjects: Sequence[str], timeout_s: float) -> dict[str, DataKey]:
-        """Return keys that are not at hand; in a thread, because that waits for the disk, and for other processes."""
-        work = partial(copy_context().run, self._found_or_made, subjects)
+        """Return keys that are not cached; in a thread, because that waits for the disk, and for other processes."""
+        work = partial(copy_context().run, self._found_or_created, subjects)
         try:
             async with asyncio.timeout(timeout_s):
                 return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -89,10 +90,10 @@ class Sealer:
                 "appended; see that their folder, and what holds the key-encryption key, can be reached"
             ) from error
 
-    def _found_or_made(self, subjects: Sequence[str]) -> dict[str, DataKey]:
-        return {subject: self._keys.find_or_create(subject) or self._key_of_nobody() for subject in subjects}
+    def _found_or_created(self, subjects: Sequence[str]) -> dict[str, DataKey]:
+        return {subject: self._keys.find_or_create(subject) or self._discarded_key() for subject in subjects}
 
-    def _key_of_nobody(self) -> DataKey:
+    def _discarded_key(self) -> DataKey:
         return DataKey(UUID(bytes=self._random(16), version=4), self._random(DATA_KEY_SIZE_BYTES))
 
     def _seal_event(self, event: PreparedEvent, keys: Mapping[str, DataKey]) -> PreparedEvent:

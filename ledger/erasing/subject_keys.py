@@ -1,26 +1,26 @@
 """
-Where the data keys of subjects are kept: a folder of small files beside the signer's keys, never in the database.
+The data keys of subjects: a folder of small files beside the signer's keys, never in the database.
 
-    id              names the folder; the database remembers it, so that no process works with another one's keys
-    lock            held (flock) by whoever writes the files below (`key_files.py`)
-    00 … ff         the keys of the subjects whose names begin so, a line each
+    id              names the folder; the database remembers it, so that no process works with the keys of another one
+    lock            locked (flock) by whoever writes the files below (`key_files.py`)
+    00 … ff         the keys of the subjects whose names begin so, one line each
 
 Why not in the database: a dump, a replica, a base backup and the archived WAL would each hold the keys beside what they
-open, and every backup that was restored would bring back the destroyed ones. Here a key exists once. Destroyed here, it
-is destroyed for all of those copies, whoever has them. What must be kept from happening is a *backup of this folder*
-that outlives an erasure: keep only its newest, and run the erasures again after a restore (`rerun_erasures` does).
+open, and every restored backup would bring back the destroyed ones. Here a key exists once. Destroyed here, it is
+destroyed for all of those copies, wherever they are. Only a *backup of this folder* must not outlive an erasure: keep
+only the newest, and repeat the erasures after a restore (`rerun_erasures` does).
 
-Guarantees: a key that was handed out is on the disk. A destroyed key is gone from every process that shares the folder
-as soon as `destroy` has returned: before each use they look whether the file has changed (about 2 µs). No process that
-stands still keeps another one from reading. A crash leaves a file as it was before, or as it was to become. A file that
-was replaced is overwritten with zeros, after a crash in between when the erasure is run again; what a file system that
-copies on write, or flash, keeps of old blocks is still wrapped with the key-encryption key.
+Guarantees: a key that was returned is on the disk. A destroyed key is gone from every process that shares the folder as
+soon as `destroy` has returned, because before each use they check whether the file has changed (about 2 µs). A stopped
+process blocks no reader. A crash leaves the old file or the new one. A replaced file is overwritten with zeros; after a
+crash in between, when the erasure is repeated. What a copy-on-write file system or flash keeps of old blocks is still
+wrapped with the key-encryption key.
 
 At 100,000 subjects a file holds about 400 lines, 60 KB: what one new key or one erasure writes.
 
-The default key-encryption key, which wraps the data keys and opens them again, is a file. Who has the folder without it
-has nothing, so keep the two apart where that counts: name another place with LAKEPROOF_KEY_ENCRYPTION_KEY, or implement
-`KeyEncryption` of `format/sealing.py` over a service that manages keys.
+The default key-encryption key, which wraps and unwraps the data keys, is a file. The folder is useless without it, so
+keep the two apart where that matters: name another place with LAKEPROOF_KEY_ENCRYPTION_KEY, or implement
+`KeyEncryption` of `format/sealing.py` over a key management service.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from ledger.format.sealing import (
 
 ID_FILE: Final = "id"
 OPENED_MAX: Final = 10_000
-"""Keys that a process keeps unwrapped, the most recently used."""
+"""Unwrapped keys that a process caches, the most recently used."""
 _SUBJECT: Final = re.compile(r"[0-9a-f]{32}")
 _SHARDS: Final = tuple(f"{number:02x}" for number in range(256))
 
 
 class KeyFolder:
-    """The keys of all subjects in one folder (implements `SubjectKeys`); several threads and processes may share it."""
+    """The keys of all subjects in one folder (implements `SubjectKeys`); threads and processes may share it."""
 
     def __init__(
         self,
@@ -72,9 +72,11 @@ class KeyFolder:
         self._random = random
         self._on_disk = KeyFiles(path, lock_wait_s=lock_wait_s)
         self._files: dict[str, tuple[FileVersion, KeyLines]] = {}
+        """By shard: the file as it was last read. Changed under `_lock`; read without it, since values are replaced."""
         self._opened: OrderedDict[UUID, DataKey] = OrderedDict()
-        self._turn = Lock()
-        """Held over the two above by whoever changes them, and never while anything is waited for."""
+        """Unwrapped keys by id, least recently used first. Read and changed under `_lock`."""
+        self._lock = Lock()
+        """Never held during I/O or a call of the key management service."""
 
     def __repr__(self) -> str:
         return f"KeyFolder({str(self.path)!r})"
@@ -82,7 +84,7 @@ class KeyFolder:
     @property
     def id(self) -> UUID:
         """
-        The folder's name for ever.
+        The permanent name of the folder.
 
         Raises:
             SubjectKeysError: if it cannot be read.
@@ -95,20 +97,20 @@ class KeyFolder:
 
     def cached(self, subject: str) -> DataKey | None:
         """
-        Return the key of a subject if this process has opened it, and its file is still the one that was read then.
+        Return the key of a subject if this process has unwrapped it, and its file has not changed since.
 
         Raises:
             SubjectKeysError: if the folder cannot be used.
         """
         shard = _shard(subject)
         known = self._files.get(shard)
-        if known is None or known[0] != self._on_disk.seen(shard) or (wrapped := known[1].get(subject)) is None:
+        if known is None or known[0] != self._on_disk.version(shard) or (wrapped := known[1].get(subject)) is None:
             return None
         return self._opened_before(wrapped.id)
 
     def find(self, subject: str) -> DataKey | None:
         """
-        Return the key of a subject, or None if there is none (any more).
+        Return the key of a subject, or None if it has none, or none any more.
 
         Raises:
             SubjectKeysError: if the folder cannot be read, or is damaged.
@@ -118,7 +120,7 @@ class KeyFolder:
 
     def find_or_create(self, subject: str) -> DataKey | None:
         """
-        Return the key of a subject, made durable first if it has none; None if it was destroyed.
+        Return the key of a subject, created and on the disk first if it has none; None if it was destroyed.
 
         Raises:
             SubjectKeysError: if the folder cannot be read or written, or is damaged.
@@ -127,12 +129,12 @@ class KeyFolder:
         if subject not in self._current(shard):
             with self._on_disk.held(shard) as lines:
                 if subject not in lines:
-                    self._on_disk.replace(shard, {**lines, subject: self._made(subject)})
+                    self._on_disk.replace(shard, {**lines, subject: self._new_key(subject)})
         return self.find(subject)
 
     def destroy(self, subject: str) -> None:
         """
-        Destroy the key of a subject for ever, on the disk, and let it never have another.
+        Destroy the key of a subject permanently, on the disk, and never give the subject another.
 
         Raises:
             SubjectKeysError: if the folder cannot be written; the key may still be there.
@@ -141,7 +143,7 @@ class KeyFolder:
         with self._on_disk.held(shard) as lines:
             if subject not in lines or lines[subject] is not None:
                 self._on_disk.replace(shard, {**lines, subject: None})
-        self._current(shard)  # which forgets the unwrapped key, too
+        self._current(shard)  # which drops the unwrapped key, too
 
     def destroyed(self) -> frozenset[str]:
         """
@@ -152,21 +154,21 @@ class KeyFolder:
         )
 
     def _current(self, shard: str) -> KeyLines:
-        """Return what a file holds now; it is read again only if it is another one than before."""
+        """Return the current content of a file; it is read again only if it has changed."""
         known = self._files.get(shard)
-        if known is not None and known[0] == self._on_disk.seen(shard):
+        if known is not None and known[0] == self._on_disk.version(shard):
             return known[1]
-        seen, lines = self._on_disk.read(shard)
-        with self._turn:
+        version, lines = self._on_disk.read(shard)
+        with self._lock:
             _, before = self._files.get(shard, (NO_FILE, {}))
             for subject, wrapped in before.items():
                 if wrapped is not None and lines.get(subject) != wrapped:
                     self._opened.pop(wrapped.id, None)
-            self._files[shard] = seen, lines
+            self._files[shard] = version, lines
         return lines
 
     def _opened_before(self, key_id: UUID) -> DataKey | None:
-        with self._turn:
+        with self._lock:
             if (opened := self._opened.get(key_id)) is not None:
                 self._opened.move_to_end(key_id)
             return opened
@@ -179,26 +181,26 @@ class KeyFolder:
                 f"{self.path} holds keys wrapped with {wrapped.kek}, the key-encryption key here is "
                 f"{self._encryption.id}: name the right one (LAKEPROOF_KEY_ENCRYPTION_KEY)"
             )
-        with self._asking():
+        with self._translated_errors():
             key = self._encryption.unwrap(wrapped.wrapped, context=_context(subject, wrapped.id))
         opened = DataKey(wrapped.id, key)
-        with self._turn:
+        with self._lock:
             _, lines = self._files.get(_shard(subject), (NO_FILE, {}))
-            if lines.get(subject) == wrapped:  # else it was destroyed meanwhile, and nothing would forget it again
+            if lines.get(subject) == wrapped:  # otherwise it was destroyed meanwhile, and nothing would remove it again
                 self._opened[wrapped.id] = opened
             if len(self._opened) > OPENED_MAX:
                 self._opened.popitem(last=False)
         return opened
 
-    def _made(self, subject: str) -> WrappedKey:
+    def _new_key(self, subject: str) -> WrappedKey:
         key_id, key = UUID(bytes=self._random(16), version=4), self._random(DATA_KEY_SIZE_BYTES)
-        with self._asking():
+        with self._translated_errors():
             wrapped = self._encryption.wrap(key, context=_context(subject, key_id))
         return WrappedKey(id=key_id, kek=self._encryption.id, wrapped=wrapped)
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Turn what a key management service raises, whatever it is, into our error."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Turn any error of a key management service into ours."""
         try:
             yield
         except LedgerError:
@@ -214,7 +216,7 @@ def open_key_folder(
     path: Path, encryption: KeyEncryption, *, random: RandomBytes = os.urandom, lock_wait_s: float = LOCK_WAIT_S
 ) -> KeyFolder:
     """
-    Return the keys in the folder `path`, made there first if there is none.
+    Return the keys in the folder `path`, which is created if there is none.
 
     Raises:
         SubjectKeysError: if it cannot be used.
@@ -224,7 +226,7 @@ def open_key_folder(
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_private(path, mode=0o700)
         if not (path / ID_FILE).exists():
-            with suppress(FileExistsError):  # another process was faster: its folder is the one
+            with suppress(FileExistsError):  # another process was faster: use its folder
                 create_file(path / ID_FILE, f"{UUID(bytes=random(16), version=4)}\n".encode())
     except OSError as error:
         raise SubjectKeysError(f"{path} cannot be used ({error.strerror}): make it writable for this user") from error
@@ -275,16 +277,16 @@ class FileKeyEncryption:
 
 def open_key_encryption(path: Path, *, random: RandomBytes = os.urandom) -> FileKeyEncryption:
     """
-    Return the key-encryption key in the file `path`, made there first if there is none.
+    Return the key-encryption key in the file `path`, which is created if there is none.
 
     Raises:
-        SubjectKeysError: if others may read it, it is damaged, or cannot be read or made.
+        SubjectKeysError: if it is damaged, or cannot be read or created.
         KeyDirectoryError: if others may read it.
     """
     try:
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with suppress(FileExistsError):  # another process was faster: its key is the one
+            with suppress(FileExistsError):  # another process was faster: use its key
                 create_file(path, f"{random(4).hex()} {format_base64(random(DATA_KEY_SIZE_BYTES))}\n".encode())
         check_private(path, mode=0o600)
         text = path.read_text(encoding="ascii")
@@ -294,6 +296,6 @@ def open_key_encryption(path: Path, *, random: RandomBytes = os.urandom) -> File
         key_id, key = "", b""
     except OSError as error:
         raise SubjectKeysError(f"{path} cannot be used ({error.strerror}): make it readable for this user") from error
-    if len(key) != DATA_KEY_SIZE_BYTES or not re.fullmatch(r"[0-9a-f]{8}", key_id):  # and nothing of it in the message
+    if len(key) != DATA_KEY_SIZE_BYTES or not re.fullmatch(r"[0-9a-f]{8}", key_id):  # its content is not in the message
         raise SubjectKeysError(f"{path} is damaged: restore it from a backup, or no sealed part can be read")
     return FileKeyEncryption(key_id, key, random=random)

@@ -1,6 +1,7 @@
 """
-What lies outside PostgreSQL: files, and answers of other servers.
+What lies outside PostgreSQL: files, and HTTP requests to other servers.
 
-`directory.py` reads an exported log. `private_files.py` writes files that survive a crash and that only their owner
-reads. `regular_file.py` opens files that others have made. `bounded_http.py` asks over HTTP, within limits.
+`directory.py` reads an exported log. `atomic.py` replaces and creates files so that they survive a crash, and
+`private_files.py` keeps them readable for their owner only. `regular_file.py` opens files that others have made.
+`bounded_http.py` sends requests whose responses are bounded.
 """

@@ -1,11 +1,11 @@
 """
-Asking somebody else's server over HTTP: a request, and an answer that is read up to a limit.
+HTTP requests to servers that others run, with a limit on the response.
 
-Guarantee: whatever URL, server and answer are, `post` takes up no more than the limit and one read of the network, and
-ends in an answer or in `NoResponseError`. How long it may take is for the caller (`asyncio.timeout`).
+Guarantee: whatever the URL, the server and the response are, `post` holds no more than the limit and one network read
+in memory, and returns a response or raises `NoResponseError`. The caller limits the time (`asyncio.timeout`).
 
-The limit is on the bytes that arrive, so they must be what counts: a few kilobytes can be compressed from as many
-megabytes as one likes. What is compressed is neither asked for nor read.
+The limit counts the bytes that arrive, so a response must not be compressed: a few kilobytes can expand to any number
+of megabytes. Compression is neither requested nor accepted.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ledger.errors import FormatError, LedgerError
 PORT_MAX: Final = 65_535
 _PLAIN: Final = frozenset({"", "identity"})
 _NO_ADDRESS: Final = (httpx.InvalidURL, ValueError, OverflowError)
-"""What a URL raises that nobody can be asked under, when it is parsed or when its host or port is used."""
+"""What an unusable URL raises, when it is parsed or when its host or port is used."""
 
 
 class NoResponseError(LedgerError):
-    """A server cannot be asked, or has not answered within the limits; says why, and nothing of the URL."""
+    """A request cannot be sent, or has no response within the limits; says why, and nothing of the URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpResponse:
-    """What a server has answered; `content_type` is lower-case and without parameters."""
+    """A server's response; `content_type` is lower-case and without parameters."""
 
     status: int
     content_type: str
@@ -41,15 +41,17 @@ async def post(
     client: httpx.AsyncClient, url: str, content: bytes, *, headers: Mapping[str, str], size_bytes_max: int
 ) -> HttpResponse:
     """
-    Return what the server at `url` answers to `content`; redirections are not followed, and no cookie is kept.
+    Return the response of the server at `url` to `content`. Redirects are not followed, and cookies are not kept.
 
     Raises:
-        NoAnswerError: if it cannot be reached, or its answer is compressed or over `size_bytes_max`.
+        NoResponseError: if it cannot be reached, or its response is compressed or over `size_bytes_max`.
     """
-    asked = {**headers, "Accept-Encoding": "identity"}
+    request_headers = {**headers, "Accept-Encoding": "identity"}
     body = bytearray()
     try:
-        async with client.stream("POST", url, content=content, headers=asked, follow_redirects=False) as response:
+        async with client.stream(
+            "POST", url, content=content, headers=request_headers, follow_redirects=False
+        ) as response:
             if (encoding := response.headers.get("Content-Encoding", "").strip().lower()) not in _PLAIN:
                 raise NoResponseError(f"expected an answer that is not encoded, found {encoding!r:.100}")
             async for chunk in response.aiter_raw():
@@ -62,25 +64,25 @@ async def post(
         raise NoResponseError(f"{type(error).__name__}: {error}") from error
     except _NO_ADDRESS as error:
         raise NoResponseError(f"{type(error).__name__}: a URL that cannot be asked") from error
-    except ExceptionGroup as group:  # of the attempts on each address of a host
+    except ExceptionGroup as group:  # one error for each address of the host
         failed, other = group.split((OSError, *_NO_ADDRESS))
         if failed is None or other is not None:
             raise
         raise NoResponseError("a URL that cannot be asked: none of its addresses can be used") from group
     finally:
-        client.cookies.clear()  # of those a server may set any number over time
+        client.cookies.clear()  # a server could set any number of them over time
 
 
 def check_url(url: str) -> None:
     """
-    Check that a server can be asked at `url`, as far as that can be told without asking it.
+    Check that `url` can be used for a request, as far as that is known without sending one.
 
     Raises:
         FormatError: if not; says nothing of the URL, which may hold credentials.
     """
     try:
         parsed = httpx.URL(url)
-        # As the socket will have it, which knows other rules than the URL: a label has 1 to 63 characters.
+        # As the socket requires it, which has other rules than the URL: a label has 1 to 63 characters.
         parsed.raw_host.decode("ascii").encode("idna")
         scheme, host, port = parsed.scheme, parsed.host, parsed.port
     except _NO_ADDRESS as error:

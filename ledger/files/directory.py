@@ -2,15 +2,15 @@
 An exported log: a directory of files (C2SP tlog-tiles), and what we keep beside them.
 
     checkpoint              the signed note: origin, size, root
-    vkey                    the log's verifier key, for convenience: nobody should trust a key that came with the log
+    vkey                    the log's verifier key, for convenience: do not trust a key that came with the log
     stamp                   a time stamp over the checkpoint (RFC 3161), if it was exported with one
     tile/<level>/<index>    hashes, 256 a file; `….p/<width>` for the incomplete ones of the checkpoint's size
     tile/entries/<index>    the entries, 256 a file
     parts/<index>           payload parts of the entry of that index, if they are disclosed: salts and bytes
 
 Guarantee: whatever a file holds, reading it raises our errors only, and never takes more memory than the largest file
-of its kind. Nothing is believed here; `verify/directory.py` does the checking. `exported_edge` has the tree at any size
-that it ever had, as `store/stored_tree.py` has it from PostgreSQL.
+of its kind. Nothing is verified here; `verify/directory.py` does that. `exported_edge` computes the tree at any size
+that it ever had, as `store/stored_tree.py` does from PostgreSQL.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STAMP_FILE: Final = "stamp"
 PARTS_FOLDER: Final = "parts/"
 TILES_FOLDER: Final = "tile/"
 TEMPORARY_SUFFIX: Final = ".unfinished"
-"""Files of an export that was cut off; they are no part of the log."""
+"""Files of an interrupted export; they are no part of the log."""
 _BUNDLES: Final = "tile/entries/"
 _KEY_SIZE_BYTES_MAX: Final = 1_000
 BUNDLE_SIZE_BYTES_MAX: Final = TILE_WIDTH * (2 + ENTRY_SIZE_BYTES_MAX)
@@ -56,15 +56,15 @@ _PARTS_SIZE_BYTES_MAX: Final = 2 * GROUP_SIZE_BYTES_MAX  # base64 takes a third 
 
 
 class LogDirectory:
-    """The files of one exported log, read as they are asked for."""
+    """The files of one exported log, read on each call."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def files(self) -> set[str]:
         """
-        Return the paths of all files, relative to the directory, with `/` between their parts.
-        Links to folders are among them: what lies behind one is not looked at, and must not seem to have been.
+        Return the paths of all files, relative to the directory, with `/` between their parts. Links to folders are
+        included: what lies behind one is not read, and must not seem to have been.
 
         Raises:
             UnreadableError: if there is no such directory, or it cannot be read.
@@ -83,7 +83,7 @@ class LogDirectory:
 
     def read_checkpoint(self) -> bytes:
         """
-        Return the signed note, unopened.
+        Return the signed note, unverified.
 
         Raises:
             UnreadableError: if it cannot be read.
@@ -93,7 +93,7 @@ class LogDirectory:
 
     def read_key(self) -> str:
         """
-        Return the text of the verifier key that lies beside the log, which says nothing about who put it there.
+        Return the text of the verifier key beside the log; anybody may have put it there.
 
         Raises:
             UnreadableError: if it cannot be read.
@@ -107,7 +107,7 @@ class LogDirectory:
 
     def read_tile(self, level: int, index: int, width: int) -> Tile:
         """
-        Return the tile of that place, which must have exactly this width.
+        Return a tile, which must have exactly this width.
 
         Raises:
             UnreadableError: if it cannot be read.
@@ -121,15 +121,15 @@ class LogDirectory:
         return Tile.parse(data, level=level, index=index)
 
     def read_tile_file(self, level: int, index: int, width: int) -> bytes:
-        """Return what the file of a tile holds; raises as `read_tile`, except for another width."""
+        """Return the content of the file of a tile; raises as `read_tile`, except for another width."""
         return self._read(tile_path(level, index, width), TILE_WIDTH * HASH_SIZE_BYTES, Fault.TILE)
 
     def read_bundle(self, index: int, width: int) -> list[bytes]:
         """
-        Return the entries of a bundle as far as their lengths lead; perhaps not `width` of them.
+        Return the entries of a bundle as far as their lengths are intact; perhaps not `width` of them.
 
-        Where a length leads beyond the end of the file, an empty entry ends the list. Nothing accepts that one, so
-        those that check the entries name it, if none before it is bad.
+        If a length points beyond the end of the file, an empty entry ends the list. No check accepts an empty entry, so
+        the fault is reported there, unless an entry before it is bad.
 
         Raises:
             UnreadableError: if it cannot be read.
@@ -139,27 +139,27 @@ class LogDirectory:
         try:
             return parse_bundle(data)
         except FormatError:
-            return _split_as_far_as_possible(data)
+            return _split_intact_prefix(data)
 
-    def read_bundle_into(self, index: int, width: int, room: memoryview) -> int:
+    def read_bundle_into(self, index: int, width: int, buffer: memoryview) -> int:
         """
-        Read the file of a bundle into `room`, of BUNDLE_SIZE_BYTES_MAX at least; returns its size in bytes.
+        Read the file of a bundle into `buffer`, of BUNDLE_SIZE_BYTES_MAX at least; returns its size in bytes.
 
         Raises as `read_bundle`.
         """
         path = bundle_path(index, width)
         with opened(self.root, path, Fault.INDEX, first=index * TILE_WIDTH) as file:
-            size_bytes, end = 0, min(os.fstat(file).st_size + 1, len(room))  # one more, so that the end is seen
-            while size_bytes < end and (more := os.readv(file, [room[size_bytes:end]])) > 0:
+            size_bytes, end = 0, min(os.fstat(file).st_size + 1, len(buffer))  # one byte more, to see the end
+            while size_bytes < end and (more := os.readv(file, [buffer[size_bytes:end]])) > 0:
                 size_bytes += more
-                end = end if size_bytes < end else len(room)
+                end = end if size_bytes < end else len(buffer)
             return size_bytes
 
     def disclosed_from(self, first: int, end: int) -> set[int]:
         """
-        Return the indices from `first` up to `end`, not included, of entries whose payload parts lie there.
+        Return the indices from `first` up to `end`, not included, of entries whose payload parts were exported.
 
-        Looks into the folders of these entries only.
+        Reads the folders of these entries only.
 
         Raises:
             UnreadableError: if one of the folders cannot be read.
@@ -215,7 +215,7 @@ def bundle_addresses(size: int) -> Iterator[tuple[int, int]]:
 
 def tile_addresses(size: int) -> Iterator[tuple[int, int, int]]:
     """
-    Yield level, index and width of each tile of a log of `size`: the complete ones in order, then those of the edge.
+    Yield level, index and width of each tile of a log of `size`: the complete ones in order, then the incomplete ones.
     """
     for level in range(len(pending_widths(size))):
         for index in range(size >> (TILE_HEIGHT * (level + 1))):
@@ -306,7 +306,7 @@ def parse_parts(data: bytes) -> tuple[int, list[Part]]:
     return index, parts
 
 
-def _split_as_far_as_possible(data: bytes) -> list[bytes]:
+def _split_intact_prefix(data: bytes) -> list[bytes]:
     entries: list[bytes] = []
     at = 0
     while at < len(data) and len(entries) <= TILE_WIDTH:

@@ -76,7 +76,7 @@ _PARTS_READ: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """Up to where a log was exported, and the key that has signed that: with it, the export is verified."""
+    """Up to where a log was exported, and the key that has signed that; with it, the export can be verified."""
 
     checkpoint: Checkpoint
     key: VerifierKey
@@ -94,10 +94,10 @@ async def export_log(
     """
     Write the log, up to its newest checkpoint, into the directory `path`, and return that checkpoint.
 
-    No payload parts are there afterwards, whatever an earlier export has disclosed.
+    Payload parts that an earlier export disclosed are removed.
 
-    `connection` reads as the auditor. `keys` are all that have ever signed the log: what none of them has signed is not
-    exported. With a `policy`, nor is of the system log what too few witnesses have cosigned.
+    `connection` reads as the auditor. `keys` are all that have ever signed the log; what none of them has signed is not
+    exported. With a `policy`, the system log is exported only up to a checkpoint that enough witnesses have cosigned.
 
     Raises:
         NoCheckpointError: if nothing of the log has been signed yet.
@@ -174,11 +174,11 @@ async def export_parts(
     """
     Write beside an exported log the payload parts that still exist; return how many entries have some.
 
-    This discloses what the parts hold, in the clear. `connection` reads as a role that may see them (`as_reader`),
-    `opener` has the keys of those that are sealed.
+    This discloses the content of the parts, in the clear. `connection` reads as a role that may see them (`as_reader`);
+    `opener` has the keys of sealed parts.
 
     Raises:
-        SubjectKeysError: if one is sealed and cannot be opened for want of keys.
+        SubjectKeysError: if one is sealed and its key is not available.
         ExportRefusedError: if `path` is not an export of this log, or cannot be written.
     """
     writer = ExportFiles(path)
@@ -204,8 +204,8 @@ async def as_reader(connection: Connection, log: Log) -> AsyncIterator[None]:
     Let `connection` read as the log's tenant does, payload parts included, in one transaction.
 
     Raises:
-        LedgerError: if the log has no tenant: nobody may read the parts of the system log.
-        psycopg.Error: if the connection's login may not take that role.
+        LedgerError: if the log has no tenant: nobody may read the parts of the system log. psycopg.Error: if the
+            connection's login may not take that role.
     """
     if log.reader is None:
         raise LedgerError(f"log {log.origin} belongs to no tenant: its payload parts are not given out")
@@ -220,7 +220,7 @@ class ExportRefusedError(LedgerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportEnd:
-    """Up to where a log is exported: a checkpoint, note and key that sign it, a time stamp over that, if asked for."""
+    """Where an export ends: a checkpoint, its note, the key that signed it and, on request, a time stamp over it."""
 
     note: bytes
     checkpoint: Checkpoint
@@ -241,7 +241,7 @@ class ExportFiles:
         self.directory = LogDirectory(path)
 
     def exported(self) -> Checkpoint | None:
-        """Return the checkpoint that lies in the directory, believed, or None."""
+        """Return the checkpoint in the directory, unverified, or None."""
         try:
             text, _ = parse_note(self.directory.read_checkpoint())
             return parse_checkpoint(text)
@@ -269,14 +269,14 @@ class ExportFiles:
             self.write(KEY_FILE, end.key_file)
 
     def has_bundle(self, index: int) -> bool:
-        """Tell whether a complete bundle is there, so that it need not be read again."""
+        """Tell whether a complete bundle exists, so that it need not be read again."""
         try:
             return len(parse_bundle((self.path / bundle_path(index)).read_bytes())) == TILE_WIDTH
         except (OSError, FormatError):
             return False
 
     def has_tile(self, level: int, index: int) -> bool:
-        """Tell whether a complete tile is there, so that it need not be read again."""
+        """Tell whether a complete tile exists, so that it need not be read again."""
         try:
             return (self.path / tile_path(level, index)).stat().st_size == TILE_WIDTH * HASH_SIZE_BYTES
         except OSError:
@@ -293,7 +293,7 @@ class ExportFiles:
             raise _refused(file, error) from error
 
     def remove(self, names: AbstractSet[str]) -> None:
-        """Remove files that are not to be there any more."""
+        """Remove files."""
         for name in names:
             try:
                 (self.path / name).unlink()
@@ -301,7 +301,7 @@ class ExportFiles:
                 raise _refused(self.path / name, error) from error
 
     def finish(self, end: ExportEnd) -> None:
-        """Write the checkpoint and its stamp, then remove what an earlier export needed and this one does not."""
+        """Write the checkpoint and its stamp, then remove what only an earlier export needed."""
         files = self.directory.files()
         self.remove(disclosed_in(files))  # before the entries that say what was erased of it
         kept = {KEY_FILE} if self._has_key(end) else set()
@@ -321,7 +321,9 @@ class ExportFiles:
             return False
 
     def _origin_of_key(self) -> str | None:
-        """Return whose export lies there, by the key beside it; the key itself may have been rotated since."""
+        """
+        Return the origin of the export in the directory, by the key beside it; the key may have been rotated since.
+        """
         try:
             return VerifierKey.parse(self.directory.read_key()).name
         except (BrokenError, FormatError, UnreadableError):
@@ -330,7 +332,7 @@ class ExportFiles:
 
 def disclosed_in(files: Iterable[str]) -> set[str]:
     """
-    Return which of these files of an export hold payload parts, those of one that was cut off included.
+    Return which of these files of an export hold payload parts, including those of an interrupted export.
     """
     return {file for file in files if parse_parts_path(file.removesuffix(TEMPORARY_SUFFIX)) is not None}
 
@@ -346,12 +348,12 @@ TEXT: Final = "text/plain; charset=utf-8"
 
 
 class NotPublishedError(LedgerError):
-    """A log has no such resource, or none yet: the newest signed checkpoint does not cover it."""
+    """A log has no such resource, or the newest signed checkpoint does not cover it yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """The content of one resource. `is_final` if it stays the same for ever; `is_entries` if it is a bundle."""
+    """The content of one resource. `is_final` if it never changes; `is_entries` if it is a bundle."""
 
     content: bytes
     content_type: str
@@ -363,13 +365,13 @@ async def read_resource(connection: Connection, log: Log, path: str) -> Resource
     """
     Return what is published of a log at `path`, relative to it: `checkpoint`, `tile/0/x001/067`, `tile/entries/000`.
 
-    Of the system log nothing is: it is for those who run the installation and their auditors, who are given an export.
+    Nothing of the system log is published: operators and their auditors get an export of it.
 
-    `connection` reads as any role that sees the log. What is stored is given out as it is: those who ask verify it.
+    `connection` reads as any role that sees the log. What is stored is returned as it is; the client verifies it.
 
     Raises:
         NotPublishedError: if there is no such resource, or not yet.
-        BrokenError: if what must be there is missing from the database.
+        BrokenError: if something is missing in the database.
     """
     if log.tenant is None:
         raise NotPublishedError(f"log {log.origin} belongs to no tenant: it is not published, but exported")

@@ -1,9 +1,9 @@
 """
-Makes proofs from the database: of one entry, as a file that `ledger.format.proof.check_proof` checks with the log's key
-alone, and that one tree goes on from another.
+Makes proofs from the database: that an entry is in the log, as a file that `ledger.format.proof.check_proof` checks
+with the log's key alone; and that one tree extends another.
 
-A proof takes O(log n) of what is stored: the tiles on its way, and for the incomplete ones the hashes that stand for
-what lies below them. Two round trips, whatever the size of the log.
+A proof reads O(log n) of what is stored: the tiles on its path and, for incomplete ones, the hashes below them. It
+takes two round trips, whatever the size of the log.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def prove(connection: Connection, log: Log, index: int, *, keys: Trusted, 
     """
     Return a proof file (C2SP tlog-proof) of the entry at `index` against the newest checkpoint of the log.
 
-    The entry itself is in it, its payload parts are not.
+    It contains the entry, without its payload parts.
 
     Raises:
         NoCheckpointError, LedgerError, BrokenError: as `prove_entry`.
@@ -56,10 +56,10 @@ async def prove_entry(
     connection: Connection, log: Log, index: int, *, keys: Trusted, policy: WitnessPolicy | None
 ) -> Inclusion:
     """
-    Return the entry at `index` and its inclusion in the log's newest checkpoint, checked before it is given out.
+    Return the entry at `index` and its inclusion proof for the log's newest checkpoint, checked here.
 
-    `keys` are all that have ever signed the log: a log that has not grown since a rotation is signed by an old one.
-    With a `policy`, the newest of the system log is the newest that enough witnesses have cosigned.
+    `keys` are all that have ever signed the log: one that has not grown since a rotation is signed by an old key. With
+    a `policy`, the newest checkpoint of the system log is the newest that enough witnesses have cosigned.
 
     Raises:
         NoCheckpointError: if the entry has not been signed yet.
@@ -67,11 +67,12 @@ async def prove_entry(
         BrokenError: if what is stored does not prove the entry, or the checkpoint is not signed by one of `keys`.
     """
     newest = await read_newest(connection, log)
-    async with connection.pipeline():  # what is asked within is not waited for before it is left
-        # The server works on it while the signature is verified. Only what to ask for depends on what is not.
-        asked = None
+    async with connection.pipeline():  # requests inside are not waited for before it is left
+        # The server works on the requests while the signature is verified. The size is not verified yet, and determines
+        # nothing but which tiles are requested.
+        requested = None
         if newest is not None and 0 <= index < newest.size:
-            asked = await _ask(connection, log, index, newest.size)
+            requested = await _request(connection, log, index, newest.size)
         note, checkpoint = await open_to_publish(connection, log, newest, keys=keys, policy=policy)
     size = checkpoint.size
     if not 0 <= index < size:
@@ -82,22 +83,22 @@ async def prove_entry(
             f"entry {index} of log {log.origin} is not signed yet, the newest checkpoint is of size {size}: "
             "try again after the next one"
         )
-    if asked is None or asked.path.size != size:  # the witnesses have seen an older one
-        asked = await _ask(connection, log, index, size)
-    entry = await fetch_entry(asked.entry, index)
-    hashes = await asked.path.fetch()
+    if requested is None or requested.path.size != size:  # the witnesses have cosigned an older one
+        requested = await _request(connection, log, index, size)
+    entry = await fetch_entry(requested.entry, index)
+    hashes = await requested.path.fetch()
     check_inclusion(index=index, size=size, leaf=leaf_hash(entry), proof=hashes, root=checkpoint.root)
     return Inclusion(index=index, entry=entry, hashes=tuple(hashes), note=note, checkpoint=checkpoint)
 
 
 class _Requested(NamedTuple):
-    """What was asked for to prove an entry: it, and the hashes that lead to a root."""
+    """What was requested to prove an entry: the entry, and the hashes that lead to a root."""
 
     entry: AsyncCursor[tuple[int, Any]]
     path: RequestedSubtrees[list[bytes]]
 
 
-async def _ask(connection: Connection, log: Log, index: int, size: int) -> _Requested:
+async def _request(connection: Connection, log: Log, index: int, size: int) -> _Requested:
     return _Requested(
         entry=await request_entries(connection, log.log_id, from_index=index, to_index=index + 1),
         path=await request_subtrees(
@@ -108,7 +109,7 @@ async def _ask(connection: Connection, log: Log, index: int, size: int) -> _Requ
 
 async def prove_growth(connection: Connection, log: Log, older: Checkpoint, newer: Checkpoint) -> list[bytes]:
     """
-    Return the consistency proof (RFC 6962, section 2.1.2) that the tree of `newer` goes on from `older`, checked.
+    Return the consistency proof (RFC 6962, section 2.1.2) that the tree of `newer` extends that of `older`, checked.
 
     Raises:
         LedgerError: if `older` is the larger one.

@@ -1,18 +1,18 @@
 """
 Receipts: the proof of an entry that has just been appended, as soon as a signed checkpoint covers it.
 
-Whoever waits for one asks the signer for a checkpoint, so it comes within tens of milliseconds instead of at the next
-interval. Thousands may wait: the proofs of all that a checkpoint covers are made at once, from the newest part of the
-tree (`TreeWindow`), which is kept in memory and grows by the leaf hashes that are new. While the database is away, or
-refuses, whoever waits goes on waiting.
+A caller that waits for a receipt requests a checkpoint from the signer, so it arrives within tens of milliseconds
+instead of at the next interval. Thousands may wait: the proofs of all entries that a checkpoint covers are made at
+once, from the newest part of the tree (`TreeWindow`), which is kept in memory and extended by the new leaf hashes.
+While the database is unavailable, or refuses, callers keep waiting.
 
-Guarantee: a receipt is a proof file (C2SP tlog-proof) that `check_proof` accepts with the log's key. It is given out
-only if the tree made from the log's leaf hashes has the root that was signed, and the entry's bytes have the leaf hash
-that stands in that tree.
+Guarantee: a receipt is a proof file (C2SP tlog-proof) that `check_proof` accepts with the log's key. It is returned
+only if the tree made from the log's leaf hashes has the signed root, and the entry's bytes have the leaf hash in that
+tree.
 
-The proofs of a window are those of the whole tree. Every perfect subtree that a proof of an entry at or behind `start`
-needs either ends behind `start`, and was made while the window grew, or is one of the frontier at `start`: it is whole
-there and its parent is not (RFC 6962, section 2.1).
+The proofs of a window are those of the whole tree. A proof of an entry at or behind `start` needs two kinds of perfect
+subtrees. Those that end behind `start` were made while the window grew. The others are in the frontier at `start`: each
+is complete there and its parent is not (RFC 6962, section 2.1).
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ NODES_MAX: Final = 200_000
 """Subtrees kept of one log, some 30 MB: of its newest 100,000 entries."""
 LOGS_KEPT_MAX: Final = 100
 LEAVES_READ_MAX: Final = 65_536
-"""Entries behind the window that are read to go on with it; further back, proofs come from the tiles."""
+"""Entries that are read to extend a window; proofs of older entries come from the tiles."""
 ASK_S: Final = 0.02
-"""How often the signer is asked while somebody waits, and how often checkpoints are looked for if it says nothing."""
+"""How often a checkpoint is requested while callers wait, and how often it is looked for without a notification."""
 RETRY_S: Final = 0.2
 _QUERIES: Final = load_queries("ledger.store", "receipts.sql")
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ NodeId = tuple[int, int]
 
 
 class NoReceiptError(LedgerError):
-    """No signed checkpoint covers the entry yet. It is in the log; its proof can be asked for again at any time."""
+    """No signed checkpoint covers the entry yet. It is in the log; its proof can be requested again at any time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -81,23 +81,29 @@ class Receipts:
     """
     Makes receipts for the callers of one process. Use as an async context manager.
 
-    `dsn` connects as the auditor, which is done when the first caller waits; `keys_of` gives all keys that have ever
-    signed a log. `trouble` tells what keeps receipts from being made now, empty if nothing does.
+    `dsn` connects as the auditor, when the first caller waits; `keys_of` gives all keys that have ever signed a log.
+    `trouble` says what keeps receipts from being made now, empty if nothing does.
 
-    A fault of ours (`ledger.store.session.is_misuse`, or any other error that is not foreseen) ends the task that has
-    opened the context, as in a `TaskGroup`, and is raised when it is left.
+    A programming error (`ledger.store.session.is_programming_error`, or any other unexpected error) ends the task that
+    has opened the context, as in a `TaskGroup`, and is raised when it is left.
     """
 
     def __init__(self, dsn: str, keys_of: Callable[[str], Trusted]) -> None:
+        # Only the event loop's thread touches these. "The task" is the one that runs `_run`.
         self._dsn = dsn
         self._keys_of = keys_of
         self._tasks = asyncio.TaskGroup()
         self._task: asyncio.Task[None] | None = None
         self._outage = Outage("receipts", _log)
+        """Changed by the task alone; callers read its text."""
         self._waiting: dict[int, list[_Waiter]] = {}
+        """By log_id. Callers append to a list; the task replaces lists, without an await in between."""
         self._count = 0
+        """How many calls of `receipt` wait; each call counts itself."""
         self._arrived = asyncio.Event()
+        """Set by callers, cleared by the task."""
         self._signed: dict[int, _SignedTree] = {}
+        """By log_id, least recently used first; the task's alone."""
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -109,7 +115,7 @@ class Receipts:
     ) -> None:
         if self._task is not None:
             self._task.cancel()
-        # The group is told of a cancellation, which may be its own, and not of other errors, which it would wrap.
+        # The group must see a cancellation, which may be its own, but no other error, which it would wrap.
         ended = (kind, error, trace) if isinstance(error, asyncio.CancelledError) else (None, None, None)
         try:
             await self._tasks.__aexit__(*ended)
@@ -118,7 +124,7 @@ class Receipts:
 
     @property
     def trouble(self) -> str:
-        """What the database refuses now, which is tried again; empty if nothing."""
+        """What the database refuses now, and is tried again; empty if nothing."""
         return self._outage.trouble
 
     async def receipt(self, log: Log, index: int, *, timeout_s: float) -> bytes:
@@ -126,7 +132,8 @@ class Receipts:
         Return the receipt of the entry at `index`, once a signed checkpoint covers it.
 
         Raises:
-            NoReceiptError: if that takes longer than `timeout_s`, too many wait already, or receipts are made no more.
+            NoReceiptError: if that takes longer than `timeout_s`, too many callers wait already, or no more receipts
+                are made.
             BrokenError: if what is stored does not prove the entry.
         """
         if self._count >= WAITING_MAX:
@@ -152,10 +159,10 @@ class Receipts:
             self._count -= 1
 
     async def _run(self) -> None:
-        """Answer those who wait, until cancelled; a lost connection is made again, and so is one that was refused."""
+        """Answer callers until cancelled; a connection that is lost or refused is made again."""
         try:
             while True:
-                await self._somebody_waits()
+                await self._wait_for_callers()
                 try:
                     async with await connect_service(self._dsn, name="lakeproof receipts") as connection:
                         await connection.execute(f"LISTEN {CHECKPOINT_SIGNED}")
@@ -170,7 +177,7 @@ class Receipts:
 
     async def _serve(self, connection: Connection) -> None:
         while True:
-            await self._somebody_waits()
+            await self._wait_for_callers()
             if not await self._answer(connection):
                 await connection.execute(f"NOTIFY {CHECKPOINT_REQUESTED}")
             self._outage.recovered()
@@ -178,24 +185,24 @@ class Receipts:
                 pass
 
     async def _answer(self, connection: Connection) -> bool:
-        """Answer all whom a checkpoint covers; tell whether nobody is left."""
+        """Answer every caller whose entry a checkpoint covers; tell whether none is left."""
         cursor = await connection.execute(_QUERIES["newest_checkpoints"], {"log_ids": list(self._waiting)})
         for log_id, size, note in await cursor.fetchall():
             covered = [waiter for waiter in self._waiting[log_id] if waiter.index < size]
             if not covered:
                 continue
             try:
-                await self._give(connection, covered, bytes(note))
+                await self._answer_covered(connection, covered, bytes(note))
             except LedgerError as error:
                 for waiter in covered:
                     if not waiter.answer.done():
                         waiter.answer.set_exception(error)
-        self._forget_those_who_left()
+        self._drop_answered()
         return not self._waiting
 
-    async def _give(self, connection: Connection, covered: Sequence[_Waiter], note: bytes) -> None:
+    async def _answer_covered(self, connection: Connection, covered: Sequence[_Waiter], note: bytes) -> None:
         log = covered[0].log
-        signed = await self._grown(connection, log, note, [waiter.index for waiter in covered])
+        signed = await self._extended_tree(connection, log, note, [waiter.index for waiter in covered])
         recent = [waiter for waiter in covered if waiter.index >= signed.window.start]
         parameters = {"log_id": log.log_id, "indices": [waiter.index for waiter in recent]}
         cursor = await connection.execute(_QUERIES["entries_at"], parameters, binary=True)
@@ -206,8 +213,13 @@ class Receipts:
             if waiter.index < signed.window.start:
                 _answer(waiter, await prove(connection, log, waiter.index, keys=self._keys_of(log.origin), policy=None))
 
-    async def _grown(self, connection: Connection, log: Log, note: bytes, indices: Sequence[int]) -> _SignedTree:
-        """Return the log's tree at the checkpoint of `note`, whose root is checked; with those of `indices` it can."""
+    async def _extended_tree(
+        self, connection: Connection, log: Log, note: bytes, indices: Sequence[int]
+    ) -> _SignedTree:
+        """
+        Return the log's tree at the checkpoint of `note`, with its root checked; it proves `indices` as far as
+        possible.
+        """
         known = self._signed.pop(log.log_id, None)
         if known is not None and known.note == note:
             self._signed[log.log_id] = known
@@ -219,7 +231,7 @@ class Receipts:
             start = min((index for index in indices if index >= oldest), default=checkpoint.size)
             window = TreeWindow(await read_frontier(connection, log.log_id, start))
         elif len(window) > NODES_MAX:
-            window = window.rest()
+            window = window.restarted()
         leaves = await read_leaves(connection, log.log_id, from_index=window.size, to_index=checkpoint.size)
         window.extend(leaves)
         if window.size != checkpoint.size or (root := window.frontier().root()) != checkpoint.root:
@@ -228,18 +240,21 @@ class Receipts:
         signed = _SignedTree(checkpoint=checkpoint, note=note, window=window)
         self._signed[log.log_id] = signed
         if len(self._signed) > LOGS_KEPT_MAX:
-            del self._signed[next(iter(self._signed))]  # the one not used for the longest time
+            del self._signed[next(iter(self._signed))]  # the least recently used
         return signed
 
-    async def _somebody_waits(self) -> None:
-        """Return when somebody waits, at once if somebody does already."""
-        self._forget_those_who_left()
+    async def _wait_for_callers(self) -> None:
+        """Return once a caller waits."""
+        self._drop_answered()
         while not self._waiting:
             self._arrived.clear()
             await self._arrived.wait()
 
-    def _forget_those_who_left(self) -> None:
-        """Forget those who were answered, too: not before, since a connection may be lost while they are."""
+    def _drop_answered(self) -> None:
+        """
+        Drop the callers that were answered or have left. Not earlier, because a connection may be lost while they are
+        answered.
+        """
         for log_id, line in list(self._waiting.items()):
             if left := [waiter for waiter in line if not waiter.answer.done()]:
                 self._waiting[log_id] = left
@@ -273,7 +288,10 @@ def _answer(waiter: _Waiter, proof: bytes | BrokenError) -> None:
 
 
 class TreeWindow:
-    """The tree of a log as it grows from `frontier` on: `size` leaves, of which those from `start` on can be proven."""
+    """
+    The tree of a log from `frontier` on: `size` leaves, of which those from `start` on can be proven. Owned by one
+    task.
+    """
 
     def __init__(self, frontier: Frontier) -> None:
         self.start = self.size = frontier.size
@@ -312,8 +330,8 @@ class TreeWindow:
         """
         return prove_inclusion(index=index, size=self.size, read=lambda level, at: self._nodes[level, at])
 
-    def rest(self) -> TreeWindow:
-        """Return a window that begins where this one ends: what is before can no longer be proven from memory."""
+    def restarted(self) -> TreeWindow:
+        """Return a window that starts where this one ends: older entries can no longer be proven from memory."""
         return TreeWindow(self.frontier())
 
 

@@ -1,13 +1,13 @@
 """
-For people who look at a log: the entries that match what they ask for, and what the log holds, in figures.
+Searches a log for entries by type, key, actor and time, and counts what it holds.
 
-Guarantee: what is found is what is stored, in index order, and nothing is left out of the stretch that was searched.
+Guarantee: what is returned is what is stored, in index order, and nothing in the searched range is left out.
 
-Type, key and actor are compared in the database, stretch by stretch, so that a search of a large log can be watched and
-interrupted. Times need no search: `recorded_at` never falls, so the first entry of a time is found by halving.
+Type, key and actor are compared in the database, range by range, so that a search of a large log can show its progress
+and be interrupted. Times need no scan: `recorded_at` never falls, so a binary search finds the first entry of a time.
 
-Statistics (entries and bytes by type, groups, checkpoints, how fast the log grows) are counted from the rows in one
-snapshot, so the figures agree with each other. Counting reads the whole log once.
+Statistics (entries and bytes by type, groups, checkpoints, growth) are counted from the rows in one snapshot, so the
+numbers are consistent. Counting reads the whole log once.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ from ledger.store.read import Log, read_entries, read_entry, read_head
 from ledger.store.session import Connection
 
 QUERIES: Final = load_queries("ledger.store", "look.sql")
-STRETCH_MAX: Final = 50_000
+RANGE_MAX: Final = 50_000
 """Indices searched by one statement: some 50 MB, well below a second."""
 POLL_S: Final = 1.0
-"""How often a follower looks; the doorbell wakes it before."""
+"""How often a follower polls; a notification wakes it earlier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryFilter:
     """
-    Which entries are wanted; None leaves a member open.
+    Which entries match; a member that is None matches all.
 
-    `type` and `key` are exact, or end in `*` and name what they begin with. `actors` are equally long: `system` alone,
-    or any number of 32 hex digits.
-    `after` is the earliest `recorded_at`, `before` the first that is too late.
+    `type` and `key` are exact, or end in `*` and match a prefix. `actors` are equally long: `system` alone, or any
+    number of 32 hex digits. `after` is the earliest `recorded_at`, `before` the first that is too late.
     """
 
     type: str | None = None
@@ -49,7 +48,7 @@ class EntryFilter:
     before: datetime | None = None
 
     def parameters(self) -> dict[str, object]:
-        """Return the parameters that the look-up of matching entries takes."""
+        """Return the parameters of the query for matching entries."""
         whole_type, family = _split(self.type)
         whole_key, prefix = _split(self.key)
         begins = None if self.actors is None else [_begins(actor) for actor in self.actors]
@@ -58,7 +57,7 @@ class EntryFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundEntry:
-    """An entry that was found: its index, and its bytes as stored."""
+    """A matching entry: its index, and its bytes as stored."""
 
     index: int
     entry: bytes
@@ -67,56 +66,57 @@ class FoundEntry:
 async def find_newest(
     connection: Connection,
     log: Log,
-    wanted: EntryFilter,
+    entry_filter: EntryFilter,
     *,
     count_max: int,
     from_index: int = 0,
     progress: ProgressCallback = lambda _done, _of: None,
 ) -> tuple[list[FoundEntry], int]:
     """
-    Return the newest entries that are wanted, at most `count_max`, oldest first, and the size the log had.
+    Return the newest matching entries, at most `count_max`, oldest first, and the size that the log had.
 
-    Nothing before `from_index` is looked at.
+    Entries before `from_index` are not searched.
 
     Raises:
         NoSuchLogError: if this role can see no such log.
-        FormatError: if an entry that times are compared with is corrupt.
+        FormatError: if an entry whose time is read is corrupt.
     """
     size = (await read_head(connection, log.log_id)).size
-    first, end = await _bounds(connection, log, wanted, from_index=min(from_index, size), size=size)
+    first, end = await _bounds(connection, log, entry_filter, from_index=min(from_index, size), size=size)
     found: list[FoundEntry] = []
     at = end
     while at > first and len(found) < count_max:
-        start = max(first, at - STRETCH_MAX)
-        found += await _matching(connection, log, wanted, start, at, limit=count_max - len(found))
+        start = max(first, at - RANGE_MAX)
+        found += await _matching(connection, log, entry_filter, start, at, limit=count_max - len(found))
         at = start
         progress(end - at, end - first)
     return found[::-1], size
 
 
 async def follow(
-    connection: Connection, log: Log, wanted: EntryFilter, *, from_index: int
+    connection: Connection, log: Log, entry_filter: EntryFilter, *, from_index: int
 ) -> AsyncGenerator[FoundEntry, None]:
     """
-    Yield the wanted entries from `from_index` on, and go on as the log grows, until closed or past `wanted.before`.
+    Yield the matching entries from `from_index` on, and continue as the log grows, until closed or past
+    `entry_filter.before`.
 
-    `connection` listens to the doorbell meanwhile, and is used by nobody else.
+    `connection` listens for notifications meanwhile, and must not be used otherwise.
 
     Raises:
-        FormatError: if an entry that times are compared with is corrupt.
+        FormatError: if an entry whose time is read is corrupt.
     """
     await connection.execute(f"LISTEN {LOG_GROWN}")
     at = from_index
     while True:
         size = (await read_head(connection, log.log_id)).size
-        first, end = await _bounds(connection, log, wanted, from_index=at, size=size)
-        for start in range(first, end, STRETCH_MAX):
-            stretch = min(start + STRETCH_MAX, end)
-            for found in reversed(await _matching(connection, log, wanted, start, stretch, limit=STRETCH_MAX)):
+        first, end = await _bounds(connection, log, entry_filter, from_index=at, size=size)
+        for start in range(first, end, RANGE_MAX):
+            range_end = min(start + RANGE_MAX, end)
+            for found in reversed(await _matching(connection, log, entry_filter, start, range_end, limit=RANGE_MAX)):
                 yield found
         if end < size:
-            return  # what comes now is too late
-        at = max(at, size)  # the caller may wait for what is not there yet
+            return  # all later entries are too late
+        at = max(at, size)  # the caller may wait for entries that do not exist yet
         async for _ in connection.notifies(timeout=POLL_S, stop_after=1):
             pass
 
@@ -141,22 +141,27 @@ async def first_index_at(connection: Connection, log_id: int, time: datetime, *,
 
 
 async def _bounds(
-    connection: Connection, log: Log, wanted: EntryFilter, *, from_index: int, size: int
+    connection: Connection, log: Log, entry_filter: EntryFilter, *, from_index: int, size: int
 ) -> tuple[int, int]:
-    """Return the stretch of indices whose times are wanted."""
+    """Return the range of indices whose times match."""
     first, end = from_index, size
-    if wanted.after is not None:
-        first = max(first, await first_index_at(connection, log.log_id, wanted.after, size=size))
-    if wanted.before is not None:
-        end = await first_index_at(connection, log.log_id, wanted.before, size=size)
+    if entry_filter.after is not None:
+        first = max(first, await first_index_at(connection, log.log_id, entry_filter.after, size=size))
+    if entry_filter.before is not None:
+        end = await first_index_at(connection, log.log_id, entry_filter.before, size=size)
     return first, max(first, end)
 
 
 async def _matching(
-    connection: Connection, log: Log, wanted: EntryFilter, first: int, end: int, *, limit: int
+    connection: Connection, log: Log, entry_filter: EntryFilter, first: int, end: int, *, limit: int
 ) -> list[FoundEntry]:
-    """Return what matches between two indices, the newest first."""
-    parameters = {"log_id": log.log_id, "from_index": first, "to_index": end, "limit": limit} | wanted.parameters()
+    """Return what matches between two indices, newest first."""
+    parameters = {
+        "log_id": log.log_id,
+        "from_index": first,
+        "to_index": end,
+        "limit": limit,
+    } | entry_filter.parameters()
     cursor = await connection.execute(QUERIES["entries_found"], parameters, binary=True)
     return [FoundEntry(index=index, entry=bytes(entry)) for index, entry in await cursor.fetchall()]
 
@@ -166,7 +171,7 @@ def _begins(actor: str) -> bytes:
 
 
 def _split(pattern: str | None) -> tuple[str | None, str | None]:
-    """Return (the whole, None) or (None, what it begins with)."""
+    """Return (exact text, None) or (None, prefix)."""
     if pattern is not None and pattern.endswith("*"):
         return None, pattern[:-1]
     return pattern, None
@@ -174,7 +179,7 @@ def _split(pattern: str | None) -> tuple[str | None, str | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeFigures:
-    """Of one type of entry: how many, how many bytes, and between which indices they lie."""
+    """Numbers of one type of entry: how many, how many bytes, the first and the last index."""
 
     type: str
     entries: int
@@ -186,11 +191,11 @@ class TypeFigures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
     """
-    The figures of one log at `size`.
+    The numbers of one log at `size`.
 
     `first_recorded_at` and `last_recorded_at` are None while it is empty. `last_hour` and `last_day` count the entries
     recorded in the hour and the day before `at`, the database's time. `parts_held` counts the payload parts that still
-    exist, None if that is not known to who asks.
+    exist, None if the caller may not see that.
     """
 
     origin: str
@@ -212,11 +217,11 @@ class Statistics:
 
 async def read_statistics(connection: Connection, log: Log) -> Statistics:
     """
-    Return the figures of a log; `connection` works as the auditor, in autocommit mode.
+    Return the numbers of a log; `connection` works as the auditor, in autocommit mode.
 
     Raises:
         NoSuchLogError: if this role can see no such log.
-        FormatError, BrokenError: if an entry whose time is asked for is corrupt, or missing.
+        FormatError, BrokenError: if an entry whose time is read is corrupt, or missing.
     """
     async with connection.transaction():
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -253,7 +258,7 @@ async def read_statistics(connection: Connection, log: Log) -> Statistics:
 
 async def with_parts(connection: Connection, log: Log, figures: Statistics) -> Statistics:
     """
-    Return the figures with how many payload parts still exist; `connection` works as a role that may see parts.
+    Return the numbers with the payload parts that still exist; `connection` works as a role that may see parts.
     """
     cursor = await connection.execute(QUERIES["parts_held"], {"log_id": log.log_id, "size": figures.size})
     ((parts, size_bytes),) = await cursor.fetchall()

@@ -53,7 +53,7 @@ KEYS_WAIT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What a recovery has brought back: entries from_index … to_index - 1; the log is now the exported one."""
+    """What a recovery has restored: entries from_index … to_index - 1; the log now equals the exported one."""
 
     checkpoint: Checkpoint
     from_index: int
@@ -76,11 +76,11 @@ async def recover_log(
     Replay what the database has lost of a log from its export in the directory `path`.
 
     `auditor` and `appender` are connections of those roles in autocommit mode. If keys are `pinned`, one of them must
-    have signed the export: those in the key directory may have been put there by whoever made it.
+    have signed the export: whoever made the export might have written those in the key directory.
 
     Raises:
-        RecoveryError: if the export does not go on from both the database and the signer's note, nothing is missing, or
-            somebody else appends.
+        RecoveryError: if the export does not extend both the database and the signer's note, nothing is missing, or
+            another process appends.
         BrokenError: if the export or the log in the database is broken.
         BusyKeyDirectoryError: if a signer holds the key directory for long.
     """
@@ -109,7 +109,7 @@ async def _verified(
     trusted: Sequence[VerifierKey],
     progress: ProgressCallback,
 ) -> SignedNote:
-    """Return the checkpoint of an export that is whole, of this log, and not behind what was signed."""
+    """Return the checkpoint of an export that is complete, of this log, and not behind what was signed."""
     note = directory.read_checkpoint()
     exported = read_checkpoint(note, trusted, where=str(directory.root), origin=log.origin)
     held: list[bytes] = []
@@ -136,7 +136,7 @@ async def _check_beginning(
     trusted: Sequence[VerifierKey],
     progress: ProgressCallback,
 ) -> LogHead:
-    """Return the head of a log that is whole and the beginning of the exported one."""
+    """Return the head of a log that is intact and a prefix of the exported one."""
     head = await read_head(auditor, log.log_id)
     if head.size >= exported.size:
         raise RecoveryError(
@@ -165,7 +165,7 @@ def _keep(keys: KeyDirectory, exported: SignedNote, noted: SignedNote | None) ->
 
 async def count_shared(auditor: Connection, log: Log, directory: LogDirectory, *, origin: str, size: int) -> int:
     """
-    Return how many entries the log in the database and the exported one begin with, one like the other.
+    Return the number of entries in the common prefix of the log in the database and the exported one.
 
     The export, of `size` entries of the log `origin`, must have been verified.
 
@@ -204,7 +204,7 @@ class NothingToAdoptError(LedgerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoptable:
-    """What the signer would go on from: `stored`, instead of `noted`; the log has `size` entries and this root."""
+    """What the signer would adopt: `stored`, instead of `noted`; the log has `size` entries and this root."""
 
     size: int
     root: bytes
@@ -227,7 +227,7 @@ async def read_adoptable(
 
     Raises:
         NothingToAdoptError: if the signer's note of the log is not behind the newest checkpoint.
-        BrokenError: if the log is broken, or does not go on from the note.
+        BrokenError: if the log is broken, or does not extend the note.
     """
     row = await (await connection.execute(QUERIES["latest_checkpoint"], {"log_id": log.log_id})).fetchone()
     noted = keys.read_notes().get(log.origin)
@@ -250,7 +250,7 @@ def adopt(keys: KeyDirectory, adoptable: Adoptable) -> None:
     Make the newest stored checkpoint the signer's last note of its log.
 
     Raises:
-        NothingToAdoptError: if the notes have changed since it was looked at.
+        NothingToAdoptError: if the notes have changed since `read_adoptable`.
         BusyKeyDirectoryError: if a signer holds the directory for long.
         OSError: if the note cannot be kept.
     """

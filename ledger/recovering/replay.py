@@ -39,12 +39,15 @@ BATCH_ENTRIES: Final = 1_024
 
 
 class RecoveryError(LedgerError):
-    """The log cannot be recovered like this; says why, and what to do. What was replayed stays, and is gone on with."""
+    """
+    The log cannot be recovered in this way; says why, and what to do. What was replayed stays, and a repeated call
+    resumes.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedEntry:
-    """One entry of a group that is replayed, and the payload parts of it that the export has."""
+    """One entry of a group to replay, and those of its payload parts that the export has."""
 
     entry: Entry
     data: bytes
@@ -67,14 +70,15 @@ class ReplayedEntry:
 
 
 GuardsOfGroup: TypeAlias = Callable[[Sequence[ReplayedEntry]], Iterable[GuardCall]]
-"""Tells which guards made the rows that a group whose guards held has changed: a room's half of a replay."""
+"""Returns the guards that a group ran whose guards held. Each package gives one for its own events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRules:
     """
-    How groups become rows again: `guards` by name, which of them a group ran (`guarded`, one a room), whom a payload
-    part is about (`subject_of` entry and name), and how it is sealed (`seal`, as before an append).
+    How groups become rows again: `guards` by name, which of them a group ran (`guarded`, one function for each
+    package), whom a payload part is about (`subject_of` entry and name), and how it is sealed (`seal`, as before an
+    append).
     """
 
     guards: GuardRegistry
@@ -85,20 +89,20 @@ class ReplayRules:
 
 def core_guards(group: Sequence[HasEntry]) -> Iterator[GuardCall]:
     """
-    Tell which rows of the log's own a group has made: versions of what people edit, people who were erased, the count
-    of groups of anchors, and what applications have recorded of their aggregates.
+    Yield the guards of the log's own rows that a group ran: versions of control aggregates, erased people, the count of
+    anchor groups, and recorded events of applications.
     """
     yield from recorded_guards(group)
-    if any(told.entry.type == LogsAnchored.TYPE for told in group):
+    if any(replayed.entry.type == LogsAnchored.TYPE for replayed in group):
         yield GuardCall("aggregate.count", {"key": ANCHORS_KEY})
-    for told in group:
-        if (told.entry.type, told.entry.version) == (PayloadErased.TYPE, PayloadErased.VERSION):
-            erased = from_data(PayloadErased, told.entry.data)
+    for replayed in group:
+        if (replayed.entry.type, replayed.entry.version) == (PayloadErased.TYPE, PayloadErased.VERSION):
+            erased = from_data(PayloadErased, replayed.entry.data)
             if erased.subject is not None:
                 yield GuardCall("subject.erase", {"subject": erased.subject})
-        version = told.entry.data.get("version")
-        if is_control(told.entry.type) and isinstance(version, int):
-            key = {"key": told.entry.key}
+        version = replayed.entry.data.get("version")
+        if is_control(replayed.entry.type) and isinstance(version, int):
+            key = {"key": replayed.entry.key}
             yield (
                 GuardCall("aggregate.create", key)
                 if version == 1
@@ -147,14 +151,16 @@ def batches(groups: Iterable[list[ReplayedEntry]]) -> Iterator[list[list[Replaye
 
 class Replayer:
     """
-    Adds groups to one log, over a connection of the appender's role in autocommit mode; `edge` is its tree's.
+    Adds groups to one log, over a connection of the appender's role in autocommit mode; `edge` is the right edge of its
+    tree.
 
-    Rows are made of all parts that the export has, but those that are `erased` are not written.
+    Guarded rows are made from all parts that the export has, but `erased` parts are not written.
     """
 
     def __init__(
         self, connection: Connection, log: Log, replay: ReplayRules, *, edge: Pending, erased: ErasedParts
     ) -> None:
+        # Owned by one task; `_edge` and `parts` change after each COMMIT.
         self.parts = 0
         self._erased = erased
         self._connection = connection
@@ -167,8 +173,8 @@ class Replayer:
         Write whole groups behind `head`, in one transaction, and return the new head.
 
         Raises:
-            RecoveryError: if the head is another, or somebody else holds it; nothing is written then.
-            BrokenError: if the rows beside the log are not what the log before these groups tells.
+            RecoveryError: if the head is another, or another process holds it; nothing is written then.
+            BrokenError: if the guarded rows do not follow from the log before these groups.
         """
         rows = [row for group in batch for row in await self._rows(group)]
         tiles, edge = complete_tiles(size=head.size, pending=self._edge, leaves=[row.leaf for row in rows])
@@ -243,46 +249,46 @@ class Replayer:
         return await self._connection.execute(_QUERIES[query], {"log_id": self._log.log_id, **columns})
 
     async def _rows(self, group: Sequence[ReplayedEntry]) -> list[SequencedEntry]:
-        """Return the rows of a group as its append made them, parts of people sealed."""
+        """Return the rows of a group as its append made them, with parts about people sealed."""
         sealed = await self._replay.seal(Group(id=group[0].entry.group_id, then=tuple(map(self._prepared, group))))
         return [
             SequencedEntry(
-                index=told.entry.index,
-                entry=told.data,
-                leaf=leaf_hash(told.data),
-                type=told.entry.type,
-                key=told.entry.key,
-                is_control=is_control(told.entry.type),
-                group_id=told.entry.group_id if told.entry.position == 0 else None,
+                index=replayed.entry.index,
+                entry=replayed.data,
+                leaf=leaf_hash(replayed.data),
+                type=replayed.entry.type,
+                key=replayed.entry.key,
+                is_control=is_control(replayed.entry.type),
+                group_id=replayed.entry.group_id if replayed.entry.position == 0 else None,
                 parts=event.parts,
             )
-            for told, event in zip(group, sealed.then, strict=True)
+            for replayed, event in zip(group, sealed.then, strict=True)
         ]
 
-    def _prepared(self, told: ReplayedEntry) -> PreparedEvent:
-        entry = told.entry
+    def _prepared(self, replayed: ReplayedEntry) -> PreparedEvent:
+        entry = replayed.entry
         return PreparedEvent(
             type=entry.type,
             version=entry.version,
             key=entry.key,
             actor=entry.actor,
             data=canonical.encode(entry.data),
-            event=b"",  # it stands in the entry already, which is written as it is
-            parts=tuple(self._kept(told)),
+            event=b"",  # the entry, which is written as it is, holds it already
+            parts=tuple(self._kept(replayed)),
             is_control=is_control(entry.type),
         )
 
-    def _kept(self, told: ReplayedEntry) -> Iterator[Part]:
-        """Yield the parts of an entry that are not erased, with whom each is about."""
-        entry = told.entry
-        for part in told.parts:
+    def _kept(self, replayed: ReplayedEntry) -> Iterator[Part]:
+        """Yield the parts of an entry that are not erased, with their subjects."""
+        entry = replayed.entry
+        for part in replayed.parts:
             subject = self._replay.subject_of(entry, part.name)
             if not self._erased.covers(index=entry.index, type=entry.type, part=part.name, subject=subject):
                 yield replace(part, subject=subject)
 
     async def _make_guarded_rows(self, group: Sequence[ReplayedEntry]) -> None:
         if group[0].entry.branch is not Branch.THEN:
-            return  # its guards did not hold: nothing was changed
+            return  # its guards did not hold, so no row was changed
         for call in (call for guarded in self._replay.guarded for call in guarded(group)):
             for statement, parameters in self._replay.guards.statements(call, log_id=self._log.log_id):
                 if (await self._connection.execute(statement, parameters)).rowcount != 1:

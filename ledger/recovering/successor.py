@@ -1,12 +1,11 @@
 """
-Closes a log that cannot be recovered, and begins the one that goes on from it under another origin.
+Closes a log that cannot be recovered, and starts its successor under another origin.
 
-Guarantee: a log is closed only if its database does not go on from what was signed, and only once: the new log's first
-entry names the old one's last note and what was still there. Nothing of the old log is copied or rewritten; it stays
-where it is, can be read and verified as far as it goes, and nothing is signed of it or appended to it any more.
+Guarantee: a log is closed only if its database does not extend what was signed, and only once: the first entry of the
+new log names the old one's last note and what was still stored. Nothing of the old log is copied or rewritten. It stays
+readable and verifiable as far as it goes, and nothing is signed or appended to it any more.
 
-`RecoveryDesk` is what operators' commands work with when a log is to be adopted, recovered or continued
-(`commands/recovering.py`).
+`RecoveryDesk` is what operators' commands use to adopt, recover or continue a log.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from ledger.store.session import Connection
 from ledger.store.stored_tree import read_frontier
 
 CreateLog: TypeAlias = Callable[[str, UUID], Awaitable[Log]]
-"""Makes the log of an origin, which belongs to the tenant of that id, if it is not there; the owner's work."""
+"""Creates the log of an origin for the tenant of that id, unless it exists; works as the owner."""
 AppendGroup: TypeAlias = Callable[[int, Group], Awaitable[Appended | Stale]]
 
 
@@ -39,12 +38,12 @@ async def continue_log(
     auditor: Connection, log: Log, *, keys: KeyDirectory, make_log: CreateLog, append: AppendGroup, now: datetime
 ) -> tuple[Log, Continuation]:
     """
-    Begin the log that goes on from `log`, and return it with what its first entry says; safe to repeat after a crash.
+    Start the successor of `log`, and return it with the content of its first entry; safe to repeat after a crash.
 
     Raises:
-        RecoveryError: if the log goes on from what was signed, nothing of it was signed, or it is the system log.
+        RecoveryError: if the log extends what was signed, nothing of it was signed, or it is the system log.
         BrokenError: if the new log does not begin with what it must.
-        LedgerError: if the log cannot be made or appended to.
+        LedgerError: if the log cannot be created or appended to.
     """
     if log.tenant is None:
         raise RecoveryError(
@@ -69,7 +68,7 @@ async def continue_log(
 
 def tenant_of(origin: str) -> UUID | None:
     """
-    Return the id of the tenant to whom the log of that origin belongs, None if the origin is not a tenant's.
+    Return the id of the tenant that owns the log of that origin, None if it is not a tenant's.
     """
     if predecessor_origin(origin) is not None:
         return _tenant_of_successor(origin)
@@ -78,12 +77,12 @@ def tenant_of(origin: str) -> UUID | None:
 
 
 def _tenant_of_successor(origin: str) -> UUID:
-    """A log's reader sees the rows of one log, so the new log has a tenant of its own; derived, so that it is one."""
+    """A log's reader sees the rows of one log, so the new log has a tenant of its own, with a derived id."""
     return derived_group_id("log.successor", {"origin": origin})
 
 
 async def _check_lost(auditor: Connection, log: Log, head: LogHead, noted: SignedNote) -> None:
-    """Check that the database does not go on from the last note: a log that does is never closed."""
+    """Check that the database does not extend the last note: a log that does is never closed."""
     signed = noted.checkpoint
     if head.size >= signed.size and (await read_frontier(auditor, log.log_id, signed.size)).root() == signed.root:
         raise RecoveryError(

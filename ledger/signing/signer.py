@@ -215,8 +215,8 @@ class CheckpointSigner:
                 refused[origin] = error
         await withdraw(connection, [state.log_id for state in states.values() if _is_wrongly_confirmed(state, refused)])
         await self._confirm(connection, [states[origin] for origin in passed if not states[origin].confirmed])  # 3
-        # In a thread: if an agent holds the key, each signature waits for it. The task waits for the thread, which alone
-        # uses the checker meanwhile.
+        # In a thread: if an agent holds the key, each signature waits for it. The task waits for the thread, so nothing
+        # else uses the checker meanwhile.
         signed = await asyncio.to_thread(
             lambda: [due for origin, log in passed.items() for due in self._due(states[origin], log, notes.get(origin))]
         )

@@ -1,7 +1,8 @@
 """
-Witnesses (C2SP tlog-witness): others who cosign what a log signed, once they have seen that it goes on.
+Witnesses (C2SP tlog-witness): independent parties that cosign a checkpoint once they have checked that it extends the
+one before.
 
-Read `rules.py` first: what a witness cosigns, pure. `witness.py` keeps what was cosigned on the disk before it leaves
-(`store.py`), and `server.py` puts it on HTTP, over connections that are bounded. `client.py` asks the witnesses of a
-policy (`format/witness_policy.py`) for their cosignatures (`format/cosignature.py`).
+Read `rules.py` first: what a witness cosigns, pure. `witness.py` stores what was cosigned on the disk (`store.py`)
+before it is sent, and `server.py` serves it over HTTP, with bounded connections. `client.py` requests cosignatures
+(`format/cosignature.py`) from the witnesses of a policy (`format/witness_policy.py`).
 """

@@ -1,9 +1,8 @@
 """
-Cosignatures gathered: a signed checkpoint is taken to the witnesses of a policy (C2SP tlog-witness, "add-checkpoint").
+Collects cosignatures: sends a signed checkpoint to the witnesses of a policy (C2SP tlog-witness, "add-checkpoint").
 
-Guarantee: `cosign` returns a note only if the policy accepts it, and every cosignature in it was verified before it
-counted. What a witness answers is believed in nothing else, and nothing that is wrong with one keeps another from being
-asked.
+Guarantee: `cosign` returns a note only if the policy accepts it, and every cosignature in it was verified. Nothing else
+in a witness's response is trusted, and a faulty witness does not affect the requests to others.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ Prove: TypeAlias = Callable[[int, int], Awaitable[Sequence[bytes]]]
 """Gives the consistency proof from the first size to the second, 0 < first < second: RFC 6962, section 2.1.2."""
 
 ATTEMPTS_MAX: Final = 3
-"""Requests to one witness: it may learn of larger checkpoints meanwhile, from another client of the same log."""
+"""Requests to one witness. It may cosign larger checkpoints meanwhile, for another client of the same log."""
 
 ANSWER_SIZE_BYTES_MAX: Final = 131_072
-SAID_LENGTH_MAX: Final = 200
-_NOWHERE: Final = ""
+MESSAGE_LENGTH_MAX: Final = 200
+_NO_URL: Final = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WitnessResponse:
     """
-    What the witnesses at one URL answered: those of them that have cosigned, and in words for people what was said.
+    The response of the witnesses at one URL: which of them have cosigned, and a message for operators.
 
-    `url` is empty for witnesses that cannot be asked because the policy has none for them; `size` is that of the
-    checkpoint cosigned last there, None if it is not known.
+    `url` is empty for witnesses without a URL in the policy. `size` is that of the checkpoint cosigned last there, None
+    if it is not known.
     """
 
     url: str
@@ -55,10 +54,10 @@ class WitnessResponse:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CosignedCheckpoint:
     """
-    A checkpoint with the cosignatures that its policy asks for.
+    A checkpoint with the cosignatures that its policy requires.
 
-    `note` is the note with the lines of cosignatures added; `cosignatures` maps the names of witnesses (of the policy)
-    to the times of their cosignatures, POSIX seconds; `sizes` is to be handed to the next call as `known_sizes`.
+    `note` is the note with the cosignature lines added. `cosignatures` maps the names of witnesses (of the policy) to
+    the times of their cosignatures, POSIX seconds. Pass `sizes` to the next call as `known_sizes`.
     """
 
     note: bytes
@@ -70,9 +69,9 @@ class CosignedCheckpoint:
 
 class QuorumNotMetError(UnwitnessedError):
     """
-    Too few witnesses have cosigned a checkpoint; names which witness said what.
+    Too few witnesses have cosigned a checkpoint; says how each witness responded.
 
-    `note` carries the cosignatures that did arrive: handed to the next call, it saves asking those witnesses again.
+    `note` carries the cosignatures that did arrive: passed to the next call, it saves the requests to those witnesses.
     `sizes` is for `known_sizes`, as in `CosignedCheckpoint`.
     """
 
@@ -96,27 +95,27 @@ async def cosign(
     logs: Sequence[VerifierKey] = (),
 ) -> CosignedCheckpoint:
     """
-    Return the signed checkpoint `note` with the cosignatures of the policy's witnesses, if they make its quorum.
+    Return the signed checkpoint `note` with the cosignatures of the policy's witnesses, if they meet its quorum.
 
-    All witnesses that have a URL and have not cosigned `note` yet are asked at once, and all are waited for,
-    `timeout_s` at most: more cosignatures than the quorum are worth having. `prove` is called by one of them at a time,
-    and once for each size. A witness that knows another size than `known_sizes` says so (409) and is asked again from
-    there. Whatever goes wrong with a witness is its answer; so is a LedgerError of `prove`, and any other error of
-    `prove` ends the call.
+    Requests go at once to all witnesses that have a URL and have not cosigned `note` yet. All responses are awaited,
+    `timeout_s` at most, because more cosignatures than the quorum are useful. `prove` is called by one task at a time,
+    and once for each size. A witness that knows another size than `known_sizes` responds with it (409), and gets
+    another request from there. Any error of a witness becomes its response, and so does a LedgerError of `prove`. Any
+    other error of `prove` ends the call.
 
     `known_sizes` maps submission URLs to what each witness has cosigned last, as far as known: `sizes` of the last
-    call, or empty. `logs` are accepted beside those of the policy, which may name none. A policy that asks for no
-    quorum (`UNSAFE_NO_QUORUM`) is met by what arrives, be it nothing.
+    call, or empty. `logs` are accepted in addition to those of the policy, which may name none. A policy without a
+    quorum (`UNSAFE_NO_QUORUM`) accepts whatever arrives, even nothing.
 
     Raises:
         FormatError: if `note` is not a signed checkpoint.
         BrokenError: if it is not signed by a log of the policy, or carries a bad cosignature of one of its witnesses.
-        QuorumNotMetError: if too few witnesses have cosigned when all have answered or the time is up.
+        QuorumNotMetError: if too few witnesses have cosigned when all have responded or the time is up.
     """
-    submission = _Submission(note, policy, logs, prove, client)
-    missing = submission.missing()
+    collection = _Collection(note, policy, logs, prove, client)
+    missing = collection.missing()
     tasks = [
-        asyncio.create_task(submission.ask(url, witnesses, known_sizes.get(url, 0), timeout_s))
+        asyncio.create_task(collection.ask(url, witnesses, known_sizes.get(url, 0), timeout_s))
         for url, witnesses in missing.items()
     ]
     try:
@@ -125,14 +124,14 @@ async def cosign(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    cosigned = submission.note()
+    cosigned = collection.note()
     sizes = {**known_sizes, **{answer.url: answer.size for answer in answers if answer.size is not None}}
     try:
         witnessed = policy.check(cosigned, logs=logs)
     except UnwitnessedError as error:
-        said = "; ".join(f"{', '.join(answer.witnesses)}: {answer.message}" for answer in answers)
+        messages = "; ".join(f"{', '.join(answer.witnesses)}: {answer.message}" for answer in answers)
         raise QuorumNotMetError(
-            f"{error}; {said or 'no witness is left to be asked'}", note=cosigned, answers=answers, sizes=sizes
+            f"{error}; {messages or 'no witness is left to be asked'}", note=cosigned, answers=answers, sizes=sizes
         ) from error
     return CosignedCheckpoint(
         note=cosigned,
@@ -145,12 +144,13 @@ async def cosign(
 
 def check_urls(policy: WitnessPolicy) -> None:
     """
-    Check that those witnesses of a policy that have a URL can be asked under it, as far as that can be told beforehand.
+    Check the URLs of a policy's witnesses, as far as that is possible without a request.
 
-    A policy need not be one to ask by: what its URLs mean is for whoever uses it (tlog-policy, "Defining a witness").
+    A policy need not be one for requests: the meaning of its URLs depends on its user (tlog-policy, "Defining a
+    witness").
 
     Raises:
-        FormatError: if one cannot be asked; names the witness.
+        FormatError: if one cannot be used; names the witness.
     """
     for witness in policy.witnesses:
         if witness.url is None:
@@ -164,32 +164,34 @@ def check_urls(policy: WitnessPolicy) -> None:
             raise FormatError(what, expected="a prefix, without query and fragment", found=witness.url)
 
 
-class _Submission:
-    """One checkpoint on its way to the witnesses of a policy, and the lines of cosignatures that it has so far."""
+class _Collection:
+    """The cosignatures of one checkpoint, as they are collected. One task for each URL, all on one event loop."""
 
     def __init__(
         self, note: bytes, policy: WitnessPolicy, logs: Sequence[VerifierKey], prove: Prove, client: httpx.AsyncClient
     ) -> None:
         try:
-            self._had = policy.check(note, logs=logs).cosignatures.keys()
+            self._cosigned = policy.check(note, logs=logs).cosignatures.keys()
         except UnwitnessedError:
-            self._had = policy.cosignatures(note).keys()
+            self._cosigned = policy.cosignatures(note).keys()
         self._text, lines = parse_note(note)
         self._lines: list[Signature] = list(lines)
+        """Each task appends the lines of its witnesses, without an await in between."""
         self._note = note
         self._policy = policy
         self._size = parse_checkpoint(self._text).size
         self._client = client
         self._prove = prove
         self._proofs: dict[int, tuple[bytes, ...]] = {0: (), self._size: ()}
+        """By old size. Filled under `_proving`, so that each proof is made once, by one task at a time."""
         self._proving = asyncio.Lock()
 
     def missing(self) -> dict[str, list[PolicyWitness]]:
-        """Return the witnesses that have not cosigned yet by their URLs: some have two keys, and answer with both."""
+        """Return the witnesses that have not cosigned yet by their URLs: some have two keys, and respond with both."""
         found: dict[str, list[PolicyWitness]] = {}
         for witness in self._policy.witnesses:
-            if witness.name not in self._had:
-                found.setdefault(witness.url or _NOWHERE, []).append(witness)
+            if witness.name not in self._cosigned:
+                found.setdefault(witness.url or _NO_URL, []).append(witness)
         return found
 
     def note(self) -> bytes:
@@ -198,9 +200,9 @@ class _Submission:
     async def ask(
         self, url: str, witnesses: Sequence[PolicyWitness], known_size: int, timeout_s: float
     ) -> WitnessResponse:
-        """Ask the witnesses at one URL; what goes wrong there is the answer."""
+        """Send the request to the witnesses at one URL; an error becomes the response."""
         names = tuple(witness.name for witness in witnesses)
-        if url == _NOWHERE:
+        if url == _NO_URL:
             return WitnessResponse(url=url, witnesses=names, cosigned=(), message="no URL in the policy", size=None)
         size: int | None = min(known_size, self._size)
         cosigned: tuple[str, ...] = ()
@@ -211,16 +213,16 @@ class _Submission:
                     if status != httpx.codes.CONFLICT:
                         break
                     size = _parse_size(content_type, body)
-                    if size > self._size:  # of a larger tree the witness has said more than this one could add
+                    if size > self._size:  # the witness has cosigned a larger tree already
                         break
             if status == httpx.codes.OK:
                 cosigned, size = self._take(witnesses, body), self._size
-            said = _describe(status, body, cosigned)
+            message = _describe(status, body, cosigned)
         except TimeoutError:
-            said, size = f"no answer within {timeout_s} s", None
+            message, size = f"no answer within {timeout_s} s", None
         except LedgerError as error:
-            said, size = str(error), None
-        return WitnessResponse(url=url, witnesses=names, cosigned=cosigned, message=said, size=size)
+            message, size = str(error), None
+        return WitnessResponse(url=url, witnesses=names, cosigned=cosigned, message=message, size=size)
 
     async def _post(self, url: str, old_size: int) -> tuple[int, str, bytes]:
         proof = await self._proof(old_size)
@@ -236,20 +238,20 @@ class _Submission:
             return self._proofs[old_size]
 
     def _take(self, witnesses: Sequence[PolicyWitness], body: bytes) -> tuple[str, ...]:
-        """Add the cosignatures of these witnesses in an answer to the note's, each key's once, and name who it was."""
+        """Add the cosignatures of these witnesses in a response, one for each key, and return their names."""
         lines = parse_cosignatures(body)
         times = open_cosignatures(self._text, lines, [witness.key for witness in witnesses])
-        taken = [witness for witness in witnesses if times.get(witness.key, 0) > 0]  # zero would leave the time open
+        taken = [witness for witness in witnesses if times.get(witness.key, 0) > 0]  # zero means: no time
         for witness in taken:
-            wanted = (witness.key.name, witness.key.key_id, times[witness.key])
+            line_of = (witness.key.name, witness.key.key_id, times[witness.key])
             self._lines.append(
-                next(line for line in lines if (line.name, line.key_id, cosigned_at(line.signature)) == wanted)
+                next(line for line in lines if (line.name, line.key_id, cosigned_at(line.signature)) == line_of)
             )
         return tuple(witness.name for witness in taken)
 
 
 def _parse_size(content_type: str, body: bytes) -> int:
-    """Return the size that a conflict tells: that of the checkpoint which the witness has cosigned last."""
+    """Return the size in a conflict response: that of the checkpoint which the witness has cosigned last."""
     if content_type != SIZE_CONTENT_TYPE:
         raise FormatError("conflict of a witness", expected=SIZE_CONTENT_TYPE, found=content_type)
     if not body.endswith(b"\n"):
@@ -264,5 +266,5 @@ def _describe(status: int, body: bytes, cosigned: Sequence[str]) -> str:
         return "no cosignature by a key of the policy"
     text = " ".join(body.decode(errors="replace").split())
     if status == httpx.codes.CONFLICT:
-        return f"it has cosigned size {text:.{SAID_LENGTH_MAX}} last"
-    return f"HTTP {status}: {text:.{SAID_LENGTH_MAX}}"
+        return f"it has cosigned size {text:.{MESSAGE_LENGTH_MAX}} last"
+    return f"HTTP {status}: {text:.{MESSAGE_LENGTH_MAX}}"

@@ -7,10 +7,10 @@ The rules of a witness: what it cosigns, and how it refuses the rest (C2SP tlog-
     example.com/behind-the-sofa                       the checkpoint, a signed note
     …
 
-That is a request. What is remembered of a log arrives as an argument, and what to remember is for the caller. The rules
-are in the order of the specification, which is the order in which a client learns what is wrong. `open_request`
-needs to know only which logs there are; `check_growth` must run, and its outcome be kept, while nobody else does the
-same for this log, or two requests could each be right and together roll it back.
+That is a request. The last cosigned checkpoint of a log is an argument, and storing it is the caller's task. The rules
+are in the order of the specification, which is the order in which a client learns what is wrong. `open_request` needs
+to know only which logs exist. `check_growth` must run, and its outcome be stored, while nobody else does the same for
+this log. Otherwise two requests could each be right and together roll the log back.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ledger.format.merkle import EMPTY_ROOT, HASH_SIZE_BYTES, check_consistency
 from ledger.format.note import Signature, VerifierKey, open_note, parse_note
 
 HASHES_MAX: Final = 63
-"""Lines of a consistency proof that a client may send."""
+"""Lines of a consistency proof in a request."""
 REQUEST_SIZE_BYTES_MAX: Final = 262_144
 """Room for a proof and for a note with over 16 signatures of post-quantum kinds, each at most 7 kB in base64."""
 SIZE_CONTENT_TYPE: Final = "text/x.tlog.size"
-"""Of the answer to a request that starts from another size than the witness does."""
+"""Of the response to a request that starts from another size than the witness."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class Refusal(IntEnum):
     NOT_SIGNED = 403  # no signature of a trusted key, or a bad one
     UNKNOWN_ORIGIN = 404
     CONFLICT = 409  # the old size is not that of the checkpoint cosigned last
-    INCONSISTENT = 422  # the tree does not go on from the one cosigned last
+    INCONSISTENT = 422  # the tree does not extend the one cosigned last
 
 
 class RefusedError(LedgerError):
@@ -115,9 +115,10 @@ class RefusedError(LedgerError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedRequest:
     """
-    A request whose checkpoint a trusted key has signed: `text` is the note's, `lines` the first of each trusted key.
+    A request whose checkpoint a trusted key has signed: `text` is the note's, `lines` are the first of each trusted
+    key.
 
-    A key's line may be repeated as often as a note has room for lines, which the cosignatures need.
+    Repeated lines of a key are dropped: they would take the space of the cosignatures.
     """
 
     old_size: int
@@ -129,13 +130,13 @@ class OpenedRequest:
 
 def open_request(body: bytes, keys_of: Callable[[str], Sequence[VerifierKey] | None]) -> OpenedRequest:
     """
-    Return what a request asks for, if a trusted key of its log has signed the checkpoint.
+    Return the content of a request, if a trusted key of its log has signed the checkpoint.
 
     `keys_of` gives the trusted keys of a log by its origin, None if the log is unknown.
 
     Raises:
         RefusedError: if the body is no such request (400), the origin is unknown (404), no trusted key has signed or
-            one's signature is bad (403), or the old size is over the checkpoint's (400).
+            its signature is bad (403), or the old size is over the checkpoint's (400).
     """
     try:
         request = parse_request(body)
@@ -166,26 +167,26 @@ def open_request(body: bytes, keys_of: Callable[[str], Sequence[VerifierKey] | N
     )
 
 
-def check_growth(submission: OpenedRequest, last: Checkpoint | None) -> None:
+def check_growth(request: OpenedRequest, last: Checkpoint | None) -> None:
     """
-    Check that a checkpoint goes on from the one of its log that was cosigned `last`, None if there is none.
+    Check that a checkpoint extends the one of its log that was cosigned `last`, None if there is none.
 
     Raises:
-        RefusedError: if the old size is another one (409); if an empty tree has entries in its root, a proof from the
+        RefusedError: if the old size is another one (409); if an empty tree has a root of entries, a proof from the
             empty tree is not empty, or the proof does not lead from the last root to the new one (422).
     """
-    new = submission.checkpoint
+    new = request.checkpoint
     old_size, old_root = (last.size, last.root) if last else (0, EMPTY_ROOT)
-    if submission.old_size != old_size:
-        text = f"old size {submission.old_size} is not that of the checkpoint cosigned last, {old_size}"
+    if request.old_size != old_size:
+        text = f"old size {request.old_size} is not that of the checkpoint cosigned last, {old_size}"
         raise RefusedError(Refusal.CONFLICT, text, size=old_size)
     if new.size == 0 and new.root != EMPTY_ROOT:
         raise RefusedError(Refusal.INCONSISTENT, "the root of an empty tree is the hash of the empty string")
-    if old_size == 0 and submission.proof:
+    if old_size == 0 and request.proof:
         raise RefusedError(Refusal.INCONSISTENT, "a proof from the empty tree is empty")
     if old_size == 0 < new.size:
         return  # the empty tree is consistent with any tree
     try:
-        check_consistency(size1=old_size, size2=new.size, root1=old_root, root2=new.root, proof=submission.proof)
+        check_consistency(size1=old_size, size2=new.size, root1=old_root, root2=new.root, proof=request.proof)
     except BrokenError as error:
         raise RefusedError(Refusal.INCONSISTENT, str(error)) from error

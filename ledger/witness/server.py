@@ -1,23 +1,23 @@
 """
-A witness on HTTP (C2SP tlog-witness, "HTTP Interface"): submission and monitoring under one prefix.
+A witness over HTTP (C2SP tlog-witness, "HTTP Interface"): submission and monitoring under one prefix.
 
     POST /add-checkpoint                   200 signature lines, 400, 403, 404, 409 with the size, 422
     GET /<hash of origin>/checkpoint       200 the checkpoint cosigned last, 404
 
-Anyone may ask: what counts is the log's signature. So every request is bounded in size and time, and what is unknown
-gets a short answer. 503 says that the disk failed, and that nothing was cosigned. `sign-subtree` is optional, and not
-here.
+Anyone may send requests: the log's signature decides. So every request is bounded in size and time, and an unknown one
+gets a short response. 503 means that the disk failed, and that nothing was cosigned. `sign-subtree` is optional, and
+not implemented.
 
-Guarantee: whatever those who connect do or leave undone, no connection outlives its deadline, there are never more than
-`connections_max`, and a new one always finds room unless a complete request is being answered on every other. uvicorn
-by itself waits for a first request without end, counts whoever is silent as work, and lets those who do not read what
-they are told stay.
+Guarantee: whatever clients do or fail to do, no connection outlives its deadline, there are never more than
+`connections_max`, and a new one is always accepted unless a complete request is being answered on every other. uvicorn
+alone waits for a first request without end, counts silent clients as work, and keeps clients that do not read their
+responses.
 
-A connection is always in one of three stages, each with a deadline of its own, at which it is cut off: its next request
-arrives, a request is answered, nothing goes on. Whoever still owes us something (a request, the rest of a body, reading
-an answer) may lose the connection at any time, which HTTP allows (RFC 9112, section 9.5). It is taken from the peer
-that has most of them, and there from the one that has waited longest: so one peer that opens ever more displaces itself
-alone, and behind a proxy, where all come from one address, whoever asks is served.
+A connection is always in one of three stages, each with a deadline after which it is aborted: its next request arrives,
+a request is answered, or it is idle. A client whose turn it is (to send a request, to send the rest of a body, to read
+a response) may lose the connection at any time, which HTTP allows (RFC 9112, section 9.5). It is taken from the peer
+that has most of them, and there from the one that has waited longest. So a peer that opens ever more connections
+displaces only its own, and behind a proxy, where all come from one address, active clients are served.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from ledger.witness.witness import Witness
 
 KEEP_ALIVE_S: Final = 75
 _NETWORK_SIZE_BYTES: Final = 8
-"""Of an IPv6 address, what tells one peer from another: the rest anyone may choose freely (RFC 4291, section 2.5.1)."""
+"""The part of an IPv6 address that identifies a peer: the rest can be chosen freely (RFC 4291, section 2.5.1)."""
 
 BODY_TIMEOUT_S: Final = 10.0
 ANSWERS_MAX: Final = 512
-"""Answers under way, those included whose asker has gone: beyond it the next ones are 503. Over all connections."""
+"""Responses in progress over all connections, including those of clients that have gone; more get 503."""
 TEXT: Final = "text/plain; charset=utf-8"
 _HASH: Final = re.compile("[0-9a-f]{64}")
 _log = logging.getLogger(__name__)
@@ -62,8 +62,8 @@ class Limits:
     """
     Bounds on connections: how many, and how long each stage may take.
 
-    A request has arrived, for `head_timeout_s`, when its head has: the application bounds the body itself, within
-    `answer_timeout_s` of it all.
+    `head_timeout_s` is for the head of a request. The application bounds the body itself, and `answer_timeout_s` the
+    whole response.
     """
 
     connections_max: int
@@ -73,7 +73,7 @@ class Limits:
 
 
 class ConnectionStage(Enum):
-    """What a connection is waited for."""
+    """What a connection waits for."""
 
     HEAD = auto()
     ANSWER = auto()
@@ -81,7 +81,7 @@ class ConnectionStage(Enum):
 
 
 class BoundedConnection(H11Protocol):
-    """One connection within `limits`, a constant of the class: uvicorn makes the connections."""
+    """One connection within `limits`, a constant of the class, because uvicorn makes the connections."""
 
     limits: ClassVar[Limits] = Limits(
         connections_max=256, head_timeout_s=10.0, answer_timeout_s=60.0, idle_timeout_s=KEEP_ALIVE_S
@@ -95,19 +95,20 @@ class BoundedConnection(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        # Only the event loop's thread touches these: the protocol's callbacks and the timer of the deadline.
         self._stage: ConnectionStage | None = None
         self.since_s = 0.0
         self._deadline: asyncio.TimerHandle | None = None
         self.is_cut_off = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as H11Protocol has it
-        """Begin to wait for the first request, if there is room."""
+        """Start to wait for the first request; if there are too many connections, abort one."""
         super().connection_made(transport)
         self._enter(ConnectionStage.HEAD)
         self._make_room()
 
     def data_received(self, data: bytes) -> None:
-        """Take in what has arrived; bytes that complete no head buy no time."""
+        """Process what has arrived; bytes that complete no head do not extend the deadline."""
         super().data_received(data)
         self._enter(ConnectionStage.ANSWER if self._is_answering else ConnectionStage.HEAD)
 
@@ -119,7 +120,7 @@ class BoundedConnection(H11Protocol):
             self._enter(ConnectionStage.ANSWER)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing more."""
+        """Stop the deadline."""
         super().connection_lost(exc)
         self.is_cut_off = True
         if self._deadline is not None:
@@ -130,20 +131,20 @@ class BoundedConnection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]  # None at first
 
     @property
-    def owes_us(self) -> bool:
-        """Whether the next step is the peer's: to ask, to send the rest of a body, or to read."""
+    def waits_for_peer(self) -> bool:
+        """Whether the next step is the peer's: to send a request or the rest of a body, or to read."""
         return not self._is_answering or self.cycle.more_body or self.flow.write_paused
 
     @property
     def peer(self) -> bytes:
-        """Who has connected: an IPv4 address, the network of an IPv6 one, or empty if that is not known."""
+        """The client: an IPv4 address, the network of an IPv6 one, or empty if that is not known."""
         if self.client is None:
             return b""
         address = ip_address(self.client[0].partition("%")[0])
         return address.packed[:_NETWORK_SIZE_BYTES] if isinstance(address, IPv6Address) else address.packed
 
     def _enter(self, stage: ConnectionStage) -> None:
-        """Set the deadline of a stage; of one that goes on it stays."""
+        """Set the deadline of a stage; a stage that continues keeps its deadline."""
         if stage is self._stage or self.is_cut_off:
             return
         timeouts_s = {
@@ -157,17 +158,17 @@ class BoundedConnection(H11Protocol):
         self._deadline = self.loop.call_later(timeouts_s[stage], self.cut_off)
 
     def cut_off(self) -> None:
-        """End the connection now: to close it would wait until the peer has read what was written to it."""
+        """Abort the connection: closing it would wait until the peer has read what was written to it."""
         self.is_cut_off = True
         self.transport.abort()
 
     def _make_room(self) -> None:
-        """If there are too many connections, cut off one; this one is new, and owes us a request itself."""
-        there = [one for one in self.connections if isinstance(one, BoundedConnection) and not one.is_cut_off]
-        if len(there) > self.limits.connections_max:
-            counts = Counter(one.peer for one in there)
-            waited_for = [one for one in there if one.owes_us]
-            max(waited_for, key=lambda one: (counts[one.peer], -one.since_s)).cut_off()
+        """If there are too many connections, abort one; this new one is a candidate, too."""
+        open_ones = [one for one in self.connections if isinstance(one, BoundedConnection) and not one.is_cut_off]
+        if len(open_ones) > self.limits.connections_max:
+            counts = Counter(one.peer for one in open_ones)
+            idle = [one for one in open_ones if one.waits_for_peer]
+            max(idle, key=lambda one: (counts[one.peer], -one.since_s)).cut_off()
 
 
 def witness_app(witness: Witness) -> Starlette:
@@ -178,22 +179,22 @@ def witness_app(witness: Witness) -> Starlette:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 body = await _read_body(request)
         except TimeoutError:
-            return _hang_up(408, f"the request took more than {BODY_TIMEOUT_S:.0f} s to arrive\n")
+            return _respond_and_close(408, f"the request took more than {BODY_TIMEOUT_S:.0f} s to arrive\n")
         except ClientDisconnect:
-            return _hang_up(400, "the request was cut\n")
+            return _respond_and_close(400, "the request was cut\n")
         if body is None:
-            return _hang_up(413, f"expected at most {REQUEST_SIZE_BYTES_MAX} bytes\n")
+            return _respond_and_close(413, f"expected at most {REQUEST_SIZE_BYTES_MAX} bytes\n")
         return await asyncio.to_thread(_cosign, witness, body)
 
     async def checkpoint(request: Request) -> Response:
         origin_hash = request.path_params["origin_hash"]
         if not _HASH.fullmatch(origin_hash):
-            return _answer(404, "expected SHA-256 of an origin in lower-case hex\n")
+            return _respond(404, "expected SHA-256 of an origin in lower-case hex\n")
         try:
             note = await asyncio.to_thread(witness.cosigned_note, origin_hash)
         except LedgerError as error:
-            return _unavailable(error)
-        return _answer(404, "no checkpoint of that log was cosigned\n") if note is None else _answer(200, note)
+            return _respond_unavailable(error)
+        return _respond(404, "no checkpoint of that log was cosigned\n") if note is None else _respond(200, note)
 
     return Starlette(
         routes=[
@@ -205,7 +206,7 @@ def witness_app(witness: Witness) -> Starlette:
 
 def serve(witness: Witness, *, host: str, port: int) -> None:
     """
-    Serve `witness` until the process is told to end; requests under way are finished.
+    Serve `witness` until the process is stopped; requests in progress are finished.
 
     Raises:
         OSError: if the address cannot be listened on.
@@ -221,7 +222,7 @@ def server_config(app: Starlette, connection: type[BoundedConnection] = BoundedC
     return uvicorn.Config(
         app,
         http=connection,
-        ws="none",  # a connection that changed to another protocol would be out of bounds
+        ws="none",  # a connection that changed to another protocol would not be bounded
         log_config=None,
         access_log=False,
         server_header=False,
@@ -235,15 +236,15 @@ def server_config(app: Starlette, connection: type[BoundedConnection] = BoundedC
 
 def _cosign(witness: Witness, body: bytes) -> Response:
     try:
-        return _answer(200, witness.add_checkpoint(body))
+        return _respond(200, witness.add_checkpoint(body))
     except RefusedError as error:
         if error.refusal is Refusal.CONFLICT:
-            return _answer(error.refusal, f"{error.size}\n", content_type=SIZE_CONTENT_TYPE)
+            return _respond(error.refusal, f"{error.size}\n", content_type=SIZE_CONTENT_TYPE)
         if error.refusal is Refusal.INCONSISTENT:
             _log.warning("refused, and perhaps proof that a log forks: %s", error)
-        return _answer(error.refusal, f"{' '.join(str(error).split())}\n")
-    except LedgerError as error:  # whatever else it is, it is no cosignature
-        return _unavailable(error)
+        return _respond(error.refusal, f"{' '.join(str(error).split())}\n")
+    except LedgerError as error:  # any other error: nothing was cosigned
+        return _respond_unavailable(error)
 
 
 async def _read_body(request: Request) -> bytes | None:
@@ -256,18 +257,18 @@ async def _read_body(request: Request) -> bytes | None:
     return bytes(body)
 
 
-def _unavailable(error: LedgerError) -> Response:
+def _respond_unavailable(error: LedgerError) -> Response:
     _log.error("%s", error)
-    return _answer(503, "the witness cannot cosign now\n")
+    return _respond(503, "the witness cannot cosign now\n")
 
 
-def _hang_up(status: int, text: str) -> Response:
-    """Answer and close the connection: the rest of the body would be read otherwise, however long it is."""
-    answer = _answer(status, text)
-    answer.headers["connection"] = "close"
-    return answer
+def _respond_and_close(status: int, text: str) -> Response:
+    """Respond and close the connection: otherwise the rest of the body would be read, however long it is."""
+    response = _respond(status, text)
+    response.headers["connection"] = "close"
+    return response
 
 
-def _answer(status: int, content: str | bytes, *, content_type: str = TEXT) -> Response:
-    # As a header, not a media type: to that of a text Starlette would add a charset, which the size must not have.
+def _respond(status: int, content: str | bytes, *, content_type: str = TEXT) -> Response:
+    # As a header, not a media type: Starlette would add a charset to a text type, which the size must not have.
     return Response(content, status_code=status, headers={"content-type": content_type})

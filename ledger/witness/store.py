@@ -1,5 +1,5 @@
 """
-The directory of a witness: its keys, whose logs it knows, and what it has cosigned last of each.
+The directory of a witness: its keys, the logs it knows, and what it has cosigned last of each.
 
     name                          the witness's name
     ed25519-key, ml-dsa-44-key    seeds, base64, 0600 (one of them or both)
@@ -8,13 +8,13 @@ The directory of a witness: its keys, whose logs it knows, and what it has cosig
 
 `<hash>` is SHA-256 of the origin in hex (tlog-witness, "Monitor Retrieval Mechanism").
 
-Guarantee: once `keep` has returned, the checkpoint survives a crash of process and machine; if it raises, or the
-machine stops in the middle, the file holds all of the old one or all of the new one. Which of them a loss of power
-leaves is open until then, and meanwhile others are shown the old one (`last_by_hash`): a cosignature that is seen has
-left. A log whose checkpoint file is missing or does not open is not taken for one that was never cosigned: it is
-refused until the file is put back.
+Guarantee: once `keep` has returned, the checkpoint survives a crash of process and machine. If it raises, or the
+machine stops in the middle, the file holds all of the old one or all of the new one. Until it has returned, a power cut
+may leave either, so monitors are shown the old one (`last_by_hash`): a cosignature that is shown counts as sent. A log
+whose checkpoint file is missing or does not open is not treated as never cosigned: it is refused until the file is
+restored.
 
-The keys are made once, all together: a directory is there with name, keys and no log, or it is not there. Back it up
+The keys are made once, all together: a directory exists with name, keys and no log, or it does not exist. Back it up
 with what it has cosigned: a witness that forgets either is another witness.
 """
 
@@ -52,28 +52,31 @@ class WitnessStore:
     """
     The logs of one witness.
 
-    Whoever cosigns holds `locked` all the while, and a lock of its own for each log around `last` and `keep`.
+    A process that cosigns holds `locked` all the time, and a lock for each log around `last` and `keep`.
     """
 
     def __init__(self, path: Path, disk: Disk) -> None:
         self.path = path
         self._disk = disk
-        # By hash of the origin, what was on the disk before a `keep` that has not returned, or has failed. Written by
-        # who holds that log's lock.
         self._before: dict[str, bytes | None] = {}
+        """
+        By hash of the origin, what was on the disk before a `keep` that has not returned, or has failed. Changed by the
+        thread that holds that log's lock (`Witness`); any thread may read it.
+        """
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """
-        Hold the directory for a server, against every other process on this machine; what it shows is on the disk then.
+        Hold the directory for a server, against every other process on this machine; what it shows is synced to the
+        disk first.
 
         Raises:
-            WitnessStoreError: at once, if another one holds it, it is not there, or the disk fails.
+            WitnessStoreError: at once, if another process holds it, it does not exist, or the disk fails.
         """
         with _flock(self.path, "another server cosigns with it: stop that one first"):
             logs = self.path / LOGS
             try:
-                self._disk.sync_directory(logs)  # a server that was killed may have renamed a file and no more
+                self._disk.sync_directory(logs)  # a killed server may have renamed a file without syncing the directory
             except OSError as error:
                 raise WitnessStoreError(f"{logs} cannot be forced to the disk ({error.strerror}): repair it") from error
             yield
@@ -116,10 +119,10 @@ class WitnessStore:
         """
         Return the checkpoint of the log with this hash (64 lower-case hex digits) that was cosigned last, None if none.
 
-        Only what a loss of power leaves there: of a `keep` that is under way, or has failed, it is the one before.
+        Only what a power cut cannot undo: during a `keep`, or after a failed one, it is the one before.
         """
         found = _read(self.path / LOGS / f"{origin_hash}.checkpoint")
-        # In this order: whoever has put into the file what was just read is in `_before`, unless it has returned.
+        # In this order: a `keep` that wrote what was just read is in `_before`, unless it has returned.
         return self._before.get(origin_hash, found) or None
 
     def keep(self, origin: str, note: bytes) -> None:
@@ -127,10 +130,10 @@ class WitnessStore:
         Replace what was cosigned last: temporary file, fsync, rename, fsync of the directory.
 
         Raises:
-            WitnessStoreError: if that fails; no cosignature may leave then. The file may show `note` all the same.
+            WitnessStoreError: if that fails; no cosignature may be sent then, although the file may show `note`.
         """
         file, hashed = self._file(origin, "checkpoint"), origin_hash(origin)
-        if hashed not in self._before:  # else one has failed before, and what the file shows may not be on the disk
+        if hashed not in self._before:  # otherwise an earlier one failed, and the file's content may not be on the disk
             self._before[hashed] = _read(file)
         try:
             replace_file(file, note, disk=self._disk)
@@ -140,7 +143,7 @@ class WitnessStore:
 
     def add_log(self, origin: str, keys: Sequence[VerifierKey]) -> None:
         """
-        Make a log known, or give a known one these keys in addition; a server that runs takes notice at once.
+        Add a log, or add keys to a known one; a running server uses them at once.
 
         Raises:
             FormatError: if no log that a witness cosigns can have this origin.
@@ -151,15 +154,14 @@ class WitnessStore:
             raise FormatError("origin", expected=f"a line of 1 to {NAME_SIZE_BYTES_MAX} bytes", found=origin)
         with _flock(logs, "another command changes it: try again"):
             known = self.keys_of(origin)
-            wanted = tuple(dict.fromkeys((*(known or ()), *keys)))
-            if not 1 <= len(wanted) <= LOG_KEYS_MAX:
-                raise WitnessStoreError(f"log {origin}: expected 1 to {LOG_KEYS_MAX} keys, found {len(wanted)}")
+            merged = tuple(dict.fromkeys((*(known or ()), *keys)))
+            if not 1 <= len(merged) <= LOG_KEYS_MAX:
+                raise WitnessStoreError(f"log {origin}: expected 1 to {LOG_KEYS_MAX} keys, found {len(merged)}")
             try:
                 if known is None and not self._file(origin, "checkpoint").exists():
-                    replace_file(
-                        self._file(origin, "checkpoint"), b"", disk=self._disk
-                    )  # first: a log without it is a damaged one
-                replace_file(self._file(origin, "log"), _format_log(origin, wanted), disk=self._disk)
+                    # Before the log itself: a log without this file counts as damaged.
+                    replace_file(self._file(origin, "checkpoint"), b"", disk=self._disk)
+                replace_file(self._file(origin, "log"), _format_log(origin, merged), disk=self._disk)
             except OSError as error:
                 raise WitnessStoreError(f"{logs} cannot be written ({error.strerror}): the log is not added") from error
 
@@ -174,10 +176,10 @@ def origin_hash(origin: str) -> str:
 
 def check_private(path: Path, wanted: str) -> None:
     """
-    Check that nobody but this user may use a file or directory; `wanted` is the mode to tell people.
+    Check that no other user may use a file or directory; `wanted` is the mode that the error recommends.
 
     Raises:
-        WitnessStoreError: if others may, or it is not there.
+        WitnessStoreError: if others may, or it does not exist.
     """
     try:
         mode = mode_for_others(path)
@@ -233,7 +235,7 @@ def create_witness(
     """
     Make the directory of a witness with a new key of each of these types, and return its cosigners.
 
-    Each type has a key of its own: one Ed25519 key must not speak for two cosigners (tlog-cosignature), and a public
+    Each type has a key of its own: one Ed25519 key must not be used by two cosigners (tlog-cosignature), and a public
     key should not serve two types (signed-note).
 
     Raises:
@@ -252,7 +254,7 @@ def create_witness(
         for algorithm, seed in seeds.items():
             replace_file(fresh / KEY_FILES[algorithm], f"{format_base64(seed)}\n".encode())
         sync_directory(fresh)
-        fresh.rename(path)  # fails where something is already, unless it is an empty directory
+        fresh.rename(path)  # fails if something is there, unless it is an empty directory
         sync_directory(path.parent)
     except OSError as error:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -283,4 +285,4 @@ def _seed(file: Path) -> bytes:
     try:
         return parse_base64(file.read_bytes().decode("ascii").removesuffix("\n"), what="key of a witness")
     except (UnicodeDecodeError, FormatError):
-        raise WitnessStoreError(f"{file} is damaged: restore it from a backup") from None  # nothing of it in the text
+        raise WitnessStoreError(f"{file} is damaged: restore it from a backup") from None  # without its content

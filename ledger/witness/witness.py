@@ -1,18 +1,19 @@
 """
-A witness: the rules of `rules.py`, done in the order that makes them hold on a real disk.
+A witness: the rules of `rules.py`, applied in the order that makes them hold on a real disk.
 
-Guarantee: of one log no two cosignatures ever leave whose trees are not one the beginning of the other, whatever
-crashes, and whoever asks at the same time. How, for each request (C2SP tlog-witness, "add-checkpoint"):
+Guarantee: of any two cosigned trees of one log, one is a prefix of the other, whatever crashes, and however many
+clients send requests at once. How, for each request (C2SP tlog-witness, "add-checkpoint"):
 
 1. The log is known and a trusted key has signed the checkpoint.
-2. One request at a time goes on for this log, and one process for this directory.
+2. One request at a time proceeds for this log, and one process for this directory.
 3. The checkpoint cosigned last is read from the disk, and opened with the witness's own keys.
-4. The new one goes on from it.
-5. The cosignatures are made and kept with the checkpoint, on the disk.
-6. They leave.
+4. The new one extends it.
+5. The cosignatures are made and stored with the checkpoint, on the disk.
+6. They are sent.
 
-A crash between 5 and 6 leaves a checkpoint that was kept and never seen: the client asks again from that size. So does
-a disk that fails in 5: what it shows then is where the next one has to go on from, and is shown to no monitor.
+A crash between 5 and 6 leaves a checkpoint that was stored and never sent: the client repeats its request from that
+size. The same happens after a disk failure in 5: the next checkpoint must extend what the disk shows then, and no
+monitor is shown that.
 """
 
 from __future__ import annotations
@@ -35,18 +36,20 @@ class Witness:
     """
     One witness. `clock` gives POSIX seconds. Its methods block on the disk, and threads may call them at once.
 
-    Whoever makes one holds the store's lock: `open_witness` does.
+    The caller that makes one holds the store's lock: `open_witness` does.
     """
 
     def __init__(self, store: WitnessStore, cosigners: Sequence[Cosigner], clock: Callable[[], int]) -> None:
+        # Set once; threads call the methods at the same time.
         self._store = store
         self._cosigners = cosigners
         self._clock = clock
-        self._locks: dict[str, Lock] = {}  # one for each known log that was asked for
+        self._locks: dict[str, Lock] = {}
+        """By origin, of known logs: held from reading the last checkpoint until the new one is stored."""
 
     @property
     def verifier_keys(self) -> list[VerifierKey]:
-        """The keys that those who trust this witness have to know."""
+        """The keys that verifiers of this witness need."""
         return [cosigner.verifier_key for cosigner in self._cosigners]
 
     def add_checkpoint(self, body: bytes) -> bytes:
@@ -57,13 +60,13 @@ class Witness:
             RefusedError: if it must not be cosigned.
             WitnessStoreError: if the disk fails or what it holds is damaged; nothing is cosigned.
         """
-        submission = open_request(body, self._store.keys_of)  # 1
-        origin = submission.checkpoint.origin
+        request = open_request(body, self._store.keys_of)  # 1
+        origin = request.checkpoint.origin
         with self._locks.setdefault(origin, Lock()):  # 2
-            check_growth(submission, self.last(origin))  # 3, 4
+            check_growth(request, self.last(origin))  # 3, 4
             time_s = self._clock()
-            lines = [cosigner.cosign(submission.text, time_s=time_s) for cosigner in self._cosigners]
-            self._store.keep(origin, format_note(submission.text, [*submission.lines, *lines]))  # 5
+            lines = [cosigner.cosign(request.text, time_s=time_s) for cosigner in self._cosigners]
+            self._store.keep(origin, format_note(request.text, [*request.lines, *lines]))  # 5
         return format_cosignatures(lines)  # 6
 
     def last(self, origin: str) -> Checkpoint | None:
@@ -83,10 +86,11 @@ class Witness:
 
     def cosigned_note(self, origin_hash: str) -> bytes | None:
         """
-        Return the checkpoint cosigned last, cosignatures included, of the log whose origin has this hash.
+        Return the checkpoint cosigned last, cosignatures included, of the log whose origin has this hash; None if there
+        is none.
 
-        None if there is none. Of a request that is under way it shows nothing: that has not left (step 6).
-        `origin_hash` is 64 lower-case hex digits.
+        A request in progress is not shown, because it has not been sent (step 6). `origin_hash` is 64 lower-case hex
+        digits.
         """
         return self._store.last_by_hash(origin_hash)
 

@@ -13,8 +13,8 @@ The evidence bundle, version 1: one file with entries, what is disclosed of them
     entry {"event":…}                     `logs.anchored` is about the first section's checkpoint
     …
 
-Guarantee: a bundle has one spelling: what `parse_bundle` accepts, `format_bundle` writes again to the byte. Nothing is
-believed here; `check.py` does the checking.
+Guarantee: a bundle has one spelling: what `parse_bundle` accepts, `format_bundle` writes again byte for byte. Nothing
+is verified here; `check.py` does that.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from ledger.proving.evidence.scope import Scope, format_scope, parse_scope
 HEADER: Final = "lakeproof/evidence@v1"
 
 BUNDLE_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A bundle is held in memory when it is checked; whoever needs more is better served by an export."""
+"""A bundle is checked in memory; for more, use an export."""
 ENTRIES_MAX: Final = 10_000
 STAMP_SIZE_BYTES_MAX: Final = 65_536
 
 _COMMITMENT_SIZE_BYTES_MIN: Final = len('["a","",') + 2 * HASH_SIZE_BYTES + len("]")
-"""What an entry has for each of its parts: so many bytes bound how many can be disclosed beside it."""
+"""The bytes that an entry has for each of its parts. They bound how many can be disclosed with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class BundledEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Entries of one log, in order, the proof that they stand in it, a signed note, and a time stamp over that."""
+    """Entries of one log, in order, the proof that they are in it, a signed note, and a time stamp over that."""
 
     entries: tuple[BundledEntry, ...]
     proof: tuple[bytes, ...]
@@ -84,7 +84,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """What a bundle holds, unchecked: its scope, its section, and perhaps one of the log `system` that anchors it."""
+    """
+    The content of a bundle, unverified: its scope, its section, and optionally one of the log `system` that anchors it.
+    """
 
     scope: Scope
     section: Section
@@ -115,7 +117,7 @@ def format_bundle(bundle: Bundle) -> bytes:
 
 def parse_bundle(data: bytes) -> Bundle:
     """
-    Return what a bundle holds, *unchecked*: only `check_evidence` says whether it proves anything.
+    Return the content of a bundle, *unverified*: only `check_evidence` says whether it proves anything.
 
     Raises:
         FormatError: if `data` is not exactly as `format_bundle` writes it.
@@ -187,14 +189,14 @@ class _Lines:
         self._at += size
 
     def take(self, size: int) -> bytes:
-        """Return the next `size` bytes, whatever they are."""
+        """Return the next `size` bytes."""
         if size > len(self._data) - self._at:
             raise FormatError("evidence", expected=f"{size} bytes", found=f"{len(self._data) - self._at} bytes")
         self._at += size
         return self._data[self._at - size : self._at]
 
     def rest(self, word: str) -> bytes:
-        """Return what stands behind `word` on the next line, which must begin with it."""
+        """Return what follows `word` on the next line, which must begin with it."""
         start = self._at + len(word) + 1
         end = self._data.find(b"\n", start)
         if not self.begins(word.encode() + b" ") or end < 0:

@@ -1,17 +1,17 @@
 """
 Checks an evidence bundle offline, from the file and the keys that the caller trusts. No database, no network.
 
-The steps, in order; the first that fails names the fault:
+The steps, in order; the first that fails determines the fault:
 
-1. the file is a bundle, to the byte, and its checkpoint is signed by the log with one of the keys;
-2. every entry is a canonical entry of this log, below the signed size, behind the one before it and not earlier; where
-   two are neighbours in the log, the second holds the leaf hash of the first and goes on with its group;
-3. every disclosed payload part is the one that its entry commits to;
-4. the entries and the proof lead to the signed root, and the proof has exactly the hashes that it needs;
-5. the entries are what the scope says (`scope.py`);
-6. the section of the installation's system log keeps the same rules, and its entry records size and root of the first
-   checkpoint;
-7. each time stamp is over the checkpoint above it, by an authority that the caller pinned, if there is one.
+1. The file is a bundle, byte for byte, and its checkpoint is signed by the log with one of the keys.
+2. Every entry is a canonical entry of this log, below the signed size, behind the one before it and not earlier. If two
+   are neighbours in the log, the second holds the leaf hash of the first and continues its group.
+3. Every disclosed payload part is the one that its entry commits to.
+4. The entries and the proof lead to the signed root, and the proof has exactly the hashes that it needs.
+5. The entries are what the scope says (`scope.py`).
+6. The section of the installation's system log keeps the same rules, and its entry records size and root of the first
+   checkpoint.
+7. Each time stamp is over the checkpoint above it, by an authority that the caller pinned, if there is one.
 
 Guarantee: what `check_evidence` returns was signed by the log, and what it calls complete is complete.
 """
@@ -45,12 +45,12 @@ from ledger.proving.evidence.bundle import Bundle, BundledEntry, Section, is_bun
 from ledger.proving.evidence.scope import Coverage, Scope, check_scope
 
 NOBODY: Final = Pinned()
-"""Nobody pinned: nothing is witnessed."""
+"""No pinned keys or authorities: nothing is witnessed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceEntry:
-    """An entry that the log has signed, and the payload parts of it that were disclosed and match."""
+    """An entry that the log has signed, and those of its payload parts that were disclosed and match."""
 
     entry: Entry
     parts: tuple[Part, ...]
@@ -61,8 +61,8 @@ class CheckedEvidence:
     """
     What a bundle proves.
 
-    `coverage` says what is complete and what was selected, `anchor` is what the system log has recorded of the
-    checkpoint (if its key was at hand), `unchecked` names what was there and not looked at.
+    `coverage` says what is complete and what was selected. `anchor` is the system log's record of the checkpoint (if
+    its key was given). `unchecked` names what was present and not checked.
     """
 
     scope: Scope
@@ -78,7 +78,8 @@ def check_evidence(data: bytes, keys: Sequence[VerifierKey], *, pinned: Pinned =
     """
     Check a bundle against the keys that the caller trusts, and return what it proves.
 
-    `keys` are those of the log and, for the anchor, of the system log; `pinned` whom the caller believes besides.
+    `keys` are those of the log and, for the anchor, of the system log; `pinned` are the other parties that the caller
+    trusts.
 
     Raises:
         FormatError: if `data` does not begin as a bundle does: there is nothing to check.
@@ -87,15 +88,15 @@ def check_evidence(data: bytes, keys: Sequence[VerifierKey], *, pinned: Pinned =
     bundle = _parse(data)
     checkpoint, entries = _check_section(bundle.section, keys, where="evidence")
     coverage = check_scope(bundle.scope, [proven.entry for proven in entries], size=checkpoint.size)
-    unchecked = _strangers(bundle.section.checkpoint, keys, pinned)
+    unchecked = _unknown_signatures(bundle.section.checkpoint, keys, pinned)
     anchor: Anchor | None = None
-    # By the origin that the log has signed: what the anchor says of its own could be changed, to have it passed over.
+    # Derived from the signed origin: the origin in the anchor could be changed so that the anchor is skipped.
     system = system_origin_of(checkpoint.origin)
     if bundle.anchor is not None and not any(is_or_succeeds(key.name, first=system) for key in keys):
         unchecked.append(f"the anchor in the log {system}: name its key, too")
     elif bundle.anchor is not None:
         anchor = _check_anchor(bundle.anchor, checkpoint, keys)
-        unchecked += _strangers(bundle.anchor.checkpoint, keys, pinned)
+        unchecked += _unknown_signatures(bundle.anchor.checkpoint, keys, pinned)
     for section in (bundle.section, bundle.anchor):
         if section is not None and section.stamp is not None and not pinned.stamp_roots:
             unchecked.append(f"the time stamp on the checkpoint of {_origin(section)}: name the authority's root, too")
@@ -158,7 +159,7 @@ def _check_entry(bundled: BundledEntry, checkpoint: Checkpoint, *, where: str) -
 
 
 def _check_order(entry: Entry, before: Entry | None, leaves: dict[int, bytes], *, where: str) -> None:
-    """Check that an entry follows the one before it in the bundle, and what more is known of neighbours in the log."""
+    """Check that an entry follows the one before it in the bundle, and the chain of neighbours in the log."""
     if before is None:
         return
     if entry.index <= before.index:
@@ -172,10 +173,10 @@ def _check_order(entry: Entry, before: Entry | None, leaves: dict[int, bytes], *
     if entry.previous != leaves[before.index]:
         expected, found = leaves[before.index].hex(), entry.previous.hex()
         raise BrokenError(Fault.CHAIN, where=where, expected=expected, found=found, index=entry.index)
-    goes_on = before.position + 1 < before.of
+    continues = before.position + 1 < before.of
     same = (entry.group_id, entry.branch, entry.of) == (before.group_id, before.branch, before.of)
-    if entry.position != (before.position + 1 if goes_on else 0) or (goes_on and not same):
-        expected = "the next entry of the group before it" if goes_on else "the first entry of a group"
+    if entry.position != (before.position + 1 if continues else 0) or (continues and not same):
+        expected = "the next entry of the group before it" if continues else "the first entry of a group"
         found = f"entry {entry.position} of {entry.group_id}"
         raise BrokenError(Fault.GROUP, where=where, expected=expected, found=found, index=entry.index)
 
@@ -212,7 +213,7 @@ def _check_anchor(section: Section, checkpoint: Checkpoint, keys: Sequence[Verif
 
 
 def _check_stamp(token: bytes, note: bytes, pinned: Pinned) -> None:
-    """Check a time stamp, also one that is not needed because the anchor is vouched for."""
+    """Check a time stamp, also one that is not needed because the anchor is witnessed."""
     try:
         check_stamp(token, stamped_note(note), roots=pinned.stamp_roots, policy=pinned.stamp_policy)  # 7
     except (FormatError, LimitExceededError) as error:
@@ -222,7 +223,7 @@ def _check_stamp(token: bytes, note: bytes, pinned: Pinned) -> None:
 def _judge(
     bundle: Bundle, checkpoint: Checkpoint, anchor: Anchor | None, keys: Sequence[VerifierKey], pinned: Pinned
 ) -> Witnessing:
-    """Return who besides the log vouches for the checkpoint: through the anchor, or else directly."""
+    """Return which parties other than the log have witnessed the checkpoint: through the anchor, or else directly."""
     if anchor is not None and bundle.anchor is not None:
         judged = judge_witnessing(
             bundle.anchor.checkpoint,
@@ -251,8 +252,8 @@ def _origin(section: Section) -> str:
     return section.checkpoint.decode(errors="replace").partition("\n")[0]
 
 
-def _strangers(note: bytes, keys: Sequence[VerifierKey], pinned: Pinned) -> list[str]:
-    """Return whose signature lines nobody could check."""
+def _unknown_signatures(note: bytes, keys: Sequence[VerifierKey], pinned: Pinned) -> list[str]:
+    """Return the signature lines that no given key could check."""
     witnesses = () if pinned.policy is None else tuple(witness.key for witness in pinned.policy.witnesses)
     known = {(key.name, key.key_id) for key in (*keys, *witnesses)}
     _, lines = parse_note(note)

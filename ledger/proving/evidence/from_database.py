@@ -1,8 +1,8 @@
 """
 PostgreSQL as the source of evidence: entries, tiles and checkpoints as the auditor reads them, parts as the tenant.
 
-A bundle is best proven against a checkpoint that the system log has anchored: then one cosigned or stamped checkpoint
-of the system log vouches for it. The newest anchor, and the checkpoint it is of, are looked up when a source is opened.
+A bundle is best proven against a checkpoint that the system log has anchored: then one cosigned or time-stamped
+checkpoint of the system log covers it. The newest anchor and its checkpoint are looked up when a source is opened.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PAGE: Final = 500
 
 
 class DatabaseSource:
-    """A log in the database (implements `gather.Source`); opened by `open_source`."""
+    """A log in the database (implements `gather.EvidenceSource`); opened by `open_source`. Owned by one task."""
 
     def __init__(
         self,
@@ -107,12 +107,12 @@ async def open_source(
     """
     Return the log as a source of evidence; `connection` works as the auditor.
 
-    `system` is the system log, None if no anchor is wanted; `keys` are those of both. With a
-    `policy`, the system log stands where enough witnesses have cosigned it. `opener` opens sealed parts.
+    `system` is the system log, None for no anchor; `keys` are those of both. With a `policy`, the system log ends at a
+    checkpoint that enough witnesses have cosigned. `opener` opens sealed parts.
 
     Raises:
         NoCheckpointError: if nothing of the log has been signed yet.
-        BrokenError: if a checkpoint is not signed by one of `keys`, or what anchors it is not what it must be.
+        BrokenError: if a checkpoint is not signed by one of `keys`, or its anchor is broken.
     """
     published = await read_published_checkpoint(connection, log, keys=keys, policy=policy)
     if published is None:
@@ -133,7 +133,7 @@ async def _read_anchored(
     published = await read_published_checkpoint(connection, system, keys=keys, policy=policy)
     if published is None:
         return None
-    note, stamp = _vouched_for(published)
+    note, stamp = _witnessed_note(published)
     covering = read_checkpoint(note, keys, where="ledger.checkpoints", origin=system.origin)
     parameters = {"log_id": system.log_id, "key": anchor_key(log.origin), "size": covering.size}
     row = await (await connection.execute(_QUERIES["newest_anchor"], parameters)).fetchone()
@@ -151,8 +151,8 @@ async def _read_anchored(
     return EvidenceCheckpoint(note=bytes(kept[0]), checkpoint=checkpoint, anchor=section)
 
 
-def _vouched_for(published: Published) -> tuple[bytes, bytes | None]:
-    """Return the note of the system log that others vouch for, and its time stamp, if it has one."""
+def _witnessed_note(published: Published) -> tuple[bytes, bytes | None]:
+    """Return the note of the system log that others have witnessed, and its time stamp, if it has one."""
     if published.stamped is not None and published.token is None and not published.cosigned_by:
         return published.stamped.note, published.stamped.token
     return published.note, published.token

@@ -32,11 +32,11 @@ from ledger.proving.evidence.scope import DecisionScope, Period, PeriodScope, Sc
 
 
 class EvidenceRefusedError(LedgerError):
-    """There is no such evidence, or too much of it; says what to ask for instead."""
+    """There is no such evidence, or too much of it; says what to request instead."""
 
 
 class Rules(StrEnum):
-    """Whether the rules that judged go with a decision."""
+    """Whether a decision comes with the rules that it was judged by."""
 
     OMITTED = "omitted"
     INCLUDED = "included"
@@ -59,7 +59,7 @@ ALL_PARTS: Final = PartNames(names=None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionAt:
-    """The decision that stands at an index: of one table, if its group has several."""
+    """The decision at an index: of one table, if its group has several."""
 
     index: int
     rules: Rules = Rules.OMITTED
@@ -67,7 +67,7 @@ class DecisionAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionOf:
-    """The decision of a group, all its tables."""
+    """The decision of a group, with all its tables."""
 
     group_id: UUID
     rules: Rules = Rules.OMITTED
@@ -78,7 +78,9 @@ EvidenceRequest: TypeAlias = DecisionAt | DecisionOf | TableScope | PeriodScope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceCheckpoint:
-    """A checkpoint to prove against: its note, a time stamp over that, and the system log's section that anchors it."""
+    """
+    A checkpoint to prove against: its note, a time stamp over that, and the section of the system log that anchors it.
+    """
 
     note: bytes
     checkpoint: Checkpoint
@@ -115,18 +117,18 @@ class EvidenceSource(Protocol):
 
 
 async def gather(
-    source: EvidenceSource, wanted: EvidenceRequest, *, keys: Sequence[VerifierKey], parts: PartNames = NO_PARTS
+    source: EvidenceSource, request: EvidenceRequest, *, keys: Sequence[VerifierKey], parts: PartNames = NO_PARTS
 ) -> bytes:
     """
-    Return the bundle of what is wanted, checked with `keys`.
+    Return the requested bundle, checked with `keys`.
 
-    It is proven against the newest checkpoint that is anchored, if that covers it, and else against the newest.
+    It is proven against the newest anchored checkpoint, if that covers it, and otherwise against the newest.
 
     Raises:
         EvidenceRefusedError: if there is no such thing below the checkpoint, or more than a bundle holds.
         BrokenError: if what is stored does not prove it.
     """
-    scope, entries = await _select(source, wanted)
+    scope, entries = await _select(source, request)
     if len(entries) > ENTRIES_MAX:
         raise EvidenceRefusedError(
             f"a bundle holds at most {ENTRIES_MAX:,} entries, and these are more: name a shorter period, or export all"
@@ -153,8 +155,8 @@ def _signed(source: EvidenceSource, scope: Scope, last: Entry) -> EvidenceCheckp
 Selected: TypeAlias = list[tuple[Entry, bytes]]
 
 
-async def _select(source: EvidenceSource, wanted: EvidenceRequest) -> tuple[Scope, Selected]:
-    match wanted:
+async def _select(source: EvidenceSource, request: EvidenceRequest) -> tuple[Scope, Selected]:
+    match request:
         case DecisionAt(index=index, rules=rules):
             entry = (await _read(source, index, index + 1))[0][0]
             scope = DecisionScope(group_id=entry.group_id, key=entry.key)
@@ -163,9 +165,9 @@ async def _select(source: EvidenceSource, wanted: EvidenceRequest) -> tuple[Scop
             scope = DecisionScope(group_id=group_id)
             return scope, await _decision(source, scope, rules)
         case TableScope():
-            return wanted, await _table(source, wanted)
+            return request, await _table(source, request)
         case PeriodScope(period=period):
-            return wanted, await _period(source, period)
+            return request, await _period(source, period)
 
 
 async def _decision(source: EvidenceSource, scope: DecisionScope, rules: Rules) -> Selected:
@@ -195,7 +197,7 @@ async def _decision(source: EvidenceSource, scope: DecisionScope, rules: Rules) 
 
 
 async def _rules(source: EvidenceSource, as_of: int) -> Selected:
-    """Return the entries that have put in force the rules that were so as of a control entry."""
+    """Return the entries that define the rules in force as of a control entry."""
     newest: dict[str, tuple[Entry, bytes]] = {}
     for raw in await source.control_entries(end=as_of + 1):
         entry = parse_entry(raw)
@@ -208,7 +210,7 @@ async def _rules(source: EvidenceSource, as_of: int) -> Selected:
 
 
 async def _table(source: EvidenceSource, scope: TableScope) -> Selected:
-    # An entry's key stands in it in canonical spelling, so this finds each; strings of data are looked at again below.
+    # An entry holds its key in canonical spelling, so this finds each. A string of its data may match; checked below.
     key = b'"key":%b' % canonical.encode(scope.key)
     first, end = 0, source.newest.checkpoint.size
     if scope.period is not None:
@@ -237,7 +239,7 @@ async def _period(source: EvidenceSource, period: Period) -> Selected:
 
 
 async def _bounds(source: EvidenceSource, period: Period) -> tuple[int, int]:
-    """Return the indexes between which a period lies; times never fall, so each is found by halving."""
+    """Return the indexes between which a period lies; times never fall, so each is found by binary search."""
     return await _first_since(source, period.since), await _first_since(source, period.until)
 
 
@@ -264,7 +266,10 @@ async def _read(source: EvidenceSource, first: int, end: int) -> Selected:
 
 
 class DirectorySource:
-    """An exported log (implements `gather.Source`)."""
+    """
+    An exported log (implements `EvidenceSource`). Entries are found by reading all of them, bundle by bundle. Owned by
+    one task.
+    """
 
     def __init__(self, path: Path, keys: Sequence[VerifierKey]) -> None:
         """
@@ -279,7 +284,7 @@ class DirectorySource:
         self._read: tuple[int, list[bytes]] = (-1, [])
         note = self._directory.read_checkpoint()
         self.newest = EvidenceCheckpoint(note=note, checkpoint=read_checkpoint(note, keys, where=CHECKPOINT_FILE))
-        self.anchored: EvidenceCheckpoint | None = None  # another log would be needed for that
+        self.anchored: EvidenceCheckpoint | None = None  # that needs the system log
         self._size = self.newest.checkpoint.size
 
     async def entries(self, first: int, end: int) -> Sequence[bytes]:
@@ -329,7 +334,7 @@ class DirectorySource:
                     yield bundle * TILE_WIDTH + position, raw
 
     def _bundle(self, index: int) -> list[bytes]:
-        """Return the entries of a bundle; the last one read is kept, since many are read more than once."""
+        """Return the entries of a bundle; the last one read is cached, because many are read more than once."""
         if self._read[0] != index:
             width = tile_width(level=0, index=index, size=self._size)
             self._read = (index, self._directory.read_bundle(index, width))

@@ -7,11 +7,11 @@ What a bundle claims to be about, and how much of that claim follows from its en
     table <key> <from> <to>        those recorded in a period
     period <from> <to>             every entry recorded in a period; the times are of `recorded_at`, `to` is outside
 
-Beside a decision may stand its outcomes (`commit.settled` that name it) and the rules it was judged by. A period is
-complete: its entries stand side by side in the log, with a neighbour on each side that was recorded before or after it
-(none where the log begins, or ends with what was signed). That is so because times never fall in a log.
+A decision may come with its outcomes (`commit.settled` that name it) and the rules it was judged by. A period is
+complete: its entries are contiguous in the log, with a neighbour on each side that was recorded before or after it
+(none where the log begins, or ends with what was signed). This holds because times never fall in a log.
 
-Guarantee: `check_scope` calls complete only what nobody could have left something out of.
+Guarantee: `check_scope` calls something complete only if nothing could have been left out of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ledger.format.event import KEY_FORM
 from ledger.format.events import CommitDecided, CommitSettled
 
 RULE_FAMILIES: Final = ("access_rule", "policy")
-"""The control entries that judge; catalogs, keys and tenants do not."""
+"""The control entries that decide; catalogs, keys and tenants do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionScope:
-    """The decision of one group; `key` for that on one table alone."""
+    """The decision of one group; with `key`, the decision about one of its tables."""
 
     group_id: UUID
     key: str | None = None
@@ -73,7 +73,7 @@ Scope: TypeAlias = DecisionScope | TableScope | PeriodScope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """What of a scope is complete, and what was selected by whoever made the bundle, in words."""
+    """What of a scope is complete, and what was selected by the maker of the bundle, in words."""
 
     complete: tuple[str, ...] = ()
     selected: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Coverage:
 
 def format_scope(scope: Scope) -> str:
     """
-    Return the words of a scope line.
+    Return the text of a scope line.
     """
     match scope:
         case DecisionScope(group_id=group_id, key=key):

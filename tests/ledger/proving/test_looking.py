@@ -79,7 +79,7 @@ CASES: list[tuple[EntryFilter, Matches]] = [
 async def test_the_newest_entries_that_match_are_found_and_no_others(
     connection: Connection, log: Log, rows: list[SequencedEntry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "STRETCH_MAX", 64)
+    monkeypatch.setattr(search, "RANGE_MAX", 64)
     for wanted, matches in CASES:
         expected = [row.entry for row in rows if matches(parse_entry(row.entry))]
         for count_max in (0, 7, SIZE):

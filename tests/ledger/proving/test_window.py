@@ -34,7 +34,7 @@ def test_a_window_may_grow_in_any_steps_and_begin_anew(start: int, steps: list[i
     window = TreeWindow(Frontier.empty().extended(LEAVES[:start]))
     for number, step in enumerate(steps):
         if number == anew:
-            window = window.rest()
+            window = window.restarted()
         end = min(window.size + step, len(LEAVES))
         window.extend(LEAVES[window.size : end])
     root = root_of(LEAVES[: window.size])
@@ -51,4 +51,4 @@ def test_what_is_before_or_behind_the_window_is_not_proven() -> None:
         window.prove(9)
     with pytest.raises(KeyError):
         window.leaf(3)
-    assert len(window.rest()) == 2
+    assert len(window.restarted()) == 2
