@@ -3,20 +3,19 @@ The log: append, read, sign, prove, verify, export, erase.
 
 Folders import downwards only; `pyproject.toml` holds the contract. From the bottom:
 
-- `errors.py`: what can go wrong
+- `errors.py`: all errors
 - `format/`: every format, rule and proof. Pure: no database, no files, no network
-- `files/`: an exported log as a directory, files that survive a crash, and other servers over HTTP
+- `files/`: an exported log as a directory, files that survive a crash, and HTTP requests to other servers
 - `store/`: the log in PostgreSQL: its SQL, reading it, sessions
-- `append/` writes entries, `witness/` cosigns checkpoints, `anchoring/` lets others vouch for them, `erasing/` erases
-  what is personal. None of the four imports another
+- `append/` writes entries, `witness/` cosigns checkpoints, `anchoring/` has others confirm them, `erasing/` erases
+  personal data. None of the four imports another
 - `verify/`: whether a log is what was signed, from a directory or a database
 - `signing/` signs checkpoints and holds the keys; `proving/` makes proofs, receipts, exports and evidence
-- `recovering/`: a log whose database has lost what was signed
-- `commands/`: the commands of all this; `commands/app.py` lists them
+- `recovering/`: repairs a log whose database has lost signed entries
 
 Read `format/sequence.py` first: the rules of an append, in one file. Then `append/appender.py`: the same on PostgreSQL.
-The bytes are `format/canonical.py`, `format/event.py` and `format/entry.py`, the vocabulary is `format/events/`.
-`format/verification.py` is what "verified" means.
+The bytes are in `format/canonical.py`, `format/event.py` and `format/entry.py`, the vocabulary is in `format/events/`.
+`format/verification.py` defines what "verified" means. The commands are in `lakeproof/commands/`.
 
 Only pure names are re-exported here: importing them loads no database driver.
 """

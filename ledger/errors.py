@@ -1,8 +1,8 @@
 """
-The errors of the log: one root, and few children that a caller would act on differently.
+The errors of the log: one root, and few children that a caller would handle differently.
 
 Verification failures are `BrokenError` (the data is wrong) and never a bool; `FormatError` is what every parser raises.
-The errors of whoever signs come last: each says what to do.
+The errors of the signer come last; each says what to do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class LedgerError(Exception):
 
 
 class FormatError(LedgerError):
-    """Bytes are not of the format they claim to be; says what was expected and what was found."""
+    """Bytes are not of the format they should be; says what was expected and what was found."""
 
     def __init__(self, what: str, *, expected: str, found: object) -> None:
         super().__init__(f"{what}: expected {expected}, found {found!r:.200}")
@@ -45,8 +45,8 @@ class Fault(StrEnum):
     CHAIN = "chain"  # `previous` is not the leaf hash of the entry before
     TIME = "time"  # recorded_at falls
     ORIGIN = "origin"  # the entry belongs to another log
-    GROUP = "group"  # the entries of a group do not stand together
-    TILE = "tile"  # a tile does not hold the hashes of what lies below it
+    GROUP = "group"  # the entries of a group are not contiguous
+    TILE = "tile"  # a tile does not hold the hashes of what is below it
     DERIVED = "derived"  # a derived column is not what the entry's bytes say
     PART = "part"  # a payload part does not match its commitment
     ROOT = "root"  # the tree's root is not the checkpoint's
@@ -54,15 +54,15 @@ class Fault(StrEnum):
     CHECKPOINT = "checkpoint"  # a checkpoint cannot be read or has the wrong size or origin
     SIGNATURE = "signature"  # a known key's signature is bad, or no known key signed
     PROOF = "proof"  # an inclusion or consistency proof does not lead to the root
-    ANCHOR = "anchor"  # a log is not what the system log has recorded of it: it is missing, shorter, or another
-    STAMP = "stamp"  # a time stamp is over something else, or nobody who was pinned vouches for it
+    ANCHOR = "anchor"  # a log is not what the system log has recorded of it: it is missing, shorter, or different
+    STAMP = "stamp"  # a time stamp is over something else, or not by a pinned authority
 
 
 class BrokenError(LedgerError):
     """
     The log, a tile, a checkpoint or a proof is not what it must be.
 
-    `fault` is the class of the fault, `index` the first bad entry (0-based) where one can be named, `where` the file or
+    `fault` is the class of the fault, `index` the first bad entry (0-based) if one can be named, `where` the file or
     table that holds it.
     """
 
@@ -94,12 +94,12 @@ class LogUnavailableError(LedgerError):
     """
     The database could not be reached before the deadline: nothing was appended.
 
-    Its children are other reasons why a log takes nothing for now, whatever it is given: ask again later.
+    Its children are other reasons why a log accepts nothing for now, whatever the group: try again later.
     """
 
 
 class UnconfirmedLogError(LogUnavailableError):
-    """The signer has not confirmed since the server started that the log's history goes on: nothing was appended."""
+    """The signer has not confirmed the log's history since the server started: nothing was appended."""
 
 
 class UnsafeServerError(LogUnavailableError):
@@ -119,8 +119,8 @@ class BusyKeyDirectoryError(KeyDirectoryError):
 
 
 class KeyUnavailableError(LedgerError):
-    """What holds a private key does not sign with it now: nothing is damaged, and it is asked again."""
+    """What holds a private key does not sign with it now: nothing is damaged, and it is tried again."""
 
 
 class RotationError(LedgerError):
-    """The keys are not at a point of their life where this can be done."""
+    """The state of the keys does not allow this step."""

@@ -35,7 +35,7 @@ from ledger.anchoring.published import Published, read_published_checkpoint
 from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format.checkpoint import Checkpoint, parse_checkpoint
 from ledger.format.continuation import system_origin_of
-from ledger.format.key_history import KeyHistory, Trusted, every_key, follow_told, is_key_event, open_signed
+from ledger.format.key_history import KeyHistory, Trusted, every_key, follow_recorded_keys, is_key_event, open_signed
 from ledger.format.note import parse_note
 from ledger.format.verification import LogVerdict, ProgressCallback, VerificationReport
 from ledger.proving.export import as_reader
@@ -350,7 +350,7 @@ async def _trusted(room: LogRoom, system: Log, wanted: Wanted) -> Trusted:
     size = (await read_sound_head(room.connection, system.log_id)).head.size
     async for entries in iterate_entries(room.connection, system.log_id, from_index=0, to_index=size):
         told += filter(is_key_event, entries)
-    return follow_told(told, wanted.keys, origin=system.origin)
+    return follow_recorded_keys(told, wanted.keys, origin=system.origin)
 
 
 async def _verify_system(room: LogRoom, wanted: Wanted, beside: _Beside) -> tuple[VerificationReport, Trusted]:

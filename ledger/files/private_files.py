@@ -1,7 +1,7 @@
 """
-Files that only their owner may read: the keys and secrets of all packages. `atomic` writes them.
+Files that only their owner may read: the keys and secrets of all packages. `atomic.py` writes them.
 
-What is destroyed is overwritten before its name goes.
+A destroyed file is overwritten before it is removed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _OTHERS: Final = 0o077
 
 def check_private(path: Path, *, mode: int) -> None:
     """
-    Check that nobody but the owner may use `path`; `mode` is what it should have.
+    Check that only the owner may use `path`; `mode` is what it should have.
 
     Raises:
-        KeyDirectoryError: if others may; says which command ends that.
-        OSError: if there is nothing there.
+        KeyDirectoryError: if others may; says which command corrects that.
+        OSError: if it does not exist.
     """
     found = mode_for_others(path)
     if found is not None:
@@ -34,10 +34,10 @@ def check_private(path: Path, *, mode: int) -> None:
 
 def mode_for_others(path: Path) -> int | None:
     """
-    Return the mode of `path` if it lets anybody but the owner read, write or enter; else None.
+    Return the mode of `path` if it lets other users read, write or enter; otherwise None.
 
     Raises:
-        OSError: if there is nothing there.
+        OSError: if it does not exist.
     """
     found = stat.S_IMODE(path.stat().st_mode)
     return found if found & _OTHERS else None

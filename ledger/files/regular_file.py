@@ -1,5 +1,5 @@
 """
-Opens a file that somebody else has made: nothing but a regular one, and what goes wrong is raised as our errors.
+Opens files that others have made: only regular ones, and all failures are raised as our errors.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def opened(root: Path, path: str, fault: Fault, *, first: int | None) -> Iterato
 
     Raises:
         BrokenError: (`fault`) if there is no regular file.
-        UnreadableError: if it cannot be opened, or not be read by whoever it is yielded to.
+        UnreadableError: if it cannot be opened, or the caller cannot read from it.
     """
     try:
-        # Not waiting, because a pipe could be waited for for ever.
+        # Without waiting, because opening a pipe could block for ever.
         file = os.open(f"{root}/{path}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
@@ -47,7 +47,7 @@ def opened(root: Path, path: str, fault: Fault, *, first: int | None) -> Iterato
 
 def read_at_most(file: int, size_bytes: int) -> bytes:
     """
-    Return what a file holds, `size_bytes` of it at most; of one that is shorter by a byte, the end need not be seen.
+    Return the content of a file, at most `size_bytes`; the end of a shorter file need not be reached.
     """
     data = os.read(file, size_bytes)
     while data and len(data) < size_bytes - 1 and (more := os.read(file, size_bytes - len(data))):
@@ -56,5 +56,5 @@ def read_at_most(file: int, size_bytes: int) -> bytes:
 
 
 def unreadable(path: Path, error: OSError) -> UnreadableError:
-    """Return what is said of a file or folder that the system refuses to read."""
+    """Return the error for a file or folder that the system refuses to read."""
     return UnreadableError(f"{path} cannot be read: {error.strerror or error}")

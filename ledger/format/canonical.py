@@ -26,7 +26,7 @@ Json: TypeAlias = "bool | int | str | Sequence[Json] | Mapping[str, Json] | None
 INTEGER_MAX = 2**53 - 1
 
 DEPTH_MAX = 100
-"""Arrays and objects inside one another: far above what an event needs, and below where any JSON reader gives up."""
+"""Nesting of arrays and objects: far above what an event needs, and below the limits of JSON parsers."""
 
 _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER  # strict: refuse integers over 53 bits
 _LEAVES = frozenset({str, int, bool, type(None)})
@@ -100,9 +100,9 @@ def parse_time(text: str) -> datetime:
 
 def _check_profile(value: object, depth: int) -> None:
     """
-    Refuse what orjson would write though the profile forbids it: floats, UUIDs, enums, names outside ASCII, depth.
+    Refuse what orjson would write although the profile forbids it: floats, UUIDs, enums, names outside ASCII, depth.
 
-    Wide integers and lone surrogates are left to orjson, which refuses them and is faster at it.
+    orjson itself refuses wide integers and lone surrogates, and is faster at it.
     """
     kind = type(value)
     members: Iterable[object]
@@ -120,7 +120,7 @@ def _check_profile(value: object, depth: int) -> None:
     if depth > DEPTH_MAX:
         raise NotCanonicalError("too many levels")
     for member in members:
-        # Leaves are told apart here rather than by a call each: this loop is most of the cost of an encoding.
+        # Leaves are checked inline, without a call for each: this loop is most of the cost of an encoding.
         if type(member) not in _LEAVES:
             _check_profile(member, depth + 1)
 
@@ -145,7 +145,7 @@ def _first_misfit(root: object) -> str | None:
 
 
 def _misfit(value: object) -> str | None:
-    """Return why `value` itself, its members aside, lies outside the profile, or None."""
+    """Return why `value` itself, without its members, lies outside the profile, or None."""
     kind = type(value)
     if kind is int and abs(cast("int", value)) > INTEGER_MAX:
         return f"expected an integer within ±(2^53 - 1), found one of {cast('int', value).bit_length()} bits"

@@ -1,8 +1,8 @@
 """
-Checkpoints: what a log signs about itself, origin, size and root hash, a line each (C2SP tlog-checkpoint, "Note text").
+Checkpoints: what a log signs about itself: origin, size and root hash, a line each (C2SP tlog-checkpoint, "Note text").
 
-Who signed it is not said here: `open_checkpoint` in `note.py` opens the note around it. That lies above the signatures,
-and this below them, since some are not over this text but over what it says (`signature.py`).
+`open_checkpoint` in `note.py` verifies the note around it. It imports the signatures, and they import this module,
+because some types sign what a checkpoint says rather than its text (`signature.py`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def format_checkpoint(checkpoint: Checkpoint) -> str:
 
 def parse_checkpoint(text: str) -> Checkpoint:
     """
-    Return the checkpoint that a note's text holds; who signed it is for `open_checkpoint` to say.
+    Return the checkpoint in a note's text; `open_checkpoint` verifies who signed it.
 
     Raises:
         FormatError: if `text` is not exactly as `format_checkpoint` writes it.

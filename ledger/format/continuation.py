@@ -1,12 +1,14 @@
 """
-Logs that go on under another origin: their names, and the first entry that ties the new log to the old one.
+Logs that continue under another origin: their names, and the first entry that links the new log to the old one.
 
-A log whose signer has signed more than any database or export still holds can never be signed again: its checkpoints
-are out, and what they speak of is lost. It is closed, and a log of another origin takes over: `<origin>/2`, then `/3`.
-That origin's first entry is a `log.continued`, which holds the old log's last signed note, whole: whoever holds the key
-of the old log can check that this note was signed, and how much of the old log was lost.
+If a log's signer has signed more than any database or export still holds, the log can never be signed again: its
+checkpoints are published, and the entries they cover are lost. The log is closed, and a log of another origin succeeds
+it: `<origin>/2`, then `/3`. The first entry of the successor is a `log.continued`, which holds the old log's last
+signed note. So anyone with the key of the old log can check that this note was signed, and how much of the old log was
+lost.
 
-A log is closed as soon as there is a log of its successor's origin beside it: the name alone says so, for ever.
+A log is closed as soon as a log of its successor's origin exists in the same database. The name alone says so,
+permanently.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ _CONTINUED: Final = re.compile(r"(?P<first>.+/(?:[0-9a-f]{32}|system))/(?P<numbe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuation:
-    """What a new log says of the old one: what was signed last, and how much of it was still there, with which root."""
+    """
+    What a new log says of the old one: what was signed last, and how much of it was still stored, with which root.
+    """
 
     signed: Checkpoint
     size: int
@@ -35,13 +39,13 @@ class Continuation:
 
     @property
     def lost(self) -> int:
-        """How many entries that were signed are in no database any more, at least."""
+        """The minimum number of signed entries that no database holds any more."""
         return max(self.signed.size - self.size, 0)
 
 
 def successor_origin(origin: str) -> str:
     """
-    Return the origin of the log that goes on from that of `origin`: `<origin>/2`, of `<origin>/2` then `<origin>/3`.
+    Return the origin of the successor of the log `origin`: `<origin>/2`; for `<origin>/2`, `<origin>/3`.
     """
     found = _CONTINUED.fullmatch(origin)
     return f"{origin}/2" if found is None else f"{found['first']}/{int(found['number']) + 1}"
@@ -49,7 +53,7 @@ def successor_origin(origin: str) -> str:
 
 def predecessor_origin(origin: str) -> str | None:
     """
-    Return the origin of the log that the one of `origin` goes on from, or None if it is the first of its name.
+    Return the origin of the predecessor of the log `origin`, or None if it has none.
     """
     found = _CONTINUED.fullmatch(origin)
     if found is None:
@@ -60,36 +64,36 @@ def predecessor_origin(origin: str) -> str | None:
 
 def system_origin_of(origin: str) -> str:
     """
-    Return the origin of the system log of the installation that has a log of `origin`: the name alone says it.
+    Return the origin of the system log of the installation that has a log of `origin`, derived from the name.
     """
     return f"{_first(origin).rpartition('/')[0]}/system"
 
 
 def is_or_succeeds(origin: str, *, first: str) -> bool:
     """
-    Tell whether `origin` is that of the log `first`, or of one that goes on from it.
+    Tell whether `origin` is that of the log `first`, or of one of its successors.
     """
     return _first(origin) == first
 
 
 def _first(origin: str) -> str:
-    """Return the origin of the first of the logs that go on from each other."""
+    """Return the origin of the first log in a chain of successors."""
     found = _CONTINUED.fullmatch(origin)
     return origin if found is None else found["first"]
 
 
 def check_continuation(first_entry: bytes, keys: Sequence[VerifierKey]) -> Continuation | None:
     """
-    Check what the first entry of a log says of the log before it; None if its origin says that there was none.
+    Check what the first entry of a log says of its predecessor; None if its origin says that there is none.
 
-    `keys` are verifier keys that the caller trusts, of the new log or of the old one. A key of the new log stands for
-    the old one, too: both have one signer, under a name each. If it has changed its key in between, the old is needed.
+    `keys` are verifier keys that the caller trusts, of the new log or of the old one. A key of the new log counts for
+    the old one, too, because both have one signer, under a name each. If the key has changed in between, the old one is
+    needed.
 
     Raises:
         FormatError: if `first_entry` is not an entry, or not of its form.
-        BrokenError: `Fault.ORIGIN` if the origin says that the log goes on from another, and the entry does not say so
-            (or the other way round); `Fault.SIGNATURE` or `Fault.CHECKPOINT` if the note is not one that the old log
-            signed.
+        BrokenError: `Fault.ORIGIN` if the origin has a predecessor and the entry does not name it (or the other way
+            round); `Fault.SIGNATURE` or `Fault.CHECKPOINT` if the old log has not signed the note.
     """
     entry = parse_entry(first_entry)
     before = predecessor_origin(entry.log)
@@ -116,7 +120,7 @@ def _parse_root(text: str) -> bytes:
 
 def check_closed_by(continuation: Continuation, checkpoint: Checkpoint) -> None:
     """
-    Check that a checkpoint of the old log, kept elsewhere, is not newer than the one that its successor names.
+    Check that a checkpoint of the old log, from another source, is not newer than the one that its successor names.
 
     Raises:
         BrokenError: (`Fault.CHECKPOINT`) if it is, or if it is of the same size with another root.

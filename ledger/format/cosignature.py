@@ -1,15 +1,15 @@
 """
-Cosignatures: a witness says when it saw a checkpoint, as a signature line under it (C2SP tlog-cosignature).
+Cosignatures: a witness states when it saw a checkpoint, as a signature line under it (C2SP tlog-cosignature).
 
-Guarantee: `open_cosignatures` names a key only if it has cosigned exactly this checkpoint, at the time it gives.
+Guarantee: `open_cosignatures` returns a key only if it has cosigned exactly this checkpoint, at the time it gives.
 
-Two types: Ed25519 (0x04) signs the checkpoint's text, ML-DSA-44 (0x06) what the text says and the witness's own name;
-`signature.py` has both messages. Of a subtree that does not begin at the first leaf nothing is signed here.
+There are two types. Ed25519 (0x04) signs the checkpoint's text. ML-DSA-44 (0x06) signs what the text says and the
+witness's own name; `signature.py` has both messages. Subtrees that do not begin at the first leaf are not signed here.
 
-A log signs with ML-DSA-44 the same way, beside Ed25519 and never instead of it: a log should (C2SP tlog-checkpoint,
-"Signatures"), and a quantum computer does not forge it. Its line is a cosignature by the log itself: the name of the
-key is the log's origin, the time is that of signing. Who does not know the key ignores the line, and who has pinned it
-need not believe Ed25519. The private half is always a file: agents hold no such keys.
+A log may sign with ML-DSA-44, too, beside Ed25519 and never instead of it. C2SP tlog-checkpoint, "Signatures",
+recommends it, and a quantum computer cannot forge it. Its line is a cosignature by the log itself: the name of the key
+is the log's origin, the time is that of signing. A verifier that does not know the key ignores the line. One that has
+pinned it need not trust Ed25519. The private half is always a file, because agents hold no such keys.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PUBLIC_SIZE_BYTES: Final = TYPES[ML_DSA_44_COSIGNATURE].public_size_bytes
 
 
 class Cosigner:
-    """One key of a witness. The private key is in no text form of it."""
+    """One key of a witness. Its text form does not show the private key."""
 
     def __init__(self, *, algorithm: int, name: str, key: PrivateKey) -> None:
         self._key = key
@@ -65,8 +65,8 @@ class Cosigner:
         Return the line that cosigns the checkpoint `text` as seen at `time_s`, POSIX seconds.
 
         Raises:
-            FormatError: if `text` is no checkpoint, or the time is not after the epoch: a time of zero would say
-                nothing about which tree was the largest.
+            FormatError: if `text` is no checkpoint, or the time is not after the epoch: with a time of zero, a
+                cosignature would not say that the tree was the largest one seen.
         """
         if not 0 < time_s <= TIME_MAX_S:
             raise FormatError("cosignature", expected="a time from 1 to 2^63 - 1", found=time_s)
@@ -80,8 +80,8 @@ def open_cosignatures(text: str, lines: Sequence[Signature], keys: Sequence[Veri
     """
     Return those of `keys` that have cosigned the checkpoint `text` in `lines`, each with its time in POSIX seconds.
 
-    Lines of unknown keys are ignored. Of two lines of one key both must verify, and the first one's time counts, except
-    that zero says nothing of when the checkpoint was seen: it is returned only if no line of the key names a time.
+    Lines of unknown keys are ignored. If a key has several lines, all must verify, and the first one's time counts.
+    Zero means no time: it is returned only if no line of the key has a time.
 
     Raises:
         BrokenError: (`Fault.SIGNATURE`) if a line of one of `keys` does not verify.
@@ -97,7 +97,7 @@ def open_cosignatures(text: str, lines: Sequence[Signature], keys: Sequence[Veri
 
 def format_cosignatures(lines: Sequence[Signature]) -> bytes:
     """
-    Return signature lines as a witness answers them (tlog-witness, "add-checkpoint").
+    Return signature lines as a witness responds with them (tlog-witness, "add-checkpoint").
 
     Raises:
         FormatError: if there are none, or more than a note may have.
@@ -107,20 +107,20 @@ def format_cosignatures(lines: Sequence[Signature]) -> bytes:
 
 def parse_cosignatures(data: bytes) -> tuple[Signature, ...]:
     """
-    Return the signature lines of a witness's answer, *unchecked*.
+    Return the signature lines of a witness's response, *unverified*.
 
     Raises:
         FormatError: if `data` is not exactly as `format_cosignatures` writes it.
     """
     text, lines = parse_note(f"{_ANY_TEXT}\n".encode() + data)
-    if text != _ANY_TEXT:  # an empty line among the lines would make those before it a part of the text
+    if text != _ANY_TEXT:  # an empty line in between would make the lines before it part of the text
         raise FormatError("cosignatures", expected="signature lines only", found=data)
     return lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MlDsaKey:
-    """A key whose seed was read from a file; the seed is in no text form of this object."""
+    """A key whose seed was read from a file. The text form of this object does not show the seed."""
 
     public: bytes
     private: PrivateKey = field(repr=False, compare=False)
@@ -172,6 +172,6 @@ def ml_dsa_verifier_key(origin: str, public: bytes) -> VerifierKey:
 
 def ml_dsa_key_id(public: bytes) -> str:
     """
-    Return the id by which people name the key, the end of its file's name: the first 8 bytes of its SHA-256, in hex.
+    Return the id of the key, which also ends the name of its file: the first 8 bytes of its SHA-256, in hex.
     """
     return sha256(public).hexdigest()[:16]

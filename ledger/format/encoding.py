@@ -1,7 +1,7 @@
 """
 The one spelling of bytes and of numbers in the text formats of C2SP: base64 and decimal.
 
-Guarantee: a parser here accepts exactly what its formatter writes, so that no two texts mean the same.
+Guarantee: a parser here accepts exactly what its formatter writes, so that different texts have different meanings.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """
-An entry: an event in its place in one log, chained to the entry before it.
+An entry: an event at its index in one log, chained to the entry before it.
 
-The members of an entry sort so that `event` comes first; formatting is therefore a splice around bytes the caller made
-before any lock. Parsing is strict: an entry that is not canonical to the byte, or has a member too many or too few, is
-not an entry. Format: docs/formats.md, "Entry".
+The members of an entry sort so that `event` comes first. So formatting splices text around bytes that the caller made
+before any lock. Parsing is strict: bytes that are not canonical, or have a member too many or too few, are not an
+entry. Format: docs/formats.md, "Entry".
 
 `read_envelope` reads what verification needs of an entry without building it, at twice the speed. Guarantee: it accepts
 exactly the bytes that `parse_entry` accepts. One regular expression recognises the fixed members of an entry as
-`format_entry` spells them, and only `data`, whose members differ from type to type, is decoded. Whatever the expression
-does not recognise goes to `parse_entry`, which accepts or refuses it: the expression is a short cut, never a second
-opinion.
+`format_entry` writes them, and only `data`, whose members differ from type to type, is decoded. What the expression
+does not recognise goes to `parse_entry`, which accepts or refuses it. So the expression is only a shortcut.
 """
 
 from __future__ import annotations
@@ -82,9 +81,9 @@ def format_entry(
     """
     Return the entry's bytes: canonical JSON spliced around the canonical `event`.
 
-    `log` is an origin (no character that JSON escapes: see `check_origin`), `recorded_at` a formatted time.
+    `log` is an origin (no character that JSON escapes, see `check_origin`), `recorded_at` a formatted time.
     """
-    # One text around the event, and the id's digits cut by hand: this runs for every entry while the head is locked.
+    # One text around the event, with the id's digits sliced here: this runs for every entry while the head is locked.
     digits = group_id.bytes.hex()
     rest = (
         f',"group":{{"branch":"{branch}","id":"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-'
@@ -111,7 +110,7 @@ def check_origin(origin: str) -> None:
 
 def parse_entry(data: bytes) -> Entry:
     """
-    Return the entry that `data` is, to the byte.
+    Return the entry whose bytes are `data`.
 
     Raises:
         FormatError: if `data` is not canonical JSON of exactly the members of an entry, each of its form.
@@ -222,10 +221,10 @@ def _parts(value: Json) -> dict[str, bytes]:
 
 class Envelope(NamedTuple):
     """
-    The members of an entry that place it, texts in UTF-8.
+    The members of an entry that place it in the log, texts in UTF-8.
 
-    `parts` is the canonical list of names and commitments, which `commitments` reads. A named tuple, not a dataclass:
-    one is made for every entry that is verified, and a dataclass would take a fifth of the time.
+    `parts` is the canonical list of names and commitments, which `commitments` reads. A named tuple, because one is
+    made for every verified entry, and a dataclass would take a fifth of the time.
     """
 
     key: bytes
@@ -242,7 +241,7 @@ class Envelope(NamedTuple):
 
 
 _TIME = rb"[0-9]{4}-[01][0-9]-[0-3][0-9]T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{6}Z"
-_KEY = rb"[!#-\[\]-~]{1,%d}" % KEY_LENGTH_MAX  # of `KEY_FORM`, what JSON spells as itself
+_KEY = rb"[!#-\[\]-~]{1,%d}" % KEY_LENGTH_MAX  # those of `KEY_FORM` that JSON does not escape
 _COUNT = rb"(?:0|[1-9][0-9]{0,14})"
 _PART = rb'\["%b","[0-9a-f]{64}"\]' % PART_NAME_FORM.pattern.encode()
 _UUID = rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -266,12 +265,12 @@ _ENTRY = re.compile(
 _PART_NAME = re.compile(rb'\["([a-z0-9_]+)"')
 
 _BRACKETS_MAX = canonical.DEPTH_MAX - 2
-"""`data` with more brackets than this may be nested too deeply for an entry, in which it stands two levels down."""
+"""`data` with more brackets than this may be nested too deeply for an entry, where it is two levels down."""
 
 
 def read_envelope(data: bytes) -> Envelope:
     """
-    Return the envelope of the entry that `data` is, to the byte.
+    Return the envelope of the entry whose bytes are `data`.
 
     Raises:
         FormatError: if `data` is not an entry, exactly as `parse_entry` does.
@@ -320,7 +319,7 @@ def _envelope(entry: Entry) -> Envelope:
 
 
 def _is_time(text: bytes) -> bool:
-    """Tell whether a text of the right form names a day that exists."""
+    """Tell whether a text of the right form is a date that exists."""
     try:
         datetime.fromisoformat(text[:-1].decode("ascii"))
     except ValueError:

@@ -1,15 +1,13 @@
 """
-An event: what happened, before it has a place in the log.
+An event: what happened, before it has an index in the log.
 
-A caller canonicalises its event once, outside any lock (`prepare`); the sequencer only splices the rest of the entry
-around those bytes. Bulky or personal things travel as payload parts: the event holds a salted commitment to each, so a
-part can be deleted or disclosed alone without touching a proof. Format: docs/formats.md, "Event".
+A caller canonicalises its event once, outside any lock (`prepare`). The sequencer only splices the rest of the entry
+around those bytes. Bulky or personal content goes into payload parts: the event holds a salted commitment to each, so a
+part can be deleted or disclosed alone without changing a proof. Format: docs/formats.md, "Event".
 
-Event keys: the one name, in the log, of the thing an event is about.
-
-`table:`, `view:`, `namespace:`, `policy:` … then alias, namespace levels and name joined by `/`, each percent-encoded
-(RFC 3986, UTF-8, upper-case hex), so that no two things share a key and a key never needs quoting: docs/formats.md,
-"Event keys".
+An event key is the one name, in the log, of the thing that an event is about: `table:`, `view:`, `namespace:`,
+`policy:` … then alias, namespace levels and name joined by `/`, each percent-encoded (RFC 3986, UTF-8, upper-case hex).
+So no two things share a key and a key never needs quoting: docs/formats.md, "Event keys".
 """
 
 from __future__ import annotations
@@ -42,14 +40,14 @@ TYPE_FORM: Final = re.compile(r"[a-z][a-z_]*\.[a-z][a-z_]*")
 KEY_FORM: Final = re.compile(rf"[!-~]{{1,{KEY_LENGTH_MAX}}}")
 ACTOR_FORM: Final = re.compile(r"[0-9a-f]{32}|system")
 PART_NAME_FORM: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
-"""The forms of an event's texts: what is prepared has them, and an entry that has others is none."""
+"""The forms of an event's texts. `prepare` enforces them, and `parse_entry` refuses others."""
 
 _KIND = re.compile(r"[a-z][a-z_]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One payload part: kept beside the log under a salted commitment, deletable on its own."""
+    """One payload part: stored beside the log under a salted commitment, and deletable alone."""
 
     name: str
     payload: bytes
@@ -114,7 +112,7 @@ def prepare(event: Event) -> PreparedEvent:
     _check_members(event)
     parts = tuple(sorted(event.parts, key=lambda part: part.name))
     _check_parts(parts)
-    # Encoded where it is going to stand, so that its depth is judged there: the whole entry must be canonical.
+    # Encoded at its place in the entry, so that its depth counts from there: the whole entry must be canonical.
     data = canonical.encode({"event": {"data": event.data}})[len(_BEFORE_DATA) : -len(_AFTER_DATA)]
     head = canonical.encode({"actor": event.actor})
     tail = canonical.encode(
@@ -199,7 +197,7 @@ def format_key(kind: str, segments: Iterable[str]) -> str:
 
     Raises:
         FormatError: if `kind` is not a lower-case word, or there is no segment, or an empty one, or one without a UTF-8
-            form: two things would share a key, or a key would name nothing.
+            form. Otherwise two things could share a key, or a key could name nothing.
     """
     if not _KIND.fullmatch(kind):
         raise FormatError("event key", expected="a lower-case word before the colon", found=kind)

@@ -1,10 +1,10 @@
 """
 Guards: conditions that are checked and made true in the same transaction that appends.
 
-A guard is a name and its SQL; a group asks for guards by name with parameters (`GuardCall`). A guard holds if each of
-its statements affects exactly one row. The sequencer binds `log_id` itself, and every guarded key begins with it, so a
-guard cannot change another tenant's rows; one that looks at them comes behind another that takes a lock. There is no
-clock and no randomness in a guard's SQL: its rows are a function of the log and can be replayed from it.
+A guard is a name and its SQL. A group uses guards by name with parameters (`GuardCall`). A guard holds if each of its
+statements affects exactly one row. The sequencer binds `log_id` itself, and every guarded key begins with it, so a
+guard cannot change another tenant's rows. A guard that reads them comes after another one that takes a lock. A guard's
+SQL uses no clock and no randomness, so its rows are a function of the log and can be replayed from it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GuardCall:
 
 
 class GuardRegistry:
-    """The guards an Appender knows, by name. Unknown means no: a group that names another guard is refused."""
+    """The guards that an Appender knows, by name. A group that names another guard is refused. Never changed."""
 
     def __init__(self, guards: Iterable[Guard]) -> None:
         self._guards: dict[str, Guard] = {}
@@ -56,7 +56,7 @@ class GuardRegistry:
         guard = self._guards.get(call.guard)
         if guard is None:
             raise GuardError(f"guard {call.guard}: expected one of {sorted(self._guards)}")
-        given: object = call.parameters  # nobody has checked it, and what fails here must fail alone
+        given: object = call.parameters  # not checked before, and an error here must affect this group only
         if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
             raise GuardError(f"guard {call.guard}: expected parameters by their names, found {type(given).__name__}")
         if "log_id" in call.parameters:

@@ -1,36 +1,36 @@
 """
-Which keys a checkpoint may be signed with: keys as somebody has pinned them, or the history of a signer's keys. Pure.
+Which keys a checkpoint may be signed with: pinned keys, or the history of a signer's keys. Pure.
 
-Pinned keys have no end: what one of them has signed is signed. A history is read from the entries of the system log.
-Guarantee: a key that `follow_keys` trusts is one that the caller has pinned, or is tied to one by statements that the
-keys themselves have signed, each by the key before. So who pins the first key can verify a log after any number of
-rotations, and who pins the newest one can verify old checkpoints.
+Pinned keys never expire: what one of them has signed is signed. A history is read from the entries of the system log.
+Guarantee: a key that `follow_keys` trusts is pinned by the caller, or linked to a pinned one by statements that the
+keys themselves have signed, each by the key before. So a verifier that pins the first key can verify a log after any
+number of rotations, and one that pins the newest key can verify old checkpoints.
 
     lakeproof signer rotation 1          lakeproof signer retirement 1
     <verifier key that signed so far>    <verifier key that is retired>
-    <verifier key that joins>            <verifier key that goes on>
+    <verifier key that joins>            <verifier key that continues>
                                          <number of logs>
                                          <SHA-256, hex, of the canonical list of the last trees, sorted by origin>
 
-Both statements are under the name of the system log, whose entries carry them. A rotation is signed by both keys: the
-old one vouches for the new, the new one shows that its private half is there. A retirement is signed by the key that
-goes on, and by the retired one, too, unless it is lost.
+Both statements are signed under the name of the system log, whose entries carry them. A rotation is signed by both
+keys: the old one authorises the new one, and the new one proves that its private half exists. A retirement is signed by
+the key that continues and, unless it is lost, by the retired one.
 
-Why statements, where the entries are covered by signed checkpoints anyway: a checkpoint says that an entry stands in
-the log, not that it is true. Whoever may append could name a key of his own there, and the signer would sign it along.
-Neither statement can be taken for a checkpoint: its first line is not the name of the key that has signed it.
+Why statements, although signed checkpoints cover the entries: a checkpoint says that an entry is in the log, not that
+it is true. Anyone who may append could name a key of their own there, and the signer would sign the tree with it.
+Neither statement can be mistaken for a checkpoint: its first line is not the name of the key that has signed it.
 
-A checkpoint has no time, so a key's end is told in sizes: `signer.retired` carries size and root of each log as the key
-has signed them last. A checkpoint of a larger size that only a retired key has signed is refused, since that key was
-destroyed before; so is one of a log that the key never signed. Both keys sign during an overlap, so either will do
-there. The trees at the end of a key also bind: what a log was when a key retired, it must still begin with, whoever
-finds the old key later.
+A checkpoint has no time, so the end of a key is given in sizes: `signer.retired` carries size and root of each log as
+the key has signed them last. A checkpoint of a larger size that only a retired key has signed is refused, because that
+key was destroyed before. So is one of a log that the key never signed. Both keys sign during an overlap, so either is
+accepted there. The trees at the end of a key also bind the log: it must extend them, even if the old key is found
+later.
 
-Keys of ML-DSA-44 (`cosignature.py`) are no part of this: the log does not tell of them, so they count where they are
-pinned. A line of one must verify, and stands beside those of the keys above, never in their place.
+Keys of ML-DSA-44 (`cosignature.py`) are not part of this: the log does not record them, so only pinned ones count. A
+line of one must verify, and is checked in addition to the keys above, never instead of them.
 
-The entries must be verified besides, as those of any log, with the keys found here: their statements speak for
-themselves, but only the log shows that none was left out at the end.
+The entries must be verified, too, like those of any log, with the keys found here. Their statements are self-contained,
+but only the log shows that none was left out at the end.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _TELLING: Final = b'"type":"signer.'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retirement:
-    """A retirement that was checked: `trees` are the last ones that `retired` has signed, sorted by origin."""
+    """A verified retirement: `trees` are the last ones that `retired` has signed, sorted by origin."""
 
     retired: VerifierKey
     successor: VerifierKey
@@ -75,7 +75,7 @@ class Retirement:
 
 def state_rotation(previous: Signer, successor: Signer) -> SignerRotated:
     """
-    Return the rotation from one key to another, signed by both; both speak under the name of the system log.
+    Return the rotation from one key to another, signed by both under the name of the system log.
 
     Raises:
         KeyUnavailableError: if what holds one of them does not sign now.
@@ -88,10 +88,10 @@ def state_rotation(previous: Signer, successor: Signer) -> SignerRotated:
 
 def check_rotation(event: SignerRotated, *, origin: str) -> tuple[VerifierKey, VerifierKey]:
     """
-    Return the key before and the key that joins, if both have signed that, under the name `origin`.
+    Return the previous key and the joining one, if both have signed the statement under the name `origin`.
 
     Raises:
-        FormatError: if it is no such statement, or speaks of keys of another log.
+        FormatError: if it is no such statement, or names keys of another log.
         BrokenError: (`Fault.SIGNATURE`) if one of them has not signed it.
     """
     previous, successor = _key(event.previous, origin), _key(event.vkey, origin)
@@ -123,11 +123,12 @@ def state_retirement(
 
 def check_retirement(pages: Sequence[SignerRetired], *, origin: str) -> Retirement:
     """
-    Return what all the pages of a retirement say together, if the key that goes on has signed it.
+    Return the content of all pages of a retirement, if the key that continues has signed it.
 
     Raises:
         FormatError: if they are not the pages, from first to last, of one statement of that log.
-        BrokenError: (`Fault.SIGNATURE`) if the key that goes on has not signed it, or the retired one something else.
+        BrokenError: (`Fault.SIGNATURE`) if the key that continues has not signed it, or the retired one has signed
+            something else.
     """
     if not pages or [page.page for page in pages] != list(range(pages[0].pages)):
         found = [page.page for page in pages[:10]]
@@ -179,7 +180,7 @@ def _check_trees(trees: Sequence[SignedTree]) -> None:
 
 
 def _split(trees: Sequence[SignedTree]) -> list[tuple[SignedTree, ...]]:
-    """Return the trees in pages that are not empty, unless there are no trees at all."""
+    """Return the trees in pages, none of which is empty unless there are no trees at all."""
     pages: list[list[SignedTree]] = [[]]
     left_bytes = PAGE_SIZE_BYTES_MAX
     for tree in trees:
@@ -194,7 +195,7 @@ def _split(trees: Sequence[SignedTree]) -> list[tuple[SignedTree, ...]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyTerm:
-    """One key (32 bytes), and by origin the last trees it has signed; None while it is in force."""
+    """One key (32 bytes), and by origin the last trees it has signed; None while it is in use."""
 
     public: bytes
     last: Mapping[str, SignedTree] | None = None
@@ -214,7 +215,7 @@ class KeyTerm:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyHistory:
     """
-    The keys of one signer that are trusted, oldest first; lines of its `ml_dsa` keys must verify where there are any.
+    The trusted keys of one signer, oldest first. Every line of one of its `ml_dsa` keys must verify.
     """
 
     terms: tuple[KeyTerm, ...]
@@ -222,7 +223,7 @@ class KeyHistory:
 
     def keys_for(self, origin: str, size: int) -> tuple[VerifierKey, ...]:
         """
-        Return the keys that a checkpoint of that log at that size may be signed with, the newest first.
+        Return the keys that may have signed a checkpoint of that log at that size, the newest first.
         """
         return tuple(
             VerifierKey.ed25519(name=origin, public=term.public)
@@ -237,9 +238,9 @@ class KeyHistory:
         Raises:
             FormatError: if it is not a checkpoint.
             BrokenError: `Fault.SIGNATURE` if none of them has signed it, or a line of an ML-DSA-44 key is bad,
-                `Fault.CHECKPOINT` if it is another log's.
+                `Fault.CHECKPOINT` if it is of another log.
         """
-        # What it says of itself chooses the keys. If it lies, none of them has signed it.
+        # Its own claims select the keys. If they are false, none of those keys has signed it.
         text, lines = parse_note(note)
         claimed = parse_checkpoint(text)
         checkpoint = open_checkpoint(note, self.keys_for(claimed.origin, claimed.size), origin=origin)
@@ -248,7 +249,7 @@ class KeyHistory:
 
     def last_trees(self, origin: str) -> tuple[Checkpoint, ...]:
         """
-        Return what a log was when each key retired, smallest first: it must go on from each of these.
+        Return the trees of a log when each key retired, smallest first: the log must extend each of these.
         """
         ends = (term.last.get(origin) for term in self.terms if term.last is not None)
         trees = sorted((tree for tree in ends if tree is not None), key=lambda tree: tree.size)
@@ -257,15 +258,16 @@ class KeyHistory:
 
 def follow_keys(entries: Iterable[bytes], pinned: Sequence[VerifierKey], *, origin: str) -> KeyHistory:
     """
-    Return the history of the keys that `pinned` vouch for; `entries` are those of the system log, `origin` its name.
+    Return the history of the keys that are linked to `pinned`; `entries` are those of the system log, `origin` its
+    name.
 
-    One signer speaks for all logs of an installation with one key, so a pinned key may be of any of them. Keys of
-    witnesses among `pinned` are passed over: no line under the name of a log is theirs.
+    One signer signs all logs of an installation with one key, so a pinned key may be of any of them. Keys of witnesses
+    among `pinned` are skipped: no line under the name of a log is theirs.
 
     Raises:
         BrokenError: at the first entry about the signer that does not follow; carries its index. `Fault.SIGNATURE` if
             no pinned key is in the history at all.
-        LedgerError: if keys of ML-DSA-44 are pinned and none of Ed25519: nothing can be said.
+        LedgerError: if keys of ML-DSA-44 are pinned and none of Ed25519: then nothing can be verified.
     """
     publics = {key.public for key in pinned if key.algorithm == ED25519}
     ml_dsa = dict.fromkeys(key.public for key in pinned if key.algorithm == ML_DSA_44_COSIGNATURE)
@@ -286,10 +288,10 @@ def follow_keys(entries: Iterable[bytes], pinned: Sequence[VerifierKey], *, orig
 
 
 class _Chains:
-    """The keys as the entries tell of them, in chains: a key is in the chain of the key that vouches for it."""
+    """The keys of the entries, in chains: a key is in the chain of the key that authorised it."""
 
     def __init__(self, origin: str) -> None:
-        # More than one begins where a home was lost before its key had signed anything, or where somebody forges.
+        # There is more than one if a home was lost before its key had signed anything, or if entries are forged.
         self.chains: list[list[KeyTerm]] = []
         self._origin = origin
         self._pages: dict[str, list[SignerRetired]] = {}
@@ -356,16 +358,15 @@ Trusted: TypeAlias = Sequence[VerifierKey] | KeyHistory
 
 
 def is_key_event(entry: bytes) -> bool:
-    """Tell whether an entry of the system log may be about the signer's keys; of any other entry it is not."""
+    """Tell whether an entry of the system log may be about the signer's keys; False is certain."""
     return _TELLING in entry
 
 
-def follow_told(entries: Iterable[bytes], pinned: Sequence[VerifierKey], *, origin: str) -> Trusted:
+def follow_recorded_keys(entries: Iterable[bytes], pinned: Sequence[VerifierKey], *, origin: str) -> Trusted:
     """
-    Return the history of the keys that `pinned` vouch for, or `pinned` if the system log `origin` tells of no keys.
+    Return the history of the keys that are linked to `pinned`, or `pinned` if the system log `origin` records no keys.
 
-    `entries` are those of the system log, or of them those that tell of keys; the log is to be verified besides, with
-    what is returned.
+    `entries` are those of the system log, or only those about keys. The log must be verified, too, with the result.
 
     Raises:
         BrokenError: as `follow_keys`; `Fault.ENTRY` if one of the entries is none.
@@ -382,7 +383,7 @@ def follow_told(entries: Iterable[bytes], pinned: Sequence[VerifierKey], *, orig
 
 def open_signed(note: bytes, trusted: Trusted, *, origin: str | None = None) -> Checkpoint:
     """
-    Return the checkpoint in `note`, if its log has signed it with a key that is trusted for it.
+    Return the checkpoint in `note`, if its log has signed it with a trusted key.
 
     Raises:
         FormatError, BrokenError: as `open_checkpoint` and `KeyHistory.open`.
@@ -394,14 +395,14 @@ def open_signed(note: bytes, trusted: Trusted, *, origin: str | None = None) -> 
 
 def last_trees(trusted: Trusted, origin: str) -> Sequence[Checkpoint]:
     """
-    Return what the log was when each key retired, smallest first: it must go on from each of these.
+    Return the trees of the log when each key retired, smallest first: the log must extend each of these.
     """
     return trusted.last_trees(origin) if isinstance(trusted, KeyHistory) else ()
 
 
 def every_key(trusted: Trusted, origin: str) -> Sequence[VerifierKey]:
     """
-    Return all keys of that log that are trusted, for checkpoints of whatever size: for notes already opened with them.
+    Return all trusted keys of that log, for checkpoints of any size: for notes that were verified with them before.
     """
     if isinstance(trusted, KeyHistory):
         return [VerifierKey.ed25519(name=origin, public=term.public) for term in trusted.terms]

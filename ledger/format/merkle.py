@@ -2,11 +2,11 @@
 The Merkle tree of RFC 6962, section 2.1: hashes, the growing tree, and proofs, made and checked side by side.
 
 Guarantee: `check_inclusion` and `check_consistency` return only if the proof leads to the given roots, and there is
-exactly one proof that does. Whoever checks needs nothing of whoever proves.
+exactly one proof that does. Checking does not depend on proving.
 
-Hashes are 32 bytes (SHA-256). A lone right node is promoted to the level above, never paired with itself: doubling it
-would give two different lists of entries one root. Checking is written after RFC 9162, sections 2.1.3.2 and 2.1.4.2,
-whose trees are those of RFC 6962; it works from the bits of index and size, and shares no code with proving.
+Hashes are 32 bytes (SHA-256). A lone right node is promoted to the level above, never paired with itself: duplicating
+it would give two different lists of entries one root. Checking follows RFC 9162, sections 2.1.3.2 and 2.1.4.2, whose
+trees are those of RFC 6962. It works from the bits of index and size, and shares no code with proving.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 def split_hashes(joined: bytes) -> list[bytes]:
     """
-    Return hashes that were joined; the last is shorter if they were not whole.
+    Return the hashes in joined bytes; the last one is shorter if it is incomplete.
     """
     return [joined[at : at + HASH_SIZE_BYTES] for at in range(0, len(joined), HASH_SIZE_BYTES)]
 
@@ -59,7 +59,7 @@ def perfect_subtrees(leaves: Sequence[bytes]) -> list[list[bytes]]:
     """
     Return the roots of all perfect subtrees over `leaves`, height by height: of one leaf each, of two, of four.
 
-    The last height is the largest of which there is one; there is none over no leaves.
+    The last height is the largest that has one; there is none for no leaves.
     """
     heights = [list(leaves)] if leaves else []
     while heights and len(heights[-1]) > 1:
@@ -70,7 +70,7 @@ def perfect_subtrees(leaves: Sequence[bytes]) -> list[list[bytes]]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frontier:
     """
-    What is needed of a tree to append to it and to know its root.
+    The part of a tree that is needed to append to it and to compute its root.
 
     `hashes` are the roots of the perfect subtrees that `size` leaves fall into, largest first: one for each 1 in the
     binary form of `size`, 63 at most for sizes that fit 63 bits.
@@ -97,7 +97,7 @@ class Frontier:
         Return the frontier of a tree of `size` leaves from its packed hashes.
 
         Raises:
-            FormatError: if `data` does not hold exactly the hashes that `size` calls for.
+            FormatError: if `data` does not hold exactly the hashes that `size` requires.
         """
         return cls(size=size, hashes=tuple(split_hashes(data)))
 
@@ -107,9 +107,9 @@ class Frontier:
 
     def extended(self, leaves: Iterable[bytes]) -> Frontier:
         """
-        Return the frontier after `leaves` (leaf hashes) were appended; about one node hash a leaf.
+        Return the frontier after `leaves` (leaf hashes) were appended; about one node hash for each leaf.
 
-        Works level by level rather than leaf by leaf, so that the interpreter's share per leaf is small in batches.
+        Works level by level rather than leaf by leaf, so that the interpreter's cost per leaf is small in batches.
         """
         level = list(leaves)
         count = len(level)
@@ -176,7 +176,7 @@ def check_inclusion(*, index: int, size: int, leaf: bytes, proof: Sequence[bytes
     """
     if not 0 <= index < size:
         raise _bad_inclusion(expected=f"an index from 0 to below the tree size {size}", found=index, index=index)
-    # A hash of another length would move the border between `left` and `right` within the bytes that are hashed.
+    # A hash of another length would shift the boundary between `left` and `right` in the hashed bytes.
     if any(len(h) != HASH_SIZE_BYTES for h in (leaf, *proof)):
         raise _bad_inclusion(expected="hashes of 32 bytes", found=[len(h) for h in (leaf, *proof)], index=index)
     fn, sn, r = index, size - 1, leaf
@@ -185,7 +185,7 @@ def check_inclusion(*, index: int, size: int, leaf: bytes, proof: Sequence[bytes
             raise _bad_inclusion(expected="a shorter proof", found=f"{len(proof)} hashes", index=index)
         if fn & 1 or fn == sn:
             r = node_hash(p, r)
-            while not fn & 1 and fn != 0:  # levels at which the node is alone on the right edge, hence promoted
+            while not fn & 1 and fn != 0:  # levels at which the node is alone on the right edge, and so promoted
                 fn, sn = fn >> 1, sn >> 1
         else:
             r = node_hash(r, p)
@@ -203,7 +203,8 @@ def prove_consistency(*, size1: int, size2: int, read: HashReader) -> list[bytes
     Empty for equal sizes. Reads O(log size2) hashes of the larger tree.
 
     Raises:
-        LedgerError: if `size1` is 0 (every tree begins with the empty one: there is nothing to prove) or over `size2`.
+        LedgerError: if `size1` is 0 (every tree begins with the empty one, so there is nothing to prove) or over
+            `size2`.
     """
     if not 0 < size1 <= size2:
         expected = f"a smaller size from 1 to the larger one, {size2}"
@@ -218,7 +219,7 @@ def prove_consistency(*, size1: int, size2: int, read: HashReader) -> list[bytes
         else:
             proof.append(_subtree(start=start, end=middle, read=read))
             start = middle
-    if start > 0:  # else what is left is the smaller tree itself, whose root the checker has
+    if start > 0:  # otherwise the rest is the smaller tree itself, whose root the checker has
         proof.append(_subtree(start=start, end=end, read=read))
     proof.reverse()
     return proof
@@ -229,7 +230,8 @@ def check_consistency(*, size1: int, size2: int, root1: bytes, root2: bytes, pro
     Check that the tree of `size2` and `root2` begins with the tree of `size1` and `root1`: that nothing was rewritten.
 
     The names `fn`, `sn`, `fr` and `sr` and the order of steps are those of RFC 9162, section 2.1.4.2. A proof from the
-    empty tree to a larger one would say nothing about the larger one, so it is refused; the empty tree follows itself.
+    empty tree to a larger one would say nothing about the larger one, so it is refused. From the empty tree to itself,
+    it is valid.
 
     Raises:
         BrokenError: (`Fault.PROOF`) if the sizes are out of order, the proof is too short or too long, or it does not
@@ -279,8 +281,8 @@ def _roots_from_consistency(*, size1: int, size2: int, root1: bytes, proof: Sequ
 
 
 def _pair(level: list[bytes]) -> list[bytes]:
-    """Return the parents of `level`; a last node without a partner is left out."""
-    # node_hash written out: the call would be a third of the cost of this loop, the hottest of the log.
+    """Return the parents of `level`, without a last node that has no partner."""
+    # node_hash inlined: the call would be a third of the cost of this loop, the hottest of the log.
     return [sha256(b"\x01" + left + right).digest() for left, right in zip(level[::2], level[1::2], strict=False)]
 
 

@@ -1,14 +1,13 @@
 """
 Signed notes: text with signature lines under it (C2SP signed-note), and the keys that sign and verify them.
 
-Guarantee: `open_note` returns a text only if a key that the caller named has signed exactly that text, and no key that
-the caller named has signed something else in its place. `open_checkpoint` returns a checkpoint only if a key of the
-very log that it speaks of has signed it. One caller may know the keys of many logs and witnesses: a note of log A
-signed by the key of log B, or by a witness alone, says nothing about A. A key belongs to the log whose origin is its
-name.
+Guarantee: `open_note` returns a text only if a key that the caller gave has signed exactly that text, and every line of
+such a key verifies. `open_checkpoint` returns a checkpoint only if a key of its own log has signed it. A caller may
+hold the keys of many logs and witnesses: a note of log A signed by the key of log B, or by a witness alone, says
+nothing about A. A key belongs to the log whose origin is its name.
 
 A signature of an unknown key is kept and otherwise ignored: that is how witnesses add theirs and how keys are replaced.
-What each type of signature is over, and the implementations of them, are in `signature.py`.
+`signature.py` defines what each type of signature signs, and holds the implementations.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ KEY_ID_SIZE_BYTES = 4
 SIGNATURES_MAX = 100
 """Signatures in one note; a verifier must accept 16 (signed-note, "Format"), and each costs a verification at most."""
 NOTE_SIZE_BYTES_MAX = 1_000_000
-"""Room for a hundred post-quantum signatures and an ample text."""
+"""Enough for a hundred post-quantum signatures and a long text."""
 _DASH = "\N{EM DASH} "
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f]")
 
@@ -46,7 +45,8 @@ class VerifierKey:
     """
     A public key under a name; its text form is `<name>+<key id, 8 hex>+<base64 of algorithm and key>`.
 
-    Name and key id together say whose a signature line is; key id = SHA-256(name || 0x0A || algorithm || public)[:4].
+    Name and key id together identify the key of a signature line; key id = SHA-256(name || 0x0A || algorithm ||
+    public)[:4].
     """
 
     name: str
@@ -99,7 +99,7 @@ class VerifierKey:
         name, _, rest = vkey.partition("+")
         key_id, _, encoded = rest.partition("+")
         if not re.fullmatch("[0-9a-f]{8}", key_id):
-            # The rest is not shown: Go's private keys begin like a verifier key and are easily handed over instead.
+            # The rest is not shown: Go's private keys begin like a verifier key and are easily passed by mistake.
             found = f"{name}+{key_id}+…"
             raise FormatError("verifier key", expected="<name>+<8 hex digits>+<base64>", found=found)
         typed = parse_base64(encoded, what="verifier key")
@@ -108,7 +108,7 @@ class VerifierKey:
         return cls(name=name, key_id=bytes.fromhex(key_id), algorithm=typed[0], public=typed[1:])
 
     def format(self) -> str:
-        """Return the text form of the key, as handed to those who verify."""
+        """Return the text form of the key, as verifiers get it."""
         return f"{self.name}+{self.key_id.hex()}+{format_base64(bytes([self.algorithm]) + self.public)}"
 
     def check(self, text: bytes, signature: bytes) -> None:
@@ -164,7 +164,7 @@ class Ed25519Signer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """One signature line of a note: whose it claims to be, and the bare signature (1 byte or more, any algorithm)."""
+    """One signature line of a note: the key that it claims, and the bare signature (1 byte or more, any algorithm)."""
 
     name: str
     key_id: bytes
@@ -183,7 +183,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A note whose signatures were checked: its text, the keys that signed it, and the lines of unknown keys."""
+    """A note whose signatures were verified: its text, the keys that signed it, and the lines of unknown keys."""
 
     text: str
     verified: tuple[VerifierKey, ...]
@@ -207,8 +207,8 @@ def open_note(note: bytes, keys: Sequence[VerifierKey]) -> Note:
     """
     Return the note if at least one of `keys` has signed it.
 
-    A line is a key's if both name and key id are; such a line must verify, or the whole note is refused. Keys of the
-    result stand in the order of their first lines, each once.
+    A line belongs to a key if both name and key id match. Every such line must verify, or the whole note is refused.
+    The keys of the result are in the order of their first lines, each once.
 
     Raises:
         FormatError: if `note` is not a signed note, or two different `keys` share name and key id.
@@ -257,7 +257,7 @@ def format_note(text: str, signatures: Sequence[Signature]) -> bytes:
 
 def parse_note(note: bytes) -> tuple[str, tuple[Signature, ...]]:
     """
-    Return text and signature lines of a note, *unchecked*: only `open_note` says who signed.
+    Return text and signature lines of a note, *unverified*: only `open_note` says who signed.
 
     Raises:
         FormatError: if `note` is not exactly as `format_note` writes it.
@@ -268,7 +268,7 @@ def parse_note(note: bytes) -> tuple[str, tuple[Signature, ...]]:
         whole = note.decode()
     except UnicodeDecodeError as error:
         raise FormatError("note", expected="UTF-8", found=note) from error
-    # Signature lines are never empty, so the last empty line is the border; the text may hold others.
+    # Signature lines are never empty, so the last empty line ends the text, which may hold others.
     text, border, lines = whole.rpartition("\n\n")
     if not border or not lines.endswith("\n"):
         raise FormatError("note", expected="a text, an empty line, and signature lines", found=whole)
@@ -308,13 +308,13 @@ def open_checkpoint(note: bytes, keys: Sequence[VerifierKey], *, origin: str | N
     """
     Return the checkpoint in `note`, if a key of its own log is among `keys` and has signed it.
 
-    Other `keys` (witnesses, other logs) may be among them: their lines must verify, but do not stand in for the log's.
-    With `origin`, the checkpoint must be of that log.
+    `keys` may hold other keys (of witnesses, other logs): their lines must verify, but do not replace the log's. With
+    `origin`, the checkpoint must be of that log.
 
     Raises:
         FormatError: if `note` is not a signed note, or its text is not a checkpoint.
         BrokenError: `Fault.SIGNATURE` if a known key's signature is bad or no key of the log signed; `Fault.CHECKPOINT`
-            if it is another log's than `origin`.
+            if it is of another log than `origin`.
     """
     opened = open_note(note, keys)
     checkpoint = parse_checkpoint(opened.text)

@@ -1,17 +1,17 @@
 """
-A proof in one file that an entry is in a log: entry, place, inclusion proof and signed checkpoint (C2SP tlog-proof).
+A proof in one file that an entry is in a log: entry, index, inclusion proof and signed checkpoint (C2SP tlog-proof).
 
-Guarantee: `check_proof` returns an entry only if a log whose key the caller named has signed a tree that holds exactly
-these bytes at that index. The file and the key are all it needs.
+Guarantee: `check_proof` returns an entry only if a log whose key the caller gave has signed a tree that holds exactly
+these bytes at that index. It needs only the file and the key.
 
-The format leaves open what the `extra` line holds. Here it is the entry itself: nothing in the file vouches for it, but
-its leaf hash is computed from it and must lead to the signed root, so a changed entry is found.
+The format does not define the content of the `extra` line. Here it is the entry itself. Its leaf hash is computed and
+must lead to the signed root, so a changed entry is detected.
 
-`prove_entries` makes one proof that several entries stand in a tree: the hashes of exactly those subtrees that hold
-none of them. The tree splits as in RFC 6962, section 2.1, and the hashes come in the order in which a walk from left to
-right needs them. Where they belong follows from the indexes and the size, so nothing but hashes is written down, and
-there is one proof for a set of entries: a hash too few or too many is refused. Of one entry it is that entry's
-inclusion proof in another order, and `inclusion_proof` gives that of any of the entries, for C2SP tlog-proof.
+`prove_entries` makes one proof that several entries are in a tree: the hashes of exactly those subtrees that contain
+none of them. The tree splits as in RFC 6962, section 2.1, and the hashes are in the order in which a walk from left to
+right needs them. Their positions follow from the indexes and the size, so the proof contains nothing but hashes, and
+there is one proof for a set of entries: a hash too few or too many is refused. For one entry it is that entry's
+inclusion proof in another order. `inclusion_proof` derives that of any of the entries, for C2SP tlog-proof.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from ledger.format.witness_policy import WitnessPolicy
 
 HEADER = "c2sp.org/tlog-proof@v1"
 HASHES_MAX = 63
-"""The longest inclusion proof that a tree of 63-bit size can call for."""
+"""The longest inclusion proof in a tree of 63-bit size."""
 PROOF_SIZE_BYTES_MAX = 2 * NOTE_SIZE_BYTES_MAX
-"""A checkpoint of the largest kind, and as much again for the rest; an entry in base64 is at most 87,380 bytes."""
+"""A checkpoint of the largest size, and as much again for the rest; an entry in base64 is at most 87,380 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
     """
-    The parts of a proof file, unchecked.
+    The parts of a proof file, unverified.
 
     `hashes` is the inclusion proof, from the leaf's sibling to the root's child; `checkpoint` the signed note itself;
     `extra` the entry's bytes, empty if the file has no such line.
@@ -87,7 +87,7 @@ def format_proof(proof: Proof) -> bytes:
 
 def parse_proof(data: bytes) -> Proof:
     """
-    Return the parts of a proof file, *unchecked*: only `check_proof` says whether they prove anything.
+    Return the parts of a proof file, *unverified*: only `check_proof` says whether they prove anything.
 
     Raises:
         FormatError: if `data` is not exactly as `format_proof` writes it.
@@ -118,7 +118,7 @@ def check_proof(data: bytes, keys: Sequence[VerifierKey]) -> ProvenEntry:
     """
     Check a proof file against the keys of the logs that the caller trusts, and return what it proves.
 
-    1. The checkpoint is signed by the log that it speaks of, with one of `keys`.
+    1. The checkpoint is signed by its own log, with one of `keys`.
     2. The leaf hash is that of the entry in the file.
     3. The inclusion proof leads from that leaf, at that index, to the root of that checkpoint.
 
@@ -132,9 +132,10 @@ def check_proof(data: bytes, keys: Sequence[VerifierKey]) -> ProvenEntry:
 
 def check_witnessed_proof(data: bytes, policy: WitnessPolicy, *, logs: Sequence[VerifierKey] = ()) -> ProvenEntry:
     """
-    Check a proof file as `check_proof` does, and that the policy accepts its checkpoint: that witnesses have seen it.
+    Check a proof file as `check_proof` does, and that the policy accepts its checkpoint: that enough witnesses have
+    cosigned it.
 
-    `logs` are accepted beside those of the policy.
+    `logs` are accepted in addition to those of the policy.
 
     Raises:
         FormatError, BrokenError: as `check_proof`.
@@ -162,7 +163,7 @@ def prove_entries(indexes: Sequence[int], *, size: int, read: HashReader) -> lis
     Return the proof of the entries at `indexes` in the tree of `size`.
 
     Raises:
-        LedgerError: if there is no index, or they do not grow, or one is not within the tree.
+        LedgerError: if there is no index, they are not increasing, or one is not within the tree.
     """
     if not indexes or list(indexes) != sorted(set(indexes)) or indexes[0] < 0 or indexes[-1] >= size:
         raise LedgerError(
@@ -185,7 +186,7 @@ def root_from(leaves: Mapping[int, bytes], *, size: int, proof: Sequence[bytes])
 
 def inclusion_proof(index: int, leaves: Mapping[int, bytes], *, size: int, proof: Sequence[bytes]) -> list[bytes]:
     """
-    Return the inclusion proof (RFC 6962, section 2.1.1) of one of the entries that `proof` is of.
+    Return the inclusion proof (RFC 6962, section 2.1.1) of one of the entries that `proof` covers.
 
     Raises:
         BrokenError: as `root_from`.
@@ -205,7 +206,7 @@ def inclusion_proof(index: int, leaves: Mapping[int, bytes], *, size: int, proof
 
 @dataclass(slots=True, kw_only=True)
 class _Walk:
-    """The subtrees that were met: their hashes by (start, end). Owned by one call of `_walk`."""
+    """The subtrees that were visited: their hashes by (start, end). Owned by one call of `_walk`."""
 
     hashes: Iterator[bytes]
     nodes: dict[tuple[int, int], bytes] = field(default_factory=dict)
@@ -231,7 +232,7 @@ class _Walk:
 def _walk(leaves: Mapping[int, bytes], *, size: int, proof: Sequence[bytes]) -> _Walk:
     if not leaves or min(leaves) < 0 or max(leaves) >= size:
         raise _bad(expected=f"entries with indexes below the tree size {size}", found=sorted(leaves))
-    # A hash of another length would move the border between two hashes within the bytes that are hashed.
+    # A hash of another length would shift the boundary between two hashes in the hashed bytes.
     if any(len(h) != HASH_SIZE_BYTES for h in (*leaves.values(), *proof)):
         raise _bad(expected=f"hashes of {HASH_SIZE_BYTES} bytes", found="others")
     walk = _Walk(hashes=iter(proof))

@@ -1,14 +1,14 @@
 """
-Sealed payload parts: encrypted for the person they are about, so that one destroyed key erases every copy at once.
+Sealed payload parts: encrypted for the person they are about, so that destroying one key erases every copy at once.
 
-A part that has a subject is stored as `nonce || AES-256-GCM(salt || bytes)` under the data key of that subject; the
-associated data names subject and part, so that a sealed part stands for nothing else. Commitments are over plaintext:
-no proof changes when a key is destroyed. A subject is 128 random bits that one log has minted, so it names its log,
-too, and a part stays readable when its log goes on under another origin or number.
+A part that has a subject is stored as `nonce || AES-256-GCM(salt || bytes)` under the data key of that subject. The
+associated data names subject and part, so that a sealed part cannot replace another one. Commitments are over
+plaintext: no proof changes when a key is destroyed. A subject is 128 random bits that one log has made, so it
+identifies its log, too, and a part stays readable when its log continues under another origin or number.
 
-Who reads parts takes an `Opener`. A part whose key is gone is erased (`open` returns None, as if the row were not
-there); one that does not open though its key is there is corrupt. `erasing/sealer.py` seals. Keys are kept in
-`erasing/subject_keys.py`: never in the database, since a backup of it would bring them back.
+A reader of parts takes an `Opener`. A part whose key is gone is erased (`open` returns None, as if there were no row).
+One that does not open although its key exists is corrupt. `erasing/sealer.py` seals. `erasing/subject_keys.py` keeps
+the keys, never in the database, because a backup of it would bring them back.
 
 This is the one place that imports AES.
 """
@@ -31,20 +31,20 @@ DATA_KEY_SIZE_BYTES: Final = 32
 NONCE_SIZE_BYTES: Final = 12
 TAG_SIZE_BYTES: Final = 16
 KEY_WAIT_S: Final = 10.0
-"""How long sealing a group waits for keys that are not at hand."""
+"""How long sealing a group waits for keys that are not cached."""
 RandomBytes = Callable[[int], bytes]
 
 
 class SubjectKeysError(LogUnavailableError):
-    """The keys of sealed parts cannot be used: they are not here, are damaged, or belong elsewhere; says what to do."""
+    """The keys of sealed parts cannot be used: they are missing, damaged, or of another folder; says what to do."""
 
 
 class KeyEncryption(Protocol):
     """
     Wraps data keys for storage: a local file (`FileKeyEncryption`), or a key management service.
 
-    `id` names the key-encryption key, and stands beside every key it has wrapped. `context` must be the same for both
-    calls. Wrapping happens once a person, unwrapping once a person and process.
+    `id` names the key-encryption key, and is stored beside every key it has wrapped. `context` must be the same for
+    both calls. A person's key is wrapped once, and unwrapped once in each process.
     """
 
     @property
@@ -59,7 +59,7 @@ class KeyEncryption(Protocol):
 
 
 class DataKey:
-    """The key of one subject, ready for use. Its printed form shows nothing of it."""
+    """The key of one subject, unwrapped. Its text form does not show it."""
 
     __slots__ = ("_cipher", "id")
 
@@ -86,22 +86,24 @@ class DataKey:
 
 class SubjectKeys(Protocol):
     """
-    The data keys of all subjects, outside of the database (`subject_keys.KeyFolder`).
+    The data keys of all subjects, outside the database (`subject_keys.KeyFolder`).
 
-    A key that was destroyed is gone for every process at once, and its subject never has another one.
+    A key that was destroyed is gone for every process at once, and its subject never gets another one.
     """
 
     def cached(self, subject: str) -> DataKey | None:
-        """Return the key of a subject if this process has opened it, and nothing has changed. Waits for nothing."""
+        """Return the key of a subject if this process has unwrapped it, and nothing has changed. Does not block."""
 
     def find(self, subject: str) -> DataKey | None:
-        """Return the key of a subject, or None if there is none (any more). Fast: called for every part."""
+        """Return the key of a subject, or None if it has none, or none any more. Fast: called for every part."""
 
     def find_or_create(self, subject: str) -> DataKey | None:
-        """Return the key of a subject, made durable first if it has none; None if it was destroyed. May block."""
+        """
+        Return the key of a subject, created and on the disk first if it has none; None if it was destroyed. May block.
+        """
 
     def destroy(self, subject: str) -> None:
-        """Destroy the key of a subject for ever, on the disk, and let it never have another. May block."""
+        """Destroy the key of a subject permanently, on the disk, and never give it another. May block."""
 
     def destroyed(self) -> frozenset[str]:
         """Return every subject whose key was destroyed."""
@@ -109,7 +111,7 @@ class SubjectKeys(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedPart(Part):
-    """A part on its way into the log, with the bytes that are stored of it."""
+    """A part that is about to be appended, with the bytes that are stored of it."""
 
     key_id: UUID
     sealed: bytes = field(repr=False)
@@ -140,8 +142,8 @@ class Opener(Protocol):
         Return the part, or None if its key is gone: then it is erased.
 
         Raises:
-            BrokenError: (`Fault.PART`) if it does not open though its key is there, or is too short.
-            SubjectKeysError: if the keys cannot be used, so that nobody can tell.
+            BrokenError: (`Fault.PART`) if it does not open although its key exists, or is too short.
+            SubjectKeysError: if the keys cannot be used, so that this is unknown.
         """
 
 
@@ -167,14 +169,14 @@ class KeyOpener:
 
 
 class PlainOpener:
-    """Opens parts that are not sealed, for whoever has no keys (implements `Opener`)."""
+    """Opens parts that are not sealed, for callers without keys (implements `Opener`)."""
 
     def open(self, stored: StoredPart) -> Part | None:
         """
         Return the part.
 
         Raises:
-            SubjectKeysError: if it is sealed: taken for erased, it would be lost without a word.
+            SubjectKeysError: if it is sealed: treating it as erased would lose it silently.
         """
         if stored.key_id is not None:
             raise SubjectKeysError(
@@ -187,14 +189,14 @@ PLAIN: Final = PlainOpener()
 
 
 class Seals(Protocol):
-    """What the Appender does with groups before any lock, and what opens the parts that are stored."""
+    """Prepares groups for the Appender before any lock, and opens stored parts."""
 
     @property
     def opener(self) -> Opener:
-        """What opens stored parts, to compare a group with one that is in the log already."""
+        """Opens stored parts, to compare a group with one that is in the log already."""
 
     async def seal(self, group: Group, *, timeout_s: float = KEY_WAIT_S) -> Group:
-        """Return the group as it is to be stored. Raises SubjectKeysError if that takes longer."""
+        """Return the group as it will be stored. Raises SubjectKeysError if that takes longer."""
 
 
 class LeavesPlain:
@@ -204,20 +206,20 @@ class LeavesPlain:
         self.opener: Opener = KeyOpener(keys)
 
     async def seal(self, group: Group, *, timeout_s: float = KEY_WAIT_S) -> Group:  # noqa: ARG002 - nothing to wait for
-        """Return `group` as it is."""
+        """Return `group` unchanged."""
         return group
 
 
 def stored_bytes(part: Part) -> bytes:
     """
-    Return what the database keeps of a part on its way into the log.
+    Return the bytes that the database stores of a part.
     """
     return part.sealed if isinstance(part, SealedPart) else part.salt + part.payload
 
 
 def key_id_of(part: Part) -> UUID | None:
     """
-    Return which key has sealed a part on its way into the log, None if none has.
+    Return the id of the key that has sealed a part, None if none has.
     """
     return part.key_id if isinstance(part, SealedPart) else None
 

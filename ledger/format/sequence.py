@@ -1,18 +1,18 @@
 """
-The rules of the log: which groups are appended, where, and with which bytes. Pure; nothing here touches a database.
+The rules of an append: which groups are appended, at which indices, with which bytes. Pure: no database.
 
-`sequence` is a generator because one question cannot be answered without I/O: does a guard hold? It yields each guarded
-group whose turn it is and is sent the answer. `append/` answers from SQL, tests from a model, replay from the log, so
-normal work, recovery and tests run the same rules.
+`sequence` is a generator because one question needs I/O: does a guard hold? It yields each guarded group when it is its
+turn, and is sent the answer. `append/` answers from SQL, tests from a model, replay from the log. So normal work,
+recovery and tests run the same rules.
 
-What it guarantees, given a head that is locked and `stored` groups read under that lock: indices without a gap, an
-unbroken chain, at most one place for a group id, and no group appended behind a control entry that it has not seen. A
-batch does what its groups would do one by one, each in a batch of its own: a group whose twin stands earlier in the
-batch finds it there as it would find it in the log.
+Guarantee, given a locked head and `stored` groups read under that lock: indices without a gap, an unbroken chain, each
+group id in the log once at most, and no group behind a newer control entry than its `as_of`. A batch has the same
+effect as its groups appended one by one: a group whose id occurs earlier in the batch is treated as if it were in the
+log already.
 
 Two groups are the same if types, versions, keys, actors, data and payload parts are equal. Not compared are times, the
-random salts of parts (a stored commitment is checked under its stored salt), and parts that were erased since. Whatever
-differs is named, since the caller has used one id for two things.
+random salts of parts (a stored commitment is checked under its stored salt), and parts that were erased since. A
+difference is an error that names it, because the caller has used one id for two things.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from ledger.format.merkle import Frontier, leaf_hash
 NO_CONTROL = -1
 """The control index of a log without control entries."""
 LOG_SIZE_MAX = canonical.INTEGER_MAX + 1
-"""Entries in a log: the index of the next one would lie outside canonical JSON, and nobody could read it."""
+"""Entries in a log: the index of one more would lie outside canonical JSON."""
 _FULL_FROM = LOG_SIZE_MAX - GROUP_EVENTS_MAX
-"""The largest size at which there is room for every group, whichever branch is appended."""
+"""The largest size at which any group fits, whichever branch is appended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Group:
     """
     The unit of an append: `then` is appended if every guard holds, `otherwise` (perhaps nothing) if one does not.
 
-    `as_of` is the control index the caller has judged by; a newer control entry makes the group stale.
+    `as_of` is the control index as of which the caller has decided; a newer control entry makes the group stale.
     """
 
     id: UUID
@@ -92,7 +92,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGroup:
-    """A group found in the log: its entries in order, and for each the parts still there (name to salt)."""
+    """A group found in the log: its entries in order, and for each the parts that still exist (name to salt)."""
 
     entries: tuple[bytes, ...]
     salts: tuple[Mapping[str, bytes], ...]
@@ -100,9 +100,9 @@ class StoredGroup:
 
 class Appended(NamedTuple):
     """
-    The group is in the log (or has nothing to be there: an empty else branch has an empty range of indices).
+    The group is in the log (or has no entries: an empty else branch has an empty range of indices).
 
-    A tuple, since one is made for every group under the lock: a frozen class would cost twice as much.
+    A tuple, because one is made for every group under the lock, and a frozen class would cost twice as much.
     """
 
     branch: Branch
@@ -114,7 +114,7 @@ class Appended(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stale:
-    """Nothing was appended: a control entry newer than the group's `as_of` stands before its place."""
+    """Nothing was appended: a control entry newer than the group's `as_of` precedes it."""
 
     control_index: int
 
@@ -149,7 +149,7 @@ class SequencedEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequenced:
-    """What one batch does to one log: rows to insert, the head to store, an outcome for every group in order."""
+    """The effect of one batch on one log: rows to insert, the head to store, an outcome for every group in order."""
 
     rows: list[SequencedEntry]
     head: LogHead
@@ -164,7 +164,7 @@ def sequence(
     head: LogHead, groups: Sequence[Group], *, log: str, stored: Mapping[UUID, StoredGroup], clock: datetime
 ) -> Sequencing:
     """
-    Give each of `groups` its place behind `head`, in order.
+    Sequence `groups` behind `head`, in order.
 
     `log` is the origin, `stored` the groups of this batch that the log already holds, `clock` the database's time after
     the head was locked. Yields every guarded group when it is its turn and expects to be sent True (the guard held, its
@@ -177,7 +177,7 @@ def sequence(
     recorded_at = clock if head.recorded_at is None else max(clock, head.recorded_at)
     batch = _Batch(log=log, head=head, recorded_at=recorded_at)
     outcomes: list[AppendOutcome] = []
-    placed: dict[int, tuple[Group, Appended]] = {}  # by the number an id is: that hashes at once
+    placed: dict[int, tuple[Group, Appended]] = {}  # by the id as a number, which hashes faster
     for group in groups:
         outcome: AppendOutcome
         if stored and (found := stored.get(group.id)) is not None:
@@ -186,7 +186,7 @@ def sequence(
             outcome = _twin_outcome(group, *twin)
         elif group.as_of is not None and batch.control_index > group.as_of:
             outcome = Stale(control_index=batch.control_index)
-        elif batch.size > _FULL_FROM:  # before a guard is asked: it would change rows of a group that cannot follow
+        elif batch.size > _FULL_FROM:  # before a guard runs and changes rows for a group that cannot be appended
             outcome = AppendRefused(error=LimitExceededError(f"size of log {log}", found=batch.size, limit=_FULL_FROM))
         elif group.guard:
             answer = yield group
@@ -271,14 +271,16 @@ def _size_bytes(events: Sequence[PreparedEvent]) -> int:
 
 
 def _twin_outcome(group: Group, first: Group, outcome: Appended) -> AppendOutcome:
-    """Answer a group whose id was placed earlier in the batch: the first one's outcome, if it is the same group."""
+    """
+    Return the outcome of a group whose id occurred earlier in the batch: the first one's, if it is the same group.
+    """
     if differs := difference(group.branch(outcome.branch), first.branch(outcome.branch)):
         return AppendRefused(error=_mismatch(group.id, differs))
     return outcome._replace(repeated=True)
 
 
 def _stored_outcome(group: Group, found: StoredGroup) -> AppendOutcome:
-    """Answer a group the log already holds: no guard runs again, the stored branch and indices are the answer."""
+    """Return the outcome of a group that the log already holds: its stored branch and indices; no guard runs again."""
     entries = [parse_entry(entry) for entry in found.entries]
     branch = entries[0].branch
     if differs := difference_from_stored(group.branch(branch), entries, found.salts):
@@ -298,7 +300,7 @@ def _mismatch(group_id: UUID, differs: str) -> GroupMismatchError:
 
 def difference(events: Sequence[PreparedEvent], others: Sequence[PreparedEvent]) -> str | None:
     """
-    Return in words the first difference between the events of a group and `others`, those of its twin, or None.
+    Return in words the first difference between the events of a group and `others`, those of the same id, or None.
     """
     if differs := _count_difference(events, len(others)):
         return differs
@@ -316,7 +318,7 @@ def difference_from_stored(
     """
     Return in words the first difference between the events of a group and its stored entries, or None.
 
-    `salts` holds, for each entry, those of the parts still there, by name.
+    `salts` holds, for each entry, those of the parts that still exist, by name.
     """
     if differs := _count_difference(events, len(entries)):
         return differs

@@ -1,12 +1,13 @@
 """
-The signature types of notes: what each signs, and what signs and verifies (C2SP signed-note, tlog-cosignature).
+The signature types of notes: the message of each, and the code that signs and verifies (C2SP signed-note,
+tlog-cosignature).
 
     0x01  Ed25519 over the note's text
     0x04  Ed25519 over a header, a time and the text of a checkpoint; the time stands before the signature
     0x06  ML-DSA-44 over signer's name, time, origin, size and root of a checkpoint; the time stands before it, too
 
 Guarantee: `check_signature` returns only if the key signed what the note says, under this name where the type binds it.
-This is the only module that touches an implementation of Ed25519 (RFC 8032) or ML-DSA-44 (FIPS 204).
+This is the only module that calls an implementation of Ed25519 (RFC 8032) or ML-DSA-44 (FIPS 204).
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ def cosigned_at(signature: bytes) -> int:
 
 def signed_message(algorithm: int, *, name: str, text: bytes, time_s: int) -> bytes:
     """
-    Return what a key signs of a note's `text`; `name` and `time_s` (POSIX seconds) count where the type binds them.
+    Return the message that a key signs for a note's `text`; `name` and `time_s` (POSIX seconds) matter where the type
+    binds them.
 
     Raises:
         FormatError: if the type signs checkpoints and `text` is none, or a name or the time is too long for it.
@@ -131,7 +133,7 @@ def _cosigned_message(*, name: str, checkpoint: Checkpoint, time_s: int) -> byte
             _vector(name),
             _TIME.pack(time_s),
             _vector(checkpoint.origin),
-            _TIME.pack(0),  # start: a checkpoint is of the tree from its first leaf on
+            _TIME.pack(0),  # start: a checkpoint covers the tree from its first leaf
             _TIME.pack(checkpoint.size),
             checkpoint.root,
         )
@@ -147,7 +149,7 @@ def _vector(text: str) -> bytes:
 
 
 class PrivateKey:
-    """A private key in memory; it is in no text form of this object."""
+    """A private key in memory. The text form of this object does not show it."""
 
     def __init__(self, key: Ed25519PrivateKey | MLDSA44PrivateKey) -> None:
         self._key = key

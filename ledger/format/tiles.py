@@ -1,16 +1,16 @@
 """
 The tree cut into tiles of 256 hashes, the form in which it is stored and published (C2SP tlog-tiles).
 
-Guarantee: a path, a tile or a bundle has one spelling, and the tiles that `complete_tiles` returns are the same however
-the leaves arrive: one by one, in batches, or all at once.
+Guarantee: a path, a tile or a bundle has one spelling, and `complete_tiles` returns the same tiles however the leaves
+arrive: one by one, in batches, or all at once.
 
-A tile of level 0 holds leaf hashes; each hash of a tile of level n is the root of one complete tile of level n-1. Only
-complete tiles are ever final: a partial one is a prefix of what it becomes, so it is computed when asked for and its
-hashes are nowhere needed above it. `Pending` is what an appender keeps of the incomplete tile of each level.
+A tile of level 0 holds leaf hashes. Each hash of a tile of level n is the root of one complete tile of level n-1. Only
+complete tiles are final. A partial one is a prefix of its complete form, so it is computed on request, and its hashes
+are not needed on the levels above. `Pending` is what an appender keeps of the incomplete tile of each level.
 
-The incomplete tiles are the right edge of the tree. Every hash of an edge tile stands for a perfect subtree, and
-together they cover the tree, so the edge is all that is needed to go on appending, or to ask whether some tile, put in
-its place, leads to a known root. Widths of the edge tiles are the digits of the size in base 256.
+The incomplete tiles are the right edge of the tree. Every hash of an edge tile is the root of a perfect subtree, and
+together these cover the tree. So the edge suffices to append more, or to check whether a tile, put in its place, leads
+to a known root. Widths of the edge tiles are the digits of the size in base 256.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ LEVEL_MAX = 63
 INDEX_MAX = 2**63 - 1
 """The highest tile index that a path may name: what fits a signed 64-bit integer, as do tree sizes."""
 ENTRY_SIZE_BYTES_MAX = 65_535
-"""What the 16-bit length before an entry in a bundle can say (tlog-tiles, "Log entries")."""
+"""The maximum of the 16-bit length before an entry in a bundle (tlog-tiles, "Log entries")."""
 Pending: TypeAlias = tuple[tuple[bytes, ...], ...]
 """
-Per level the hashes of the right-most, incomplete tile: as many levels as the size has digits in base 256, and in each
-as many hashes as that digit says. Level 0: the leaf hashes from `size - size % 256` on.
+For each level, the hashes of the right-most, incomplete tile: as many levels as the size has digits in base 256, and in
+each as many hashes as that digit. Level 0: the leaf hashes from `size - size % 256` on.
 """
 
 
@@ -45,17 +45,17 @@ class Tile:
     index: int
     hashes: tuple[bytes, ...]
     _root: bytes | None = field(default=None, init=False, repr=False, compare=False)
-    """The root, once it was asked for: the tile above and the row of this one both need it."""
+    """The root, once computed: the tile above and the row of this one both need it."""
 
     def __post_init__(self) -> None:
-        _check_place(level=self.level, index=self.index, width=len(self.hashes))
+        _check_address(level=self.level, index=self.index, width=len(self.hashes))
         if set(map(len, self.hashes)) != {HASH_SIZE_BYTES}:
             raise FormatError("tile", expected="hashes of 32 bytes", found=[len(h) for h in self.hashes])
 
     @classmethod
     def parse(cls, data: bytes, *, level: int, index: int) -> Tile:
         """
-        Return the tile whose packed hashes are `data`; its place comes from the path that it was read from.
+        Return the tile whose packed hashes are `data`; its address comes from the path that it was read from.
 
         Raises:
             FormatError: if `data` is not 1 to 256 hashes of 32 bytes.
@@ -67,7 +67,7 @@ class Tile:
         return b"".join(self.hashes)
 
     def root(self) -> bytes:
-        """Return the root over the tile's hashes; of a complete tile, the hash that stands for it one level up."""
+        """Return the root over the tile's hashes; of a complete tile, this is its hash one level up."""
         root = self._root
         if root is None:
             root = root_of(self.hashes)
@@ -80,7 +80,7 @@ TileAddress: TypeAlias = tuple[int, int, int]
 
 
 class TileReader(Protocol):
-    """Gives the tile of that place in which at least the first `width` hashes are final."""
+    """Gives the tile at an address, whose first `width` hashes, at least, are final."""
 
     def __call__(self, level: int, index: int, width: int) -> Tile: ...
 
@@ -92,7 +92,7 @@ def tile_path(level: int, index: int, width: int = TILE_WIDTH) -> str:
     Raises:
         FormatError: if there can be no tile of that level, index or width.
     """
-    _check_place(level=level, index=index, width=width)
+    _check_address(level=level, index=index, width=width)
     return f"tile/{level}/{_format_index(index, width)}"
 
 
@@ -118,7 +118,7 @@ def bundle_path(index: int, width: int = TILE_WIDTH) -> str:
     Raises:
         FormatError: if there can be no bundle of that index or width.
     """
-    _check_place(level=0, index=index, width=width)
+    _check_address(level=0, index=index, width=width)
     return f"tile/entries/{_format_index(index, width)}"
 
 
@@ -143,7 +143,7 @@ def format_bundle(entries: Sequence[bytes]) -> bytes:
         FormatError: if there are none, or too many for one bundle.
         LimitExceededError: if an entry is longer than its length field can say.
     """
-    _check_place(level=0, index=0, width=len(entries))
+    _check_address(level=0, index=0, width=len(entries))
     parts: list[bytes] = []
     for entry in entries:
         if len(entry) > ENTRY_SIZE_BYTES_MAX:
@@ -161,14 +161,14 @@ def parse_bundle(data: bytes) -> list[bytes]:
     """
     entries: list[bytes] = []
     at = 0
-    while at < len(data) and len(entries) <= TILE_WIDTH:  # one too many is enough to refuse them all
+    while at < len(data) and len(entries) <= TILE_WIDTH:  # one too many is enough to refuse the bundle
         start = at + 2
         at = start + int.from_bytes(data[at:start], "big")
-        if at > len(data):  # also where the length itself is cut: `start` lies beyond the end then
+        if at > len(data):  # also if the length itself is incomplete: then `start` lies beyond the end
             expected = f"{at} bytes or more, for entry {len(entries)} of the bundle"
             raise FormatError("entry bundle", expected=expected, found=f"{len(data)} bytes")
         entries.append(data[start:at])
-    _check_place(level=0, index=0, width=len(entries))
+    _check_address(level=0, index=0, width=len(entries))
     return entries
 
 
@@ -185,8 +185,8 @@ def complete_tiles(*, size: int, pending: Pending, leaves: Sequence[bytes]) -> t
     """
     Return the complete tiles, of every level, that appending `leaves` to a log of `size` finishes, and the new pending.
 
-    `leaves` are leaf hashes. Lower levels come first, and within a level lower indexes: whatever a tile stands on comes
-    before it. Costs about one node hash a leaf.
+    `leaves` are leaf hashes. Lower levels come first, and within a level lower indexes: a tile comes after those it is
+    built on. Costs about one node hash for each leaf.
 
     Raises:
         FormatError: if `pending` is not that of a log of `size`.
@@ -212,7 +212,7 @@ def complete_tiles(*, size: int, pending: Pending, leaves: Sequence[bytes]) -> t
 
 
 def tile_width(*, level: int, index: int, size: int) -> int:
-    """Return how many hashes the tile of that place has in the tree of `size`: 0 (there is none) to 256."""
+    """Return how many hashes the tile at that address has in the tree of `size`: 0 (there is none) to 256."""
     return min(max((size >> (TILE_HEIGHT * level)) - index * TILE_WIDTH, 0), TILE_WIDTH)
 
 
@@ -220,7 +220,7 @@ def subtree_address(*, level: int, index: int, size: int) -> tuple[TileAddress, 
     """
     Return the tile of the tree of `size` that holds the `index`-th perfect subtree of 2**level leaves, and where in it.
 
-    That is the tile's place, the position of the subtree's first hash in it, and how many of them it spans.
+    That is the tile's address, the position of the subtree's first hash in it, and how many hashes it spans.
 
     Raises:
         LedgerError: if the subtree does not lie within the tree.
@@ -246,11 +246,11 @@ def tile_hash_reader(read_tile: TileReader, size: int) -> HashReader:
     subtrees: dict[TileAddress, list[list[bytes]]] = {}
 
     def read(level: int, index: int) -> bytes:
-        place, start, width = subtree_address(level=level, index=index, size=size)
-        if place not in subtrees:  # one proof reads nearly all of a tile on its way, and many read the same ones
-            tile = _read_exactly(read_tile, level=place[0], index=place[1], width=place[2])
-            subtrees[place] = perfect_subtrees(tile.hashes)
-        return subtrees[place][level % TILE_HEIGHT][start // width]
+        address, start, width = subtree_address(level=level, index=index, size=size)
+        if address not in subtrees:  # one proof reads nearly all hashes of a tile, and many proofs read the same tiles
+            tile = _read_exactly(read_tile, level=address[0], index=address[1], width=address[2])
+            subtrees[address] = perfect_subtrees(tile.hashes)
+        return subtrees[address][level % TILE_HEIGHT][start // width]
 
     return read
 
@@ -267,7 +267,7 @@ def _read_exactly(read_tile: TileReader, *, level: int, index: int, width: int) 
     return tile
 
 
-def _check_place(*, level: int, index: int, width: int) -> None:
+def _check_address(*, level: int, index: int, width: int) -> None:
     if not (0 <= level <= LEVEL_MAX and 0 <= index <= INDEX_MAX and 1 <= width <= TILE_WIDTH):
         expected = f"level 0 to {LEVEL_MAX}, index 0 to 2^63 - 1, width 1 to {TILE_WIDTH}"
         raise FormatError("tile", expected=expected, found=f"level {level}, index {index}, width {width}")
@@ -332,10 +332,10 @@ def frontier_of(edge: Pending) -> Frontier:
 
 def leads_to_root(tile: Tile, *, size: int, root: bytes, read_tile: TileReader) -> bool:
     """
-    Tell whether the tree of `size` has this `root` if `tile` stands in its place and all others are as they are read.
+    Tell whether the tree of `size` has this `root` if it contains `tile` and all other tiles as they are read.
 
-    Reads the tiles on the way from `tile` to the edge, and the edge itself: two a level at most. Of two versions of a
-    tile at most one leads to a signed root, and that one is genuine; if neither does, something else is wrong as well.
+    Reads the tiles from `tile` to the edge, and the edge itself: two on each level at most. Of two versions of a tile
+    at most one leads to a signed root, and that one is genuine. If neither does, something else is wrong as well.
     """
     level, index, hashes = tile.level, tile.index, tile.hashes
     while tile_width(level=level, index=index, size=size) == TILE_WIDTH:

@@ -2,25 +2,24 @@
 The rules of a log, checked over its entries in order. Pure: the bytes may come from a directory or from a database.
 
 Read this file to know what "verified" means, and `verify/tree.py` for the tree over the entries; `verify/directory.py`
-and `verify/database.py` fetch. For the entry at each index, in this order:
+and `verify/database.py` read the bytes. For the entry at each index, in this order:
 
 1. its bytes are a canonical entry;
 2. it names this log;
 3. it carries this index: none is missing, repeated or moved;
 4. its `previous` is the leaf hash of the entry before: nothing before it was changed;
 5. its `recorded_at` is not before that of the entry before;
-6. it goes on with the group before it, or begins one after that was complete;
-7. its leaf hash is the one that the tree holds.
+6. it continues the group before it, or begins one after that was complete;
+7. its leaf hash is the one in the tree.
 
-And of the whole: each tile holds the roots of the tiles below it, the root is the one that was signed, at the size of
-every checkpoint that is known, and no group stands in the log twice (`GroupIds`: 24 bytes a group, looked at once, at
-the end). A log that by its origin goes on from another begins with what that one's signer had signed last
-(`verify/starting.py`).
+For the whole log: each tile holds the roots of the tiles below it, the root is the signed one, at the size of every
+known checkpoint, and no group occurs twice (`GroupIds`: 24 bytes a group, checked once, at the end). A log whose origin
+says that it continues another begins with what the signer of that one had signed last (`verify/starting.py`).
 
-Precedence: the fault that is reported is the first by index, and at one index the first by these numbers. Where an
-entry and the tree disagree (7), or two tiles, both cannot be genuine. The signed root decides, by `leads_to_root`: if
-it follows from what the entries say, the tile was changed and is named; if not, the entry was, and its index is named.
-Roots come last: where entries and tiles agree with each other but not with a signature, no index can be named.
+Precedence: the reported fault is the first by index, and at one index the first by these numbers. If an entry and the
+tree disagree (7), or two tiles, both cannot be genuine. The signed root decides, by `leads_to_root`. If it follows from
+the entries, the tile was changed and is named. If not, the entry was, and its index is named. Roots come last: if
+entries and tiles agree with each other but not with a signature, no index can be named.
 """
 
 from __future__ import annotations
@@ -39,28 +38,28 @@ from ledger.format.merkle import EMPTY_ROOT, leaf_hash
 from ledger.format.proof import ProvenEntry
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
-"""Told, now and then, how many entries of how many are done."""
+"""Called now and then with how many entries, of how many, are done."""
 
 ID_BYTES: Final = 16
 _FEW: Final = 65_536
-"""Up to here a set of all ids costs less than importing numpy."""
+"""Up to this many, a set of all ids costs less than importing numpy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerificationReport:
     """
-    What was verified: a log of `size` entries and this root, and no fault was found.
+    What was verified: a log of `size` entries and this root, without a fault.
 
-    `first` is the index from which entries were read: those before had been read when the caller accepted the
-    checkpoint of the size `since`, or before the work was interrupted (`resumed_at`, the size then). `signed_size` is
-    the size of the newest signed checkpoint; entries behind it are chained, but nobody has signed them yet. `parts`
-    counts the entries whose payload parts were there and match, `unchecked` names what was there and not looked at,
-    `checked` what was looked at beyond the rules.
+    `first` is the index of the first entry that was read. Those before it had been verified when the caller accepted
+    the checkpoint of the size `since`, or before an interruption (`resumed_at`, the size then). `signed_size` is the
+    size of the newest signed checkpoint; entries behind it are chained, but not signed yet. `parts` counts the entries
+    whose payload parts were present and match. `unchecked` names what was present and not checked, `checked` what was
+    checked beyond the rules.
 
-    The system log has recorded (anchored) the first `anchored_size` entries, None if it was not asked. Others than the
-    installation itself vouch for (have witnessed) the first `witnessed_size`, and `witnessed_by` says who. For those
-    behind them, or for all if it is 0, it is not excluded that the whole installation was set back, or shows different
-    histories to different readers. `is_pinned` tells whether the caller named the keys that were trusted.
+    The system log has recorded (anchored) the first `anchored_size` entries, None if that was not checked. Parties
+    other than the installation itself have witnessed the first `witnessed_size`, and `witnessed_by` names them. For the
+    entries behind them, or for all if it is 0, the whole installation may have been set back, or may show different
+    histories to different readers. `is_pinned` tells whether the caller named the trusted keys.
     """
 
     origin: str
@@ -87,18 +86,18 @@ class VerificationReport:
 
     @property
     def witnessed(self) -> bool:
-        """Whether others vouch for the whole log."""
+        """Whether others have witnessed the whole log."""
         return 0 < self.size == self.witnessed_size
 
     @property
     def entries_per_s(self) -> float:
-        """How many entries were verified in a second."""
+        """How many entries were verified per second."""
         return (self.size - self.first) / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogVerdict:
-    """What verification says of one of several logs: a report, or the first fault that was found."""
+    """The verdict on one of several logs: a report, or the first fault that was found."""
 
     origin: str
     result: VerificationReport | BrokenError
@@ -106,7 +105,7 @@ class LogVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainState:
-    """What the entry at `size - 1` says to the one behind it: texts in UTF-8, empty at the start of a log."""
+    """What the next entry must follow, from the entry at `size - 1`: texts in UTF-8, empty at the start of a log."""
 
     size: int = 0
     last: bytes = FIRST_PREVIOUS
@@ -128,7 +127,7 @@ class EntryRules:
         self.adopt(state or ChainState())
 
     def adopt(self, state: ChainState) -> None:
-        """Go on from `state`, up to which somebody else has checked the entries by these rules."""
+        """Continue from `state`, up to which other code has checked the entries by these rules."""
         self.size = state.size
         self.last = state.last
         self.recorded_at = state.recorded_at
@@ -177,7 +176,7 @@ class EntryRules:
 
     def finish(self) -> None:
         """
-        Check what can only be said at the end: the last group is complete, and no group stands in the log twice.
+        Check the rules that need the end of the log: the last group is complete, and no group occurs twice.
 
         Raises:
             BrokenError: (`Fault.GROUP`) if not.
@@ -217,7 +216,7 @@ class EntryRules:
 
 def state_behind(entry: bytes, *, index: int, where: str) -> ChainState:
     """
-    Return what the entry at `index` says to the one behind it; it is believed, except that it must be an entry.
+    Return the state behind the entry at `index`, which is trusted, except that it must be an entry.
 
     Raises:
         BrokenError: (`Fault.ENTRY`) if it is none, (`Fault.INDEX`) if it carries another index.
@@ -242,10 +241,10 @@ def state_behind(entry: bytes, *, index: int, where: str) -> ChainState:
 
 def read_checkpoint(note: bytes, trusted: Trusted, *, where: str, origin: str | None = None) -> Checkpoint:
     """
-    Return the checkpoint of a note that is signed by its log, with a key that is trusted for it.
+    Return the checkpoint of a note that its log has signed with a trusted key.
 
     Raises:
-        BrokenError: `Fault.SIGNATURE` if it is not, `Fault.CHECKPOINT` if it is no checkpoint or not one of `origin`.
+        BrokenError: `Fault.SIGNATURE` if it has not, `Fault.CHECKPOINT` if it is no checkpoint or not one of `origin`.
     """
     try:
         return open_signed(note, trusted, origin=origin)
@@ -256,9 +255,9 @@ def read_checkpoint(note: bytes, trusted: Trusted, *, where: str, origin: str | 
 
 def held_checkpoints(held: Sequence[bytes], trusted: Trusted, *, origin: str, size: int) -> list[Checkpoint]:
     """
-    Return checkpoints that were kept elsewhere, opened, smallest first; a log of `size` must go on from each.
+    Return known checkpoints from other sources, verified, smallest first; a log of `size` must extend each.
 
-    Among them is what the log was when each of its signer's keys retired: the retired keys have left that signed.
+    They include the trees of the log when each of its signer's keys retired, which the retired keys have signed.
 
     Raises:
         BrokenError: if one is not a signed checkpoint of this log, or (`Fault.INDEX`) of a larger one, or
@@ -279,7 +278,7 @@ def held_checkpoints(held: Sequence[bytes], trusted: Trusted, *, origin: str, si
 
 def read_proven(proven: ProvenEntry) -> Entry:
     """
-    Return the entry that a proof has proven, checked to be one, and to say of itself what the proof says.
+    Return the entry that a proof has proven, checked to be one, and to be of the log and index of the proof.
 
     Raises:
         BrokenError: if it is no entry, or names another log or another index.
@@ -306,7 +305,7 @@ def _group_text(group: tuple[bytes, bytes, int]) -> str:
 
 
 def binary_id(text: bytes) -> bytes:
-    """Return a group's id, as entries spell it, in binary: a UUID object would take four times as long."""
+    """Return a group's id in binary, from its text in entries: a UUID object would take four times as long."""
     return bytes.fromhex(text.replace(b"-", b"").decode())
 
 

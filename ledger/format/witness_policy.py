@@ -25,7 +25,7 @@ from ledger.format.encoding import parse_decimal
 from ledger.format.note import VerifierKey, open_note, parse_note
 
 UNSAFE_NO_QUORUM: Final = "none"
-"""The predefined name for a quorum of nobody: every checkpoint that the log has signed is accepted."""
+"""The predefined name for no quorum: every checkpoint that the log has signed is accepted."""
 
 POLICY_SIZE_BYTES_MAX: Final = 2_000_000
 LINES_MAX: Final = 64
@@ -50,7 +50,7 @@ class UnwitnessedError(LedgerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyLog:
-    """A log that is accepted: its key, whose name is the origin, and where it is, if the policy says."""
+    """A log that is accepted: its key, whose name is the origin, and its URL, if the policy has one."""
 
     key: VerifierKey
     url: str | None = None
@@ -58,7 +58,7 @@ class PolicyLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyWitness:
-    """A witness under the name that it has in its policy; `url` is its submission prefix, if the policy says."""
+    """A witness under its name in the policy; `url` is its submission prefix, if the policy has one."""
 
     name: str
     key: VerifierKey
@@ -79,7 +79,7 @@ class Witnessed:
     """
     A checkpoint that a policy accepts; `cosignatures` maps names of witnesses to times, POSIX seconds.
 
-    The times are the witnesses' own; the policy asks nothing of them.
+    The times are the witnesses' own; the policy does not check them.
     """
 
     checkpoint: Checkpoint

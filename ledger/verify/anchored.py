@@ -29,7 +29,7 @@ from ledger.errors import BrokenError, Fault, FormatError, LedgerError
 from ledger.files.directory import CHECKPOINT_FILE, LogDirectory, bundle_addresses, exported_edge
 from ledger.format.checkpoint import Checkpoint, parse_checkpoint
 from ledger.format.cosignature import open_cosignatures
-from ledger.format.key_history import KeyHistory, Trusted, every_key, follow_keys, follow_told
+from ledger.format.key_history import KeyHistory, Trusted, every_key, follow_keys, follow_recorded_keys
 from ledger.format.note import VerifierKey, parse_note
 from ledger.format.signature import ML_DSA_44_COSIGNATURE
 from ledger.format.tiles import frontier_of
@@ -79,7 +79,7 @@ def verify_system_export(
         BrokenError, UnreadableError: as `verify_system_directory`.
     """
     claimed = _claimed(path)
-    trusted = follow_told(entries_of(path, claimed.size), pinned, origin=claimed.origin)  # 1
+    trusted = follow_recorded_keys(entries_of(path, claimed.size), pinned, origin=claimed.origin)  # 1
     report = verify_directory(path, trusted, held=held, effort=effort, progress=progress)  # 2, 4
     return SystemExport(path=path, report=report, trusted=trusted)
 

@@ -1,9 +1,9 @@
 """
-The vocabulary of events: one frozen dataclass a type and version.
+The vocabulary of events: one frozen dataclass for each type and version.
 
 `EVENTS` maps (type, version) to its dataclass; `to_data` and `from_data` turn instances into canonical data and back.
-Readers keep and skip what they do not know, except in the control plane (`ledger.format.event.is_control`), where an
-unknown type or version means: refuse. Read `commits.py` first.
+Readers keep and skip types that they do not know, except in the control plane (`ledger.format.event.is_control`), where
+an unknown type or version means: refuse. Read `commits.py` first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-What applications record that are written with the eventsourcing library: events and snapshots of their own aggregates.
+Events and snapshots that applications record of their own aggregates, through the eventsourcing library.
 
-The library's topic and serialised state are kept as they are, byte for byte. They are the application's own vocabulary:
-nothing of ours reads a state, and no control entry is among them.
+The library's topic and serialised state are stored unchanged, byte for byte. They are the application's own vocabulary:
+nothing here reads a state, and none of these is a control entry.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import ClassVar
 
 
 class OriginatorKind(StrEnum):
-    """What the application names its aggregates by: UUIDs, or texts. A UUID and its text are one name."""
+    """How the application names its aggregates: by UUIDs, or by texts. A UUID and its text are the same name."""
 
     UUID = "uuid"
     TEXT = "text"

@@ -2,7 +2,7 @@
 Turns event dataclasses into canonical data and back, strictly.
 
 The members of an event's `data` are exactly the fields of its dataclass. Reading refuses a missing or an unknown member
-and a value of another type: in our own events that is corruption, never a default.
+and a value of another type. In our own events that is corruption, so there are no defaults.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ledger.format.canonical import Json
 
 
 class EventData(Protocol):
-    """What every event dataclass has: its type and version, and fields that canonical JSON can hold."""
+    """What every event dataclass has: its type and version, and fields that canonical JSON can represent."""
 
     TYPE: ClassVar[str]
     VERSION: ClassVar[int]
@@ -65,7 +65,7 @@ def _write(value: Any) -> Json:
 
 @cache
 def _reader(kind: Any) -> _Reader:
-    """Return the function that reads one type; types are few, so each is built once."""
+    """Return the function that reads one type; there are few types, so each is built once."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in {typing.Union, types.UnionType}:
         return _optional(arguments)

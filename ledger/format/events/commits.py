@@ -1,7 +1,7 @@
 """
-What becomes of a catalog mutation: the decision on it, and its outcome (docs/formats.md, "Event types").
+The events of a catalog mutation: the decision on it, and its outcome (docs/formats.md, "Event types").
 
-A decision and its outcome link by (group id of the decision, key), never by index.
+An outcome refers to its decision by (group id of the decision, key), never by index.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 
 class CommitDecision(StrEnum):
-    """What was decided on a mutation before anything was changed."""
+    """The decision on a mutation, made before anything was changed."""
 
     APPROVED = "approved"
     REJECTED = "rejected"
@@ -21,7 +21,7 @@ class CommitDecision(StrEnum):
 
 
 class CommitOutcome(StrEnum):
-    """What became of an approved mutation."""
+    """The outcome of an approved mutation."""
 
     ACCEPTED = "accepted"
     CONFLICTED = "conflicted"
@@ -48,7 +48,7 @@ class Identifier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """The policy or access rule that decided."""
+    """The policy or access rule that determined the decision."""
 
     id: str
     version: int
@@ -84,7 +84,7 @@ class CommitDecided:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitSettled:
     """
-    What became of the approved mutation that group `decision` decided.
+    The outcome of the approved mutation that group `decision` decided.
 
     `metadata_location` and `metadata_sha256` (hex) name the metadata file that is current because of it, if any.
     """
@@ -104,9 +104,9 @@ class CommitSettled:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRefused:
     """
-    A request that was refused before any decision (a read, or credentials that are not in force).
+    A request that was refused before any decision (a read, or credentials that are not valid).
 
-    Since there is `CallerRefused`: one of nobody who is known, or several of one caller that are counted together.
+    Since `CallerRefused` exists: one by an unknown caller, or several by one caller, counted together.
     """
 
     TYPE: ClassVar[str] = "access.refused"
@@ -120,7 +120,7 @@ class AccessRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerRefused:
-    """A request of a known caller that was refused before any decision; `key` is the id of the API key it came with."""
+    """A request of a known caller that was refused before any decision; `key` is the id of its API key."""
 
     TYPE: ClassVar[str] = "access.refused"
     VERSION: ClassVar[int] = 2

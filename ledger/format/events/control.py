@@ -1,7 +1,7 @@
 """
-The control plane: what people edit, as events. Each carries its whole content, never in parts.
+The control plane: what users edit, as events. Each carries its whole content, never in parts.
 
-An unknown type or version here means that this process is too old to judge; it must refuse, not skip.
+An unknown type or version here means that this process is too old to decide. It must refuse, not skip.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from enum import StrEnum
 from typing import ClassVar, Final
 
 LINEAGE_CYCLES: Final = "lineage-cycles"
-"""The setting that says what becomes of an edge of lineage that would close a cycle."""
+"""The setting that decides about a lineage edge that would close a cycle."""
 
 
 class OnCycle(StrEnum):
-    """The values of the setting `lineage-cycles`: such an edge is not drawn, or it is, as one between versions."""
+    """The values of the setting `lineage-cycles`: such an edge is omitted, or kept as an edge between versions."""
 
     REFUSE = "refuse"
     KEEP = "keep"
 
 
 class Effect(StrEnum):
-    """What an access rule does where its expression holds."""
+    """The effect of an access rule whose expression holds."""
 
     PERMIT = "permit"
     FORBID = "forbid"
@@ -31,7 +31,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyCreated:
-    """A policy on the content of commits: `expression` is CEL, `message` what a refused client is told."""
+    """A policy on the content of commits: `expression` is CEL, `message` is for a client whose commit is rejected."""
 
     TYPE: ClassVar[str] = "policy.created"
     VERSION: ClassVar[int] = 1
@@ -44,7 +44,7 @@ class PolicyCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyChanged:
-    """The policy has other contents from here on."""
+    """The policy has this content from here on."""
 
     TYPE: ClassVar[str] = "policy.changed"
     VERSION: ClassVar[int] = 1
@@ -82,10 +82,10 @@ class AccessRuleCreatedV1:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRuleCreated:
     """
-    A rule on who may do what: `expression` is CEL over the request's facts.
+    A rule about who may do what: `expression` is CEL over the request's facts.
 
-    Version 2 has the members of version 1. What differs is the vocabulary of the expression: `path`, `contentType` and
-    `ref` have other values for some requests, and there are more variables.
+    Version 2 has the members of version 1. The vocabulary of the expression differs: `path`, `contentType` and `ref`
+    have other values for some requests, and there are more variables.
     """
 
     TYPE: ClassVar[str] = "access_rule.created"
@@ -134,7 +134,7 @@ class CatalogRetired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCreatedV1:
-    """An API key as it was recorded before keys could end; else as `KeyCreated`."""
+    """An API key as recorded before keys could expire; otherwise as `KeyCreated`."""
 
     TYPE: ClassVar[str] = "key.created"
     VERSION: ClassVar[int] = 1
@@ -149,10 +149,10 @@ class KeyCreatedV1:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCreated:
     """
-    An API key: `id` and `prefix` only, the argon2id hash lives in the guarded row.
+    An API key: only `id` and `prefix`; the argon2id hash is in the guarded row.
 
-    `expires_at` is a canonical time, null for a key without an end. `issuer` is the actor who issues keys to this
-    identity, so that `actor` is of that pair alone; null if `actor` is the identity's own.
+    `expires_at` is a canonical time, null for a key that does not expire. `issuer` is the actor that issued the key to
+    this identity, so that `actor` stands for that pair only; null if `actor` is the identity's own.
     """
 
     TYPE: ClassVar[str] = "key.created"
@@ -169,7 +169,7 @@ class KeyCreated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRevoked:
-    """The key is no longer in force."""
+    """The key is no longer valid."""
 
     TYPE: ClassVar[str] = "key.revoked"
     VERSION: ClassVar[int] = 1
@@ -183,8 +183,8 @@ class SettingChanged:
     """
     The tenant's setting `id` has this value from here on; without such an event it has its default.
 
-    `lineage-cycles` (`LINEAGE_CYCLES`) is "refuse" (the default) or "keep": what becomes of an edge of lineage that
-    would close a cycle. A reader to whom an id or a value says nothing keeps to the default.
+    `lineage-cycles` (`LINEAGE_CYCLES`) is "refuse" (the default) or "keep": whether a lineage edge that would close a
+    cycle is omitted. A reader that does not know an id or a value uses the default.
     """
 
     TYPE: ClassVar[str] = "setting.changed"

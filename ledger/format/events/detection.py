@@ -1,7 +1,7 @@
 """
-Detection: scans of snapshots, what they found, and who was told.
+Detection: scans of snapshots, what they found, and which alerts were delivered.
 
-A scan is of one snapshot of one table under one ruleset. No value of a column ever stands here: counts alone.
+A scan covers one snapshot of one table under one ruleset. It records counts only, never a value of a column.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class DetectionKind(StrEnum):
 
 
 class ScanFault(StrEnum):
-    """Why a scan could not be done, and will not be done unless it is requested."""
+    """Why a scan failed; it is not repeated unless requested."""
 
     METADATA_MISSING = "metadata_missing"
     METADATA_UNREADABLE = "metadata_unreadable"
@@ -36,7 +36,7 @@ class ScanFault(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequested:
-    """Somebody asks for a scan of `snapshot` (null: of all live files), even where there was one."""
+    """A scan of `snapshot` (null: of all live files) is requested, even if it was scanned before."""
 
     TYPE: ClassVar[str] = "scan.requested"
     VERSION: ClassVar[int] = 1
@@ -49,9 +49,9 @@ class ScanRequested:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanCompletedV1:
     """
-    A snapshot was scanned, as it was told before columns that are not looked at were told.
+    A snapshot was scanned, as recorded before columns that were not examined were recorded.
 
-    Empty texts counted as values then, and columns that were only counted as columns that were looked at.
+    Empty texts counted as values then, and `columns` counted every column as examined.
     """
 
     TYPE: ClassVar[str] = "scan.completed"
@@ -73,18 +73,18 @@ class ScanCompletedV1:
 
 
 class UnreadReason(StrEnum):
-    """Why a column was not looked at, though it may hold personal data."""
+    """Why a column was not examined, although it may hold personal data."""
 
     BINARY = "binary"
     VARIANT = "variant"
     UNKNOWN_TYPE = "unknown_type"
     CUT = "cut"
-    """There are more columns than one scan looks at."""
+    """The table has more columns than one scan examines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadColumn:
-    """A column that was not looked at, by its path and its id in the table's schema."""
+    """A column that was not examined, by its path and its id in the table's schema."""
 
     column: str
     field_id: int
@@ -96,9 +96,10 @@ class ScanCompleted:
     """
     A snapshot was scanned. In one group with all its findings, under the guard that marks it.
 
-    `cells` are values that are neither null nor empty; `gaps` the parents that had expired, whose live files were
-    scanned with this one. `rows_sampled` is null if every row was read. `columns` counts those that were looked at, or
-    whose type can hold nothing that is looked for; `columns_unread` the others, of which `unread` names as many as fit.
+    `cells` are values that are neither null nor empty. `gaps` are the parents that had expired, whose live files were
+    scanned with this one. `rows_sampled` is null if every row was read. `columns` counts those that were examined, or
+    whose type cannot hold what is searched for. `columns_unread` counts the others, of which `unread` names as many as
+    fit.
     """
 
     TYPE: ClassVar[str] = "scan.completed"
@@ -123,7 +124,7 @@ class ScanCompleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanFailed:
-    """A snapshot could not be scanned; `file` is the location that was at fault. Under the same guard as a scan."""
+    """A snapshot could not be scanned; `file` is the location of the faulty file. Under the same guard as a scan."""
 
     TYPE: ClassVar[str] = "scan.failed"
     VERSION: ClassVar[int] = 1
@@ -142,7 +143,7 @@ class DetectionFound:
     """
     A column of a snapshot looks like personal data of one kind.
 
-    `confidence_percent` is 65 for a telling name alone, 55 for matching values alone, 92 for both. `matches` of
+    `confidence_percent` is 65 for an indicative name alone, 55 for matching values alone, 92 for both. `matches` of
     `values` (not null) passed pattern and validator. `field_id` is the column's id in the table's schema, `column` its
     path.
     """
@@ -163,7 +164,7 @@ class DetectionFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertRaised:
-    """A finding that people are to be told of; `finding` is the group id of its scan. Raised once a column and kind."""
+    """An alert about a finding; `finding` is the group id of its scan. Raised once for each column and kind."""
 
     TYPE: ClassVar[str] = "alert.raised"
     VERSION: ClassVar[int] = 1
@@ -179,7 +180,7 @@ class AlertRaised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertDelivered:
-    """The alert that group `alert` raised was taken by `sink`, at the `attempt`-th attempt (from 1)."""
+    """`sink` accepted the alert that group `alert` raised, at the `attempt`-th attempt (from 1)."""
 
     TYPE: ClassVar[str] = "alert.delivered"
     VERSION: ClassVar[int] = 1

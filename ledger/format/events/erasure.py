@@ -1,7 +1,7 @@
 """
-What is erased: payload parts, beside the log; the log says which, when, by whom and why, and nothing of what they held.
+Erasures of payload parts. The log records which parts, when, by whom and why, and nothing of their content.
 
-Nothing is appended to a log that is closed, so what is erased of it is said in the log that goes on from it.
+Nothing is appended to a closed log, so its successor records what is erased from it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ledger.errors import FormatError
 
 
 class ErasureReason(StrEnum):
-    """Why something was erased. A closed set: a free text would be the next thing to erase."""
+    """Why something was erased. A closed set: free text could itself be personal."""
 
-    REQUEST = "request"  # a person asked for it (GDPR, article 17)
-    RETENTION = "retention"  # it was kept as long as it may be
+    REQUEST = "request"  # a person requested it (GDPR, article 17)
+    RETENTION = "retention"  # the retention time is over
     MISTAKE = "mistake"  # it should never have been recorded
     ORDER = "order"  # a court or an authority ordered it
 
@@ -25,9 +25,9 @@ class ErasureReason(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadErased:
     """
-    Parts are erased, in one of three ways; what does not belong to the way is null.
+    Parts are erased, in one of three ways; the members of the other ways are null.
 
-    All parts of the person `subject`, appended before or ever after. One part: `index` and `name`. Or all parts of the
+    All parts about the person `subject`, appended before or after. One part: `index` and `name`. Or all parts of the
     entries below `before`: of one `name` or every, of entries of one `type` or every.
     """
 
@@ -45,7 +45,7 @@ class PayloadErased:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadErasedElsewhere:
     """
-    Parts of the log of `origin` are erased, which is closed and which this log goes on from; else as `PayloadErased`.
+    Parts of the closed log of `origin` are erased, which this log continues; otherwise as `PayloadErased`.
     """
 
     TYPE: ClassVar[str] = "payload.erased"
@@ -61,7 +61,7 @@ class PayloadErasedElsewhere:
 
     @property
     def erased(self) -> PayloadErased:
-        """What is erased, as the log of `origin` would say it."""
+        """The erasure, as the log of `origin` would record it."""
         return PayloadErased(
             before=self.before,
             index=self.index,
@@ -74,7 +74,7 @@ class PayloadErasedElsewhere:
 
 def erased_elsewhere(origin: str, erased: PayloadErased) -> PayloadErasedElsewhere:
     """
-    Return that parts of the log of `origin` are erased.
+    Return the record that parts of the log of `origin` are erased.
     """
     return PayloadErasedElsewhere(
         origin=origin,
@@ -89,10 +89,10 @@ def erased_elsewhere(origin: str, erased: PayloadErased) -> PayloadErasedElsewhe
 
 def check_erased(erased: PayloadErased) -> PayloadErased:
     """
-    Return `erased`, checked to name what is erased in exactly one of the three ways.
+    Return `erased`, checked to be of exactly one of the three ways.
 
     Raises:
-        FormatError: if it does not: then nobody can tell what was meant.
+        FormatError: if it is not, so that its meaning is unclear.
     """
     person, single, older = erased.subject is not None, erased.index is not None, erased.before is not None
     alone = not (person and (erased.name or erased.type))

@@ -1,7 +1,7 @@
 """
-Lineage: what engines tell in OpenLineage, and the edges that were not drawn because they would close a cycle.
+Lineage: what engines send as OpenLineage, and the edges that were omitted because they would close a cycle.
 
-The raw event is a payload part; `data` holds the names, which is what read models are built from.
+The raw event is a payload part; `data` holds the names, from which read models are built.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class LineageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetName:
-    """A dataset as its teller names it: OpenLineage's `namespace` and `name`."""
+    """A dataset by its sender's name: OpenLineage's `namespace` and `name`."""
 
     namespace: str
     name: str
@@ -57,7 +57,9 @@ class LineageColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageReceivedV1:
-    """One OpenLineage event as it was recorded when one that did not fit was refused; else as `LineageReceived`."""
+    """
+    An OpenLineage event, recorded when events that did not fit were still refused; otherwise as `LineageReceived`.
+    """
 
     TYPE: ClassVar[str] = "lineage.received"
     VERSION: ClassVar[int] = 1
@@ -111,7 +113,7 @@ class LineageReceived:
 
     @classmethod
     def of_v1(cls, event: LineageReceivedV1) -> LineageReceived:
-        """Return what version 1 says: there, nothing but column edges was left out."""
+        """Return the content of version 1, which could omit nothing but column edges."""
         members = {field.name: getattr(event, field.name) for field in fields(event)}
         return cls(**members, datasets_omitted=0, names_omitted=0)
 
@@ -119,10 +121,10 @@ class LineageReceived:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageCycleFound:
     """
-    An edge that was not drawn: `target` made from `source` would close a cycle.
+    An edge that was omitted: `target` made from `source` would close a cycle.
 
-    `lineage` is the group id of the event that told of it; `path` the keys from `target` along the edges that are drawn
-    to `source`, both included.
+    `lineage` is the group id of the event with that edge; `path` the keys from `target` along existing edges to
+    `source`, both included.
     """
 
     TYPE: ClassVar[str] = "lineage.cycle_found"

@@ -1,5 +1,9 @@
 """
-What the installation itself does: signer keys, migrations, projections attested, logs that go on from others.
+Operations of the installation: signer keys, migrations, schema, attested projections, successors of logs, places.
+
+A place is a URI below which a tenant may register catalogs. The first `catalog.created` with a location takes it. The
+two events here are for the operator, who takes a place from one tenant and gives it to another. Each is in the log of
+the tenant it concerns, and names no other tenant.
 """
 
 from __future__ import annotations
@@ -78,7 +82,7 @@ class MigrationApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaObject:
-    """One object of the database: a table, a column, a policy, a role, a grant, a setting. No oid stands in it."""
+    """One object of the database: a table, a column, a policy, a role, a grant, a setting. It contains no oid."""
 
     kind: str
     name: str
@@ -129,10 +133,10 @@ class ProjectionAttested:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogContinued:
     """
-    This log goes on from the closed log `origin`, whose database was set back behind what had been signed.
+    This log continues the closed log `origin`, whose database was set back behind what had been signed.
 
     `note` is the last note that the closed log's signer had kept, whole; `size` and `root` (hex) are of what the
-    database still held. The first entry of its log, and of no other (`ledger.format.continuation`).
+    database still held. It is the first entry of its log, and occurs nowhere else (`ledger.format.continuation`).
     """
 
     TYPE: ClassVar[str] = "log.continued"
@@ -146,7 +150,10 @@ class LogContinued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogsAnchored:
-    """The log `origin` was signed with this root (hex) at `size`. One entry a log that has moved, in the system log."""
+    """
+    The log `origin` was signed with this root (hex) at `size`. One entry for each log that has grown, in the system
+    log.
+    """
 
     TYPE: ClassVar[str] = "logs.anchored"
     VERSION: ClassVar[int] = 1

@@ -1,5 +1,5 @@
 """
-What comes from outside and says that a table may have changed, and what was found to have changed behind the gateway.
+Triggers from outside, which say that a table may have changed, and changes found to have bypassed the gateway.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ledger.format.events.commits import Identifier
 
 
 class TriggerSource(StrEnum):
-    """Who pulled it."""
+    """Where a trigger came from."""
 
     S3 = "s3"
     POLARIS_WEBHOOK = "polaris-webhook"
@@ -22,9 +22,9 @@ class TriggerSource(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerReceived:
     """
-    New files of a table: one metadata file, or data files gathered per table and batch.
+    New files of a table: one metadata file, or data files collected per table and batch.
 
-    `identifier` is the table where it is known; of a webhook it is what the sender says. `files` are locations of data
+    `identifier` is the table if it is known; for a webhook it is the sender's claim. `files` are locations of data
     files, as many as fit; `file_count` counts them all.
     """
 
@@ -42,7 +42,7 @@ class TriggerReceived:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitObserved:
     """
-    A snapshot that no approved decision of this log names: it was committed behind the gateway's back.
+    A snapshot that no approved decision of this log names: it was committed without the gateway.
 
     `trigger` is the group id of the trigger that led to it; `identifier` is null for a table that no catalog here
     names.
@@ -61,7 +61,7 @@ class CommitObserved:
 
 
 class IdentitySource(StrEnum):
-    """Who was asked for a table by its name, and said which table that is."""
+    """Which catalog identified a table by its name."""
 
     POLLER = "poller"
 
@@ -69,10 +69,10 @@ class IdentitySource(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableIdentified:
     """
-    A catalog elsewhere said that the table of this name is the one of this uuid: nobody else knows what it is called.
+    A foreign catalog said that the table of this name has this uuid: only it knows the name.
 
-    Recorded where the log knew the name, or the uuid, otherwise or not at all. It holds from here on, until a commit or
-    a later answer says otherwise. `metadata_location` is null where the catalog told none.
+    Recorded if the log had another name or uuid, or none. It is valid from here on, until a commit or a later answer
+    says otherwise. `metadata_location` is null if the catalog gave none.
     """
 
     TYPE: ClassVar[str] = "table.identified"

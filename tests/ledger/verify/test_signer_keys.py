@@ -13,7 +13,7 @@ from lakeproof.commands.ledger import ledger_app
 from ledger.errors import BrokenError, Fault
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.events import EventData, SignedTree
-from ledger.format.key_history import follow_told
+from ledger.format.key_history import follow_recorded_keys
 from ledger.format.note import sign_note
 from ledger.format.sequence import SequencedEntry
 from ledger.verify.anchored import verify_system_directory
@@ -132,7 +132,7 @@ def test_the_command_tells_broken_from_unknown(tmp_path: Path, system: Path) -> 
 
 def test_without_entries_about_keys_those_that_are_pinned_are_trusted_and_an_entry_that_is_none_is_broken() -> None:
     others = [row.entry for row in ENTRIES[:5]]
-    assert follow_told(others, [pin(1)], origin=SYSTEM) == [pin(1)]
+    assert follow_recorded_keys(others, [pin(1)], origin=SYSTEM) == [pin(1)]
     with pytest.raises(BrokenError) as caught:
-        follow_told([*others, b'{"event":{"type":"signer.created"'], [pin(1)], origin=SYSTEM)
+        follow_recorded_keys([*others, b'{"event":{"type":"signer.created"'], [pin(1)], origin=SYSTEM)
     assert caught.value.fault is Fault.ENTRY
