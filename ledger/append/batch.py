@@ -122,7 +122,7 @@ class AppendTransaction:
         self._wire.close()
 
     async def admit(self, log_ids: Collection[int]) -> Admission:
-        """Find out which of these logs accept entries; asks only about those that are not known to."""
+        """Find out which of these logs accept entries; queries only those that are not known to."""
         unseen = [log_id for log_id in log_ids if log_id not in self._origins]
         if not unseen:
             return Admission(unknown=frozenset(), unconfirmed=frozenset())
@@ -243,7 +243,8 @@ class AppendTransaction:
 
         Raises:
             FormatError: if a text has no form in UTF-8.
-            LedgerError: if what is stored is corrupt. psycopg.Error: if the connection is lost.
+            LedgerError: if what is stored is corrupt.
+            psycopg.Error: if the connection is lost.
         """
         # Guards and reads use the connection through the driver: no pipelined statement may be in flight then.
         self._writes_early = not any(group.guard for line in groups.values() for group in line)
@@ -269,8 +270,8 @@ class AppendTransaction:
         `may_commit` is called right before COMMIT is sent. If it returns False, the batch is rolled back.
 
         Raises:
-            FormatError: if a text has no form in UTF-8; COMMIT was not sent. psycopg.Error: if the connection is lost;
-                what was sent may or may not arrive.
+            FormatError: if a text has no form in UTF-8; COMMIT was not sent.
+            psycopg.Error: if the connection is lost; what was sent may or may not arrive.
         """
         # Otherwise the head, locked outside and changed inside a savepoint, would cost a multixact.
         statements = [RELEASE] if self._in_savepoint else []

@@ -1,8 +1,8 @@
 """
 The incomplete tiles that an Appender keeps between batches, to find out which tiles a batch completes.
 
-Guarantee: the tiles it returns are those of the whole log, whoever else has appended in between. What is kept belongs
-to a size that the log had after a COMMIT, so it never changes. What follows it is read from the database.
+Guarantee: the tiles it returns are those of the whole log, even if other processes append in between. What is kept
+belongs to a size that the log had after a COMMIT, so it never changes. What follows it is read from the database.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Submission:
         if self.unconfirmed:
             error: LedgerError = UnconfirmedLogError(
                 f"log {self.log_id} was not confirmed {when}: nothing is appended until the signer, whose notes lie "
-                "outside of the database, has seen that its history goes on; start it, or read what it says"
+                "outside the database, has confirmed the log's history; start the signer, or read its log"
             )
         else:
             error = LogUnavailableError(f"the log could not be written {when}: nothing was appended")

@@ -145,7 +145,7 @@ def hash_array(values: Sequence[bytes]) -> bytes:
 
 def text_array(values: Sequence[str | None]) -> bytes:
     """
-    Return a `text[]`; the database speaks UTF-8.
+    Return a `text[]`; the encoding of the database is UTF-8.
 
     Raises:
         FormatError: at a lone surrogate.

@@ -235,7 +235,7 @@ class Eraser:
         group = Group(id=derived_group_id(statement.TYPE, [target.origin, event.key]), then=(event,))
         outcome = await self._appender.append(target.log_id, group)
         if isinstance(outcome, Stale):
-            raise LedgerError(f"log {target.origin}: an erasure depends on no control entry, but was called stale")
+            raise LedgerError(f"log {target.origin}: an erasure depends on no control entry, but was reported stale")
         recorded = RecordedErasure(log_id=target.log_id, index=outcome.indices.start, event=statement)
         return await self._carry_out(recorded, target, repeated=outcome.repeated)
 

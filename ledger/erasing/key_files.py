@@ -92,7 +92,9 @@ class KeyFiles:
                 return version, parse_key_lines(data)
             except FormatError as error:
                 raise _damaged(path) from error
-        raise SubjectKeysError(f"{path} was replaced {READS_MAX} times while it was read: see who writes it")
+        raise SubjectKeysError(
+            f"{path} was replaced {READS_MAX} times while it was read: find the process that writes it"
+        )
 
     @contextmanager
     def held(self, name: str) -> Iterator[KeyLines]:
@@ -140,8 +142,8 @@ class KeyFiles:
             except BlockingIOError as error:
                 if monotonic() >= deadline_s:
                     raise SubjectKeysError(
-                        f"{self.path} was held by another process for {self._lock_wait_s:g} s: see which one has "
-                        f"{self.path / LOCK_FILE} open and stands still, and let it go on or end it"
+                        f"{self.path} was held by another process for {self._lock_wait_s:g} s: find the stopped "
+                        f"process that has {self.path / LOCK_FILE} open, and continue or end it"
                     ) from error
                 sleep(LOCK_POLL_S)
             except OSError as error:

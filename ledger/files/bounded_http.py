@@ -63,12 +63,12 @@ async def post(
     except httpx.HTTPError as error:
         raise NoResponseError(f"{type(error).__name__}: {error}") from error
     except _NO_ADDRESS as error:
-        raise NoResponseError(f"{type(error).__name__}: a URL that cannot be asked") from error
+        raise NoResponseError(f"{type(error).__name__}: an unusable URL") from error
     except ExceptionGroup as group:  # one error for each address of the host
         failed, other = group.split((OSError, *_NO_ADDRESS))
         if failed is None or other is not None:
             raise
-        raise NoResponseError("a URL that cannot be asked: none of its addresses can be used") from group
+        raise NoResponseError("an unusable URL: none of its addresses can be used") from group
     finally:
         client.cookies.clear()  # a server could set any number of them over time
 
@@ -86,7 +86,7 @@ def check_url(url: str) -> None:
         parsed.raw_host.decode("ascii").encode("idna")
         scheme, host, port = parsed.scheme, parsed.host, parsed.port
     except _NO_ADDRESS as error:
-        raise FormatError("URL", expected="one that can be asked", found=type(error).__name__) from None
+        raise FormatError("URL", expected="a usable URL", found=type(error).__name__) from None
     if scheme not in {"http", "https"} or not host:
         raise FormatError("URL", expected="http:// or https:// and a host", found="another scheme, or no host")
     if port is not None and not 1 <= port <= PORT_MAX:

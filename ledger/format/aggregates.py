@@ -44,7 +44,7 @@ RECORDED: Final[dict[RecordedKind, type[RecordedData]]] = {
 
 
 class HasEntry(Protocol):
-    """Something that is told of an entry."""
+    """Something that has an entry."""
 
     @property
     def entry(self) -> Entry:
@@ -96,7 +96,7 @@ def state_of(data: RecordedData) -> bytes:
 
 def parse_recorded(entry: Entry, kind: RecordedKind) -> RecordedData:
     """
-    Return what an entry tells of an aggregate.
+    Return what an entry records of an aggregate.
 
     Raises:
         FormatError: if it is of another type or version, or its key is not the originator's.
@@ -130,13 +130,13 @@ def recorded_guard(kind: RecordedKind, group_id: UUID, rows: Iterable[tuple[str,
 
 def recorded_guards(group: Sequence[HasEntry]) -> Iterator[GuardCall]:
     """
-    Tell which guards of recorded versions a group ran whose guards held.
+    Yield the guards of recorded versions that a group ran whose guards held.
 
     Raises:
         FormatError: if an entry is not of the form of its type.
     """
     for kind, cls in RECORDED.items():
-        entries = [told.entry for told in group if (told.entry.type, told.entry.version) == (cls.TYPE, cls.VERSION)]
+        entries = [one.entry for one in group if (one.entry.type, one.entry.version) == (cls.TYPE, cls.VERSION)]
         if entries:
             rows = ((one.key, parse_recorded(one, kind).originator_version, one.position) for one in entries)
             yield recorded_guard(kind, entries[0].group_id, rows)
@@ -144,7 +144,7 @@ def recorded_guards(group: Sequence[HasEntry]) -> Iterator[GuardCall]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlChange:
-    """One event of one aggregate and who caused it when: the library's domain event. Parts are not read back."""
+    """One event of one aggregate, its actor and its time: the library's domain event. Parts are not read back."""
 
     event: Versioned
     actor: str

@@ -371,11 +371,11 @@ def follow_recorded_keys(entries: Iterable[bytes], pinned: Sequence[VerifierKey]
     Raises:
         BrokenError: as `follow_keys`; `Fault.ENTRY` if one of the entries is none.
     """
-    told = [entry for entry in entries if is_key_event(entry)]
-    if not told:
+    recorded = [entry for entry in entries if is_key_event(entry)]
+    if not recorded:
         return pinned
     try:
-        return follow_keys(told, pinned, origin=origin)
+        return follow_keys(recorded, pinned, origin=origin)
     except FormatError as error:
         where = f"entries of {origin}"
         raise BrokenError(Fault.ENTRY, where=where, expected="entries about the signer's keys", found=error) from error

@@ -237,7 +237,7 @@ def tile_hash_reader(read_tile: TileReader, size: int) -> HashReader:
     Return a reader of the perfect subtrees of the tree of `size`, for proving, on top of its tiles.
 
     Each tile is read once and kept as long as the returned reader lives: make one for each proof. A proof needs at
-    most two tiles a level. The tiles are believed: whoever checks the proof checks them.
+    most two tiles a level. The tiles are trusted here: checking the proof checks them.
 
     Raises (when the returned reader is called):
         LedgerError: if the subtree does not lie within the tree.

@@ -93,7 +93,7 @@ class WitnessPolicy:
     A trust policy. A group may name witnesses and the groups before it; `quorum` names a witness or a group.
 
     Raises (when it is made):
-        FormatError: if names, keys or thresholds are not as the specification wants them.
+        FormatError: if names, keys or thresholds are not as the specification requires.
     """
 
     logs: tuple[PolicyLog, ...]

@@ -204,8 +204,8 @@ async def as_reader(connection: Connection, log: Log) -> AsyncIterator[None]:
     Let `connection` read as the log's tenant does, payload parts included, in one transaction.
 
     Raises:
-        LedgerError: if the log has no tenant: nobody may read the parts of the system log. psycopg.Error: if the
-            connection's login may not take that role.
+        LedgerError: if the log has no tenant: nobody may read the parts of the system log.
+        psycopg.Error: if the connection's login may not take that role.
     """
     if log.reader is None:
         raise LedgerError(f"log {log.origin} belongs to no tenant: its payload parts are not given out")

@@ -137,7 +137,7 @@ class Receipts:
             BrokenError: if what is stored does not prove the entry.
         """
         if self._count >= WAITING_MAX:
-            raise NoReceiptError(f"{WAITING_MAX} callers wait for receipts: ask for this one again later")
+            raise NoReceiptError(f"{WAITING_MAX} callers wait for receipts: request this one again later")
         if self._task is None or self._task.done():
             raise _stopped(log, index)
         waiter = _Waiter(log=log, index=index)
@@ -149,11 +149,11 @@ class Receipts:
                 return await waiter.answer
         except TimeoutError:
             raise NoReceiptError(
-                f"entry {index} of log {log.origin} is in the log, but the database cannot be read now: ask again, and "
-                "see what this process says of it"
+                f"entry {index} of log {log.origin} is in the log, but the database cannot be read now: try again, and "
+                "see the log of this process"
                 if self.trouble
                 else f"entry {index} of log {log.origin} is in the log, but no signed checkpoint covers it after "
-                f"{timeout_s:g} s: ask again, and see that the signer runs"
+                f"{timeout_s:g} s: try again, and check that the signer runs"
             ) from None
         finally:
             self._count -= 1
@@ -264,8 +264,8 @@ class Receipts:
 
 def _stopped(log: Log, index: int) -> NoReceiptError:
     return NoReceiptError(
-        f"entry {index} of log {log.origin} is in the log, but this process has stopped making receipts: ask another "
-        "one, or again when it has started anew"
+        f"entry {index} of log {log.origin} is in the log, but this process has stopped making receipts: try "
+        "another one, or try again after a restart"
     )
 
 

@@ -118,7 +118,7 @@ async def _verified(
         if noted.checkpoint.size > exported.size:
             raise RecoveryError(
                 f"{directory.root} ends with {exported.size} entries, but the signer has signed "
-                f"{noted.checkpoint.size}: name an export that holds them all, or go on under another origin "
+                f"{noted.checkpoint.size}: name an export that holds them all, or continue under another origin "
                 "(--new-origin)"
             )
     newest = await (await auditor.execute(QUERIES["latest_checkpoint"], {"log_id": log.log_id})).fetchone()
@@ -140,14 +140,15 @@ async def _check_beginning(
     head = await read_head(auditor, log.log_id)
     if head.size >= exported.size:
         raise RecoveryError(
-            f"log {log.origin} holds {head.size} entries, the export {exported.size}: nothing is missing that it has"
+            f"log {log.origin} holds {head.size} entries, the export {exported.size}: the export has nothing that "
+            "the log lacks"
         )
     await verify_database(auditor, log, trusted, progress=progress)
     if frontier_of(exported_edge(directory, size=head.size, of=exported.size)) != head.frontier:
         index = await first_difference(auditor, log, directory, size=head.size, of=exported.size)
         raise RecoveryError(
-            f"log {log.origin} and the export differ from index {index} on: the database went another way after the "
-            "backup, and its entries cannot be kept; go on under another origin (--new-origin)"
+            f"log {log.origin} and the export differ from index {index} on: the database diverged after the "
+            "backup, and its entries cannot be kept; continue under another origin (--new-origin)"
         )
     return head
 

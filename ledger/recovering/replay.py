@@ -193,7 +193,7 @@ class Replayer:
                     await self._make_guarded_rows(group)
         except psycopg.errors.LockNotAvailable as error:
             raise RecoveryError(
-                f"another process holds the head of {self._log.origin}: end what appends to it, and run this again"
+                f"another process holds the head of {self._log.origin}: stop what appends to it, and run this again"
             ) from error
         self._edge = edge
         self.parts += sum(len(row.parts) for row in rows)
@@ -205,8 +205,8 @@ class Replayer:
         if row is None or parse_head(row)[1] != head:
             found = "none" if row is None else f"another, of {row[1]}"
             raise RecoveryError(
-                f"log {self._log.origin}: expected the head of {head.size} entries, found {found}: somebody else "
-                "appends; end what does, and run this again"
+                f"log {self._log.origin}: expected the head of {head.size} entries, found {found}: another "
+                "process appends; stop it, and run this again"
             )
 
     async def _write(self, rows: Sequence[SequencedEntry], tiles: Sequence[Tile], head: LogHead) -> None:
@@ -297,6 +297,6 @@ class Replayer:
                         Fault.GROUP,
                         where=f"rows beside {self._log.origin}",
                         expected=f"rows that guard {call.guard} of entry {index} fits, as it did before",
-                        found="others: they are not what the log before it tells",
+                        found="others, which do not follow from the log before it",
                         index=index,
                     )

@@ -52,7 +52,7 @@ async def continue_log(
         )
     noted = keys.read_notes().get(log.origin)
     if noted is None:
-        raise RecoveryError(f"the signer holds no note of {log.origin}: there is nothing to go on from")
+        raise RecoveryError(f"the signer holds no note of {log.origin}: there is nothing to continue from")
     head = await read_head(auditor, log.log_id)
     await _check_lost(auditor, log, head, noted)
     origin = successor_origin(log.origin)
@@ -62,7 +62,7 @@ async def continue_log(
     (first,) = await read_entries(auditor, successor.log_id, from_index=0, to_index=1)
     continuation = check_continuation(first, keys.verifier_keys(log.origin))
     if continuation is None:
-        raise RecoveryError(f"log {origin} does not say what it goes on from")
+        raise RecoveryError(f"log {origin} does not name its predecessor")
     return successor, continuation
 
 
@@ -86,7 +86,7 @@ async def _check_lost(auditor: Connection, log: Log, head: LogHead, noted: Signe
     signed = noted.checkpoint
     if head.size >= signed.size and (await read_frontier(auditor, log.log_id, signed.size)).root() == signed.root:
         raise RecoveryError(
-            f"log {log.origin} holds {head.size} entries and goes on from what was signed ({signed.size}): nothing is "
+            f"log {log.origin} holds {head.size} entries and extends what was signed ({signed.size}): nothing is "
             "lost, and it stays open"
         )
 

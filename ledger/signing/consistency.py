@@ -42,10 +42,10 @@ RESTORED: Final = (
     "<directory>`), or start a log of another origin (`--new-origin`)"
 )
 NOT_ADOPTED: Final = (
-    "The key directory is older than the database, or its notes are lost: restore the newest one, or look at the log "
-    "and let the signer go on from it (`lakeproof ledger adopt <log>`)"
+    "The key directory is older than the database, or its notes are lost: restore the newest one, or inspect the "
+    "log and let the signer adopt it (`lakeproof ledger adopt <log>`)"
 )
-CLOSED: Final = "It is closed for ever"
+CLOSED: Final = "It is closed permanently"
 
 BeforeConfirming: TypeAlias = Callable[[Connection, Collection[int]], Awaitable[Mapping[int, LedgerError]]]
 """
@@ -113,7 +113,8 @@ class ConsistencyChecker:
         Return the state of a log, if it extends what was signed.
 
         Raises:
-            SignerRefusedError: if it does not, or if that cannot be known. psycopg.Error: if the database fails.
+            SignerRefusedError: if it does not, or if that cannot be known.
+            psycopg.Error: if the database fails.
         """
         stored = self._stored(state)
         known = [note.checkpoint for note in (stored, noted) if note is not None]

@@ -285,7 +285,7 @@ def _making(path: Path) -> Iterator[None]:
         for name in (KEY_FILE, RING_FILE, NOTES_FILE):
             if (path / name).exists():
                 raise KeyDirectoryError(
-                    f"{path} holds a {name} already, and a new key could not go on with the logs that were signed with "
+                    f"{path} holds a {name} already, and a new key could not continue the logs that were signed with "
                     "the old one: use it, or name another directory"
                 )
         yield

@@ -103,7 +103,7 @@ def agent_key(socket: Path, key_id: str) -> NewKey:
     Return a key that the agent behind `socket` holds.
 
     Raises:
-        KeyUnavailableError: if it holds no such key, or cannot be asked.
+        KeyUnavailableError: if it holds no such key, or cannot be reached.
     """
     return NewKey(key=find_key(socket, key_id), seed=None)
 

@@ -140,7 +140,8 @@ class CheckpointSigner:
         (`ledger.store.session`).
 
         Raises:
-            KeyDirectoryError: if the key directory is damaged. psycopg.Error: if a statement is wrong in itself.
+            KeyDirectoryError: if the key directory is damaged.
+            psycopg.Error: if a statement is wrong in itself.
         """
         while not stop.is_set():
             try:
@@ -184,8 +185,8 @@ class CheckpointSigner:
 
         Raises:
             KeyDirectoryError: if the key directory is damaged.
-            OSError: if the notes cannot be kept; nothing is published then. psycopg.Error: if the database fails; what
-                was signed is put back in the next round.
+            OSError: if the notes cannot be kept; nothing is published then.
+            psycopg.Error: if the database fails; what was signed is put back in the next round.
         """
         if not await self._hold_lock(connection):  # 1
             self._set_state(SignerState.STANDBY, "another process signs the logs of this database")
@@ -278,7 +279,7 @@ def _check_open(state: SigningState, noted: SignedNote | None, origins: Collecti
     """Check that the log has no successor."""
     if (successor := successor_origin(state.origin)) in origins:
         signed = noted.checkpoint if noted else None
-        found = f"it goes on as {successor}"
+        found = f"its successor is {successor}"
         raise SignerRefusedError(state.origin, signed=signed, size=state.size, found=found, advice=CLOSED)
 
 

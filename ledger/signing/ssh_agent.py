@@ -69,7 +69,7 @@ class AgentKey:
             if self.public_key not in held:
                 raise _missing(self.socket, self.key_id)
             raise KeyUnavailableError(
-                f"the agent at {self.socket} refuses to sign with {self.key_id}: unlock it, or confirm what it asks"
+                f"the agent at {self.socket} refuses to sign with {self.key_id}: unlock it, or confirm its prompt"
             )
         try:
             signature = _parse_signature(answer)

@@ -257,7 +257,7 @@ class LogSubscription(Subscription[LogRecorder]):
 
         Raises:
             StopIteration: once the subscription is stopped.
-            FormatError, LogUnavailableError: if the log cannot be read; the next call goes on where this one was.
+            FormatError, LogUnavailableError: if the log cannot be read; the next call continues where this one stopped.
         """
         while not self._stopped.is_set():
             if self._unread:

@@ -99,7 +99,7 @@ async def connect(dsn: str) -> Connection:
 
     Raises:
         UnsafeServerError: if the server does not wait for its disk (`fsync = off`), so that no COMMIT is durable.
-            psycopg.Error: if the server cannot be reached, or refuses.
+        psycopg.Error: if the server cannot be reached, or refuses.
     """
     connection = await AsyncConnection.connect(dsn, autocommit=True, **CONNECTION)
     try:

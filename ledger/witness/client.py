@@ -131,7 +131,7 @@ async def cosign(
     except UnwitnessedError as error:
         messages = "; ".join(f"{', '.join(answer.witnesses)}: {answer.message}" for answer in answers)
         raise QuorumNotMetError(
-            f"{error}; {messages or 'no witness is left to be asked'}", note=cosigned, answers=answers, sizes=sizes
+            f"{error}; {messages or 'no witness is left'}", note=cosigned, answers=answers, sizes=sizes
         ) from error
     return CosignedCheckpoint(
         note=cosigned,
@@ -159,7 +159,7 @@ def check_urls(policy: WitnessPolicy) -> None:
         try:
             check_url(witness.url)
         except FormatError as error:
-            raise FormatError(what, expected="one to ask under", found=str(error)) from error
+            raise FormatError(what, expected="one for requests", found=str(error)) from error
         if "?" in witness.url or "#" in witness.url:
             raise FormatError(what, expected="a prefix, without query and fragment", found=witness.url)
 

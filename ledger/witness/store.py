@@ -112,7 +112,7 @@ class WitnessStore:
         file = self._file(origin, "checkpoint")
         found = _read(file)
         if found is None:
-            raise WitnessStoreError(f"{file} is gone, and with it what was cosigned of {origin}: restore it")
+            raise WitnessStoreError(f"{file} is missing, and with it what was cosigned of {origin}: restore it")
         return found or None
 
     def last_by_hash(self, origin_hash: str) -> bytes | None:

@@ -184,7 +184,7 @@ async def test_a_log_that_no_export_has_goes_on_under_another_origin(
     (successor,) = [log for log in await services.logs() if log.origin == f"{acme.origin}/2"]
     signer = await open_signer(services)
     await signer.sign_once()
-    assert "closed for ever" in str(signer.refused[acme.origin])
+    assert "closed permanently" in str(signer.refused[acme.origin])
     assert set(signer.refused) == {acme.origin}
     exported = await export(services, successor.origin, tmp_path / "successor", refused={acme.origin})
     verify_directory(exported, [signer.verifier_key(successor.origin)])

@@ -173,7 +173,9 @@ async def _select(source: EvidenceSource, request: EvidenceRequest) -> tuple[Sco
 async def _decision(source: EvidenceSource, scope: DecisionScope, rules: Rules) -> Selected:
     first = await source.first_of_group(scope.group_id)
     if first is None or first >= source.newest.checkpoint.size:
-        raise EvidenceRefusedError(f"there is no group {scope.group_id} in what is signed: look at its id, or wait")
+        raise EvidenceRefusedError(
+            f"no signed entry is of group {scope.group_id}: check the id, or wait for the next checkpoint"
+        )
     of = (await _read(source, first, first + 1))[0][0].of
     group = [one for one in await _read(source, first, first + of) if scope.key in {None, one[0].key}]
     decided = [entry for entry, _ in group if entry.type == CommitDecided.TYPE]
@@ -221,7 +223,7 @@ async def _table(source: EvidenceSource, scope: TableScope) -> Selected:
         if entry.key == scope.key and entry.index < end:
             selected.append((entry, raw))
     if not selected:
-        raise EvidenceRefusedError(f"nothing about {scope.key} is in what is signed, or in that period")
+        raise EvidenceRefusedError(f"no signed entry is about {scope.key}, or none in that period")
     return selected
 
 
@@ -256,7 +258,8 @@ async def _read(source: EvidenceSource, first: int, end: int) -> Selected:
     size = source.newest.checkpoint.size
     if not 0 <= first < end <= size:
         raise EvidenceRefusedError(
-            f"entries {first} to {end - 1} are not in what is signed, {size:,} entries: wait, or name others"
+            f"entries {first} to {end - 1} are not all signed yet ({size:,} are): wait for the next checkpoint, "
+            "or name others"
         )
     found = await source.entries(first, end)
     if len(found) != end - first:

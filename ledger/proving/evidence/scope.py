@@ -195,7 +195,7 @@ def _check_period(period: Period, entries: Sequence[Entry], size: int) -> Covera
         raise _bad("one entry before the period, or the log's first", f"{sides.count(-1)} before it", entries[0])
     if sides.count(1) > 1 or (sides.count(1) == 0 and last < size - 1):
         raise _bad("one entry after the period, or the log's last", f"{sides.count(1)} after it", entries[-1])
-    until = "" if sides.count(1) else f", as far as signed: the log had {size:,} entries then, and may have gone on"
+    until = "" if sides.count(1) else f", as far as signed: the log had {size:,} entries then, and may have grown since"
     return Coverage(complete=(f"the period: all {sides.count(0):,} entries that were recorded in it{until}",))
 
 

@@ -119,7 +119,7 @@ async def test_too_many_who_wait_are_sent_away(site: Site, monkeypatch: pytest.M
     await site.append(2)
     first = asyncio.create_task(site.check(0))
     await asyncio.sleep(0)
-    with pytest.raises(NoReceiptError, match="ask for this one again later"):
+    with pytest.raises(NoReceiptError, match="request this one again later"):
         await site.receipts.receipt(site.log, 1, timeout_s=1)
     async with site.signing():
         assert await first == 2

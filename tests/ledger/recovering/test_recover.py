@@ -187,7 +187,7 @@ async def test_what_others_append_meanwhile_ends_the_recovery(lost: Lost, monkey
         if of == SIZE - size:
             change(lost.site.database, "UPDATE ledger.heads SET recorded_at = now() WHERE size > 0")
 
-    with pytest.raises(RecoveryError, match="somebody else appends"):
+    with pytest.raises(RecoveryError, match="another process appends"):
         await lost.recover(progress=intrude)
 
 
