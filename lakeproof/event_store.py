@@ -171,7 +171,7 @@ async def _open_store(installation: Installation, reader: str) -> AsyncIterator[
     )
     pool = connection_pool(installation.as_role(reader), connections_max=CONNECTIONS_MAX, name="lakeproof event store")
     async with appender, pool:
-        ringing = asyncio.create_task(notifier.run(), name="doorbell")
+        ringing = asyncio.create_task(notifier.run(), name="notifications")
         try:
             yield LogStore(appender, pool.connection, new_group_id=new_group_id, timeout_s=settings.append_deadline_s)
         finally:

@@ -212,10 +212,10 @@ class OperatorStation:
         return self.streams.handlers
 
     async def run(self) -> Counters:
-        """Run the streams, and the doorbell that wakes them, until SIGINT or SIGTERM; return what they did."""
+        """Run the streams, and the notifier that wakes them, until SIGINT or SIGTERM; return what they did."""
         stop = asyncio.Event()
         with stop_on_signals(stop):
-            notifier = asyncio.create_task(self.streams.services.notifier.run(), name="doorbell")
+            notifier = asyncio.create_task(self.streams.services.notifier.run(), name="notifications")
             try:
                 await self.streams.run(stop)
             except ExceptionGroup as group:

@@ -16,7 +16,7 @@ from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_ke
 from ledger.format.events import MigrationApplied, SchemaRecorded, to_data
 from ledger.format.sequence import Group
 from ledger.signing.key_directory import KeyDirectory
-from ledger.signing.rotation import KeyRotation, key_event_group
+from ledger.signing.rotation import KeyRotation, operation_group
 
 SCHEMA_KEY: Final = format_key("schema", ("database",))
 
@@ -33,7 +33,7 @@ async def record_in_system_log(services: Services, keys: KeyDirectory) -> None:
             package=migration.package, number=migration.number, name=migration.name, sha256=migration.sha256
         )
         key = format_key("migration", (migration.package, str(migration.number)))
-        await services.gateway.append(services.system.log_id, key_event_group(applied, key, occurred_at=now()))
+        await services.gateway.append(services.system.log_id, operation_group(applied, key, occurred_at=now()))
     await _record_schema(services)
     keeper = KeyRotation(
         keys,

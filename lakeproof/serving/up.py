@@ -137,7 +137,7 @@ async def _serving_on(
             judging = tasks.create_task(starting, name="policy engine")
             await asyncio.wait([judging], timeout=STARTED_WITHIN_S)
             watching = tasks.create_task(services.appender.ended(), name="appender watched")
-            notifier = tasks.create_task(services.notifier.run(), name="doorbell")
+            notifier = tasks.create_task(services.notifier.run(), name="notifications")
             tasks.create_task(runner.run(stop, bells[0]), name="projections")
             tasks.create_task(
                 keep_appending_cycles(projector, services.gateway.append, stop, decided, clock=now), name="cycles"

@@ -261,7 +261,7 @@ class KeyRotation:
 
     async def _record(self, event: SignerCreated | SignerRotated | SignerRetired, key: VerifierKey) -> int:
         """Append the event of a key to the system log; return the index of its entry."""
-        group = key_event_group(event, format_key("signer", (key.key_id.hex(),)), occurred_at=self._clock())
+        group = operation_group(event, format_key("signer", (key.key_id.hex(),)), occurred_at=self._clock())
         outcome = await self._append(group)
         if not isinstance(outcome, Appended):
             raise RotationError(f"the system log did not take {event.TYPE}: do it again")
@@ -318,7 +318,7 @@ def retire_ml_dsa_key(directory: KeyDirectory) -> MlDsaRecord:
         return retired
 
 
-def key_event_group(event: EventData, key: str, *, occurred_at: datetime) -> Group:
+def operation_group(event: EventData, key: str, *, occurred_at: datetime) -> Group:
     """
     Return a group of one event by the installation itself; its id is derived from type, key and data.
     """

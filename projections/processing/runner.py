@@ -5,9 +5,9 @@ One batch is one transaction: it takes the lock on the live generation, reads th
 and moves the cursor. Whatever dies, dies before or after that, so nothing is lost and nothing is applied twice, however
 many processes run. A generation that another process holds is passed over; its holder does the work.
 
-The runner wakes at a doorbell (`wake`) and looks for itself every second besides, because a doorbell can be missed. A
-lost connection is made again with back-off; corruption ends `run`. A log whose control plane holds what only a newer
-version knows is left where it is, and the others go on: one tenant must not hold up all.
+The runner wakes at a notification (`wake`) and also polls every second, because a notification can be missed. A lost
+connection is made again with back-off; corruption ends `run`. A log whose control plane holds what only a newer version
+knows is left where it is, and the others go on: one tenant must not hold up all.
 """
 
 from __future__ import annotations

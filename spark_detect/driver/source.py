@@ -28,7 +28,7 @@ NAME: Final = "lakeproof_scans"
 ROOM_OPTION: Final = "room"
 """The folder with the files of `room.py`: the only option there is."""
 IDLE_S: Final = 0.25
-"""How long an empty trigger waits for the doorbell; a query that is to stop waits as long."""
+"""How long an empty trigger waits for a notification; a query that is to stop waits as long."""
 
 
 class ScanSource(DataSource):

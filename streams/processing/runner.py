@@ -9,8 +9,8 @@ nothing is lost and nothing is twice, however many workers and processes run, an
 A handler that asks hosts which tenants have named is asked for nothing here: its messages are deferred in that same
 transaction, and handled apart (`asking.py`), so that no host holds up a log or a worker.
 
-A worker wakes at a doorbell and looks for itself every second besides. A lost connection is made again with back-off;
-corruption ends `run`.
+A worker wakes at a notification and also polls every second. A lost connection is made again with back-off; corruption
+ends `run`.
 """
 
 from __future__ import annotations

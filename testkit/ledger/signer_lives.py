@@ -11,7 +11,7 @@ from ledger.format.key_history import state_retirement, state_rotation
 from ledger.format.note import VerifierKey
 from ledger.format.sequence import Group, SequencedEntry
 from ledger.signing.keys import FileKey, NoteSigner
-from ledger.signing.rotation import key_event_group
+from ledger.signing.rotation import operation_group
 from testkit.ledger.logs import START, event, sequenced
 
 SYSTEM = "logs.example/system"
@@ -50,7 +50,7 @@ def rows(*events: EventData, log: str = SYSTEM) -> list[SequencedEntry]:
     groups = []
     for number, one in enumerate(events):
         groups.append(Group(id=UUID(int=number + 1), then=(event(number),)))
-        groups.append(replace(key_event_group(one, "signer:0", occurred_at=START), id=UUID(int=1_000 + number)))
+        groups.append(replace(operation_group(one, "signer:0", occurred_at=START), id=UUID(int=1_000 + number)))
     return sequenced(groups, log=log)[0]
 
 
