@@ -18,7 +18,7 @@ import typer
 
 from lakeproof.commands.exits import failure, progress
 from lakeproof.commands.options import LogKeys, LogName, parsed_keys
-from ledger.erasing.erase import ErasingDesk, Erasure, ErasureRequest, NoSuchSubjectError, first_index_since
+from ledger.erasing.erase import ErasingDesk, Erasure, ErasureRequest, NoSuchSubjectError
 from ledger.erasing.rerun import exported_erasures
 from ledger.errors import LedgerError
 from ledger.files.directory import CHECKPOINT_FILE, LogDirectory
@@ -29,7 +29,7 @@ from ledger.format.verification import ProgressCallback, read_checkpoint
 from ledger.proving.export import as_reader
 from ledger.recovering.recover import count_shared
 from ledger.store.queries import load_queries
-from ledger.store.read import Log
+from ledger.store.read import Log, first_index_since, read_head
 from ledger.verify.directory import verify_directory
 
 if TYPE_CHECKING:
@@ -198,7 +198,8 @@ async def erase_older(open_room: OpenRoom, name: str, retained: Retained, *, rec
         log = await room.find_log(name)
         asked, since = _asked(desk, ErasureReason.RETENTION), desk.clock() - retained.older_than
         told = []
-        if before := await first_index_since(desk.connection, log, since):
+        size = (await read_head(desk.connection, log.log_id)).size
+        if before := await first_index_since(desk.connection, log.log_id, since, size=size):
             erased = await desk.eraser.erase_before(log, before, asked, name=retained.name, type=retained.type)
             told.append(await _finish(desk, log, [erased], reclaim=reclaim))
         if retained.is_everything and (deleted := await room.kept_messages.delete_before(log, since)):

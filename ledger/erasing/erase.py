@@ -35,7 +35,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from ledger.erasing.execution import Copies, ErasureTargets, NoCopies, RecordedErasure, execute_erasure
-from ledger.errors import BrokenError, Fault, LedgerError, NoSuchLogError
+from ledger.errors import LedgerError, NoSuchLogError
 from ledger.format.continuation import successor_origin
 from ledger.format.entry import Branch, parse_entry
 from ledger.format.event import SYSTEM_ACTOR, Event, PreparedEvent, derived_group_id, format_key, prepare
@@ -52,7 +52,7 @@ from ledger.format.sealing import SubjectKeys
 from ledger.format.sequence import Group, Stale
 from ledger.store.log_store import Appends
 from ledger.store.queries import load_queries
-from ledger.store.read import Log, find_log, read_entries, read_head
+from ledger.store.read import Log, find_log
 from ledger.store.session import Connection
 
 ATTEMPTS: Final = 5
@@ -345,30 +345,6 @@ class KeptMessages(Protocol):
 
     async def reclaim(self) -> None:
         """Remove what was deleted from the database's files."""
-
-
-async def first_index_since(connection: Connection, log: Log, since: datetime) -> int:
-    """
-    Return the index of the first entry recorded at or after `since`; the log's size if there is none.
-
-    Times never fall in a log, so a binary search finds it: about twenty reads in a million entries.
-
-    Raises:
-        BrokenError: if an entry is missing.
-    """
-    low, high = 0, (await read_head(connection, log.log_id)).size
-    while low < high:
-        middle = (low + high) // 2
-        entries = await read_entries(connection, log.log_id, from_index=middle, to_index=middle + 1)
-        if not entries:
-            raise BrokenError(
-                Fault.INDEX, where="ledger.entries", expected=f"entry {middle}", found="none", index=middle
-            )
-        if parse_entry(entries[0]).recorded_at < since:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from ledger.format.entry import parse_entry
 from ledger.format.verification import ProgressCallback
 from ledger.store.notifications import LOG_GROWN
 from ledger.store.queries import load_queries
-from ledger.store.read import Log, read_entries, read_entry, read_head
+from ledger.store.read import Log, first_index_since, read_entries, read_head
 from ledger.store.session import Connection
 
 QUERIES: Final = load_queries("ledger.store", "look.sql")
@@ -121,34 +121,15 @@ async def follow(
             pass
 
 
-async def first_index_at(connection: Connection, log_id: int, time: datetime, *, size: int) -> int:
-    """
-    Return the index of the first entry recorded at `time` or later, `size` if there is none below it.
-
-    Raises:
-        FormatError: if an entry on the way is corrupt.
-        BrokenError: if one is missing.
-    """
-    low, high = 0, size
-    while low < high:
-        middle = (low + high) // 2
-        entry = await read_entry(connection, log_id, middle)
-        if parse_entry(entry).recorded_at < time:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 async def _bounds(
     connection: Connection, log: Log, entry_filter: EntryFilter, *, from_index: int, size: int
 ) -> tuple[int, int]:
     """Return the range of indices whose times match."""
     first, end = from_index, size
     if entry_filter.after is not None:
-        first = max(first, await first_index_at(connection, log.log_id, entry_filter.after, size=size))
+        first = max(first, await first_index_since(connection, log.log_id, entry_filter.after, size=size))
     if entry_filter.before is not None:
-        end = await first_index_at(connection, log.log_id, entry_filter.before, size=size)
+        end = await first_index_since(connection, log.log_id, entry_filter.before, size=size)
     return first, max(first, end)
 
 
@@ -231,7 +212,7 @@ async def read_statistics(connection: Connection, log: Log) -> Statistics:
         cursor = await connection.execute(QUERIES["checkpoints_signed"], bounds)
         ((checkpoints, signed_size, at),) = await cursor.fetchall()
         last_hour, last_day = [
-            head.size - await first_index_at(connection, log.log_id, at - age, size=head.size)
+            head.size - await first_index_since(connection, log.log_id, at - age, size=head.size)
             for age in (timedelta(hours=1), timedelta(days=1))
         ]
         first = await read_entries(connection, log.log_id, from_index=0, to_index=min(1, head.size))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from psycopg import AsyncCursor
 from psycopg.types.numeric import Int4, Int8
 
 from ledger.errors import BrokenError, Fault, NoSuchLogError
+from ledger.format.entry import parse_entry
 from ledger.format.event import Part
 from ledger.format.merkle import HASH_SIZE_BYTES, Frontier, root_of, split_hashes
 from ledger.format.sealing import PLAIN, Opener, StoredPart
@@ -144,6 +146,26 @@ async def fetch_entry(cursor: AsyncCursor[tuple[int, Any]], index: int) -> bytes
     if not entries:
         raise BrokenError(Fault.INDEX, where="ledger.entries", expected=f"entry {index}", found="none", index=index)
     return entries[0]
+
+
+async def first_index_since(connection: Connection, log_id: int, time: datetime, *, size: int) -> int:
+    """
+    Return the index of the first entry recorded at `time` or later, `size` if there is none below it.
+
+    Times never fall in a log, so a binary search finds it: about twenty reads in a million entries.
+
+    Raises:
+        FormatError: if an entry on the way is corrupt.
+        BrokenError: if one is missing.
+    """
+    low, high = 0, size
+    while low < high:
+        middle = (low + high) // 2
+        if parse_entry(await read_entry(connection, log_id, middle)).recorded_at < time:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 async def iterate_entries(

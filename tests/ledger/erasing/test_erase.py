@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.errors import InsufficientPrivilege
 
 from lakeproof.provision import Provisioned
-from ledger.erasing.erase import Eraser, NoSuchSubjectError, Revocations, first_index_since
+from ledger.erasing.erase import Eraser, NoSuchSubjectError, Revocations
 from ledger.erasing.execution import Deleted, ErasureTargets, RecordedErasure, execute_erasure, parse_erasure
 from ledger.erasing.rerun import check_key_folder, rerun_erasures
 from ledger.erasing.subject_keys import KeyFolder, open_key_encryption
@@ -21,7 +21,7 @@ from ledger.format.events import ErasureReason, PayloadErased, check_erased
 from ledger.format.sealing import KeyOpener, SubjectKeysError
 from ledger.format.sequence import Appended, Group
 from ledger.proving.export import as_reader
-from ledger.store.read import Log, read_entries, read_head
+from ledger.store.read import Log, first_index_since, read_entries, read_head
 from ledger.verify.parts import PartsReport, verify_parts
 from testkit.ledger.appending import new_id, verify
 from testkit.ledger.erasing import ADA, ASKED, EVE, Site, about, key_folder, open_site
@@ -256,10 +256,11 @@ async def test_the_first_entry_of_an_age_is_found(site: Site) -> None:
         index = await site.tell(about(EVE, WORDS))
         (entry,) = await read_entries(site.owner, site.log.log_id, from_index=index, to_index=index + 1)
         times.append(parse_entry(entry).recorded_at)
-    found = [await first_index_since(site.owner, site.log, time) for time in times]
+    log_id = site.log.log_id
+    found = [await first_index_since(site.owner, log_id, time, size=5) for time in times]
     assert found == [times.index(time) for time in times]
-    assert await first_index_since(site.owner, site.log, times[-1] + timedelta(days=1)) == 5
-    assert await first_index_since(site.owner, site.log, times[0] - timedelta(days=1)) == 0
+    assert await first_index_since(site.owner, log_id, times[-1] + timedelta(days=1), size=5) == 5
+    assert await first_index_since(site.owner, log_id, times[0] - timedelta(days=1), size=5) == 0
 
 
 @pytest.mark.parametrize(

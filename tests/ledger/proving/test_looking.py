@@ -18,9 +18,9 @@ from ledger.errors import BrokenError, Fault, FormatError, NoSuchLogError
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.sequence import SequencedEntry
 from ledger.proving import search
-from ledger.proving.search import EntryFilter, find_newest, first_index_at, follow, read_statistics, with_parts
+from ledger.proving.search import EntryFilter, find_newest, follow, read_statistics, with_parts
 from ledger.store.notifications import LOG_GROWN
-from ledger.store.read import Log, find_log
+from ledger.store.read import Log, find_log, first_index_since
 from ledger.store.session import Connection
 from testkit.ledger.logs import START, TENANT, change, put, rows_of
 
@@ -103,7 +103,7 @@ async def test_the_first_entry_of_any_time_is_found_by_halving(
     times = [parse_entry(row.entry).recorded_at for row in rows]
     for time in sorted({*times, START - timedelta(days=1), times[-1] + timedelta(microseconds=1)}):
         expected = next((index for index, recorded in enumerate(times) if recorded >= time), SIZE)
-        assert await first_index_at(connection, log.log_id, time, size=SIZE) == expected
+        assert await first_index_since(connection, log.log_id, time, size=SIZE) == expected
 
 
 async def test_a_corrupt_time_is_an_error_and_no_answer(connection: Connection, log: Log, database: str) -> None:
@@ -115,7 +115,7 @@ async def test_a_corrupt_time_is_an_error_and_no_answer(connection: Connection, 
 async def test_a_missing_entry_is_an_error_and_no_answer(connection: Connection, log: Log, database: str) -> None:
     change(database, "DELETE FROM ledger.entries WHERE index = 350")
     with pytest.raises(BrokenError) as caught:
-        await first_index_at(connection, log.log_id, LATER, size=SIZE)
+        await first_index_since(connection, log.log_id, LATER, size=SIZE)
     assert (caught.value.fault, caught.value.index) == (Fault.INDEX, 350)
 
 
