@@ -41,7 +41,7 @@ from ledger.append.statements import (
     read_stored_groups,
     update_heads,
 )
-from ledger.append.wire import Result, Statement, Wire, parse_int, rows, tag
+from ledger.append.wire import Pipeline, Statement, StatementResult, parse_int, rows, tag
 from ledger.errors import GuardError
 from ledger.format.guards import GuardRegistry
 from ledger.format.sealing import Opener
@@ -98,20 +98,20 @@ class AppendTransaction:
         # The writer's task alone calls this; `wake` calls `open_early` while that task is idle. No lock is needed.
         self._connection = connection
         self._opener = opener
-        self._wire = Wire(connection)
+        self._wire = Pipeline(connection)
         self._guards = guards
         self._pending = PendingTiles(connection)
         self._origins: dict[int, str] = {}
         """By log_id: logs that were confirmed when they were last checked, which is whenever their heads are locked."""
         # Of the transaction that is open; each step takes what the step before has left:
-        self._early: tuple[int, asyncio.Future[list[Result]]] | None = None
+        self._early: tuple[int, asyncio.Future[list[StatementResult]]] | None = None
         """The log whose head was requested early."""
-        self._opened: asyncio.Future[list[Result]] | None = None
+        self._opened: asyncio.Future[list[StatementResult]] | None = None
         self._looks_up_apart = False
         """Whether `_opened` has nothing but the look-up."""
-        self._looking_up: asyncio.Future[list[Result]] | None = None
+        self._looking_up: asyncio.Future[list[StatementResult]] | None = None
         """The look-up, while entries are made at the same time."""
-        self._committing: tuple[bool, asyncio.Future[list[Result]]] | None = None
+        self._committing: tuple[bool, asyncio.Future[list[StatementResult]]] | None = None
         self._batches: dict[int, _LogBatch] = {}
         self._unsent: dict[int, list[SequencedEntry]] = {}
         self._writes_early = False
@@ -191,7 +191,7 @@ class AppendTransaction:
         early, self._early, self._opened = self._early, None, None
         self._batches, self._unsent = {}, {}
         self._in_savepoint = False
-        found: Result | None = None
+        found: StatementResult | None = None
         try:
             locking = [] if early is None else await early[1]
             if self._looks_up_apart:
@@ -221,7 +221,7 @@ class AppendTransaction:
         looking_up, self._looking_up = self._looking_up, None
         return looking_up is not None and await self._keep_stored((await looking_up)[-1])
 
-    async def _keep_stored(self, found: Result) -> bool:
+    async def _keep_stored(self, found: StatementResult) -> bool:
         values = [[present(value) for value in row] for row in rows(found)]
         firsts = [(parse_int(log_id), parse_int(index), entry) for log_id, index, entry in values]
         had = [first for first in firsts if first[0] in self._batches]

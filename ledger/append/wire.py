@@ -193,7 +193,7 @@ class Query:
 Statement: TypeAlias = tuple[Query, Mapping[str, BinaryValue]]
 """A query and its parameters by name, in PostgreSQL's binary form."""
 
-Result: TypeAlias = PGresult
+StatementResult: TypeAlias = PGresult
 """The result of one statement; see `rows`, `tag`."""
 
 
@@ -201,16 +201,16 @@ Result: TypeAlias = PGresult
 class _Exchange:
     """Statements that end with one Sync: after an error in one of them the server skips those behind it."""
 
-    done: asyncio.Future[list[Result]]
+    done: asyncio.Future[list[StatementResult]]
     expected: deque[bool] = field(default_factory=deque)
     """One for each result that is still to come; False: it is dropped (a query was prepared)."""
-    results: list[Result] = field(default_factory=list)
+    results: list[StatementResult] = field(default_factory=list)
     prepares: list[Query] = field(default_factory=list)
     """What it prepares, if nothing before that fails."""
     error: psycopg.Error | None = None
 
 
-class Wire:
+class Pipeline:
     """The pipeline of one connection; `close` it before the connection."""
 
     def __init__(self, connection: Connection) -> None:
@@ -240,7 +240,7 @@ class Wire:
         for query, parameters in statements:
             self._send(exchange, query, [parameters[name] for name in query.names])
 
-    def sync(self) -> asyncio.Future[list[Result]]:
+    def sync(self) -> asyncio.Future[list[StatementResult]]:
         """
         End the open exchange; the future has its results, or the first error among them.
 
@@ -316,7 +316,7 @@ class Wire:
         except psycopg.Error as error:
             self._fail(error)
 
-    def _take(self, result: Result | None) -> None:
+    def _take(self, result: StatementResult | None) -> None:
         if result is None:
             return  # the end of one statement's results
         exchange = self._sent[0]
@@ -361,7 +361,7 @@ class Wire:
                 self._loop.remove_reader(self._socket)
 
 
-def rows(result: Result) -> list[list[BinaryValue]]:
+def rows(result: StatementResult) -> list[list[BinaryValue]]:
     """
     Return the rows of a result, each value in PostgreSQL's binary form.
     """
@@ -369,14 +369,14 @@ def rows(result: Result) -> list[list[BinaryValue]]:
     return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
 
 
-def tag(result: Result) -> bytes:
+def tag(result: StatementResult) -> bytes:
     """
     Return the command tag of a result: `COMMIT`, `INSERT 0 3`.
     """
     return result.command_status or b""
 
 
-def _error_of(result: Result) -> psycopg.Error:
+def _error_of(result: StatementResult) -> psycopg.Error:
     if result.error_field(DiagnosticField.SQLSTATE) is None:
         # Libpq's own error, not the server's: the connection is lost, and nothing is known of what was sent.
         return psycopg.OperationalError(result.get_error_message())

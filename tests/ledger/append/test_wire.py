@@ -10,7 +10,18 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from ledger.append.wire import PREPARE_AFTER, Query, Result, Statement, Wire, int4, int4_array, parse_int, rows, tag
+from ledger.append.wire import (
+    PREPARE_AFTER,
+    Pipeline,
+    Query,
+    Statement,
+    StatementResult,
+    int4,
+    int4_array,
+    parse_int,
+    rows,
+    tag,
+)
 from ledger.store.session import is_refusal
 
 DOUBLE = Query("SELECT %(n)s::integer * 2")
@@ -29,8 +40,8 @@ async def connection(database: str) -> AsyncIterator[AsyncConnection]:
 
 
 @pytest.fixture
-async def wire(connection: AsyncConnection) -> AsyncIterator[Wire]:
-    wire = Wire(connection)
+async def wire(connection: AsyncConnection) -> AsyncIterator[Pipeline]:
+    wire = Pipeline(connection)
     yield wire
     wire.close()
 
@@ -39,7 +50,7 @@ def double(number: int) -> Statement:
     return DOUBLE, {"n": int4(number)}
 
 
-def number_in(answer: Result) -> int:
+def number_in(answer: StatementResult) -> int:
     ((value,),) = rows(answer)
     assert value is not None
     return parse_int(value)
@@ -51,7 +62,7 @@ def test_parameters_are_numbered_as_they_first_stand() -> None:
     assert query.text == b"SELECT $1, $2::bytea, $1 LIKE 'x%'"
 
 
-async def test_answers_come_in_the_order_of_their_statements(wire: Wire) -> None:
+async def test_answers_come_in_the_order_of_their_statements(wire: Pipeline) -> None:
     wire.send(double(1), double(2))
     wire.send(double(3))
     first = wire.sync()
@@ -62,7 +73,7 @@ async def test_answers_come_in_the_order_of_their_statements(wire: Wire) -> None
 
 
 async def test_a_query_is_prepared_after_some_uses_and_answers_as_before(
-    connection: AsyncConnection, wire: Wire
+    connection: AsyncConnection, wire: Pipeline
 ) -> None:
     for number in range(2 * PREPARE_AFTER):
         wire.send(double(number))
@@ -71,7 +82,7 @@ async def test_a_query_is_prepared_after_some_uses_and_answers_as_before(
     assert prepared == (1,)
 
 
-async def test_an_error_ends_its_exchange_and_no_other(wire: Wire) -> None:
+async def test_an_error_ends_its_exchange_and_no_other(wire: Pipeline) -> None:
     wire.send((INSERT, {"ns": int4_array([1, 2])}), BROKEN, (INSERT, {"ns": int4_array([3])}))
     bad = wire.sync()
     wire.send(COUNT)
@@ -83,7 +94,7 @@ async def test_an_error_ends_its_exchange_and_no_other(wire: Wire) -> None:
 
 
 async def test_the_connection_is_the_driver_s_while_nothing_is_on_its_way(
-    connection: AsyncConnection, wire: Wire
+    connection: AsyncConnection, wire: Pipeline
 ) -> None:
     for number in range(3):
         wire.send((INSERT, {"ns": int4_array([number])}))
@@ -91,7 +102,7 @@ async def test_the_connection_is_the_driver_s_while_nothing_is_on_its_way(
         assert await (await connection.execute("SELECT count(*) FROM t")).fetchone() == (number + 1,)
 
 
-async def test_megabytes_both_ways_do_not_block(wire: Wire) -> None:
+async def test_megabytes_both_ways_do_not_block(wire: Pipeline) -> None:
     # Each answer is as large as its statement, so the server writes while we do: who does not read waits for ever.
     data = [os.urandom(2 * 1024 * 1024) for _ in range(4)]
     for one in data:
@@ -100,7 +111,7 @@ async def test_megabytes_both_ways_do_not_block(wire: Wire) -> None:
     assert [rows(answer) for answer in answers] == [[[one]] for one in data]
 
 
-async def test_a_lost_connection_is_no_refusal(database: str, connection: AsyncConnection, wire: Wire) -> None:
+async def test_a_lost_connection_is_no_refusal(database: str, connection: AsyncConnection, wire: Pipeline) -> None:
     wire.send((Query("SELECT pg_sleep(60)"), {}))
     waits = wire.sync()
     wire.send(double(1))
@@ -115,7 +126,7 @@ async def test_a_lost_connection_is_no_refusal(database: str, connection: AsyncC
         wire.send(double(1))
 
 
-async def test_closing_ends_every_wait(wire: Wire) -> None:
+async def test_closing_ends_every_wait(wire: Pipeline) -> None:
     wire.send((Query("SELECT pg_sleep(60)"), {}))
     waits = wire.sync()
     wire.close()
@@ -123,6 +134,6 @@ async def test_closing_ends_every_wait(wire: Wire) -> None:
         await waits
 
 
-async def test_a_sync_without_a_statement_is_refused(wire: Wire) -> None:
+async def test_a_sync_without_a_statement_is_refused(wire: Pipeline) -> None:
     with pytest.raises(RuntimeError):
         wire.sync()
