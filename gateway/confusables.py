@@ -1,8 +1,9 @@
 """
-What names look like: two that a person cannot tell apart, or that differ by case alone, have a look in common. Pure.
+Confusable names: two names that a reader cannot tell apart, or that differ by case alone, have a look in common. Pure.
 
-The skeleton is that of UTS 39, section 4, over the data of `unicode/confusables.txt`. A name has up to three looks,
-since case and shape cannot be folded in one order: a capital I looks like a small l, and is the capital of a small i.
+A look is a skeleton (UTS 39, section 4, data in `unicode/confusables.txt`) of the name with its case folded. A name has
+up to three, since shape and case cannot be folded in one order: a capital I looks like a small l, and is the capital of
+a small i.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Final
 import orjson
 
 LOOKS_VERSION: Final = "1/18.0.0"
-"""Of the rules here, and of Unicode's data: looks that were stored under another one are made again."""
+"""Version of these rules and of Unicode's data. Looks that are stored under another version are computed again."""
 LOOK_SIZE_BYTES: Final = 16
 
 _SPACES: Final = re.compile(r"\s+")
-# Default_Ignorable_Code_Point: characters that are shown as nothing at all.
+# Default_Ignorable_Code_Point: characters that are not shown.
 _IGNORABLE: Final = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
@@ -31,7 +32,7 @@ _IGNORABLE: Final = re.compile(
 
 def find_ignorable(text: str) -> str | None:
     """
-    Return the first character of `text` that is shown as nothing at all (Default_Ignorable_Code_Point), if any.
+    Return the first character of `text` that is not shown (Default_Ignorable_Code_Point), if any.
     """
     found = _IGNORABLE.search(text)
     return None if found is None else found[0]
@@ -48,12 +49,12 @@ def skeleton(text: str) -> str:
 @lru_cache(maxsize=4_096)
 def looks(name: str) -> frozenset[str]:
     """
-    Return what `name` looks like; names are alike if they have one of these in common.
+    Return the looks of `name`; two names are confusable if they have one in common.
     """
     text = _SPACES.sub(" ", unicodedata.normalize("NFKC", _IGNORABLE.sub("", name))).strip()
     readings = (
-        skeleton(text),  # as it is seen, then as if case did not count
-        text,  # as if case did not count, then as it is seen
+        skeleton(text),  # shape first, then case
+        text,  # case first, then shape
         _spelled(text),  # letters of other scripts as the Latin ones that they look like, capitals as capitals
     )
     return frozenset(skeleton(unicodedata.normalize("NFKC", reading).casefold()) for reading in readings)
@@ -61,10 +62,10 @@ def looks(name: str) -> frozenset[str]:
 
 def look_of(*path: str) -> dict[str, object]:
     """
-    Return what the row of the table or namespace at `path` holds of its name.
+    Return the columns of the row of the table or namespace at `path` that hold its looks.
 
-    Of each look the SHA-256 of the JSON list of the levels above and the look, 16 bytes of it. Tables and namespaces
-    of one parent share them: a path names one thing.
+    Each look is stored as the first 16 bytes of the SHA-256 of a JSON list: the parent levels and the look. Tables and
+    namespaces of one parent share these values, since a path names one object.
     """
     *parent, name = path
     digests = (hashlib.sha256(orjson.dumps([*parent, look])).digest() for look in looks(name))
@@ -73,13 +74,13 @@ def look_of(*path: str) -> dict[str, object]:
 
 def are_alike(one: str, other: str) -> bool:
     """
-    Tell whether two names look alike.
+    Return whether two names are confusable.
     """
     return not looks(one).isdisjoint(looks(other))
 
 
 def _spelled(text: str) -> str:
-    """A capital that looks like a stroke is the Latin I, not the small l that stands for all strokes."""
+    """Letters of other scripts as the Latin ones they look like; a capital stroke is I, not the prototype l."""
     spelled = []
     for character in unicodedata.normalize("NFD", text):
         prototype = _prototypes().get(ord(character), character)
@@ -92,7 +93,7 @@ def _spelled(text: str) -> str:
 
 @cache
 def _prototypes() -> Mapping[int, str]:
-    """What stands for each character that looks like something else."""
+    """The prototype of each confusable character."""
     lines = files("gateway").joinpath("unicode", "confusables.txt").read_text(encoding="ascii").splitlines()
     prototypes: dict[int, str] = {}
     for line in lines:

@@ -45,7 +45,7 @@ class Database:
         Yield a connection that works as `role` in one transaction.
 
         Raises:
-            UnavailableError: if the database cannot be reached, or refuses for as long as it is not as it should be.
+            UnavailableError: if the database cannot be reached, or refuses because a right or a table is missing.
         """
         with outage_as_unavailable("the database cannot be reached: nothing was changed, try again"):
             async with self._pool.connection() as connection, connection.transaction():
@@ -62,8 +62,8 @@ def connection_pool(dsn: str, *, connections_max: int, name: str) -> AsyncConnec
         min_size=1,
         max_size=connections_max,
         timeout=WAIT_S,
-        # The pool doubles its pauses between attempts until it gives up, and then tries again for the next caller:
-        # given up early, a database that comes back is noticed at once, however long it was gone.
+        # The pool doubles its pauses between attempts until it gives up, and then tries again for the next caller.
+        # Giving up early, it notices at once that a database is back, however long it was gone.
         reconnect_timeout=WAIT_S,
         open=False,
         check=AsyncConnectionPool.check_connection,
@@ -75,11 +75,11 @@ def connection_pool(dsn: str, *, connections_max: int, name: str) -> AsyncConnec
 @contextmanager
 def outage_as_unavailable(text: str) -> Iterator[None]:
     """
-    Do what is within, and raise an outage of the database (`ledger.store.session`) as `UnavailableError(text)`.
+    Raise an outage of the database (`ledger.store.session`) as `UnavailableError(text)`.
 
-    A right or a table that is missing is one: a failover, or a restored backup, looks like that for a while. What
-    somebody may have to mend is said to the operator. What would never pass, such as a wrong statement, is raised as
-    it is.
+    A missing right or table counts as an outage: a failover or a restored backup looks like that for a while. Causes
+    that the operator may have to repair are logged. Errors that would never pass, such as a wrong statement, pass
+    through unchanged.
     """
     try:
         yield

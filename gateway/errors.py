@@ -1,8 +1,8 @@
 """
 Every error the gateway answers with: one root, one class for each thing a client would do differently.
 
-Each class knows its HTTP status and the Iceberg error type that clients map back to an exception of their own
-(`ErrorModel.type` of the Iceberg REST specification). The message is for people: what was expected, what was found.
+Each class has its HTTP status and the Iceberg error type that clients map back to an exception of their own
+(`ErrorModel.type` of the Iceberg REST specification). The message says what was expected and what was found.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ledger.errors import LedgerError, LogUnavailableError, OutcomeUnknownError,
 
 
 class GatewayError(Exception):
-    """Anything the gateway refuses or cannot do; carries what the client is told."""
+    """Anything the gateway refuses or cannot do; carries the answer to the client."""
 
     status: int = 500
     kind: str = "InternalServerError"
@@ -33,32 +33,32 @@ class BadRequestError(GatewayError):
 
 
 class ForwardingLoopError(BadRequestError):
-    """The request has come through this very catalog before, or through too many gateways: it is not sent on."""
+    """The request has passed through this catalog before, or through too many gateways: it is not forwarded."""
 
     kind = "ForwardingLoopException"
 
 
 class LookAlikeNameError(BadRequestError):
-    """The name could be taken for that of something beside it, which is not named: the caller may not know of it."""
+    """The name is confusable with a sibling's. The message does not name the sibling: the caller may not know of it."""
 
     kind = "LookAlikeNameException"
 
     def __init__(self, path: str, *, field: str | None = None) -> None:
         super().__init__(
-            f"expected a name unlike those beside it, found {path!r:.300}, which differs from one of them only by "
+            f"expected a name unlike its siblings, found {path!r:.300}, which differs from one of them only by "
             "case, by characters that look alike, or by its kind: use the one that is there, or choose another",
             field=field,
         )
 
 
 class PlaceTakenError(BadRequestError):
-    """The place is another table's, or another tenant's; whose is not told."""
+    """The place is another table's, or another tenant's; the message does not say whose."""
 
     kind = "PlaceTakenException"
 
 
 class UnauthorizedError(GatewayError):
-    """No credentials, or none that are known and in force."""
+    """No credentials, or credentials that are unknown, revoked or expired."""
 
     status = 401
     kind = "NotAuthorizedException"
@@ -72,20 +72,20 @@ class ForbiddenError(GatewayError):
 
 
 class PlaceContestedError(ForbiddenError):
-    """The catalog was registered for a place that another tenant has had before; the operator has to decide."""
+    """The catalog was registered for a place that another tenant already held; the operator has to decide."""
 
     kind = "PlaceContestedException"
 
 
 class UpstreamCredentialsError(GatewayError):
-    """The upstream does not know the credentials that the gateway has for it; the client's own are in order."""
+    """The upstream refuses the gateway's credentials; the client's own are valid."""
 
     status = 403
     kind = "UpstreamCredentialsException"
 
 
 class UpstreamAnswerError(GatewayError):
-    """The upstream said no, for certain: its own answer is what the client is told, `body` byte for byte."""
+    """The upstream certainly refused: the client receives its answer, `body` byte for byte."""
 
     def __init__(self, message: str, *, status: int, body: bytes, content_type: str, retry_after: str | None) -> None:
         super().__init__(message)
@@ -114,7 +114,7 @@ class UnsupportedOperationError(GatewayError):
 
 
 class ConflictError(GatewayError):
-    """Someone else was first, or the thing exists already; the client reloads and decides."""
+    """Another request was first, or the object exists already; the client reloads and decides."""
 
     status = 409
 
@@ -138,14 +138,14 @@ class TooLargeError(GatewayError):
 
 
 class UnsupportedEncodingError(GatewayError):
-    """The body is sent in a coding that is not taken."""
+    """The body has a content coding that is not supported."""
 
     status = 415
     kind = "UnsupportedMediaTypeException"
 
 
 class UnprocessableError(GatewayError):
-    """Well-formed, but what it says cannot be accepted (a policy that does not compile)."""
+    """Well-formed, but its content cannot be accepted (a policy that does not compile)."""
 
     status = 422
     kind = "UnprocessableEntityException"
@@ -160,7 +160,7 @@ class UnavailableError(GatewayError):
 
 
 class UpstreamNotAllowedError(UnavailableError):
-    """The upstream is, or says that it is, where the gateway does not connect: nothing was sent. Says what to set."""
+    """The upstream's address is one that the gateway may not connect to: nothing was sent. Says what to configure."""
 
     kind = "UpstreamNotAllowedException"
 

@@ -1,12 +1,12 @@
 """
-Makes the gateway's guarded rows again from the log: which guards a group ran, told by its entries and payload parts.
+Rebuilds the gateway's guarded rows from the log: derives from entries and payload parts which guards a group ran.
 
-The catalog's pointers and namespaces, places of catalogs, open decisions, and API keys. An accepted outcome that stands
-in the group of its decision is the built-in catalog's; a decision with a part `forward` was opened, and any outcome in
-a group of its own ended it, but for an unknown one. Where a table is stands in the part `places`.
+The rows are table pointers, namespaces, places of catalogs, open decisions and API keys. An accepted outcome in the
+group of its decision belongs to the built-in catalog. A decision with a part `forward` was opened; an outcome in a
+group of its own closed it, unless it is unknown. The part `places` says where a table is.
 
-The hash of a key is not in the log, so the secret of a key that was lost with its row can be checked by nobody. The row
-comes back with the hash of a secret that nobody has: the key opens nothing, and can be revoked like any other.
+The log does not contain the hash of a key. If the row of a key was lost, its secret can no longer be checked: the row
+is rebuilt with the hash of a random secret that is thrown away, so the key grants no access and can still be revoked.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ REPLAY_GUARDS: Final = tuple(
     Guard(name=name.replace("_", ".", 1), statements=(statement,))
     for name, statement in load_queries("gateway", "replay.sql").items()
 )
-"""What a replay needs beside the guards of the gateway itself."""
+"""Guards that a replay needs in addition to those of the running gateway."""
 
 
-class Told(Protocol):
+class ReplayedEntry(Protocol):
     """An entry that is replayed."""
 
     @property
@@ -68,22 +68,22 @@ class Told(Protocol):
         """Return a payload part of it, or raise."""
 
 
-def gateway_guards(random: Callable[[int], bytes]) -> Callable[[Sequence[Told]], Iterable[GuardCall]]:
+def gateway_guards(random: Callable[[int], bytes]) -> Callable[[Sequence[ReplayedEntry]], Iterable[GuardCall]]:
     """
-    Return what tells the guards of the gateway's groups; `random` makes the secret that nobody has.
+    Return the function that derives the guards of the gateway's groups; `random` makes the secret to be thrown away.
     """
     lost = KeyHasher().hash(mint_key(random))
 
-    def guards(group: Sequence[Told]) -> Iterator[GuardCall]:
-        decisions: dict[str, tuple[Told, CommitDecided]] = {}
-        for told in group:
-            entry = told.entry
+    def guards(group: Sequence[ReplayedEntry]) -> Iterator[GuardCall]:
+        decisions: dict[str, tuple[ReplayedEntry, CommitDecided]] = {}
+        for replayed in group:
+            entry = replayed.entry
             match entry.type:
                 case CommitDecided.TYPE:
                     decided = from_data(CommitDecided, entry.data)
-                    decisions[entry.key] = (told, decided)
+                    decisions[entry.key] = (replayed, decided)
                     if decided.decision is CommitDecision.APPROVED and FORWARD in entry.parts:
-                        yield _opened(told, decided)
+                        yield _opened(replayed, decided)
                 case CommitSettled.TYPE:
                     settled = from_data(CommitSettled, entry.data)
                     if settled.decision != str(entry.group_id):
@@ -98,7 +98,7 @@ def gateway_guards(random: Callable[[int], bytes]) -> Callable[[Sequence[Told]],
 
 
 def _edited(entry: Entry, lost: str) -> Iterator[GuardCall]:
-    """Yield the guards of what people edit."""
+    """Yield the guards of edits of the control plane."""
     match entry.type:
         case CatalogCreated.TYPE:
             catalog = from_data(CatalogCreated, entry.data)
@@ -120,7 +120,7 @@ def _edited(entry: Entry, lost: str) -> Iterator[GuardCall]:
 
 def subject_of(entry: Entry, part: str) -> str | None:
     """
-    Return the actor whom a payload part is about, as the gateway has said when it appended it; None if nobody.
+    Return the actor whom a payload part is about, as the gateway set it on append; None if it is about nobody.
     """
     if entry.type in {CommitDecided.TYPE, LineageReceived.TYPE}:
         return None if part in {FORWARD, PLACES} else entry.actor
@@ -133,14 +133,14 @@ def _created_key(entry: Entry) -> KeyCreatedV1 | KeyCreated:
     return from_data(KeyCreatedV1, entry.data)
 
 
-def _opened(told: Told, decided: CommitDecided) -> GuardCall:
-    forward = _members(told.part(FORWARD), {"deadline", "owner", "requirements", "result"})
+def _opened(replayed: ReplayedEntry, decided: CommitDecided) -> GuardCall:
+    forward = _members(replayed.part(FORWARD), {"deadline", "owner", "requirements", "result"})
     identifier = decided.identifier
     return GuardCall(
         "decision.open",
         {
-            "decision": told.entry.group_id,
-            "key": told.entry.key,
+            "decision": replayed.entry.group_id,
+            "key": replayed.entry.key,
             "operation": decided.operation,
             "alias": identifier.alias,
             "namespace": list(identifier.namespace),
@@ -156,16 +156,16 @@ def _opened(told: Told, decided: CommitDecided) -> GuardCall:
     )
 
 
-def _changed(told: Told, decided: CommitDecided, settled: CommitSettled) -> Iterator[GuardCall]:
+def _changed(replayed: ReplayedEntry, decided: CommitDecided, settled: CommitSettled) -> Iterator[GuardCall]:
     """Yield the guards of an accepted change of the built-in catalog."""
     identifier = decided.identifier
     names: dict[str, object] = {"alias": identifier.alias, "namespace": list(identifier.namespace)}
     match Operation(decided.operation):
         case Operation.NAMESPACE_CREATE:
-            properties = {"properties": _json(_body(told).get("properties") or {})}
+            properties = {"properties": _json(_body(replayed).get("properties") or {})}
             yield GuardCall("namespace.create", names | look_of(*identifier.namespace) | properties)
         case Operation.NAMESPACE_UPDATE:
-            body = _body(told)
+            body = _body(replayed)
             changes = {"removals": body.get("removals") or [], "updates": _json(body.get("updates") or {})}
             yield GuardCall("namespace.replay", names | changes)
         case Operation.NAMESPACE_DROP:
@@ -181,20 +181,22 @@ def _changed(told: Told, decided: CommitDecided, settled: CommitSettled) -> Iter
                 yield GuardCall("table.create", names | pointer | look | {"table_uuid": settled.table_uuid})
             else:
                 yield GuardCall("table.swap", names | pointer)
-            yield _placed(told, names, str(settled.metadata_location))
+            yield _placed(replayed, names, str(settled.metadata_location))
 
 
-def _placed(told: Told, names: dict[str, object], metadata_location: str) -> GuardCall:
-    """Nobody is asked whether the places are free: they were, or the catalog did not ask in those days."""
-    if PLACES in told.entry.parts:
-        return GuardCall("table.replay", names | place_digests(parse_places(told.part(PLACES))))
+def _placed(replayed: ReplayedEntry, names: dict[str, object], metadata_location: str) -> GuardCall:
+    """Does not check that the places are free: that was checked when they were recorded, or before it was required."""
+    if PLACES in replayed.entry.parts:
+        return GuardCall("table.replay", names | place_digests(parse_places(replayed.part(PLACES))))
     return GuardCall("table.expect", names | place_digests(expected_places(metadata_location)))
 
 
-def _body(told: Told) -> Mapping[str, Any]:
+def _body(replayed: ReplayedEntry) -> Mapping[str, Any]:
     """Return the body of the request, as the part `inputs` has it."""
     try:
-        return parse_object(parse_object(told.part("inputs"), what="part inputs")["body"], what="body of part inputs")
+        return parse_object(
+            parse_object(replayed.part("inputs"), what="part inputs")["body"], what="body of part inputs"
+        )
     except (KeyError, TypeError) as error:
         raise FormatError("part inputs", expected="a request with its body", found=error) from error
 

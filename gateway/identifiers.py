@@ -1,12 +1,12 @@
 """
 Names that arrive in paths: catalog alias, namespace levels, table name.
 
-Paths are split before they are decoded (`%2F` is a character of a name, not a separator), levels of a namespace are
-separated by the unit separator 0x1F as the Iceberg REST specification has it. Every name is bounded and free of control
-characters before anything else looks at it.
+Paths are split before they are decoded: `%2F` is a character of a name, not a separator. The levels of a namespace are
+separated by the unit separator 0x1F (Iceberg REST specification). Every name is bounded and free of control characters
+before any other code uses it.
 
-A name that is to be created must in addition be one that a person reads as what it is (`check_new_name`). Names that
-were created before this was asked of them are still read, written and dropped.
+A new name must in addition read as what it is (`check_new_name`). Older names without this property are still read,
+written and dropped.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _UNREADABLE: Final = {
     "Zl": "line-separating",
     "Zp": "paragraph-separating",
 }
-"""Categories of characters that a new name has none of. Bidirectional controls and joiners are format characters."""
+"""Categories of characters that a new name must not contain. Bidirectional controls and joiners are in `Cf`."""
 _BLANK = "\u2800"
-"""Braille without a dot: a symbol by its category, and nothing to the eye."""
+"""BRAILLE PATTERN BLANK: a symbol by its category, and invisible."""
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -120,11 +120,11 @@ def parse_name(text: object, *, field: str) -> str:
 
 def check_new_name(name: str, *, field: str) -> None:
     """
-    Check that a name which is to be created, as `parse_name` returned it, is read by people as what it is.
+    Check that a new name, as `parse_name` returned it, reads as what it is.
 
     Raises:
         BadRequestError: if it is not in Unicode's form NFC, begins or ends with white space, begins with a combining
-            mark, or holds a character that is not seen, not assigned, or another blank than the space.
+            mark, or holds a character that is invisible, unassigned, or a blank other than the space.
     """
     for character in name:
         category = unicodedata.category(character)

@@ -1,8 +1,8 @@
 """
-What engines ask to be changed, parsed: one shape for every mutation, whichever route it came by.
+Mutations, parsed: one type for every change of a table or namespace, whichever route it came by.
 
-createTable is updates with assert-create, so a create, a staged create's commit and a commit are one thing from here.
-Parsing refuses what it does not know (updates and requirements by name); nothing here touches a catalog.
+A createTable becomes updates with assert-create, so that a create, the commit of a staged create and a commit are
+treated alike from here on. Unknown updates and requirements are refused by name. Nothing here accesses a catalog.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ledger.format.json_object import parse_object
 PROPERTIES_MAX: Final = 1_000
 PROPERTY_LENGTH_MAX: Final = 32 * 1024
 SNAPSHOTS_MAX: Final = 1_000
-"""Snapshots that one commit may add: their ids stand in its two entries, of at most 64 KiB each."""
+"""Snapshots that one commit may add: both of its entries, of at most 64 KiB each, list their ids."""
 
 
 class Operation(StrEnum):
@@ -64,12 +64,12 @@ class Mutation:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """Return what it does in Nessie's vocabulary, sorted."""
+        """Return its actions in Nessie's vocabulary, sorted."""
         return access_actions(self._view(()))
 
     @property
     def creates(self) -> bool:
-        """Tell whether it gives a table or a namespace its name."""
+        """Return whether it creates a table or a namespace."""
         return self.operation in {Operation.TABLE_CREATE, Operation.NAMESPACE_CREATE}
 
     def view(self) -> CommitView:
@@ -104,11 +104,11 @@ def parse_body(body: bytes) -> dict[str, Any]:
 
 def parse_mutation(operation: Operation, path: Target, *, body: bytes, purge: bool = False) -> Mutation:
     """
-    Return the mutation that a request asks for; `path` is what its path names.
+    Return the mutation that a request describes; `path` is the target that its path names.
 
     Raises:
         BadRequestError: if the body is not of the operation's shape; names the field.
-        UnsupportedOperationError: if it asks for something the catalog does not offer.
+        UnsupportedOperationError: if it needs something that is not offered here.
     """
     match operation:
         case Operation.TABLE_CREATE:
@@ -158,7 +158,7 @@ def _table_commit(path: Target, body: dict[str, Any]) -> Mutation:
     updates = tuple(parse_updates(body.get("updates")))
     if (added := len(added_snapshot_ids(updates))) > SNAPSHOTS_MAX:
         raise BadRequestError(f"expected at most {SNAPSHOTS_MAX} new snapshots, found {added}", field="updates")
-    # Whoever may not create a table may not do it by way of a commit either.
+    # A commit that creates a table is judged as a create: it needs the same permission.
     creates = any(requirement["type"] == ASSERT_CREATE["type"] for requirement in requirements)
     if creates and path.name is not None:
         check_new_name(path.name, field="table")
@@ -171,7 +171,7 @@ def _table_commit(path: Target, body: dict[str, Any]) -> Mutation:
 
 
 def _check_identifier(path: Target, named: object) -> None:
-    """A body that names another table than the path would be judged as one and applied to the other."""
+    """A body that names another table than the path would be judged for one table and applied to the other."""
     if not isinstance(named, dict):
         raise BadRequestError("expected an object", field="identifier")
     namespace = parse_namespace(named.get("namespace"), field="identifier.namespace")
@@ -184,7 +184,7 @@ def _check_identifier(path: Target, named: object) -> None:
 
 def _namespace_create(path: Target, body: dict[str, Any]) -> Mutation:
     namespace = parse_namespace(body.get("namespace"), field="namespace")
-    # The levels above are there already, or it is not created.
+    # The levels above exist already; otherwise it is not created.
     check_new_name(namespace[-1], field=f"namespace[{len(namespace) - 1}]")
     return Mutation(
         operation=Operation.NAMESPACE_CREATE,
@@ -221,7 +221,7 @@ class UnprocessableNamespaceError(BadRequestError):
 
 
 def _properties(value: object, *, field: str) -> dict[str, str]:
-    """Properties as they are given; absent and null are none."""
+    """The properties of a body; absent and null mean none."""
     if value is None:
         return {}
     if not isinstance(value, dict) or len(value) > PROPERTIES_MAX:

@@ -1,8 +1,8 @@
 """
-The built-in catalog: namespaces and table pointers are rows beside the log, metadata files lie in a warehouse of ours.
+The built-in catalog: namespaces and table pointers are rows in the log's database, metadata files are in our warehouse.
 
-A change is a guard: the pointer swaps in the transaction that appends the decision and its outcome, so record and
-table cannot disagree. Existence and pointer are checked inside the guard's SQL (`sql/guards.sql`), whatever was loaded.
+A change is a guard: the pointer is swapped in the transaction that appends the decision and its outcome, so record and
+table cannot disagree. The guard's SQL (`sql/guards.sql`) checks existence and pointer again, whatever was loaded.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class BuiltinCatalog:
     """
     One alias of one tenant. `reader` is the tenant's database role, `warehouse` the URI its tables live under.
 
-    `table_config` is what engines are told with each table about its storage; never credentials. Names that could be
-    taken for each other are refused unless the catalog `allows_look_alikes`.
+    `table_config` is what engines are given with each table about its storage, without credentials. Confusable names
+    are refused unless the catalog `allows_look_alikes`.
     """
 
     def __init__(
@@ -94,13 +94,13 @@ class BuiltinCatalog:
             pointer = await (await connection.execute(_QUERIES["table_pointer"], names)).fetchone()
         if namespace is None or pointer is None:
             return Loaded(namespace_exists=namespace is not None)
-        location, digest, places_told, places = pointer
+        location, digest, places_known, places = pointer
         metadata = await self._files.read(location, digest=digest)
         return Loaded(
             namespace_exists=True,
             metadata=metadata,
             metadata_location=location,
-            places=[bytes(place) for place in places] if places_told else None,
+            places=[bytes(place) for place in places] if places_known else None,
         )
 
     async def _load_namespace(self, namespace: tuple[str, ...]) -> Loaded:
@@ -119,7 +119,7 @@ class BuiltinCatalog:
 
     async def show_table(self, target: Target, snapshots: Snapshots) -> bytes | None:
         """
-        Return the table as engines are shown it; None if there is none.
+        Return the table as engines see it; None if there is none.
 
         Raises:
             UnavailableError: if the database cannot be reached.
@@ -132,7 +132,7 @@ class BuiltinCatalog:
         return self._shown(metadata, loaded.metadata_location)
 
     def show_change(self, change: Change, location: str | None) -> bytes:
-        """Return a table that was changed as engines are shown it; one that was only staged has no `location`."""
+        """Return a changed table as engines see it; one that was only staged has no `location`."""
         return self._shown(change.metadata or {}, location)
 
     def _shown(self, metadata: Mapping[str, Any], location: str | None) -> bytes:
@@ -140,7 +140,7 @@ class BuiltinCatalog:
         return orjson.dumps(body if location is None else {"metadata-location": location, **body})
 
     async def configuration(self) -> Configuration:
-        """Return what engines are told: each table says about its storage what there is to say."""
+        """Return an empty configuration: each table comes with the configuration of its storage."""
         return Configuration()
 
     async def list_tables(
@@ -211,21 +211,21 @@ class BuiltinCatalog:
 
     def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:
         """
-        Return the location asked for, else `<warehouse>/<namespace>.<table>-<uuid>`: never two tables in one folder.
+        Return the requested location, else `<warehouse>/<namespace>.<table>-<uuid>`: one folder per table.
 
-        What is no plain letter becomes `_`: engines disagree on whether a location is percent-encoded.
+        Any other than a plain letter becomes `_`: engines disagree on whether a location is percent-encoded.
         """
         readable = _UNSAFE.sub("_", target.path)[:READABLE_LENGTH_MAX]
         return Birth(location=location or f"{self._warehouse}/{readable}-{table_uuid}", table_uuid=table_uuid)
 
     async def check(self, mutation: Mutation, loaded: Loaded, change: Change) -> None:
         """
-        Check that the places of a table are below this catalog's warehouse and no other table's, and its name its own.
+        Check that a table's places are below this catalog's warehouse and no other table's, and its name is not taken.
 
-        The gateway itself writes to the table's metadata folder, so that is looked at whether or not it is new.
+        The gateway itself writes to the table's metadata folder, so that is checked whether or not it is new.
 
         Raises:
-            BadRequestError: if a place lies elsewhere, or a file that the commit names lies outside of the table's.
+            BadRequestError: if a place is not below the warehouse, or a file that the commit names is not the table's.
             LookAlikeNameError, PlaceTakenError, UnavailableError: as `Catalog.check`.
         """
         if change.metadata is not None:
@@ -262,8 +262,8 @@ class BuiltinCatalog:
                 f"{', '.join(place.format() for place in added)!r:.300}"
             )
 
-    def told_places(self, loaded: Loaded, change: Change) -> Sequence[StoragePlace] | None:
-        """Return the places of the table from here on, if its row does not have them; None: they stay as they are."""
+    def changed_places(self, loaded: Loaded, change: Change) -> Sequence[StoragePlace] | None:
+        """Return the table's places after the change if they differ from those in its row; None if not."""
         if change.metadata is None:
             return None
         places = table_places(change.metadata)
@@ -271,10 +271,10 @@ class BuiltinCatalog:
 
     def _below(self, location: str, *, field: str) -> str:
         """
-        Return what `location` names below this catalog's warehouse, however the way there is spelled.
+        Return the path of `location` below this catalog's warehouse, however the warehouse is spelled in it.
 
         Raises:
-            BadRequestError: if it is no plain location there.
+            BadRequestError: if it is not a plain location below the warehouse.
         """
         place, path, below = parse_place(location, field=field), location_path(location, field=field), ""
         if (place.scheme, place.authority) == (self._root.scheme, self._root.authority):
@@ -293,7 +293,7 @@ class BuiltinCatalog:
         Write the next metadata file, named after the one before it.
 
         Raises:
-            BadRequestError: if it would be too large, or lie elsewhere by way of a symbolic link.
+            BadRequestError: if it would be too large, or a symbolic link leads out of the warehouse.
             UnavailableError: if it cannot be written.
         """
         if change.metadata is None:
@@ -301,7 +301,7 @@ class BuiltinCatalog:
         match = _VERSION.search(loaded.metadata_location or "")
         version = int(match[1]) + 1 if match else 0
         folder = self._below(_metadata_folder(change.metadata), field=f"properties.{METADATA_PATH}")
-        # Spelled as the warehouse is: readers of metadata files know that spelling.
+        # Spelled like the warehouse, as readers of metadata files expect it.
         location = f"{self._warehouse}/{folder}/{version:05d}-{uuid4()}.metadata.json"
         return await self._files.write(location, change.metadata, within=self._warehouse)
 
@@ -317,7 +317,7 @@ class BuiltinCatalog:
     def guards(
         self, mutation: Mutation, loaded: Loaded, change: Change, written: Written | None
     ) -> tuple[GuardCall, ...]:
-        """Return the guard that swaps what `loaded` saw for what `change` says."""
+        """Return the guard that replaces the state in `loaded` by the one in `change`."""
         names, look = _names(self._alias, mutation.target), look_of(*mutation.target.levels)
         free = (GuardCall("name.free", {"alias": self._alias, "looks": look["looks"]}),)
         alone = free if mutation.creates and not self._allows_look_alikes else ()
@@ -334,7 +334,7 @@ class BuiltinCatalog:
         return (GuardCall("table.swap", names | pointer), *place)
 
     def _place_guards(self, names: dict[str, object], loaded: Loaded, change: Change) -> tuple[GuardCall, ...]:
-        if (places := self.told_places(loaded, change)) is None:
+        if (places := self.changed_places(loaded, change)) is None:
             return ()
         added = {f"added_{name}": digests for name, digests in place_digests(_added(loaded, change)).items()}
         return (GuardCall("table.place", names | place_digests(places) | added),)
@@ -359,7 +359,7 @@ def _metadata_folder(metadata: Mapping[str, Any]) -> str:
 
 
 def _added(loaded: Loaded, change: Change) -> list[StoragePlace]:
-    """The places that the table did not take up before."""
+    """The places that the table did not have before."""
     return added_places(table_places(change.metadata), table_places(loaded.metadata))
 
 
@@ -369,14 +369,14 @@ def _names(alias: str, target: Target) -> dict[str, object]:
 
 
 def _referenced(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata with the snapshots alone that branches and tags name."""
+    """Return the metadata with only those snapshots that branches and tags refer to."""
     named = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
     snapshots = [snapshot for snapshot in metadata.get("snapshots", []) if snapshot["snapshot-id"] in named]
     return {**metadata, "snapshots": snapshots}
 
 
 def _is_plain(segment: str) -> bool:
-    """Tell whether a segment of a location is the name of one folder, and the same one to every reader of it."""
+    """Return whether a segment of a location names one folder, and the same one for every reader."""
     if segment in {"", ".", ".."} or _AMBIGUOUS.search(segment):
         return False
     return len(segment.encode()) <= SEGMENT_SIZE_BYTES_MAX

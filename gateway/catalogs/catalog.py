@@ -1,5 +1,5 @@
 """
-What the gateway asks of a catalog: the state of a target, what engines are shown of it, and a way to change it.
+The interface of a catalog: the state of a target, what engines see of it, and a way to change it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from ledger.format.guards import GuardCall
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """
-    A target as it is: `metadata` of a table with its location, or `properties` of a namespace; None for what is not.
+    A target as it is: the `metadata` of a table and its location, or the `properties` of a namespace; None if absent.
 
-    `namespace_exists` tells whether the namespace that would hold the target (or is the target) is there. Only of a
-    namespace: `parent_exists` tells whether the one above it is, `is_empty` whether it holds nothing; a catalog
-    elsewhere is not asked, and decides itself. `places` are the digests of the places that a table takes up, as its row
-    has them; None where no row does.
+    `namespace_exists`: whether the namespace that would hold the target (or is the target) exists. Only for a
+    namespace: `parent_exists`, whether its parent exists, and `is_empty`; a foreign catalog checks both itself.
+    `places` are the digests of a table's places as its row has them; None if it has no row.
     """
 
     namespace_exists: bool
@@ -49,14 +48,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Birth:
-    """Where a new table is to live, and its identity; None for what the catalog alone decides, and only then."""
+    """The location and identity of a new table; None for what the catalog alone decides."""
 
     location: str | None
     table_uuid: str | None
 
 
 class Snapshots(StrEnum):
-    """Which snapshots an engine wants to see of a table (REST specification, `snapshots`)."""
+    """Which snapshots of a table an engine requests (REST specification, `snapshots`)."""
 
     ALL = "all"
     REFS = "refs"
@@ -64,7 +63,7 @@ class Snapshots(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page of a list, and the token that asks for the next one (None: this is the end)."""
+    """One page of a list, and the token of the next one (None: this is the last page)."""
 
     names: Sequence[Any]
     next_token: str | None
@@ -72,14 +71,14 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What a catalog tells engines at `/v1/config`: nothing in it leads round the gateway."""
+    """The configuration for engines at `/v1/config`: nothing in it lets them bypass the gateway."""
 
     defaults: Mapping[str, str] = field(default_factory=dict)
     overrides: Mapping[str, str] = field(default_factory=dict)
 
 
 class Catalog(Protocol):
-    """Any catalog: what is behind a target now, and how engines are shown it."""
+    """Any catalog: the current state of a target, and what engines see of it."""
 
     async def load(self, target: Target) -> Loaded:
         """
@@ -91,7 +90,7 @@ class Catalog(Protocol):
 
     async def show_table(self, target: Target, snapshots: Snapshots) -> bytes | None:
         """
-        Return the table as engines are shown it (LoadTableResult, JSON); None if there is none.
+        Return the table as engines see it (LoadTableResult, JSON); None if there is none.
 
         Raises:
             UnavailableError: if the catalog cannot be reached.
@@ -99,7 +98,7 @@ class Catalog(Protocol):
 
     async def configuration(self) -> Configuration:
         """
-        Return what engines are told of this catalog.
+        Return the catalog's configuration for engines.
 
         Raises:
             UnavailableError: if the catalog cannot be reached.
@@ -128,19 +127,19 @@ class Catalog(Protocol):
         """
 
     def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:
-        """Return where a new table is to live whose creator asks for `location` (None: does not say)."""
+        """Return location and identity of a new table; `location` is the one that the request names, if any."""
 
     async def check(self, mutation: Mutation, loaded: Loaded, change: Change) -> None:
         """
-        Check what a mutation newly names: that its places are this catalog's and nobody else's, and a name its own.
+        Check the names and places that a mutation adds: each must be within the catalog and not taken.
 
-        What was there before is not looked at: it stays as it was.
+        Names and places that existed before are not checked: they stay as they are.
 
         Raises:
-            BadRequestError: if a place lies outside of the catalog's, or cannot be read in one way only.
-            LookAlikeNameError: if the new name could be taken for one that is there.
+            BadRequestError: if a place is outside the catalog's, or is ambiguous.
+            LookAlikeNameError: if the new name is confusable with an existing one.
             PlaceTakenError: if a place overlaps another table's.
-            UnavailableError: if it cannot be found out.
+            UnavailableError: if this cannot be determined now.
         """
 
 
@@ -150,7 +149,7 @@ class SwapsPointer(Catalog, Protocol):
 
     async def write(self, loaded: Loaded, change: Change) -> Written | None:
         """
-        Write what the pointer will point to; None where nothing is written (drops, namespaces).
+        Write the file that the pointer will name; None where nothing is written (drops, namespaces).
 
         Raises:
             BadRequestError: if it would be too large, or lie outside the warehouse.
@@ -160,10 +159,10 @@ class SwapsPointer(Catalog, Protocol):
     def guards(
         self, mutation: Mutation, loaded: Loaded, change: Change, written: Written | None
     ) -> tuple[GuardCall, ...]:
-        """Return the guards that hold only if the target is still as it was loaded, and make it as it is to be."""
+        """Return the guards that hold only if the target is still as it was loaded, and that make the change."""
 
-    def told_places(self, loaded: Loaded, change: Change) -> Sequence[StoragePlace] | None:
-        """Return the places of the table from here on, if the log is to tell them; None: they stay as they are."""
+    def changed_places(self, loaded: Loaded, change: Change) -> Sequence[StoragePlace] | None:
+        """Return the table's places after the change, if the log has to record them; None if they did not change."""
 
     async def discard(self, written: Written) -> None:
         """
@@ -175,7 +174,7 @@ class SwapsPointer(Catalog, Protocol):
 
     def show_change(self, change: Change, location: str | None) -> bytes:
         """
-        Return a table that was changed as engines are shown it (LoadTableResult, JSON).
+        Return a changed table as engines see it (LoadTableResult, JSON).
 
         `location` is that of its metadata; None for a table that was only staged.
         """
@@ -184,9 +183,9 @@ class SwapsPointer(Catalog, Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
     """
-    A mutation as an upstream will be sent it: the engine's own bytes, and the requirements that were added to them.
+    A mutation as the upstream will receive it: the engine's own bytes with added requirements.
 
-    `requirements` are all that the body holds, the engine's own and those that pin what was judged (`pins`).
+    `requirements` are all in the body: the engine's own and those that pin what was judged (`pins`).
     """
 
     mutation: Mutation
@@ -197,21 +196,21 @@ class Outgoing:
 
 @runtime_checkable
 class Forwards(Catalog, Protocol):
-    """A catalog elsewhere: the change is asked of it, and its reply says what became of it."""
+    """A foreign catalog: it is sent the change, and its reply determines the outcome."""
 
     def prepare(self, mutation: Mutation, loaded: Loaded, body: bytes) -> Outgoing:
         """
-        Return what is to be sent for `mutation`, judged against `loaded`: `body` with the requirements that pin that.
+        Return the request for `mutation`, judged against `loaded`: `body` with requirements that pin the judged state.
 
         Raises:
-            BadRequestError: if the body could be read in two ways, so that another commit than the judged one happens.
+            BadRequestError: if parsers could read the body differently: the upstream might apply another commit.
         """
 
     async def forward(self, outgoing: Outgoing) -> Reply:
-        """Send it, once, and return what came of that: never raises for what the upstream or the network does."""
+        """Send it once and return the reply. Does not raise for what the upstream or the network does."""
 
     def show_answer(self, answered: Answered) -> bytes:
-        """Return an answer as engines are shown it: the upstream's own bytes, without what leads round the gateway."""
+        """Return an answer as engines see it: the upstream's own bytes, without anything that bypasses the gateway."""
 
     def refusal(self, answered: Answered) -> GatewayError:
-        """Return what an engine is told of an answer that is a certain no: the upstream's own words, as above."""
+        """Return the error for an answer that certainly refuses; it carries the upstream's own answer."""

@@ -1,9 +1,9 @@
 """
-The places of catalogs elsewhere: the option `location`, which the first tenant to register it holds against all others.
+The places of foreign catalogs: the option `location`, which the first tenant to register it holds against all others.
 
-Guarantee: of two tenants whose places overlap, one is refused, at whatever time and in whatever process they come. The
-claim is a guard in the group that appends `catalog.created`; since it looks at other tenants' claims, it is preceded by
-a lock that a transaction keeps to its end. The object store's endpoint is no part of a place: events of S3 name none.
+Guarantee: of two tenants whose places overlap, one is refused, whenever and in whichever process they register. The
+claim is a guard in the group that appends `catalog.created`. Since it reads other tenants' claims, a lock that is held
+to the end of the transaction precedes it. The object store's endpoint is not part of a place: S3's events name none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOCATION: Final = "location"
 LOCK: Final = 0x6C70_0005
 """Advisory lock: one claim at a time on a database."""
 GRANTED: Final = ""
-"""In place of an alias: the operator has granted the place, whatever will be registered for it."""
+"""Stands for an alias where the operator has granted the place before a catalog is registered for it."""
 
 
 _QUERIES: Final = load_queries("gateway", "catalog_places.sql")
@@ -29,7 +29,7 @@ _QUERIES: Final = load_queries("gateway", "catalog_places.sql")
 
 def place_parameters(alias: str, location: str) -> dict[str, object]:
     """
-    Return what the row of a place holds.
+    Return the columns of the row of a place.
 
     Raises:
         BadRequestError: if `location` is no place.
@@ -52,7 +52,7 @@ def claim_guards(alias: str, location: str) -> tuple[GuardCall, ...]:
 
 def release_guards(place: str) -> tuple[GuardCall, ...]:
     """
-    Return the guards that hold if the tenant holds a place at or below `place`, and then let go of all of them.
+    Return the guards that hold if the tenant holds a place at or below `place`, and then release all of them.
     """
     digest = parse_place(place, field="place").digest()
     return (GuardCall("place.lock", {"lock": LOCK}), GuardCall("place.release", {"digest": digest}))
@@ -60,7 +60,7 @@ def release_guards(place: str) -> tuple[GuardCall, ...]:
 
 def replayed_claim(alias: str, location: str) -> tuple[GuardCall, ...]:
     """
-    Return the guards that make the row of a place again; none where the location is no place, as before it had to be.
+    Return the guards that rebuild the row of a place; none if the location is not a place (older entries).
     """
     try:
         return (GuardCall("place.replay", place_parameters(alias, location)),)
@@ -70,16 +70,16 @@ def replayed_claim(alias: str, location: str) -> tuple[GuardCall, ...]:
 
 def replayed_release(place: str) -> GuardCall:
     """
-    Return the guard that lets go of a place again, whoever holds it by now.
+    Return the guard that replays the release of a place, whoever holds it by now.
     """
     return GuardCall("place.forget", {"digest": parse_place(place, field="place").digest()})
 
 
 async def read_contested(connection: Connection, *, warehouse: str) -> dict[tuple[UUID, str], str]:
     """
-    Return the catalogs (tenant and alias) that were registered for a place of another tenant, and why they wait.
+    Return the catalogs (tenant and alias) that were registered for a place of another tenant, and the reason in words.
 
-    There are some only if they are older than the claims, or if the warehouse was moved onto a place that is held.
+    They are not served. They are older than the claims, or the warehouse was moved onto a place that is held.
     """
     contested: dict[tuple[UUID, str], str] = {}
     for tenant, alias, place, holder in await (await connection.execute(_QUERIES["contested"])).fetchall():

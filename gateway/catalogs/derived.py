@@ -1,8 +1,8 @@
 """
-Fills in what rows from before cannot have: the looks of names, the places of tables, the places of catalogs.
+Fills columns and rows that older versions did not write: looks of names, places of tables, places of catalogs.
 
-All three follow from what the rows and the log hold already, so that filling them twice changes nothing. It is done
-when a process starts, before it serves; looks are made again when their rules or Unicode's data have changed.
+All three follow from the rows and the log, so filling them twice changes nothing. A process does this when it starts,
+before it serves. Looks are computed again when their rules or Unicode's data have changed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def fill_derived_rows(connection: psycopg.Connection) -> None:
 
 
 def _fill(connection: psycopg.Connection, find: str, fill: str, derive: Callable[[Row], dict[str, object]]) -> None:
-    """Fill the rows that `find` names, a batch in a transaction; one that an append holds comes with the next batch."""
+    """Fill the rows that `find` returns, one transaction per batch; rows that an append locks come later."""
     while True:
         with connection.transaction():
             bounds = {"version": LOOKS_VERSION, "limit": BATCH_ROWS}
@@ -67,10 +67,10 @@ def _expected(row: Row) -> dict[str, object]:
 
 def _fill_catalog_places(connection: psycopg.Connection) -> None:
     """
-    Who came first, by the time at which its catalog was recorded, holds the place; later ones have a row, too.
+    The catalog that was recorded first holds the place; later ones get a row, too.
 
-    Usually there is none to fill in, and then no lock is taken: a start must not wait for somebody's claim. A claim is
-    stored in the transaction that appends its catalog, so none can be missing for a moment only.
+    Usually there is nothing to fill, and then no lock is taken: a start must not wait for a claim. A claim is stored in
+    the transaction that appends its catalog, so none is missing only for a moment.
     """
     if connection.execute(_QUERIES["catalogs_without_places"]).fetchone() is None:
         return
@@ -78,12 +78,12 @@ def _fill_catalog_places(connection: psycopg.Connection) -> None:
         connection.execute(_QUERIES["lock_places"], {"lock": LOCK})
         rows: Sequence[Row] = connection.execute(_QUERIES["catalogs_without_places"]).fetchall()
         entries = [(log_id, parse_entry(bytes(entry))) for log_id, entry in rows]
-        for log_id, entry in sorted(entries, key=lambda told: (told[1].recorded_at, told[0], told[1].index)):
+        for log_id, entry in sorted(entries, key=lambda each: (each[1].recorded_at, each[0], each[1].index)):
             created = from_data(CatalogCreated, entry.data)
             if LOCATION not in created.options:
                 continue
             try:
                 parameters = place_parameters(created.id, created.options[LOCATION])
             except BadRequestError:
-                continue  # nothing can be below what is no place
+                continue  # not a place: nothing can be below it
             connection.execute(_QUERIES["fill_catalog_place"], {"log_id": log_id, **parameters})

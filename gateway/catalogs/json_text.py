@@ -1,9 +1,9 @@
 """
-JSON as text: where the members of an object stand, so that one can be exchanged and all else keeps its bytes.
+JSON as text: finds the members of an object, so that one can be replaced while all other bytes stay as they are.
 
-What engines and upstreams send is not ours to rewrite: numbers, escapes, spaces and the order of members stay as they
-are. Parsers disagree on which of two members of one name counts, so a text that is judged here and applied elsewhere
-must not have any.
+The gateway does not rewrite what engines and upstreams send: numbers, escapes, spaces and the order of members are
+kept. Parsers disagree on which of two members of one name counts, so a text that is judged here and applied by another
+server must not have duplicates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DECODER = json.JSONDecoder()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A member of an object, and where its value stands in the text."""
+    """A member of an object, and the position of its value in the text."""
 
     name: str
     value: Any
@@ -38,7 +38,7 @@ class Member:
 
 def members(text: str, start: int = 0) -> list[Member]:
     """
-    Return the members of the object that begins at `start` (spaces before it aside), in order, doubles included.
+    Return the members of the object that begins at `start` (after spaces), in order, duplicates included.
 
     Raises:
         BadRequestError: if there is no JSON object.
@@ -75,7 +75,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _expect(text: str, at: int, character: str) -> int:
-    """Return where the next thing behind `character` begins."""
+    """Return the position of the next token after `character`."""
     if text[at] != character:
         message = f"expected {character!r} at character {at}"
         raise ValueError(message)
@@ -84,7 +84,7 @@ def _expect(text: str, at: int, character: str) -> int:
 
 def replaced(text: str, changes: Iterable[tuple[Member, str]]) -> str:
     """
-    Return the text with the values of some members exchanged for other JSON texts; all else is as it was.
+    Return the text with the values of some members replaced by other JSON texts; everything else is unchanged.
     """
     pieces: list[str] = []
     at = 0
@@ -96,7 +96,7 @@ def replaced(text: str, changes: Iterable[tuple[Member, str]]) -> str:
 
 async def off_loop(work: Callable[P, R], size_bytes: int, *arguments: P.args, **options: P.kwargs) -> R:
     """
-    Return what `work` makes of `size_bytes` of JSON: large ones in a thread, so that nobody else has to wait.
+    Return the result of `work` on `size_bytes` of JSON: in a thread if large, so that the event loop is not held up.
     """
     if size_bytes <= SMALL_BYTES:
         return work(*arguments, **options)
@@ -105,7 +105,7 @@ async def off_loop(work: Callable[P, R], size_bytes: int, *arguments: P.args, **
 
 def check_unambiguous(body: bytes) -> str:
     """
-    Return a JSON body as text if every parser reads the same out of it: UTF-8, and no name twice in one object.
+    Return a JSON body as text if all parsers agree on it: UTF-8, and no name twice in one object.
 
     Raises:
         BadRequestError: otherwise; names the member.

@@ -1,8 +1,8 @@
 """
-What a request takes along to a catalog elsewhere: the way it has come, and how its engine wants to reach the files.
+What a request carries to a foreign catalog: the gateways it has passed, and how its engine wants to access the files.
 
 Each gateway appends itself to the header `X-Lakeproof-Hops` as `<installation>/<tenant>/<alias>`. An alias that would
-reach itself, however far round, is refused for certain instead of going round until something gives way.
+reach itself, over however many gateways, is refused instead of looping until a limit is hit.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ HOPS_MAX: Final = 8
 HOPS_LENGTH_MAX: Final = 2_048
 DELEGATION_HEADER: Final = "X-Iceberg-Access-Delegation"
 VENDED: Final = "vended-credentials"
-"""The one delegation that is passed on: remote signing would send engines to the upstream, round the gateway."""
+"""The one delegation that is passed on: with remote signing, engines would bypass the gateway."""
 
 _HOP = re.compile(r"[A-Za-z0-9._-]{1,128}/[0-9a-f]{32}/[A-Za-z0-9_-]{1,64}")
 
 Observe = Callable[[str, str], None]
-"""Told what was asked of an upstream (its HTTP method) and what came of it."""
+"""Called with the HTTP method of a request to an upstream, and its outcome."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Onward:
-    """`hops` are the gateways it has been through, `delegation` how its engine wants to reach the files, if at all."""
+    """`hops` are the gateways that the request passed, `delegation` is the access to files that its engine requests."""
 
     hops: tuple[str, ...] = ()
     delegation: str | None = None
@@ -37,10 +37,10 @@ class Onward:
 
     def through(self, hop: str) -> Onward:
         """
-        Return it with this gateway added to its way.
+        Return a copy with the gateway `hop` appended.
 
         Raises:
-            ForwardingLoopError: if it has been here before, or would have been through more than 8.
+            ForwardingLoopError: if it has passed `hop` before, or would have passed more than 8.
         """
         if hop in self.hops:
             raise ForwardingLoopError(
@@ -61,7 +61,7 @@ def format_hop(*, installation: str, tenant_hex: str, alias: str) -> str:
 
 def parse_hops(text: str | None) -> tuple[str, ...]:
     """
-    Return the gateways that a request has been through, the first one first.
+    Return the gateways that a request has passed, in order.
 
     Raises:
         BadRequestError: if the header is not of its form.
@@ -81,7 +81,7 @@ def parse_hops(text: str | None) -> tuple[str, ...]:
 
 def parse_delegation(text: str | None) -> str | None:
     """
-    Return what of an engine's wish for delegated access is passed on; None for nothing.
+    Return the delegated access to pass on from an engine's header; None if there is none.
     """
     wished = {wish.strip() for wish in (text or "").split(",")}
     return VENDED if VENDED in wished else None

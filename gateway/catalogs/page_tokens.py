@@ -1,7 +1,7 @@
 """
 The page tokens of the built-in catalog: a token is the last name of the page before it, percent-encoded.
 
-All of a list is given to whoever asks without a token (REST specification, paging).
+A request without a token receives the whole list (REST specification, paging).
 """
 
 from __future__ import annotations

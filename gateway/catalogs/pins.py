@@ -1,9 +1,9 @@
 """
-The requirements that are added to a commit to a catalog elsewhere, so that what was judged is what is committed.
+Pins: requirements added to a commit to a foreign catalog, so that it commits exactly what was judged.
 
 Policies read a table's schema, spec, sort order, refs and identity as they were loaded; the upstream applies the commit
-to what it has when the commit arrives. Requiring of the upstream what was read makes the two one, or the commit fails.
-Of the refs those are pinned that the commit moves, and `main`, whose snapshot policies see.
+to its state when the commit arrives. If that state differs from what was judged, the pins fail the commit. The pinned
+refs are those that the commit moves, and `main`, whose snapshot policies see.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def pins_of(
     metadata: Mapping[str, Any], updates: Sequence[Update], required: Sequence[Requirement]
 ) -> tuple[Requirement, ...]:
     """
-    Return the requirements that hold of `metadata` alone among those a commit of `updates` is judged against.
+    Return the requirements that pin `metadata` for a commit of `updates`.
 
-    What is among `required` already, the commit's own, is not repeated.
+    Those that are already among `required`, the commit's own, are left out.
     """
     known = {_subject(requirement) for requirement in required}
     return tuple(pin for pin in _pins(metadata, updates) if _subject(pin) not in known)
@@ -55,7 +55,7 @@ def _pins(metadata: Mapping[str, Any], updates: Sequence[Update]) -> Iterator[Re
 
 
 def _snapshot_of(metadata: Mapping[str, Any], ref: str) -> int | None:
-    """The snapshot of a ref; None if there is no such ref, which can be required too."""
+    """The snapshot of a ref; None if there is no such ref, which is a valid requirement."""
     refs = metadata.get("refs") or {}
     if ref in refs:
         found: int = refs[ref]["snapshot-id"]
@@ -65,13 +65,13 @@ def _snapshot_of(metadata: Mapping[str, Any], ref: str) -> int | None:
 
 
 def _subject(requirement: Requirement) -> tuple[str, Any]:
-    """What a requirement is about: two of one subject say the same, or the commit's own did not hold."""
+    """The subject of a requirement. Two with one subject are equal, or the commit's own did not hold."""
     return requirement["type"], requirement.get("ref")
 
 
 def with_requirements(text: str, added: Sequence[Requirement]) -> str:
     """
-    Return the body of a commit (CommitTableRequest) with `added` behind its own requirements; all else is as it was.
+    Return the body of a commit (CommitTableRequest) with `added` after its own requirements, otherwise unchanged.
 
     Raises:
         BadRequestError: if it is not the body of a commit.

@@ -1,9 +1,9 @@
 """
-Places: what locations and paths name, in one spelling, so that it can be told whether one lies in another. Pure.
+Storage places: locations and paths in one normal form, to decide whether one contains another. Pure.
 
 `file:/x`, `file:///x`, `file://localhost/x` and `/x` are one place; `s3:`, `s3a:` and `s3n:` are one scheme. Where
-readers of a location disagree (percent signs, doubled slashes, case on a disk that ignores it), places count as the
-same: two tables are rather kept apart too often than once too rarely.
+readers of a location disagree (percent signs, doubled slashes, case on some file systems), places count as equal: to
+refuse a place too often is safe, to let two tables overlap is not.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ from gateway.errors import BadRequestError
 
 PLACE_LENGTH_MAX: Final = 4_096
 FOLDERS_MAX: Final = 64
-"""Folders of one place, each of which is looked for in an index."""
+"""Folders in one place; each of them is a look-up in an index."""
 DIGEST_SIZE_BYTES: Final = 16
 
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _AUTHORITY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]*")
-"""A bucket, or what else holds folders, such as Azure's `container@account`."""
+"""A bucket or its equivalent, such as Azure's `container@account`."""
 _S3: Final = frozenset({"s3", "s3a", "s3n"})
 _LOCAL_HOSTS: Final = frozenset({"", "localhost"})
 _UNPLAIN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff?#\\]")
 _MISLEADING: Final = re.compile(r"[\x00-\x1f\x7f/\\%]")
-"""What a percent sign must not stand for: with it, readers see different folders."""
+"""Characters that must not be percent-encoded: readers would see different folders."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoragePlace:
-    """A folder or file of a storage: its scheme, its bucket (empty: of a disk), and the folders down to it."""
+    """A folder or file in a storage: its scheme, its bucket (empty for a local disk), and its path."""
 
     scheme: str
     authority: str
     segments: tuple[str, ...]
 
     def holds(self, other: StoragePlace) -> bool:
-        """Tell whether `other` is this place, or lies in it."""
+        """Return whether this place contains `other`, or is equal to it."""
         return self._folded()[: len(self.segments) + 2] == other._folded()[: len(self.segments) + 2]
 
     def overlaps(self, other: StoragePlace) -> bool:
-        """Tell whether one of the two lies in the other, or both are one."""
+        """Return whether one of the two contains the other, or both are equal."""
         return self.holds(other) or other.holds(self)
 
     def format(self) -> str:
-        """Return the place as a URI, without a slash at its end unless it is all of the disk."""
+        """Return the place as a URI, without a trailing slash unless it is the root of a disk."""
         return f"{self.scheme}://{'/'.join((self.authority, *self.segments)) or '/'}"
 
     def digest(self) -> bytes:
-        """Return what stands for this place in an index: SHA-256 of the JSON list of its parts, 16 bytes of it."""
+        """Return the place's key in an index: the first 16 bytes of the SHA-256 of the JSON list of its parts."""
         return self.folder_digests()[-1]
 
     def folder_digests(self) -> list[bytes]:
-        """Return the digests of every place that holds this one, and of this one last."""
+        """Return the digests of every place that contains this one, outermost first, and of this one last."""
         folded = self._folded()
         return [
             hashlib.sha256(orjson.dumps(folded[:length])).digest()[:DIGEST_SIZE_BYTES]
@@ -67,7 +67,7 @@ class StoragePlace:
         ]
 
     def _folded(self) -> tuple[str, ...]:
-        """Its parts as they are compared: disks of some systems know neither case nor Unicode's forms."""
+        """Its parts in the form in which they are compared: some file systems ignore case and Unicode's forms."""
         if self.scheme != "file":
             return (self.scheme, self.authority, *self.segments)
         return ("file", "", *(unicodedata.normalize("NFC", segment.casefold()) for segment in self.segments))
@@ -78,7 +78,7 @@ def parse_place(text: str, *, field: str) -> StoragePlace:
     Return the place that a location, a path property or a file's path names.
 
     Raises:
-        BadRequestError: if it is no absolute path or URI, goes up (`..`), or is read in more than one way.
+        BadRequestError: if it is not an absolute path or URI, contains `..`, or is ambiguous.
     """
     if not text or len(text) > PLACE_LENGTH_MAX:
         raise BadRequestError(f"expected a location of 1 to {PLACE_LENGTH_MAX} characters", field=field)
@@ -93,7 +93,7 @@ def parse_place(text: str, *, field: str) -> StoragePlace:
 
 def location_path(text: str, *, field: str) -> str:
     """
-    Return the path of a location as it is spelled, behind its bucket.
+    Return the path of a location after its bucket, as it is spelled.
 
     Raises as `parse_place`.
     """
@@ -118,13 +118,13 @@ def _split(text: str, *, field: str) -> tuple[str, str, str]:
 
 
 def _segment(part: str, text: str, *, field: str) -> str:
-    """One folder, percent signs decoded: some readers do that, and some do not."""
+    """One folder, percent-decoded: some readers decode, and some do not."""
     try:
         decoded = unquote(part, errors="strict")
     except UnicodeDecodeError as error:
         raise BadRequestError(f"expected percent-encoded UTF-8, found {text!r:.200}", field=field) from error
     if decoded != part and _MISLEADING.search(decoded):
-        raise BadRequestError(f"expected a location that all read alike, found {text!r:.200}", field=field)
+        raise BadRequestError(f"expected a location that all readers read alike, found {text!r:.200}", field=field)
     if decoded in {".", ".."}:
         raise BadRequestError(f"expected a location without '..', found {text!r:.200}", field=field)
     return decoded

@@ -85,8 +85,8 @@ class CatalogRegistry:
         key = (tenant, alias)
         if key in self.contested:
             raise PlaceContestedError(
-                f"catalog {alias}: its location overlaps one that another tenant was first to register: its operator "
-                "is told, and can move the place or retire the catalog"
+                f"catalog {alias}: its location overlaps one that another tenant was first to register: the operator "
+                "is notified, and can move the place or retire the catalog"
             )
         if key not in self.made:
             if catalog.kind == REST:

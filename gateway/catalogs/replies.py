@@ -1,11 +1,11 @@
 """
 What an upstream's reply to a forwarded mutation means: one pure function, three kinds of reply, five outcomes.
 
-Guarantee: `accepted` only on a well-formed success, `failed` only if the request certainly never left, `conflicted` and
-`refused` only on a 4xx by which the upstream says itself that it did nothing. All else is `unknown`, because a client
-that believes a landed commit has failed deletes files that are in use.
+Guarantee: `accepted` only on a well-formed success, `failed` only if the request was certainly never sent, `conflicted`
+and `refused` only on a 4xx in which the upstream itself says that it did nothing. Everything else is `unknown`: a
+client that takes a landed commit for a failed one deletes files that are in use.
 
-A 503 is unknown too, with or without Retry-After: whoever wrote it may be a proxy that had passed the request on.
+A 503 is unknown too, with or without Retry-After: it may come from a proxy that had already passed the request on.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ledger.format.events import CommitOutcome
 from ledger.format.json_object import parse_object
 
 AMBIGUOUS_4XX: Final = frozenset({408})
-"""Request Timeout: an intermediary may say it of a request that it has passed on."""
+"""Request Timeout: an intermediary may answer it after passing the request on."""
 
 LOCATION_LENGTH_MAX: Final = 4_096
 UUID_LENGTH_MAX: Final = 64
-"""What stands in entries of the log is bounded, whoever says it."""
+"""Texts of an upstream that go into entries are bounded."""
 
 _TABLE_WRITES: Final = frozenset({Operation.TABLE_CREATE, Operation.TABLE_COMMIT})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -43,19 +43,19 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeverSent:
-    """No byte of the request left: no connection, no name, no TLS session; `cause` is for people."""
+    """No byte of the request was sent: no connection, no name, no TLS session; `cause` is a text for operators."""
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(NeverSent):
-    """Nothing was sent, because the upstream is, or says that it is, where the gateway does not go."""
+    """Nothing was sent, because the gateway may not connect to the upstream's address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanswered:
-    """The request left, or part of it, and no whole answer came back in time."""
+    """The request, or part of it, was sent, and no complete answer came in time."""
 
     cause: str
 
@@ -64,12 +64,12 @@ Reply: TypeAlias = Answered | NeverSent | Unanswered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ForwardOutcome:
     """
-    What became of a mutation, as far as its reply tells: `settled` is what the log is told.
+    The outcome of a mutation according to its reply: `settled` is what the log records.
 
-    `metadata_location` and `table_uuid` are those of the table that an accepted create or commit answered with; `cause`
-    says in words why it is not accepted.
+    `metadata_location` and `table_uuid` are those in the answer to an accepted create or commit; `cause` says why it is
+    not accepted.
     """
 
     settled: CommitOutcome
@@ -79,35 +79,35 @@ class Outcome:
     table_uuid: str | None = None
 
 
-def outcome_of(operation: Operation, reply: Reply) -> Outcome:
+def outcome_of(operation: Operation, reply: Reply) -> ForwardOutcome:
     """
-    Return what `reply` says about a mutation that was forwarded.
+    Return the outcome of a forwarded mutation according to `reply`.
     """
     match reply:
         case NeverSent(cause=cause):
-            return Outcome(settled=CommitOutcome.FAILED, reply=reply, cause=cause)
+            return ForwardOutcome(settled=CommitOutcome.FAILED, reply=reply, cause=cause)
         case Unanswered(cause=cause):
-            return Outcome(settled=CommitOutcome.UNKNOWN, reply=reply, cause=cause)
+            return ForwardOutcome(settled=CommitOutcome.UNKNOWN, reply=reply, cause=cause)
         case Answered(status=status) if 200 <= status <= 299:
             return _of_success(operation, reply)
         case Answered(status=409):
-            return Outcome(settled=CommitOutcome.CONFLICTED, reply=reply, cause=message_of(reply))
+            return ForwardOutcome(settled=CommitOutcome.CONFLICTED, reply=reply, cause=message_of(reply))
         case Answered(status=status) if 400 <= status <= 499 and status not in AMBIGUOUS_4XX:
-            return Outcome(settled=CommitOutcome.REFUSED, reply=reply, cause=message_of(reply))
+            return ForwardOutcome(settled=CommitOutcome.REFUSED, reply=reply, cause=message_of(reply))
         case Answered():
-            return Outcome(settled=CommitOutcome.UNKNOWN, reply=reply, cause=message_of(reply))
+            return ForwardOutcome(settled=CommitOutcome.UNKNOWN, reply=reply, cause=message_of(reply))
 
 
-def _of_success(operation: Operation, reply: Answered) -> Outcome:
-    """A success says what is there now, or says nothing that can be trusted."""
+def _of_success(operation: Operation, reply: Answered) -> ForwardOutcome:
+    """A success must say what the new state is; otherwise nothing in it can be trusted."""
     if operation not in _TABLE_WRITES:
-        return Outcome(settled=CommitOutcome.ACCEPTED, reply=reply)
+        return ForwardOutcome(settled=CommitOutcome.ACCEPTED, reply=reply)
     table = parse_table(reply.body)
     if table is None:
         cause = f"the upstream answered {reply.status}, but with no table"
-        return Outcome(settled=CommitOutcome.UNKNOWN, reply=reply, cause=cause)
+        return ForwardOutcome(settled=CommitOutcome.UNKNOWN, reply=reply, cause=cause)
     location, metadata = table
-    return Outcome(
+    return ForwardOutcome(
         settled=CommitOutcome.ACCEPTED, reply=reply, metadata_location=location, table_uuid=metadata.get("table-uuid")
     )
 
@@ -127,13 +127,13 @@ def parse_table(body: bytes) -> tuple[str, dict[str, Any]] | None:
 
 
 def _is_name(text: Any, *, length_max: int) -> TypeGuard[str]:
-    """Tell whether it is a text that the log and its tables can hold: not empty, not endless, no control characters."""
+    """Return whether it is a text that the log and its tables can hold: not empty, bounded, no control characters."""
     return isinstance(text, str) and 1 <= len(text) <= length_max and not _CONTROL.search(text)
 
 
 def error_of(reply: Answered) -> dict[str, Any] | None:
     """
-    Return the error model of an answer (`error` of IcebergErrorResponse); None if there is none in it.
+    Return the error model of an answer (`error` of IcebergErrorResponse), if it has one.
     """
     try:
         error = parse_object(reply.body, what="error").get("error")
@@ -144,9 +144,9 @@ def error_of(reply: Answered) -> dict[str, Any] | None:
 
 def message_of(reply: Answered) -> str:
     """
-    Return what an answer that is no success says, in a few words.
+    Return a short text for an answer that is not a success.
     """
     error = error_of(reply) or {}
     message, kind = error.get("message"), error.get("type")
-    told = ": ".join(part for part in (kind, message) if isinstance(part, str) and part)
-    return f"the upstream answered {reply.status}{f' ({told})' if told else ''}"[:_CAUSE_LENGTH_MAX]
+    text = ": ".join(part for part in (kind, message) if isinstance(part, str) and part)
+    return f"the upstream answered {reply.status}{f' ({text})' if text else ''}"[:_CAUSE_LENGTH_MAX]

@@ -1,10 +1,10 @@
 """
-The adapter of kind `rest`: a catalog elsewhere that speaks the Iceberg REST protocol (Polaris, Nessie, Unity,
-Lakekeeper, another Lakeproof).
+The adapter of kind `rest`: a foreign catalog with the Iceberg REST protocol (Polaris, Nessie, Unity, Lakekeeper,
+another Lakeproof).
 
-What is asked goes out as the engine wrote it, and what comes back goes in as the upstream wrote it: only the
-requirements that pin what was judged are added (`pins.py`), and only what leads round the gateway is taken away
-(`rewrite.py`).
+Requests go out as the engine wrote them, and answers come back as the upstream wrote them, with two exceptions:
+requirements that pin what was judged are added (`pins.py`), and members that would let engines bypass the gateway are
+removed (`rewrite.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.catalogs.places import StoragePlace, parse_place
 from gateway.catalogs.replies import Answered, NeverSent, Refused, Reply, error_of, parse_table
 from gateway.catalogs.rewrite import table_answer
 from gateway.catalogs.table_places import table_places
-from gateway.catalogs.upstreams import Place, Upstream
+from gateway.catalogs.upstreams import Endpoint, Upstream
 from gateway.errors import BadRequestError, GatewayError, UpstreamNotAllowedError
 from gateway.identifiers import Target
 from gateway.metadata.paths import changed_paths, named_files, path_properties
@@ -37,7 +37,7 @@ NAMES_MAX: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestCatalog:
-    """One alias of one tenant, for one request: `onward` is what that takes along."""
+    """One alias of one tenant, for one request: `onward` is what the request carries to the upstream."""
 
     upstream: Upstream
     onward: Onward
@@ -72,7 +72,7 @@ class RestCatalog:
 
     async def show_table(self, target: Target, snapshots: Snapshots) -> bytes | None:
         """
-        Return the upstream's own answer, without what leads round the gateway; None if there is no such table.
+        Return the upstream's own answer, without anything that bypasses the gateway; None if there is no such table.
 
         Raises as `load`.
         """
@@ -85,13 +85,13 @@ class RestCatalog:
         return await off_loop(self.show_answer, len(answered.body), answered)
 
     async def configuration(self) -> Configuration:
-        """Return what the upstream tells engines, without what leads round the gateway. Raises as `load`."""
-        return (await self._place()).configuration
+        """Return the upstream's configuration, without anything that bypasses the gateway. Raises as `load`."""
+        return (await self._endpoint()).configuration
 
     async def list_tables(
         self, namespace: tuple[str, ...], *, page_token: str | None, page_size: int | None
     ) -> Page | None:
-        """Return one page as the upstream makes it; its tokens are the upstream's own. Raises as `load`."""
+        """Return one page of the upstream's, with its own tokens. Raises as `load`."""
         query = _page_query(page_token, page_size)
         answered = await self._get(f"{await self._namespace(namespace)}/tables{_query(query)}")
         if answered is None:
@@ -104,12 +104,12 @@ class RestCatalog:
     async def list_namespaces(
         self, parent: tuple[str, ...], *, page_token: str | None, page_size: int | None
     ) -> Page | None:
-        """Return one page as the upstream makes it; its tokens are the upstream's own. Raises as `load`."""
-        place = await self._place()
+        """Return one page of the upstream's, with its own tokens. Raises as `load`."""
+        endpoint = await self._endpoint()
         query = _page_query(page_token, page_size)
         if parent:
-            query = [f"parent={place.namespace(parent)}", *query]
-        answered = await self._get(f"{place.root}/namespaces{_query(query)}")
+            query = [f"parent={endpoint.namespace(parent)}", *query]
+        answered = await self._get(f"{endpoint.root}/namespaces{_query(query)}")
         if answered is None:
             return None
         names = self._names(answered, "namespaces")
@@ -118,17 +118,17 @@ class RestCatalog:
         return self._page(answered, names)
 
     def birth(self, target: Target, *, location: str | None, table_uuid: str) -> Birth:  # noqa: ARG002 - the upstream's
-        """Return the location asked for: all else about a new table is the upstream's to decide, and not yet known."""
+        """Return the requested location. The upstream decides everything else about a new table later."""
         return Birth(location=location, table_uuid=None)
 
     async def check(self, mutation: Mutation, loaded: Loaded, change: Change) -> None:
         """
-        Check that what a mutation newly names lies in the option `location`, if the catalog has it.
+        Check that the places a mutation adds are within the option `location`, if the catalog has it.
 
-        Where the upstream's other tables are is not known here, and what is beside a name is the upstream's to say.
+        The gateway does not know the places and names of the upstream's other tables: the upstream checks these.
 
         Raises:
-            BadRequestError: if it does not.
+            BadRequestError: if one is not.
         """
         location = self.upstream.options.get("location")
         if location is None:
@@ -151,10 +151,10 @@ class RestCatalog:
 
     def prepare(self, mutation: Mutation, loaded: Loaded, body: bytes) -> Outgoing:
         """
-        Return what is to be sent for `mutation`: the engine's own body, and in a commit the pins of what was judged.
+        Return the request for `mutation`: the engine's own body; in a commit, with the pins of what was judged.
 
         Raises:
-            BadRequestError: if the body could be read in two ways.
+            BadRequestError: if parsers could read the body differently.
         """
         if not body or mutation.operation in {Operation.TABLE_DROP, Operation.NAMESPACE_DROP}:
             return Outgoing(mutation=mutation, body=b"", requirements=mutation.requirements)
@@ -170,14 +170,14 @@ class RestCatalog:
         )
 
     async def forward(self, outgoing: Outgoing) -> Reply:
-        """Send it, once, and return what came of that."""
+        """Send it once and return the reply."""
         try:
             method, url = await self._route(outgoing.mutation)
             return await self.upstream.ask(method, url, self.onward, body=outgoing.body or None)
         except UpstreamNotAllowedError as error:
             return Refused(cause=str(error))
         except GatewayError as error:
-            # Where to ask, or as whom, could not be found out: the mutation itself was not sent.
+            # The upstream's configuration or the credentials are not available: the mutation itself was not sent.
             return NeverSent(cause=str(error))
 
     async def _route(self, mutation: Mutation) -> tuple[str, str]:
@@ -190,41 +190,41 @@ class RestCatalog:
             case Operation.TABLE_DROP:
                 return "DELETE", await self._table(target)
             case Operation.NAMESPACE_CREATE:
-                return "POST", f"{(await self._place()).root}/namespaces"
+                return "POST", f"{(await self._endpoint()).root}/namespaces"
             case Operation.NAMESPACE_UPDATE:
                 return "POST", f"{await self._namespace(target.namespace)}/properties"
             case Operation.NAMESPACE_DROP:
                 return "DELETE", await self._namespace(target.namespace)
 
     def show_answer(self, answered: Answered) -> bytes:
-        """Return an answer as engines are shown it: the upstream's bytes, without what leads round the gateway."""
-        place = self.upstream.place
-        if place is None or not answered.body:
+        """Return an answer as engines see it: the upstream's bytes, without anything that bypasses the gateway."""
+        endpoint = self.upstream.endpoint
+        if endpoint is None or not answered.body:
             return answered.body
         try:
-            return table_answer(answered.body, place.url)
+            return table_answer(answered.body, endpoint.url)
         except BadRequestError:
-            # A success without a JSON object: of a drop, say. There is nothing in it that an engine would read.
+            # A success without a JSON object, for example of a drop: engines read nothing in it.
             return b""
 
     def refusal(self, answered: Answered) -> GatewayError:
-        """Return what an engine is told of an answer that is a certain no."""
+        """Return the error for an answer that certainly refuses."""
         return self.upstream.refusal(answered)
 
     # Questions
 
-    async def _place(self) -> Place:
+    async def _endpoint(self) -> Endpoint:
         return await self.upstream.find(self.onward)
 
     async def _namespace(self, levels: tuple[str, ...]) -> str:
-        place = await self._place()
-        return f"{place.root}/namespaces/{place.namespace(levels)}"
+        endpoint = await self._endpoint()
+        return f"{endpoint.root}/namespaces/{endpoint.namespace(levels)}"
 
     async def _table(self, target: Target) -> str:
         return f"{await self._namespace(target.namespace)}/tables/{quote(target.name or '', safe='')}"
 
     async def _get(self, url: str) -> Answered | None:
-        """Ask for something; None if the upstream says, in an error of the protocol, that it is not there."""
+        """Get an object; None if the upstream says, in an error of the protocol, that it does not exist."""
         reply = await self.upstream.ask("GET", url, self.onward)
         match reply:
             case Answered(status=200):

@@ -1,9 +1,9 @@
 """
-What of an upstream's answer leads round the gateway, and its removal: pure, on the JSON's own text.
+Removes from an upstream's answers whatever would let engines bypass the gateway. Pure; works on the JSON's own text.
 
-Guarantee: in the configuration that engines are given (of `/v1/config`, of a table, of its storage credentials) no
-member stays that says where or as whom to reach a catalog, and none whose value holds the URL of the upstream. Every
-other byte of the answer is as the upstream wrote it. An error keeps its words, without the upstream's URL.
+Guarantee: in the configuration for engines (of `/v1/config`, of a table, of its storage credentials) no member stays
+that says where a catalog is or which credentials to use for it, and none whose value contains the URL of the upstream.
+All other bytes of the answer are as the upstream wrote them. An error keeps its text, without the upstream's URL.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ ROUND: Final = frozenset(
     }
 )
 """
-Members that say where a catalog is, as whom it is asked, in which words or through whom: the gateway's, never the
-upstream's.
+Members that say where a catalog is, with which credentials, protocol options or proxy to access it: engines get the
+gateway's, never the upstream's.
 """
 
 ROUND_PREFIXES: Final = (
@@ -57,8 +57,8 @@ ROUND_PREFIXES: Final = (
 )
 ROUND_SUFFIXES: Final = ("refresh-credentials-endpoint", "-impl")
 """
-As in `client.refresh-credentials-endpoint`, of which each object store has its own, and in `metrics-reporter-impl`: an
-engine that is given the name of a class loads it.
+As in `client.refresh-credentials-endpoint`, which exists for each object store, and in `metrics-reporter-impl`: engines
+load a class that they are given the name of.
 """
 FILE_IOS: Final = frozenset(
     {
@@ -74,7 +74,7 @@ FILE_IOS: Final = frozenset(
 """The classes that an upstream may ask engines to load (`io-impl`, `py-io-impl`): Iceberg's own."""
 
 UPSTREAM: Final = "upstream"
-"""What stands for the upstream's URL in the text of an error."""
+"""Replaces the upstream's URL in the text of an error."""
 
 T = TypeVar("T")
 
@@ -84,20 +84,20 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class UpstreamUrl:
-    """The place of an upstream, found in texts in upper or lower case, with its port spelled out or not."""
+    """The URL of an upstream, found in texts in upper or lower case, with or without its port."""
 
     def __init__(self, *uris: str) -> None:
         places = "|".join(sorted({_place(uri) for uri in uris}))
-        # Slashes may be escaped, as JSON permits. Another port of the same host is another server, an object store say.
+        # Slashes may be escaped, as JSON permits. Another port of the host is another server, such as an object store.
         pattern = rf"""(?:https?:)?\\?/\\?/(?:[^\s/?#"'@]*@)?(?:{places})(?![\w.:-])"""
         self._pattern = re.compile(pattern, re.IGNORECASE)
 
     def is_in(self, text: str) -> bool:
-        """Tell whether the URL, or one below it, stands in `text`."""
+        """Return whether `text` contains the URL, or one below it."""
         return self._pattern.search(text) is not None
 
     def removed(self, text: str) -> str:
-        """Return `text` with a word in place of the URL."""
+        """Return `text` with the URL replaced."""
         return self._pattern.sub(UPSTREAM, text)
 
 
@@ -112,16 +112,17 @@ def _place(uri: str) -> str:
 
 def without_ways_round(config: Mapping[str, T], upstream: UpstreamUrl) -> dict[str, T]:
     """
-    Return the members of a configuration that do not lead round the gateway.
+    Return the members of a configuration that do not bypass the gateway.
     """
     return {name: value for name, value in config.items() if not _leads_round(name, value, upstream)}
 
 
 def public_configuration(config: Mapping[str, T], upstream: UpstreamUrl) -> dict[str, T]:
     """
-    Return the members of a configuration that everyone may see who may ask for it at all.
+    Return the members of a configuration that every authenticated caller may see.
 
-    `/v1/config` is answered before anything is permitted, so nothing in it opens a storage; a table's own may.
+    `/v1/config` is answered before access to a table is permitted, so it contains no storage credentials; the
+    configuration of a table may.
     """
     return {
         name: value for name, value in without_ways_round(config, upstream).items() if not _SECRET.search(name.lower())
@@ -130,7 +131,7 @@ def public_configuration(config: Mapping[str, T], upstream: UpstreamUrl) -> dict
 
 def _leads_round(name: str, value: object, upstream: UpstreamUrl) -> bool:
     name = name.lower()
-    # What is no text breaks the protocol, but an engine that reads it might follow it all the same.
+    # A value that is not a string breaks the protocol, but an engine might use it all the same.
     text = value if isinstance(value, str) else json.dumps(value)
     if name in {"io-impl", "py-io-impl"} and text in FILE_IOS:
         return False
@@ -145,10 +146,10 @@ def _leads_round(name: str, value: object, upstream: UpstreamUrl) -> bool:
 
 def table_answer(body: bytes, upstream: UpstreamUrl) -> bytes:
     """
-    Return a LoadTableResult or CommitTableResponse as engines are shown it: the same bytes, but for its configuration.
+    Return a LoadTableResult or CommitTableResponse as engines see it: the same bytes except for its configuration.
 
     Raises:
-        BadRequestError: if it is no JSON object.
+        BadRequestError: if it is not a JSON object.
     """
     try:
         text = body.decode("utf-8")
@@ -180,7 +181,7 @@ def _rewritten_credential(credential: Any, upstream: UpstreamUrl) -> Any:
 
 def error_answer(body: bytes, upstream: UpstreamUrl) -> bytes:
     """
-    Return the body of an error as engines are shown it: the same bytes, but for the upstream's URL in its text.
+    Return the body of an error as engines see it: the same bytes except for the upstream's URL in its text.
     """
     text = body.decode("utf-8", "replace")
     return upstream.removed(text).encode() if upstream.is_in(text) else body

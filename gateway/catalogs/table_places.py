@@ -1,8 +1,8 @@
 """
-The places that a table takes up: its location and the folders that its properties name, as the log tells them. Pure.
+The places of a table: its location and the folders that its properties name, as the log records them. Pure.
 
-They stand in the part `places` of the decision that made them, a JSON list of URIs, and are replayed from there. Tables
-whose decisions are older than that are taken to be where the location of their metadata lets expect.
+The part `places` of a decision that changes them has them as a JSON list of URIs, and they are replayed from there. For
+tables with older decisions, the location of the metadata file implies the place.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gateway.metadata.paths import path_properties
 from ledger.errors import FormatError
 
 PLACES: Final = "places"
-"""The payload part of a `commit.decided` that tells where the table is from then on."""
+"""The payload part of a `commit.decided` with the places of the table from then on."""
 _METADATA: Final = "metadata"
 
 
 def table_places(metadata: Mapping[str, Any] | None) -> list[StoragePlace]:
     """
-    Return the places of a table, those that lie in another of them left out; what cannot be read is none.
+    Return the places of a table, without those inside another of them; what cannot be parsed is not a place.
     """
     if metadata is None:
         return []
@@ -34,7 +34,7 @@ def table_places(metadata: Mapping[str, Any] | None) -> list[StoragePlace]:
 
 def expected_places(metadata_location: str) -> list[StoragePlace]:
     """
-    Return where a table is expected whose metadata file is there: a level above the folder `metadata`.
+    Return the place that a metadata file's location implies: the parent of the folder `metadata`.
     """
     place = _place(metadata_location)
     if place is None or not place.segments:
@@ -45,7 +45,7 @@ def expected_places(metadata_location: str) -> list[StoragePlace]:
 
 def added_places(after: Iterable[StoragePlace], before: Iterable[StoragePlace]) -> list[StoragePlace]:
     """
-    Return those of `after` that are not in one of `before`.
+    Return those of `after` that are not inside one of `before`.
     """
     known = list(before)
     return [place for place in after if not any(one.holds(place) for one in known)]
@@ -53,7 +53,7 @@ def added_places(after: Iterable[StoragePlace], before: Iterable[StoragePlace]) 
 
 def place_digests(places: Iterable[StoragePlace]) -> dict[str, list[bytes]]:
     """
-    Return what is stored and looked for of places: their digests, and those of every folder down to them.
+    Return the stored and indexed form of places: their digests, and those of all folders above them.
     """
     known = list(places)
     folders = {digest for place in known for digest in place.folder_digests()}
@@ -69,7 +69,7 @@ def format_places(places: Iterable[StoragePlace]) -> bytes:
 
 def parse_places(payload: bytes) -> list[StoragePlace]:
     """
-    Return the places that the part `places` tells.
+    Return the places in the part `places`.
 
     Raises:
         FormatError: if it is not what `format_places` writes.

@@ -1,11 +1,11 @@
 """
-One upstream over HTTP: a request is sent once, and the reply says how far it got. The one place that uses httpx.
+Requests to an upstream over HTTP: each is sent once, and the reply says how far it got. The one module that uses httpx.
 
-Connections are made where the operator's rules allow them, to the very address that was checked (`projections/egress`).
+Connections go only where the operator's rules allow, to the very address that was checked (`projections/egress`).
 
-Guarantee: `NeverSent` only if not one byte of the request was handed to the network. Whether it was is not guessed from
-the kind of an error but told by the transport, which says when it begins to send. Redirects are not followed, proxies
-of the environment are not used, and an answer is read up to a cap and a deadline.
+Guarantee: `NeverSent` only if no byte of the request was handed to the network. That is not guessed from the type of an
+error: the transport reports when it begins to send. Redirects are not followed, proxies of the environment are not
+used, and an answer is read up to a cap and a deadline.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ CONNECTIONS_MAX: Final = 512
 IDLE_CONNECTIONS_MAX: Final = 64
 IDLE_S: Final = 2.0
 """
-How long a connection is kept for the next request. Short: an upstream that closes it in the very moment when it is used
-leaves the outcome unknown.
+How long a connection is kept for the next request. Short, since an upstream that closes it just when it is used leaves
+the outcome unknown.
 """
 NOT_ALLOWED: Final = (
     "expected a host with an address that LAKEPROOF_UPSTREAMS_ALLOWED permits, found none: check the catalog's uri, or "
@@ -53,7 +53,7 @@ async def open_client(egress: EgressRules, *, resolve: Resolve = resolve_host) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request to an upstream: `url` is whole, `body` is sent as JSON, as it stands."""
+    """One request to an upstream: `url` is absolute, `body` is JSON and sent unchanged."""
 
     method: str
     url: str
@@ -63,19 +63,19 @@ class Call:
 
 @dataclass(slots=True)
 class _Wire:
-    """Whether anything of one request has been handed to the network."""
+    """Whether any byte of one request was handed to the network."""
 
     is_used: bool = False
 
     async def trace(self, event: str, _info: Mapping[str, Any]) -> None:
-        """Note what the transport says (httpx, extension `trace`)."""
+        """Record an event of the transport (httpx, extension `trace`)."""
         if event.endswith("send_request_headers.started"):
             self.is_used = True
 
 
 async def exchange(client: httpx.AsyncClient, call: Call, *, timeout_s: float) -> Reply:
     """
-    Send `call` once and return what came of it within `timeout_s`.
+    Send `call` once and return the reply within `timeout_s`.
     """
     wire = _Wire()
     try:
@@ -84,11 +84,11 @@ async def exchange(client: httpx.AsyncClient, call: Call, *, timeout_s: float) -
     except TimeoutError:
         cause = f"no whole answer within {timeout_s:g} s"
     except AddressRefusedError:
-        # Its own text names the host, and what is told here is told to engines.
+        # Its own text names the host, and engines receive this text.
         return Refused(cause=NOT_ALLOWED)
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError, ValueError) as error:
         # ValueError: a header or URL that has no form on the wire; found before anything is sent.
-        cause = _told(error)
+        cause = _cause_of(error)
     return Unanswered(cause=cause) if wire.is_used else NeverSent(cause=cause)
 
 
@@ -121,6 +121,6 @@ async def _exchange(client: httpx.AsyncClient, call: Call, wire: _Wire, *, timeo
     )
 
 
-def _told(error: Exception) -> str:
-    """What went wrong, in few words; never the URL's query or a header."""
+def _cause_of(error: Exception) -> str:
+    """A short cause; never contains the URL's query or a header."""
     return f"{type(error).__name__}: {error}"[:_CAUSE_LENGTH_MAX] if str(error) else type(error).__name__

@@ -1,12 +1,12 @@
 """
-The upstreams of one process: how each is reached and as whom. Found out once, and again after one did not answer.
+The upstreams of one process: the address and credentials of each, discovered once and again after a failed request.
 
-An upstream tells its own prefix, separator and configuration at `/v1/config`; `Place` is what follows from that. A
-catalog's options never change under one alias, so what was found out stays true until the upstream itself changes.
+An upstream gives its prefix, separator and configuration at `/v1/config`; `Endpoint` is what follows from that. A
+catalog's options never change under one alias, so an endpoint stays valid until the upstream itself changes.
 
-An upstream may move us to another path, never to another server: host, port and TLS are those of the option `uri`, or
-of one that the option `uri-overrides` names. Of all else that it tells (where tokens, signatures and storage are)
-nothing is followed here.
+An upstream may redirect to another path, never to another server: host, port and TLS are those of the option `uri`, or
+of one that the option `uri-overrides` names. Everything else in its configuration (where tokens, signatures and storage
+are) is ignored here.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from projections.errors import SecretMissingError
 
 SECRET: Final = "secret:"  # noqa: S105 - the word before a secret's name, not one
 URI_OVERRIDES: Final = "uri-overrides"
-"""The option that names, separated by commas, other URLs to which `/v1/config` may move us."""
+"""The option with other URLs, separated by commas, that `/v1/config` may redirect to."""
 REQUESTS_MAX: Final = 16
-"""Requests to one upstream at a time."""
+"""Concurrent requests to one upstream."""
 SEPARATOR_DEFAULT: Final = "%1F"
 UNAUTHENTICATED: Final = frozenset({401, 419})
 """419 is the REST specification's AuthenticationTimeout."""
@@ -54,15 +54,15 @@ _SEPARATOR = re.compile(r"(?:[A-Za-z0-9._~-]|%[0-9A-Fa-f]{2}){1,16}")
 
 
 class Secrets(Protocol):
-    """Where the secrets are that catalogs' options name."""
+    """The secrets that catalogs' options name as `secret:<id>` (see `projections.lake.secrets.SecretDirectory`)."""
 
     def read(self, tenant: UUID, secret: str) -> str:
         """Return the secret of that id; raises SecretMissingError. Blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where an upstream's catalog is: `root` ends before `/namespaces`; `url` finds it in texts that engines see."""
+class Endpoint:
+    """Where an upstream's catalog is: `root` ends before `/namespaces`; `url` finds its URL in texts for engines."""
 
     root: str
     separator: str
@@ -76,7 +76,12 @@ class Place:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Upstream:
-    """One alias of one tenant: `options` are its catalog's."""
+    """
+    One alias of one tenant: `options` are its catalog's.
+
+    The event loop owns it. `endpoint` is None until `/v1/config` was read, and again after a failed request; `turns`
+    bounds the concurrent requests.
+    """
 
     tenant: UUID
     alias: str
@@ -84,34 +89,34 @@ class Upstream:
     client: httpx.AsyncClient
     secrets: Secrets
     timeout_s: float
-    place: Place | None = None
+    endpoint: Endpoint | None = None
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(REQUESTS_MAX))
 
     @property
     def uri(self) -> str:
-        """Return where the catalog's options say that the upstream is."""
+        """Return the upstream's URL according to the catalog's options."""
         return self.options["uri"].rstrip("/")
 
-    async def find(self, onward: Onward) -> Place:
+    async def find(self, onward: Onward) -> Endpoint:
         """
-        Return where to ask; the upstream is asked for it once.
+        Return where the catalog is; `/v1/config` is requested if that is not known yet.
 
         Raises:
-            UnavailableError: if it does not tell; UpstreamNotAllowedError if it is not where it may be.
-            UpstreamCredentialsError: if it does not know the gateway's credentials, or there are none.
-            UpstreamAnswerError: if it says no.
+            UnavailableError: if it does not answer; UpstreamNotAllowedError if its address is not allowed.
+            UpstreamCredentialsError: if it refuses the gateway's credentials, or there are none.
+            UpstreamAnswerError: if it refuses.
         """
-        # Nobody waits for another's question: in a ring of catalogs all would wait for each other.
-        place = self.place
-        if place is None:
-            place = self.place = await self._find(onward)
-        return place
+        # No request waits for another's: in a ring of catalogs all would wait for each other.
+        endpoint = self.endpoint
+        if endpoint is None:
+            endpoint = self.endpoint = await self._find(onward)
+        return endpoint
 
     def forget(self) -> None:
-        """Ask again where it is: it did not answer as it should."""
-        self.place = None
+        """Request `/v1/config` again next time: the upstream did not answer as it should."""
+        self.endpoint = None
 
-    async def _find(self, onward: Onward) -> Place:
+    async def _find(self, onward: Onward) -> Endpoint:
         warehouse = self.options.get("warehouse")
         query = "" if warehouse is None else f"?warehouse={quote(warehouse, safe='')}"
         reply = await self.ask("GET", f"{self.uri}/v1/config{query}", onward)
@@ -121,19 +126,19 @@ class Upstream:
             case Answered(status=status) if 400 <= status <= 499 and status != 404:
                 raise self.refusal(reply)
             case _:
-                # 404 among them: that there is no such warehouse does not say that a table is not there.
+                # 404 among them: a missing warehouse does not mean that a table is missing.
                 raise self.unavailable(reply)
 
-    def _parse(self, body: bytes) -> Place:
+    def _parse(self, body: bytes) -> Endpoint:
         try:
             parsed = parse_object(body, what="configuration")
         except FormatError as error:
             raise self._malformed("a JSON object") from error
         defaults, overrides = (_texts(parsed.get(name)) for name in ("defaults", "overrides"))
-        told = {**defaults, **overrides}
+        configuration = {**defaults, **overrides}
         uri = overrides.get("uri", self.uri).rstrip("/")
-        prefix = told.get("prefix", "").strip("/")
-        separator = told.get("namespace-separator", SEPARATOR_DEFAULT)
+        prefix = configuration.get("prefix", "").strip("/")
+        separator = configuration.get("namespace-separator", SEPARATOR_DEFAULT)
         if not is_plain_url(uri):
             raise self._malformed("a plain http or https uri")
         if not any(is_same_server(named, uri) for named in (self.uri, *uris_of(self.options))):
@@ -147,7 +152,7 @@ class Upstream:
         if not _SEPARATOR.fullmatch(separator):
             raise self._malformed("a namespace-separator that a path can hold")
         url = UpstreamUrl(self.uri, uri)
-        return Place(
+        return Endpoint(
             root=f"{uri}/v1/{prefix}" if prefix else f"{uri}/v1",
             separator=separator,
             url=url,
@@ -161,7 +166,7 @@ class Upstream:
 
     async def ask(self, method: str, url: str, onward: Onward, *, body: bytes | None = None) -> Reply:
         """
-        Send one request and return what came of it; no error in it names the upstream's URL.
+        Send one request and return the reply; no error in it names the upstream's URL.
 
         Raises:
             UpstreamCredentialsError: if the gateway has no credentials for it; nothing was sent.
@@ -174,17 +179,17 @@ class Upstream:
         call = Call(method=method, url=url, headers=headers, body=body)
         reply = await self._exchange(call)
         onward.observe(method, _seen(reply))
-        places = UpstreamUrl(self.uri) if self.place is None else self.place.url
+        url_of_upstream = UpstreamUrl(self.uri) if self.endpoint is None else self.endpoint.url
         match reply:
             case Answered(status=status, body=said) if not 200 <= status <= 299:
-                return replace(reply, body=error_answer(said, places))
+                return replace(reply, body=error_answer(said, url_of_upstream))
             case Answered():
                 return reply
             case NeverSent() | Unanswered():
-                return replace(reply, cause=places.removed(reply.cause))
+                return replace(reply, cause=url_of_upstream.removed(reply.cause))
 
     async def _exchange(self, call: Call) -> Reply:
-        """Send it when it is its turn: an upstream that hangs takes no connections from the others."""
+        """Send it when a turn is free: an upstream that hangs must not take connections from others."""
         try:
             async with asyncio.timeout(self.timeout_s):
                 await self.turns.acquire()
@@ -200,7 +205,7 @@ class Upstream:
         if reference is None:
             return None
         try:
-            # Read anew each time: a token that is exchanged is used at once.
+            # Read each time, so that a replaced token is used at once.
             return await asyncio.to_thread(self.secrets.read, self.tenant, reference.removeprefix(SECRET))
         except SecretMissingError as error:
             raise UpstreamCredentialsError(
@@ -208,7 +213,7 @@ class Upstream:
             ) from error
 
     def refusal(self, answered: Answered) -> GatewayError:
-        """Return what an engine is told of an answer that is a certain no: the upstream's own."""
+        """Return the error for an answer that certainly refuses; it carries the upstream's own answer."""
         if answered.status in UNAUTHENTICATED:
             return UpstreamCredentialsError(
                 f"the upstream of catalog {self.alias} refuses the gateway's credentials ({answered.status})"
@@ -226,7 +231,7 @@ class Upstream:
         )
 
     def unavailable(self, reply: Reply) -> UnavailableError:
-        """Return what an engine is told if a question to the upstream was not answered; nothing was changed."""
+        """Return the error for a read that the upstream did not answer; nothing was changed."""
         self.forget()
         if isinstance(reply, Refused):
             return UpstreamNotAllowedError(f"the upstream of catalog {self.alias}: {reply.cause}")
@@ -236,7 +241,7 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstreams:
-    """What the upstreams of a process share: connections, secrets, and how long one may take to answer."""
+    """What the upstreams of a process share: connections, secrets, and the time limit for an answer."""
 
     client: httpx.AsyncClient
     secrets: Secrets
@@ -268,7 +273,7 @@ def _texts(value: Any) -> dict[str, str]:
 
 
 def _seen(reply: Reply) -> str:
-    """The reply as metrics name it: bounded in number."""
+    """The reply as a metric label: a bounded set."""
     match reply:
         case Answered(status=status):
             return f"{status // 100}xx"

@@ -1,6 +1,6 @@
 """
-What the URL of an upstream may look like, whoever names it (a tenant's administrator or the upstream itself), and
-whether two of them lead to the same server. Pure.
+URLs of upstreams: which are acceptable, whether a tenant's administrator or the upstream itself names them, and whether
+two of them are on the same server. Pure.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 def is_plain_url(uri: str) -> bool:
     """
-    Tell whether `uri` is an http or https URL with a host, and with neither user, query nor fragment.
+    Return whether `uri` is an http or https URL with a host, and with neither user, query nor fragment.
     """
     try:
         parts = urlsplit(uri)
         port = parts.port
     except ValueError:
         return False
-    # A percent sign in the host is an interface of this machine, or another spelling of the host.
+    # A percent sign in the host is a network interface of this machine, or another spelling of the host.
     is_whole = parts.scheme in _PORTS and bool(parts.hostname) and port != 0 and "%" not in parts.netloc
     return is_whole and uri.isascii() and uri.isprintable() and _FORBIDDEN.isdisjoint(uri)
 
@@ -36,9 +36,9 @@ def place_of(uri: str) -> tuple[str, int]:
 
 def is_same_server(uri: str, other: str) -> bool:
     """
-    Tell whether whoever is sent from `uri` to `other`, both plain URLs, stays where he is: host, port and TLS.
+    Return whether `uri` and `other`, both plain URLs, are on the same server: host, port and TLS.
 
-    To begin with TLS is no move, on the same port or from the one usual port to the other.
+    An upgrade from http to https counts as the same server, on the same port or from port 80 to 443.
     """
     (host, port), (other_host, other_port) = place_of(uri), place_of(other)
     scheme, other_scheme = urlsplit(uri).scheme, urlsplit(other).scheme

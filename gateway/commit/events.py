@@ -19,7 +19,7 @@ import orjson
 from gateway.catalogs.catalog import Change, Loaded
 from gateway.catalogs.onward import Onward
 from gateway.catalogs.places import StoragePlace
-from gateway.catalogs.replies import Outcome
+from gateway.catalogs.replies import ForwardOutcome
 from gateway.catalogs.table_places import PLACES, format_places
 from gateway.commit.judgement import Judgement
 from gateway.commit.open_decisions import FORWARD, Forwarding
@@ -142,7 +142,7 @@ def settled(
 
 
 def settled_by_reply(
-    requested: Requested, decision: UUID, loaded: Loaded, change: Change, outcome: Outcome, *, at: datetime
+    requested: Requested, decision: UUID, loaded: Loaded, change: Change, outcome: ForwardOutcome, *, at: datetime
 ) -> PreparedEvent:
     """
     Return what became of an approved request that group `decision` decided, as the reply of a catalog elsewhere has it.

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from gateway.catalogs.catalog import Forwards, Outgoing
 from gateway.catalogs.json_text import off_loop
-from gateway.catalogs.replies import Answered, Outcome, Refused, outcome_of
+from gateway.catalogs.replies import Answered, ForwardOutcome, Refused, outcome_of
 from gateway.commit.approved import Approved, Changed
 from gateway.commit.events import decided, settled_by_reply, table_uuid
 from gateway.commit.metrics import Stage
@@ -114,7 +114,7 @@ async def _open(decision: UUID, approved: Approved, outgoing: Outgoing) -> Appen
         return await gateway.append(approved.log_id, group)
 
 
-async def _settle(decision: UUID, approved: Approved, outcome: Outcome) -> None:
+async def _settle(decision: UUID, approved: Approved, outcome: ForwardOutcome) -> None:
     """Step 13. What cannot be recorded now stays open, and is found out again; the engine is told what is known."""
     gateway, key = approved.gateway, approved.mutation.target.key
     at = gateway.clock()

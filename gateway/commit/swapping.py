@@ -43,7 +43,7 @@ async def swap(catalog: SwapsPointer, approved: Approved) -> Changed | Stale | N
     group_id = gateway.new_group_id()
     facts = (approved.requested, group_id, loaded, change)
     at = gateway.clock()
-    places = catalog.told_places(loaded, change)
+    places = catalog.changed_places(loaded, change)
     decision = decided(
         approved.requested, approved.judgement, loaded, change, at=at, random=gateway.random, places=places
     )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.catalogs.replies import Answered, NeverSent, Outcome, Unanswered, message_of, outcome_of
+from gateway.catalogs.replies import Answered, ForwardOutcome, NeverSent, Unanswered, message_of, outcome_of
 from gateway.mutations import Operation
 from ledger.format.events import CommitOutcome
 
@@ -22,7 +22,7 @@ OTHERS = tuple(set(Operation) - set(TABLE_WRITES))
 def test_a_table_in_a_success_is_accepted_with_where_it_is() -> None:
     for operation in TABLE_WRITES:
         reply = Answered(status=200, body=TABLE)
-        assert outcome_of(operation, reply) == Outcome(
+        assert outcome_of(operation, reply) == ForwardOutcome(
             settled=CommitOutcome.ACCEPTED, reply=reply, metadata_location="s3://b/m.json", table_uuid="u"
         )
 

@@ -268,7 +268,7 @@ async def test_a_table_from_before_keeps_its_paths_and_is_written(
     location = await location_of(sales.http, ORDERS)
     with monkeypatch.context() as older:
         older.setattr(BuiltinCatalog, "check", unchecked)
-        older.setattr(BuiltinCatalog, "told_places", lambda *_: None)
+        older.setattr(BuiltinCatalog, "changed_places", lambda *_: None)
         texts = {"write.data.path": "file:///etc"}
         (await sales.http.post(TABLES, json=created("t", f"{location}/inner", **texts))).raise_for_status()
     await _as_from_before(sales)

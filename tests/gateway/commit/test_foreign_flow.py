@@ -146,8 +146,8 @@ async def test_an_upstream_that_goes_between_load_and_forward_has_failed(chained
 
     async def append(log_id: int, group: Group) -> Appended | Stale:
         outcome = await chained.near.services.gateway.append(log_id, group)
-        assert upstream.place is not None
-        upstream.place = replace(upstream.place, root="http://127.0.0.1:9/v1")
+        assert upstream.endpoint is not None
+        upstream.endpoint = replace(upstream.endpoint, root="http://127.0.0.1:9/v1")
         return outcome
 
     client = chained.near.through(append=append)
