@@ -1,6 +1,7 @@
 """
-How a catalog mutation becomes a change and its record: the commit flow, and what it alone is made of.
+The commit flow, from a request to a change and its record, and the modules that only it uses.
 
-`commit_flow.py` is the file to read: it names the fourteen steps and calls them in order. `judgement.py` asks the
-policy engine, `events.py` makes the log's events, `swapping.py` and `forwarding.py` make the change.
+Read `commit_flow.py`: it names the steps and calls them in order. `gateway.py` holds the parts of a gateway process,
+`judgement.py` asks the policy engine, `events.py` makes the log's events, `swapping.py` and `forwarding.py` make the
+change.
 """

@@ -1,5 +1,5 @@
 """
-A mutation that was approved and is to be made: what the two ways of making it (`swapping.py`, `forwarding.py`) share.
+An approved mutation and its result: the input and output of `swapping.py` and `forwarding.py`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from gateway.mutations import Mutation
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
     """
-    What the engine is told when all went well: the target as it is now.
+    The result of a mutation that was made: the target before (`loaded`) and after (`change`).
 
-    `shown` is the body of the answer: of a table always, of a namespace if a catalog elsewhere has answered with one.
+    `shown` is the body of the answer: always for a table, for a namespace if a foreign catalog answered with one.
     """
 
     mutation: Mutation
@@ -37,9 +37,9 @@ class Changed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approved:
     """
-    What was asked for, what it was judged against (`loaded`), and what it would make of that (`change`).
+    An approved request, the state it was judged against (`loaded`), and what it would make of that (`change`).
 
-    Whoever loses a race says so to the flow, which judges again; on the last attempt (`is_last`), to the engine.
+    A commit that loses a race is judged again by the flow; on the last attempt (`is_last`) it conflicts.
     """
 
     gateway: Gateway
@@ -57,5 +57,5 @@ class Approved:
         return self.requested.mutation
 
     def answer(self, shown: bytes | None) -> Changed:
-        """Return what the engine is told once it is made."""
+        """Return the result once it is made."""
         return Changed(mutation=self.mutation, loaded=self.loaded, change=self.change, shown=shown)

@@ -1,5 +1,5 @@
 """
-What a mutation makes of what is there: the target as it would be, or why it cannot be. Pure.
+What a mutation would make of its target, or why it cannot be made. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_SUCH_TABLE = "NoSuchTableException"
 ALREADY_EXISTS = "AlreadyExistsException"
 NOT_EMPTY = "NamespaceNotEmptyException"
 NOT_YET_KNOWN: Final = "unknown:"
-"""Where a table lives until the catalog that creates it has said where."""
+"""The location of a new table until its catalog has chosen one."""
 
 
 def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int, new_uuid: str) -> Change:
@@ -29,8 +29,8 @@ def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int,
 
     Raises:
         NotFoundError: if the target, or the namespace that would hold it, does not exist.
-        RequirementFailedError: if a requirement does not hold on what is there.
-        ConflictError: if what is created exists already, or a namespace that is dropped is not empty.
+        RequirementFailedError: if a requirement does not hold.
+        ConflictError: if the object to create exists already, or the namespace to drop is not empty.
         BadRequestError: if an update cannot be applied.
     """
     match mutation.operation:
@@ -61,7 +61,7 @@ def change(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int,
 
 def changes_nothing(change: Change, loaded: Loaded) -> bool:
     """
-    Tell whether what would be is what is: a commit whose updates say what the table says already.
+    Return whether a commit leaves the table's metadata as it is.
     """
     return change.metadata is not None and change.metadata == loaded.metadata
 
@@ -76,7 +76,7 @@ def _table(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int,
     except TableExistsError as error:
         if mutation.create is None:
             raise
-        # A create does not know that it is a commit with assert-create: its answer is a create's.
+        # The engine sent a create, not a commit with assert-create: it expects a create's answer.
         raise ConflictError(f"Table already exists: {mutation.target.path}", kind=ALREADY_EXISTS) from error
     if mutation.create is not None:
         metadata = _created(mutation, mutation.create, catalog, now_ms=now_ms, new_uuid=new_uuid)
@@ -89,7 +89,7 @@ def _table(mutation: Mutation, loaded: Loaded, catalog: Catalog, *, now_ms: int,
 def _created(
     mutation: Mutation, create: Mapping[str, Any], catalog: Catalog, *, now_ms: int, new_uuid: str
 ) -> dict[str, Any]:
-    """A table as its createTable makes it; what its catalog alone decides is empty, and policies see it so."""
+    """A table as its createTable makes it; what its catalog alone decides is empty, also for policies."""
     birth = catalog.birth(mutation.target, location=create.get("location"), table_uuid=new_uuid)
     updates = create_updates(create, table_uuid=birth.table_uuid or new_uuid, location=birth.location or NOT_YET_KNOWN)
     metadata = apply_updates(None, updates, now_ms=now_ms, base_location=None)
@@ -98,16 +98,16 @@ def _created(
 
 def no_such_table(target: Target) -> NotFoundError:
     """
-    Return the error for a table that does not exist, in the reference's words, whether or not its namespace does.
+    Return the error for a table that does not exist, with the reference implementation's text.
 
-    Engines ask for `db.t.snapshots` as a table of a namespace `db.t` and, told that there is no such table, look for a
-    metadata table of `db.t`; another answer would end that.
+    It is the same whether or not the namespace exists: engines load `db.t.snapshots` as a table of a namespace `db.t`,
+    and only after this error look for a metadata table of `db.t`.
     """
     return NotFoundError(f"Table does not exist: {target.path}", kind=NO_SUCH_TABLE)
 
 
 def no_such_namespace(namespace: Sequence[str]) -> NotFoundError:
     """
-    Return the error for a namespace that does not exist, in the reference's words.
+    Return the error for a namespace that does not exist, with the reference implementation's text.
     """
     return NotFoundError(f"Namespace does not exist: {'.'.join(namespace)}", kind=NO_SUCH_NAMESPACE)

@@ -1,8 +1,8 @@
 """
-The commit flow's two events as the log holds them: `commit.decided` and `commit.settled`.
+The two events of the commit flow: `commit.decided` and `commit.settled`.
 
-Nothing personal and nothing secret stands in an entry: who asked, what was asked for and what each policy said are
-payload parts, which can be erased without touching a proof.
+An entry contains nothing personal and nothing secret. The caller, the request and the verdicts are payload parts, which
+can be erased without invalidating a proof.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from ledger.format.events import CommitDecided, CommitOutcome, CommitSettled, Ou
 
 INPUTS_SIZE_BYTES_MAX: Final = 1280 * 1024
 """
-What a record keeps of a request; of one with a larger body, only the body's digest and size. A body of a namespace
-(512 KiB, at most twice that as a JSON string) always fits: its row is replayed from here. So do the other parts of a
-group of 2 MiB.
+The largest part `inputs`; of a larger body it has only digest and size. The body of a namespace (512 KiB, at most twice
+that as a JSON string) always fits, since its row is replayed from here. It leaves room for the other parts of a group
+of 2 MiB.
 """
 
 Random = Callable[[int], bytes]
@@ -43,7 +43,7 @@ Random = Callable[[int], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requested:
-    """Who asked for what: the facts of one request that every record of it holds."""
+    """One request and its caller: the facts that all its events share."""
 
     mutation: Mutation
     principal: Principal
@@ -67,10 +67,10 @@ def decided(
     places: Sequence[StoragePlace] | None = None,
 ) -> PreparedEvent:
     """
-    Return the decision on a request. `change` is what it will make of the target: None if it makes nothing.
+    Return the decision on a request. `change` is what it will make of the target; None if it changes nothing.
 
-    `forwarding` is what is known of an approved request that a catalog elsewhere will be sent, `places` are those that
-    the table takes up from here on, if they are others than before.
+    `forwarding` describes an approved request that will be sent to a foreign catalog. `places` are the table's places
+    from here on, if they change.
     """
     mutation = requested.mutation
     data = CommitDecided(
@@ -99,7 +99,7 @@ def decided(
         for name, payload in payloads.items()
     )
     if forwarding is not None:
-        # Of nobody: the row that is replayed from it must outlive whoever asked.
+        # Without a subject: the row that is replayed from it must survive the erasure of the caller.
         parts += (Part(name=FORWARD, payload=forwarding.payload(), salt=random(32)),)
     if places is not None:
         parts += (Part(name=PLACES, payload=format_places(places), salt=random(32)),)
@@ -127,7 +127,7 @@ def settled(
     at: datetime,
 ) -> PreparedEvent:
     """
-    Return what became of an approved request that group `decision` decided, in a catalog whose pointers are ours.
+    Return the outcome of an approved request that group `decision` decided, in the built-in catalog.
     """
     data = CommitSettled(
         decision=str(decision),
@@ -145,9 +145,9 @@ def settled_by_reply(
     requested: Requested, decision: UUID, loaded: Loaded, change: Change, outcome: ForwardOutcome, *, at: datetime
 ) -> PreparedEvent:
     """
-    Return what became of an approved request that group `decision` decided, as the reply of a catalog elsewhere has it.
+    Return the outcome of an approved request that group `decision` decided, according to a foreign catalog's reply.
 
-    The digest of the metadata file stays unknown: the file is the upstream's, and is not read here.
+    The digest of the metadata file is unknown: the file is the upstream's, and is not read here.
     """
     data = CommitSettled(
         decision=str(decision),
@@ -163,7 +163,7 @@ def settled_by_reply(
 
 def settled_event(data: CommitSettled, *, key: str, actor: str, at: datetime) -> PreparedEvent:
     """
-    Return an outcome as an event of the log.
+    Return an outcome as an event.
     """
     return prepare(
         Event(
@@ -179,7 +179,7 @@ def settled_event(data: CommitSettled, *, key: str, actor: str, at: datetime) ->
 
 def inputs(requested: Requested) -> bytes:
     """
-    Return what was asked for as the record keeps it: method, path, client and body, or the digest of a large body.
+    Return the part `inputs`: method, path, client and body, or the digest of a large body.
     """
     known: dict[str, Any] = {
         "body": None,
@@ -199,7 +199,7 @@ def inputs(requested: Requested) -> bytes:
 
 def table_uuid(loaded: Loaded, change: Change | None) -> str | None:
     """
-    Return the identity of the table that a request is about; None of a namespace, or while it is not known.
+    Return the uuid of the table that a request is about; None for a namespace, or while it is not known.
     """
     metadata = (change.metadata if change else None) or loaded.metadata
     return (str(metadata.get("table-uuid") or "") or None) if metadata else None

@@ -1,9 +1,9 @@
 """
-Steps 11 to 13 where the catalog is elsewhere: a group that opens the decision, a request, a group that closes it.
+Steps 11 to 13 for a foreign catalog: a group that opens the decision, a request, a group that closes it.
 
-In between the decision is open, a row for all to see, and nothing is held: no connection, no lock, no thread. If this
-process dies, or the outcome stays unknown, what may have happened is known, and `reconciler.py` finds out. What the
-engine is told follows from the reply alone (`catalogs/replies.py`), whether or not the log could be told too.
+In between, the decision is open: a row that all processes see, and no connection, lock or thread is held. If this
+process dies, or the outcome stays unknown, that row remains, and the reconciler determines the outcome. The answer to
+the engine follows from the upstream's reply alone (`catalogs/replies.py`), whether or not the outcome was recorded.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _log = logging.getLogger(__name__)
 
 async def forward(catalog: Forwards, approved: Approved) -> Changed | Stale | None:
     """
-    Make the change; None if what it was judged against had moved and it is to be judged again.
+    Make the change; None if the target had changed meanwhile and the request has to be judged again.
 
     Raises:
-        UnavailableError: if nothing was changed for certain: it was not recorded, or did not leave
-            (UpstreamNotAllowedError: because the upstream is where the gateway does not go).
-        UpstreamAnswerError, UpstreamCredentialsError: if the upstream says for certain that it did nothing.
-        CommitStateUnknownError: if it may or may not have been made.
+        UnavailableError: if certainly nothing was changed: the decision was not recorded, or the request was not sent
+            (UpstreamNotAllowedError: because the gateway may not connect to the upstream's address).
+        UpstreamAnswerError, UpstreamCredentialsError: if the upstream certainly did nothing.
+        CommitStateUnknownError: if the change may or may not have been made.
     """
     body = approved.requested.body
     outgoing = await off_loop(catalog.prepare, len(body), approved.mutation, approved.loaded, body)
     if approved.mutation.staged:
-        # Nothing is written there either: what it promises is decided when it is committed.
+        # The upstream writes nothing either: the change is decided when the staged create is committed.
         return await _stage(catalog, approved, outgoing)
     decision = approved.gateway.new_group_id()
     opened = await _open(decision, approved, outgoing)
@@ -78,7 +78,7 @@ async def forward(catalog: Forwards, approved: Approved) -> Changed | Stale | No
 
 
 async def _stage(catalog: Forwards, approved: Approved, outgoing: Outgoing) -> Changed:
-    """A staged create is a question: what the table would be is the upstream's to say."""
+    """A staged create changes nothing: the upstream only answers what the table would be."""
     reply = await catalog.forward(outgoing)
     outcome = outcome_of(outgoing.mutation.operation, reply)
     if isinstance(reply, Answered) and outcome.settled in {CommitOutcome.CONFLICTED, CommitOutcome.REFUSED}:
@@ -115,7 +115,7 @@ async def _open(decision: UUID, approved: Approved, outgoing: Outgoing) -> Appen
 
 
 async def _settle(decision: UUID, approved: Approved, outcome: ForwardOutcome) -> None:
-    """Step 13. What cannot be recorded now stays open, and is found out again; the engine is told what is known."""
+    """Step 13. If the outcome cannot be recorded, the decision stays open for the reconciler."""
     gateway, key = approved.gateway, approved.mutation.target.key
     at = gateway.clock()
     event = settled_by_reply(approved.requested, decision, approved.loaded, approved.change, outcome, at=at)
@@ -127,12 +127,12 @@ async def _settle(decision: UUID, approved: Approved, outcome: ForwardOutcome) -
 
 
 async def _lost_by_a_pin(catalog: Forwards, outgoing: Outgoing) -> bool:
-    """Tell whether what the gateway itself required has moved, and what the engine requires still holds."""
+    """Return whether a pin of the gateway failed while the engine's own requirements still hold."""
     try:
         metadata = (await catalog.load(outgoing.mutation.target)).metadata
         check_requirements(metadata, outgoing.mutation.requirements)
     except GatewayError:
-        # The upstream has said what the engine needs to know; nothing is to be found out beyond that.
+        # The engine gets the upstream's own answer; there is nothing more to find out.
         return False
     try:
         check_requirements(metadata, outgoing.pins)

@@ -1,8 +1,8 @@
 """
-Step 10: what access rules and policies say about one request. One call to the engine, one judgement out.
+Step 10: the judgement on one request by access rules and policies, in one call of the policy engine.
 
-Access comes first (forbid > permit > default deny), then every policy; the first deny is the reason, all verdicts are
-kept. An engine that gives no answer makes the request undecidable, which is a refusal that is recorded, never a pass.
+Access comes first (forbid > permit > default deny), then every policy. The first deny is the reason, and all verdicts
+are kept. If the engine gives no answer the request is undecidable: a refusal that is recorded, never an approval.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ READ_JUDGEMENTS_MAX: Final = 10_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRequest:
     """
-    What is judged: who asks for what, in which request; `table` and `result` are a table's metadata around it.
+    A request to judge, with its caller; `table` and `result` are the table's metadata before and after it.
 
-    `grant` is the key that would be issued, `retired` the access rule that would be taken out of force.
+    `grant` is the key that would be issued, `retired` the access rule that would be retired.
     """
 
     commit: CommitView
@@ -50,7 +50,7 @@ class JudgedRequest:
         return principal_view(self.principal)
 
     def access(self) -> AccessRequest:
-        """Return what access rules see of it."""
+        """Return it as access rules see it."""
         return AccessRequest(
             commit=self.commit, principal=self.principal_view(), grant=self.grant, retired=self.retired
         )
@@ -66,10 +66,10 @@ def principal_view(caller: Principal) -> PrincipalView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """
-    What was decided, by which rules (digest `policy_set`, as of control entry `as_of`), and why.
+    A decision, its rules (digest `policy_set`, as of control entry `as_of`) and its reason.
 
-    `message` is for the client: the reason of a refusal, empty if approved. `verdicts` is the record's payload part;
-    `failed` has the kind of each program among them that could not be judged.
+    `message` is for the client: the reason of a refusal, empty if approved. `verdicts` is a payload part of the record;
+    `failed` has the kind of each program that could not be judged.
     """
 
     decision: CommitDecision
@@ -83,7 +83,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """One way to read one thing, by one caller, under one set of rules: all that decides whether it is permitted."""
+    """One kind of read of one target by one caller under one set of rules: all that its judgement depends on."""
 
     log_id: int
     policy_set: str
@@ -95,11 +95,11 @@ class Read:
 
 class ReadJudgements:
     """
-    What access rules said about reads; the least recently used of more than `judgements_max` is forgotten.
+    A cache of judgements on reads; beyond `judgements_max` the least recently used is dropped. Event loop only.
 
-    Remembering is sound: rules look at the variables of `access_activation` alone, have no clock and no randomness, and
-    for a read (it updates nothing) those variables are made from the members of `Read`. Its `policy_set` names id and
-    version of every rule in force, and what stands under them never changes. What could not be judged is asked again.
+    Caching is sound: rules depend only on the variables of `access_activation`, without clock or randomness, and for a
+    read (it has no updates) those variables follow from the members of `Read`. Its `policy_set` identifies id and
+    version of every rule in force, whose content never changes. Undecidable judgements are not cached.
     """
 
     def __init__(self, *, judgements_max: int = READ_JUDGEMENTS_MAX) -> None:
@@ -107,14 +107,14 @@ class ReadJudgements:
         self._judgements: OrderedDict[Read, Judgement] = OrderedDict()
 
     def get(self, read: Read) -> Judgement | None:
-        """Return what is remembered of `read`. Its `as_of` may be an earlier one under which the same rules held."""
+        """Return the cached judgement, if any. Its `as_of` may be an earlier one with the same rules in force."""
         judgement = self._judgements.get(read)
         if judgement is not None:
             self._judgements.move_to_end(read)
         return judgement
 
     def put(self, read: Read, judgement: Judgement) -> None:
-        """Remember a judgement, unless it was undecidable."""
+        """Cache a judgement, unless it was undecidable."""
         if judgement.decision is CommitDecision.UNDECIDABLE:
             return
         self._judgements[read] = judgement
@@ -126,9 +126,9 @@ class ReadJudgements:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
     """
-    Asks the policy engine about requests. It changes nothing but the counters and the judgements that it remembers.
+    Judges requests with the policy engine, which may take `timeout_s` for one request.
 
-    `timeout_s` is how long the engine may take for one request.
+    `failed_programs` and `read_judgements` are shared by all requests and belong to the event loop.
     """
 
     engine: PolicyEngine
@@ -138,7 +138,7 @@ class Judge:
 
     async def access(self, state: ControlState, request: JudgedRequest) -> Judgement:
         """
-        Return what the access rules in force say; policies are not evaluated.
+        Return the judgement of the access rules in force; policies are not evaluated.
         """
         try:
             judged = await judge_rules(
@@ -150,7 +150,7 @@ class Judge:
 
     async def access_and_policies(self, state: ControlState, request: JudgedRequest) -> Judgement:
         """
-        Return what access rules and policies in force say, in one call of the engine.
+        Return the judgement of the access rules and policies in force, in one call of the engine.
 
         Raises:
             TooLargeError: if access permits what is too large for policies to judge.
@@ -189,7 +189,7 @@ class Judge:
 
     async def read(self, state: ControlState, request: JudgedRequest, target: Target) -> Judgement:
         """
-        Return what the access rules in force say about a read of `target`, which may be remembered.
+        Return the judgement of the access rules in force on a read of `target`; it may be cached.
         """
         read = _read(state, request.principal, target, request.commit.operation)
         judgement = self.read_judgements.get(read)
@@ -266,7 +266,7 @@ def _of_policies(state: ControlState, verdicts: Sequence[Verdict]) -> Judgement:
 
 
 def _undecidable(state: ControlState, error: UnavailableError) -> Judgement:
-    """No verdict at all: the engine gave none, or what is to be judged cannot be put into words."""
+    """There are no verdicts: the engine gave none, or the variables for policies could not be made."""
     verdicts = error.verdicts if isinstance(error, PolicyEngineError) else ()
     return _judgement(state, CommitDecision.UNDECIDABLE, None, str(error), verdicts)
 

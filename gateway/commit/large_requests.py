@@ -1,13 +1,13 @@
 """
-Where the bodies of large requests are parsed: not on the loop on which every tenant's requests are answered.
+Parses the bodies of large requests in a thread, so that the event loop keeps answering all tenants.
 
-Guarantee: of one tenant at most one large body is parsed at a time, and after it none for `REST` times as long as it
-took, so that a tenant has a tenth of the interpreter for its large bodies, however many it sends; a single one waits
-for nothing. Small ones are parsed where they are: handing them over would cost more than it saves.
+Guarantee: at most one large body per tenant is parsed at a time, and then none for `REST` times as long as it took. A
+tenant thus has a tenth of the interpreter for its large bodies, however many it sends; a single one does not wait.
+Small bodies are parsed on the event loop: a thread would cost more than it saves.
 
-A thread that computes and the loop share the interpreter's lock, which changes hands when its interval is over, and
-not at all while JSON is read: hence the rest. `SWITCH_INTERVAL_S` is what a process that serves sets the interval to: a
-commit comes back to the loop some dozens of times, and with Python's own 5 ms each of them may wait that long.
+The thread and the event loop share the interpreter's lock. The lock changes hands after the switch interval, and not
+at all while JSON is parsed: hence the pause. A serving process sets the interval to `SWITCH_INTERVAL_S`: a commit comes
+back to the event loop some dozens of times, and with Python's default of 5 ms each of them may wait that long.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 SMALL_BYTES_MAX: Final = 64 * 2**10
-"""A body up to that is parsed within a millisecond or two."""
+"""A body of this size is parsed within one or two milliseconds."""
 REST: Final = 9
 SWITCH_INTERVAL_S: Final = 0.0001
 
 
 @dataclass(slots=True)
 class _Turns:
-    """Of one tenant: whose turn it is, when the next one may begin (on the loop's clock), how many there are."""
+    """
+    One tenant's large bodies; event loop only.
+
+    `lock` is held while one is parsed, `next_s` is when the next may begin (on the loop's clock), `asking` counts those
+    that wait or are parsed.
+    """
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     next_s: float = 0.0
@@ -35,13 +40,13 @@ class _Turns:
 
 
 class LargeRequests:
-    """The tenants of which a large body is parsed, waits to be, or was parsed a moment ago."""
+    """Parses large bodies in turns. `_turns` (event loop only) has the tenants with large bodies now or recently."""
 
     def __init__(self) -> None:
         self._turns: dict[int, _Turns] = {}
 
     async def parse(self, log_id: int, body: bytes, parse: Callable[[], T]) -> T:
-        """Return what `parse`, which is pure, makes of `body`, which a tenant has sent; its errors are the caller's."""
+        """Return the result of `parse`, a pure function, for a tenant's `body`; its errors are raised."""
         if len(body) <= SMALL_BYTES_MAX:
             return parse()
         loop = asyncio.get_running_loop()

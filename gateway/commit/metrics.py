@@ -1,7 +1,7 @@
 """
-What this process has seen: requests in flight, outcomes and the time each numbered step took, for Prometheus.
+Metrics of this process for Prometheus: mutations in flight, their outcomes, and the duration of each stage.
 
-History is in the projections; these counters start at zero with the process.
+These counters start at zero with the process; metrics over the whole log are the projections'.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ Done: TypeAlias = Callable[[Stage], None]
 
 
 class FailedPrograms:
-    """How often programs could not be judged: a permitting rule that fails blocks nobody, so it shows here."""
+    """Counts programs that could not be judged. A permitting rule that fails shows only here: it refuses nothing."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._failed = Counter(
             "lakeproof_failed_programs_total",
-            "Access rules and policies that could not be judged, by kind: once for each request they were asked about.",
+            "Access rules and policies that could not be judged, by kind: once for each request they were judged for.",
             ["kind"],
             registry=self._registry,
         )
@@ -82,14 +82,14 @@ class Measures:
         )
         self._upstream = Counter(
             "lakeproof_upstream_requests_total",
-            "Requests to catalogs elsewhere, by what came of them.",
+            "Requests to foreign catalogs, by outcome.",
             ["method", "outcome"],
             registry=self.registry,
         )
         self._connections = Gauge("lakeproof_gateway_connections", "Connections that are open.", registry=self.registry)
         self._connections_refused = Counter(
             "lakeproof_gateway_connections_refused_total",
-            "Connections that were too many, of one address or in all.",
+            "Connections beyond the limit per address or in total.",
             registry=self.registry,
         )
         self._in_flight = Gauge("lakeproof_gateway_mutations_in_flight", "Mutations at work.", registry=self.registry)
@@ -118,15 +118,15 @@ class Measures:
             self._answers.labels(operation=operation.value, status=str(status)).inc()
 
     def upstream(self, method: str, outcome: str) -> None:
-        """Count a request to a catalog elsewhere: answered (`2xx`, `4xx`, …), `unanswered` or `never_sent`."""
+        """Count a request to a foreign catalog: answered (`2xx`, `4xx`, …), `unanswered` or `never_sent`."""
         self._upstream.labels(method=method, outcome=outcome).inc()
 
     def connection_refused(self) -> None:
-        """Count a connection for which there was no place."""
+        """Count a connection beyond the limits."""
         self._connections_refused.inc()
 
     def watch_connections(self, count: Callable[[], int]) -> None:
-        """Ask `count` how many connections are open whenever the metrics are read."""
+        """Read the number of open connections from `count` whenever the metrics are read."""
         self._connections.set_function(count)
 
     def text(self) -> str:

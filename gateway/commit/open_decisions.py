@@ -1,9 +1,9 @@
 """
-Open decisions: what was approved and asked of a catalog elsewhere, and is not known yet to have happened or not.
+Open decisions: approved mutations of foreign catalogs whose outcome is not known yet.
 
-A decision is opened by the guard of the group that records it, before the upstream sees anything, and closed by the
-guard of the `commit.settled` that ends it; an unknown outcome keeps it open. So every request that may be under way is
-a row, whichever process dies. The row is a function of the log: of the `commit.decided` and its part `forward`.
+The guard of the group that records a decision opens it, before the upstream sees anything; the guard of a
+`commit.settled` closes it, and an unknown outcome keeps it open. So every request that may be in flight has a row,
+whichever process dies. The row follows from the log: from the `commit.decided` and its part `forward`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ REQUIREMENTS_SIZE_BYTES_MAX: Final = 128 * 1024
 
 _QUERIES = load_queries("gateway", "open_decisions.sql")
 _VOLATILE: Final = ("last-updated-ms", "metadata-log", "snapshot-log", "metadata-file")
-"""Members of metadata that tell when and by whom it was written, not what the table is."""
+"""Members of metadata that describe how and when it was written, not the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarding:
     """
-    What is known of a request before it is forwarded: who forwards it, and what can show later what became of it.
+    What is recorded of a request before it is forwarded, to determine its outcome later.
 
-    `owner` is the process (32 hex digits), `deadline` when it gives up; `requirements` are those that the upstream is
-    sent, `result` the digest of what the change would make of the target (`state_digest`), None if it would be gone.
+    `owner` is the forwarding process (32 hex digits), `deadline` when it gives up. `requirements` are those sent to the
+    upstream, `result` is the digest of the target after the change (`state_digest`), None if it would be gone.
     """
 
     owner: str
@@ -56,7 +56,7 @@ class Forwarding:
             )
 
     def requirements_json(self) -> str:
-        """Return the requirements as the row holds them."""
+        """Return the requirements as the row stores them."""
         return orjson.dumps(self.requirements, option=orjson.OPT_SORT_KEYS).decode()
 
     def payload(self) -> bytes:
@@ -140,9 +140,9 @@ def doubt_guard(decision: UUID, key: str) -> GuardCall:
 
 def state_digest(change: Change) -> str | None:
     """
-    Return the SHA-256 (hex) of what a target is after a change, to be compared with what is found later.
+    Return the SHA-256 (hex) of the state of a target after a change, to compare with the state found later.
 
-    Of metadata only what says what the table is counts: no times, no log, nothing that is null or empty. None for a
+    Only members of the metadata that describe the table count: no times, no logs, nothing null or empty. None for a
     target that is gone.
     """
     state: Mapping[str, Any] | None = change.properties
@@ -159,7 +159,7 @@ def state_digest(change: Change) -> str | None:
 
 async def read_open(connection: Connection, log_id: int, key: str) -> list[OpenDecision]:
     """
-    Return the decisions that are open on a key, those whose process is at work included, the oldest deadline first.
+    Return all open decisions on a key, oldest deadline first, including those whose process is still at work.
     """
     where = {"log_id": log_id, "key": key}
     rows = await (await connection.execute(_QUERIES["open_decisions_of_key"], where)).fetchall()
@@ -168,7 +168,7 @@ async def read_open(connection: Connection, log_id: int, key: str) -> list[OpenD
 
 def parse_open_decision(row: tuple[Any, ...]) -> OpenDecision:
     """
-    Return the decision that a row of `gateway.open_decisions` is, its columns in the order of the table.
+    Return the decision in a row of `gateway.open_decisions`, with its columns in the order of the table.
     """
     log_id, decision, key, operation, alias, namespace, name, base, table_uuid, snapshots, owner, deadline, *rest = row
     requirements, result, is_unknown = rest

@@ -1,10 +1,10 @@
 """
-Refusals that come before any decision: a read that is not permitted, credentials that are not known.
+Records refusals without a decision: reads that are not permitted, and unknown credentials.
 
-They are recorded as `access.refused`, bounded: one refusal is recorded once a minute with the number of times it
-happened since, and of one caller at most a hundred different ones a minute; the others are counted together, without
-what they were about. So a flood of bad requests cannot fill the log. What has been counted since the last record is
-told by the next one, and lost with the process.
+They are recorded as `access.refused`, bounded: one refusal is recorded once per minute, with the number of times it
+happened since. Of one caller at most a hundred different refusals are recorded per minute; the others are counted
+together, without their targets. So a flood of bad requests cannot fill the log. The next record has what was counted
+since the last one; a process that dies loses that count.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ RECORDED_MAX: Final = 100
 REMEMBERED_MAX: Final = 10_000
 
 _KEY: Final = format_key("gateway", ("access",))
-"""The key of refusals that are about nothing in particular."""
+"""The key of refusals without a target."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refusal:
     """
-    Who was refused what, and why; `target` and `reason` are None where several are counted together.
+    A refusal: caller, operation, target and reason; `target` and `reason` are None if several are counted together.
 
-    `key_id` is the API key it came with, None then, too, and for nobody who is known.
+    `key_id` is the API key of the request; None if several are counted together, or the caller is unknown.
     """
 
     log_id: int
@@ -50,7 +50,7 @@ class _Refusal:
     reason: Reason | None = None
 
     def together(self) -> _Refusal:
-        """Return the refusal that stands for all of this caller and operation."""
+        """Return the refusal that counts all of this caller and operation together."""
         return replace(self, key_id=None, target=None, reason=None)
 
 
@@ -64,14 +64,16 @@ class _Count:
 
 @dataclass(slots=True)
 class _Caller:
-    """What was recorded of one caller in the interval that began at `since`."""
+    """How many refusals of one caller were recorded in the interval that began at `since`."""
 
     since: datetime
     recorded: int = 0
 
 
 class Refusals:
-    """Counts refusals and records them at intervals. One per process; owned by the event loop."""
+    """
+    Counts refusals and records them at intervals. One per process; `_counts` and `_callers` belong to the event loop.
+    """
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class Refusals:
         try:
             await self._record(refusal, times, now)
         except LedgerError as error:
-            # The request is refused either way: nothing was let through that needs a record before it.
+            # The request is refused either way: nothing happened that needs a record before it.
             count.since += times
             _log.warning("a refusal could not be recorded: %s", error)
 
@@ -135,7 +137,7 @@ class Refusals:
         return count
 
     def _forget(self, refusal: _Refusal) -> None:
-        """Forget a refusal; what it has counted and not recorded goes to those that are counted together."""
+        """Drop a refusal; what it counted and did not record is added to those that are counted together."""
         count = self._counts.pop(refusal, None)
         if count is not None and count.since and refusal != refusal.together():
             self._counts.setdefault(refusal.together(), _Count()).since += count.since

@@ -1,5 +1,5 @@
 """
-The keyed hash of a request, and each tenant's key for it: 32 random bytes, made at the first request and kept for ever.
+The keyed hash of a request, and each tenant's key for it: 32 random bytes, made at the first request and never changed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ def request_hash(key: bytes, *, method: str, path: str, body: bytes) -> str:
     """
     Return HMAC-SHA256(key, method || 0x00 || path || 0x00 || body) in hex (docs/formats.md, "Hashes").
 
-    `key` is the tenant's: without it nobody can tell from the log whether a request they guess was made.
+    `key` is the tenant's: without it, the log does not reveal whether a guessed request was made.
     """
     return hmac.digest(key, method.encode() + b"\x00" + path.encode() + b"\x00" + body, hashlib.sha256).hex()
 
 
 class RequestKeys:
-    """Reads (and mints) tenants' request keys; they never change, so each is read once."""
+    """Reads tenants' request keys, and makes missing ones; they never change, so each is read once."""
 
     def __init__(self, database: Database, *, role: str, random: Callable[[int], bytes]) -> None:
         self._database = database

@@ -1,5 +1,5 @@
 """
-A mutation as it arrived over HTTP, and the one bounded way to read its body. Knows nothing of any web framework.
+A mutation as it arrives over HTTP, and the bounded reading of its body. Independent of any web framework.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from gateway.mutations import Operation
 CONTENT_LENGTH_DIGITS_MAX: Final = 18
 COMMIT_BODY_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 NAMESPACE_BODY_SIZE_BYTES_MAX: Final = 512 * 1024
-"""A namespace's properties are kept whole in the record, from which its row can be replayed."""
+"""The record keeps a namespace's properties completely: its row is replayed from there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """
-    One mutation on its way in. Segments are raw (percent-encoded) pieces of the path; `path` is the raw path itself.
+    A request for one mutation. Segments are raw (percent-encoded) pieces of the path; `path` is the raw path itself.
 
     `authorization` is the credential as the client sent it, `content_length` what the client declared (None: nothing).
     """
@@ -61,7 +61,7 @@ class Request:
 
 def parse_content_length(text: str | None) -> int | None:
     """
-    Return what a client declares about its body's size; None if it declares nothing that is a size.
+    Return the size that a client declares for its body; None if it declares none, or not a number.
     """
     if text is None or not text.isascii() or not text.isdigit() or len(text) > CONTENT_LENGTH_DIGITS_MAX:
         return None

@@ -1,8 +1,8 @@
 """
-Steps 11 to 13 where the pointers lie beside the log: one group, whose guard swaps the pointer.
+Steps 11 to 13 for the built-in catalog: one group, whose guard swaps the pointer.
 
-Decision and outcome are appended in the transaction that makes the change, so record and table cannot disagree. What is
-left to care for is the metadata file written before: it is deleted only if it is certain that the log does not name it.
+Decision and outcome are appended in the transaction that makes the change, so record and table cannot disagree. Only
+the metadata file is written before; it is deleted again only if the log certainly does not name it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ async def swap(catalog: SwapsPointer, approved: Approved) -> Changed | Stale | N
     """
     gateway, mutation, loaded, change = approved.gateway, approved.mutation, approved.loaded, approved.change
     if mutation.staged:
-        # A staged create promises nothing and writes nothing, so there is nothing to record.
+        # A staged create changes and writes nothing, so there is nothing to record.
         return approved.answer(catalog.show_change(change, None))
     if changes_nothing(change, loaded) and loaded.metadata_location is not None:
-        # Nor is there for a commit that leaves the table as it is, under the metadata that it has.
+        # Neither does a commit that leaves the table as it is.
         return approved.answer(catalog.show_change(change, loaded.metadata_location))
     written = await catalog.write(loaded, change)
     group_id = gateway.new_group_id()
@@ -68,7 +68,7 @@ async def swap(catalog: SwapsPointer, approved: Approved) -> Changed | Stale | N
 
 
 async def _append(catalog: SwapsPointer, approved: Approved, group: Group, written: Written | None) -> Appended | Stale:
-    """Append; what was written is deleted only if it is certain that the log does not name it."""
+    """Append; the written file is deleted only if the log certainly does not name it."""
     try:
         with append_errors(
             not_appended="the commit could not be recorded: nothing was changed, try again",
@@ -81,7 +81,7 @@ async def _append(catalog: SwapsPointer, approved: Approved, group: Group, writt
 
 
 async def _discard(catalog: SwapsPointer, written: Written | None) -> None:
-    """Delete a metadata file that is definitely not in the log; one that stays behind harms nobody."""
+    """Delete a metadata file that the log certainly does not name; a file that is left behind does no harm."""
     if written is None:
         return
     try:

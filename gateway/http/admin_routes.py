@@ -1,11 +1,11 @@
 """
-What people edit, over HTTP: policies, access rules, catalogs, API keys, settings. Thin: `gateway.admin` has the
+Edits of the control plane over HTTP: policies, access rules, catalogs, API keys, settings. `gateway.admin` has the
 operations.
 
-Who may edit is judged by the tenant's access rules like everything else: the operation is `UPDATE_REPOSITORY_CONFIG`
-(`READ_REPOSITORY_CONFIG` to list), the content type says which kind of thing (`CONFIG_POLICY`, …) and the path which
-one (`.config.policy.<id>`). An edit is appended with the control index it was judged by, so rules that change meanwhile
-are never judged past. What is saved is answered with `warnings`: the inputs on which it fails.
+The tenant's access rules decide who may edit: the operation is `UPDATE_REPOSITORY_CONFIG` (`READ_REPOSITORY_CONFIG` to
+list), the content type is the kind of object (`CONFIG_POLICY`, …) and the path names it (`.config.policy.<id>`). An
+edit is appended with the control index it was judged by: if the rules changed meanwhile, it is judged again. The answer
+to a saved policy or rule has `warnings`: the inputs on which it fails.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ BODY_SIZE_BYTES_MAX: Final = 64 * 1024
 
 
 class _Body(BaseModel):
-    """A body in which nothing may stand that is not known."""
+    """A body; unknown members are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class PolicyBody(_Body):
-    """A policy to create; `message` is what a refused client is told."""
+    """A policy to create; a refused client receives `message`."""
 
     id: str
     expression: str
@@ -51,7 +51,7 @@ class PolicyBody(_Body):
 
 
 class PolicyChangeBody(_Body):
-    """Other contents of a policy; with `version`, only if that is the version it has."""
+    """New contents of a policy; with `version`, only if that is its current version."""
 
     expression: str
     message: str
@@ -67,7 +67,7 @@ class AccessRuleBody(_Body):
 
 
 class CatalogBody(_Body):
-    """A catalog to reach under `alias`."""
+    """A catalog to register under `alias`."""
 
     alias: str
     kind: str
@@ -75,14 +75,14 @@ class CatalogBody(_Body):
 
 
 class SettingBody(_Body):
-    """Another value of a setting; with `version`, only if that is the version it has."""
+    """A new value of a setting; with `version`, only if that is its current version."""
 
     value: str
     version: int | None = None
 
 
 class KeyBody(_Body):
-    """An API key to issue to `identity`; `expires_at` (RFC 3339) is when it ends, null is never."""
+    """An API key to issue to `identity`; `expires_at` is a time (RFC 3339), or null for never."""
 
     identity: str
     roles: list[str] = Field(default_factory=list)
@@ -116,7 +116,7 @@ async def list_policies(request: Request) -> Response:
 
 @router.put("/policies/{policy_id}")
 async def change_policy(request: Request, policy_id: str) -> Response:
-    """Give a policy other contents."""
+    """Change the contents of a policy."""
     body = await _body(request, PolicyChangeBody)
 
     async def change(admin: Admin, caller: Principal, by: Editor) -> Policy:
@@ -135,7 +135,7 @@ async def change_policy(request: Request, policy_id: str) -> Response:
 
 @router.delete("/policies/{policy_id}")
 async def retire_policy(request: Request, policy_id: str) -> Response:
-    """Take a policy out of force."""
+    """Retire a policy."""
 
     async def retire(admin: Admin, caller: Principal, by: Editor) -> object:
         return await admin.retire_policy(caller.log_id, by, policy_id=policy_id)
@@ -168,7 +168,7 @@ async def list_access_rules(request: Request) -> Response:
 
 @router.delete("/access-rules/{rule_id}")
 async def retire_access_rule(request: Request, rule_id: str) -> Response:
-    """Take an access rule out of force."""
+    """Retire an access rule."""
 
     async def retire(admin: Admin, caller: Principal, by: Editor) -> object:
         return await admin.retire_access_rule(caller.log_id, by, rule_id=rule_id)
@@ -179,7 +179,7 @@ async def retire_access_rule(request: Request, rule_id: str) -> Response:
 
 @router.post("/catalogs")
 async def create_catalog(request: Request) -> Response:
-    """Make a catalog reachable under an alias."""
+    """Register a catalog under an alias."""
     body = await _body(request, CatalogBody)
 
     async def create(admin: Admin, caller: Principal, by: Editor) -> Catalog:
@@ -226,7 +226,7 @@ async def list_keys(request: Request) -> Response:
 
 @router.delete("/keys/{key_id}")
 async def revoke_key(request: Request, key_id: str) -> Response:
-    """Take a key out of force, everywhere and at once."""
+    """Revoke a key, everywhere and at once."""
 
     async def revoke(admin: Admin, caller: Principal, by: Editor) -> object:
         return await admin.revoke_key(caller.log_id, by, key_id=key_id)
@@ -244,7 +244,7 @@ async def list_settings(request: Request) -> Response:
 
 @router.put("/settings/{setting_id}")
 async def change_setting(request: Request, setting_id: str) -> Response:
-    """Give a setting of the tenant another value."""
+    """Change a setting of the tenant."""
     body = await _body(request, SettingBody)
 
     async def change(admin: Admin, caller: Principal, by: Editor) -> Setting:
@@ -265,9 +265,9 @@ async def _edit(
     retired: str | None = None,
 ) -> R:
     """
-    Permit and do one edit; if the rules changed in between, permit it again.
+    Check access for one edit and make it; if the rules changed in between, check again.
 
-    `grant` is the key that it issues, `retired` the access rule that it takes out of force.
+    `grant` is the key that it issues, `retired` the access rule that it retires.
     """
     gateway, caller = await _authenticate(request)
     for _ in range(STALE_MAX):
@@ -288,7 +288,7 @@ async def _edit(
 
 
 async def _authenticate(request: Request) -> tuple[Gateway, Principal]:
-    """Find out who asks, once a request and before its body is read."""
+    """Authenticate the caller, once per request and before its body is read."""
     gateway: Gateway = request.app.state.gateway
     if not hasattr(request.state, "caller"):
         request.state.caller = await gateway.authenticator.authenticate(credential(request))

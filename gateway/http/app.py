@@ -1,7 +1,7 @@
 """
-The gateway's HTTP face: a FastAPI application over one `Gateway`.
+The gateway as a FastAPI application, and the one place where errors become answers.
 
-Routes are thin: they take a request apart, call `commit_flow.commit`, `reads` or `admin`, and put the answer together.
+Routes are thin: they parse a request, call `commit_flow.commit`, `reads` or `admin`, and build the answer.
 Paths below `/v1/iceberg/` are routed as they were sent, still percent-encoded: `%2F` in a name is not a separator.
 """
 
@@ -42,10 +42,10 @@ OWN: Final = (
     webhook_routes.router,
     status_routes.router,
 )
-"""What the gateway offers beside the catalog."""
+"""The gateway's own routes: all except the catalog's."""
 FOR_OPERATORS: Final = (UnsafeServerError, SubjectKeysError)
-"""Why a log cannot be used until its operator acts: what they say is of this machine, and for nobody else."""
-TOLD: Final = "the log cannot be used at present, its operator is told why"
+"""Errors that only the operator can resolve. Their texts describe this machine, so clients do not receive them."""
+FOR_CLIENTS: Final = "the log cannot be used at present; the gateway's own log says why"
 
 _log = logging.getLogger(__name__)
 
@@ -54,10 +54,10 @@ def create_app(
     gateway: Gateway, *, measures: Measures, metrics: Callable[[], Awaitable[str]], metrics_token: str | None
 ) -> FastAPI:
     """
-    Return the gateway over `gateway`.
+    Return the application over `gateway`.
 
-    `metrics` yields the projections' metrics in Prometheus' text format; `metrics_token` is what a scraper must present
-    (None: only loopback may scrape).
+    `metrics` returns the projections' metrics in Prometheus' text format; `metrics_token` is what a scraper must
+    present (None: only loopback may scrape).
     """
     app = FastAPI(title="Lakeproof gateway", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.gateway = gateway
@@ -79,7 +79,7 @@ def create_app(
 
 class RawIcebergPaths:
     """
-    Routes Iceberg's paths by their raw bytes; handlers decode each segment by itself.
+    Routes Iceberg's paths by their raw bytes; handlers decode each segment separately.
 
     A client that percent-encodes the slash of the prefix (`iceberg%2Falias`) reaches the same route.
     """
@@ -99,7 +99,7 @@ class RawIcebergPaths:
             if raw.startswith(ICEBERG):
                 scope = {**scope, "path": raw.decode("ascii", "replace"), "raw_path": raw}
             elif scope["path"].startswith(ICEBERG.decode()):
-                # Spelled in another way, it would be routed by what `%2F` decodes to.
+                # With another spelling of the prefix, it would be routed after decoding `%2F`.
                 await _answer(404, "NotFoundException", "Not Found", to=Request(scope))(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -108,7 +108,7 @@ class RawIcebergPaths:
 def _answer(
     status: int, kind: str, message: str, headers: Mapping[str, str] | None = None, *, to: Request | None = None
 ) -> Response:
-    """An error as the Iceberg REST specification has it (IcebergErrorResponse); to HEAD, its status alone."""
+    """An error in the form of the Iceberg REST specification (IcebergErrorResponse); for HEAD, only its status."""
     if to is not None and to.method == "HEAD":
         return Response(status_code=status, headers=headers)
     error = {"message": message, "type": kind, "code": status}
@@ -124,7 +124,7 @@ async def _gateway_error(request: Request, error: Exception) -> Response:
         headers["Retry-After"] = str(error.retry_after_s)
         if isinstance(error.__cause__, FOR_OPERATORS):
             _log.error("%s %s: %s", request.method, _route(request), error.__cause__)
-            text = text.replace(str(error.__cause__), TOLD)
+            text = text.replace(str(error.__cause__), FOR_CLIENTS)
     if isinstance(error, UnsupportedEncodingError):
         headers["Accept-Encoding"] = "gzip"  # RFC 9110, section 12.5.3
     if isinstance(error, UnauthorizedError):
@@ -135,7 +135,7 @@ async def _gateway_error(request: Request, error: Exception) -> Response:
 
 
 async def _ledger_error(request: Request, error: Exception) -> Response:
-    """An error of the log that no handler has turned into an answer of its own."""
+    """An error of the log that no handler has mapped."""
     if isinstance(error, LedgerError) and (answer := answer_to(error)) is not None:
         return await _gateway_error(request, answer)
     _log.error("%s %s: %s", request.method, _route(request), error)
@@ -159,12 +159,12 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _unexpected_error(request: Request, error: Exception) -> Response:
-    """The last resort: the client learns nothing of the inside, the operator all of it."""
+    """The last resort: the client learns no internals, the operator gets the traceback."""
     _log.error("%s %s failed", request.method, _route(request), exc_info=error)
     return _answer(500, "InternalServerError", "the gateway failed; its log says why", to=request)
 
 
 def _route(request: Request) -> str:
-    """The route's template: bounded in number, where paths are not."""
+    """The route's template: a bounded set, unlike paths."""
     route: Any = request.scope.get("route")
     return getattr(route, "path", "unrouted")

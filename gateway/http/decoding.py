@@ -1,8 +1,9 @@
 """
-Bodies of requests that are sent compressed (`Content-Encoding: gzip`), handed on as what they stand for.
+Decompresses request bodies (`Content-Encoding: gzip`).
 
-They are expanded piece by piece as the application reads: it stops at its own cap, so a small body that stands for an
-endless one is never expanded further than that. The compressed bytes have a cap as well: they need not stand for any.
+A body is expanded piece by piece as the application reads, and the application stops at its own cap: a small body that
+expands without end is never expanded further than that. The compressed bytes have a cap as well, since they may expand
+to nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _GZIP_MEMBER: Final = 16 + zlib.MAX_WBITS
 
 
 class DecodesBodies:
-    """Expands gzip; any other coding is refused when the application comes to read the body."""
+    """Expands gzip; any other coding is refused when the application reads the body."""
 
     def __init__(self, app: ASGIApp, *, size_bytes_max: int) -> None:
         self._app = app
@@ -36,7 +37,7 @@ class DecodesBodies:
         if not codings or codings == [b"identity"]:
             await self._app(scope, receive, send)
             return
-        # What these say is of the compressed body, and the application reads another.
+        # These headers describe the compressed body; the application reads the expanded one.
         headers = [pair for pair in scope["headers"] if pair[0] not in {b"content-encoding", b"content-length"}]
         if len(codings) == 1 and codings[0] in GZIP:
             expanding = _Expanding(receive, size_bytes_max=self._size_bytes_max)
@@ -44,13 +45,13 @@ class DecodesBodies:
             return
 
         async def refuse() -> Message:
-            raise UnsupportedEncodingError("expected a body as it is or in gzip, found another Content-Encoding")
+            raise UnsupportedEncodingError("expected a body without Content-Encoding or in gzip, found another")
 
         await self._app({**scope, "headers": headers}, refuse, send)
 
 
 class _Expanding:
-    """One body: `receive` in the place of the one that yields compressed bytes."""
+    """One body: `receive` replaces the one that yields compressed bytes."""
 
     def __init__(self, receive: Receive, *, size_bytes_max: int) -> None:
         self._receive = receive
@@ -80,7 +81,7 @@ class _Expanding:
             content = self._expand()
             is_over = self._expander.eof and not self._more and not self._left
             if is_over or content:
-                await asyncio.sleep(0)  # pieces that are here already must not keep others waiting
+                await asyncio.sleep(0)  # yields: pieces that have arrived already must not hold up other requests
                 return {"type": "http.request", "body": content, "more_body": not is_over}
             if not self._left and not self._more:
                 raise BadRequestError("expected a whole body in gzip, found one that ends too early", field="body")
@@ -88,7 +89,7 @@ class _Expanding:
     def _expand(self) -> bytes:
         if self._expander.eof:
             if self._left:
-                raise BadRequestError("expected one body in gzip, found something behind its end", field="body")
+                raise BadRequestError("expected one body in gzip, found bytes after its end", field="body")
             return b""
         try:
             content = self._expander.decompress(self._left, PIECE_SIZE_BYTES)

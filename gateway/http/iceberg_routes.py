@@ -32,10 +32,10 @@ from gateway.policy.variables import RequestView
 
 
 class PassesUpstreamAnswers(APIRoute):
-    """A route that answers in the upstream's own words where those are a certain no."""
+    """A route that passes on an upstream's own answer if that certainly refuses."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the route's handler, with the upstream's answer in place of the error that carries it."""
+        """Return the route's handler; it answers with the upstream's answer instead of the error that carries it."""
         handle = super().get_route_handler()
 
         async def handle_and_pass(request: Request) -> Response:
@@ -71,7 +71,7 @@ def endpoints() -> list[str]:
 
 @router.get("/v1/config")
 async def config(request: Request) -> Response:
-    """Answer what an engine must know first: its prefix, and which endpoints exist."""
+    """Answer with the catalog's configuration: the prefix, and which endpoints exist."""
     gateway, principal = await _authenticate(request)
     warehouse = request.query_params.get("warehouse")
     if not warehouse:
@@ -143,7 +143,7 @@ async def list_tables(request: Request, alias: str, namespace: str) -> Response:
 
 @router.post(NAMESPACE + "/tables")
 async def create_table(request: Request, alias: str, namespace: str) -> Response:
-    """Create a table, or answer what a staged one would be."""
+    """Create a table, or answer with a staged one."""
     return _raw((await _commit(request, Operation.TABLE_CREATE, alias, namespace)).shown or b"")
 
 
@@ -185,7 +185,7 @@ async def _authenticate(request: Request) -> tuple[Gateway, Principal]:
 async def _reader(
     request: Request, verb: str, alias: str, namespace: str | None = None, table: str | None = None
 ) -> reads.Reader:
-    """Who asks comes first; then what for: without a namespace it is the one that the query names as `parent`."""
+    """Authenticate first, then parse the target: without a namespace it is the `parent` in the query."""
     gateway, principal = await _authenticate(request)
     if namespace is None:
         levels = reads.parse_parent(request.query_params.get("parent"))
@@ -220,7 +220,7 @@ async def _commit(
 
 
 def _onward(request: Request) -> Onward:
-    """What the request takes along to a catalog elsewhere."""
+    """What the request carries to a foreign catalog."""
     measures: Measures = request.app.state.measures
     return Onward(
         hops=parse_hops(request.headers.get(HOPS_HEADER)),
@@ -230,7 +230,7 @@ def _onward(request: Request) -> Onward:
 
 
 def _client(request: Request) -> str:
-    """What the engine says it is: Iceberg's clients name themselves in X-Client-Version, not in User-Agent."""
+    """The engine's name and version: Iceberg's clients send X-Client-Version; User-Agent names their HTTP library."""
     named = request.headers.get("x-client-version") or request.headers.get("user-agent") or ""
     return named[:CLIENT_LENGTH_MAX]
 

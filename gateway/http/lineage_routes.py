@@ -1,14 +1,14 @@
 """
-`POST /v1/lineage`: OpenLineage events, one or a batch, from any engine, scheduler or tool. Thin: `projections.lineage`
-reads them and decides what they mean.
+`POST /v1/lineage`: OpenLineage events, one or a batch, from any engine, scheduler or tool. `projections.lineage` parses
+and interprets them.
 
-An event is in the log before it is answered, so 202 means: kept. Then the answer waits, two seconds at most, for the
-projection that decides on cycles: an edge that would close one is not drawn, and 422 tells the path. The event is kept
-all the same, and answered in the same way when it comes again. It never waits longer: engines send their last events
-while they stop. What else is not drawn of an event that was taken is told as `omitted`.
+An event is in the log before it is answered, so 202 means that it is kept. Then the answer waits, for two seconds at
+most, for the projection that decides on cycles: an edge that would close one is not drawn, and the answer is 422 with
+the path. The event is kept all the same, and answered in the same way when it is sent again. It never waits longer:
+engines send their last events while they stop. `omitted` counts what else of an event is not drawn.
 
-A batch is answered item by item, in the words of OpenLineage's HTTP API (operation `postEventBatch`): each event is
-kept or refused for itself. Where every one was taken and all of it is drawn there is nothing to say.
+A batch is answered item by item, as in OpenLineage's HTTP API (operation `postEventBatch`): each event is kept or
+refused on its own. If all were kept and drawn completely, the answer has no body.
 
 To access rules this is an update of lineage (`op == "UPDATE_ENTITY" && contentType == "LINEAGE"`).
 """
@@ -42,18 +42,18 @@ router = APIRouter()
 
 OPERATION: Final = "lineage.receive"
 VIEW: Final = CommitView(catalog="", namespace=(), name="", kind="lineage", operation=OPERATION)
-"""What access rules see of who tells of lineage."""
+"""A request with lineage as access rules see it."""
 APPENDS_AT_ONCE: Final = 64
-"""Events of a batch that are handed to the log together."""
+"""Events of a batch that are appended together."""
 DECISION_TIMEOUT_S: Final = 2.0
 POLLS_S: Final = (0.005, 0.01, 0.02, 0.05)
-"""Waits between looks at the projection; the last one repeats."""
+"""Pauses between polls of the projection; the last one repeats."""
 PATH_SHOWN_BYTES_MAX: Final = 4 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What became of one event: why it was refused (`status` says how), or what of it is omitted."""
+class EventResult:
+    """The result for one event: why it was refused (`status` is the error's), or what of it is omitted."""
 
     refusal: GatewayError | None = None
     omitted: Mapping[str, int] = field(default_factory=dict)
@@ -67,7 +67,7 @@ async def receive_lineage(request: Request) -> Response:
 
 @router.post("/v1/lineage/batch")
 async def receive_batch(request: Request) -> Response:
-    """The same where OpenLineage's clients send batches, with the status that its HTTP API has for them."""
+    """Keep a batch, under the path and with the status of OpenLineage's HTTP API."""
     return await _receive(request, nothing_to_say=204)
 
 
@@ -77,7 +77,7 @@ async def _receive(request: Request, *, nothing_to_say: int) -> Response:
     as_of = await check_access(gateway, caller, request, VIEW)
     body = await body_of(request, size_bytes_max=min(BODY_SIZE_BYTES_MAX, gateway.intake.body_size_bytes_max))
     try:
-        # A large body takes a while to read, and nobody else should wait for it.
+        # A large body takes a while to parse; other requests must not wait for it.
         now, random = gateway.clock(), gateway.random
         arrived = await asyncio.to_thread(to_groups, body, actor=caller.actor, at=now, random=random)
     except InvalidLineageError as error:
@@ -85,54 +85,53 @@ async def _receive(request: Request, *, nothing_to_say: int) -> Response:
     kept: dict[int, int] = {}
     valid = [(position, one) for position, one in enumerate(arrived.events) if isinstance(one, LineageGroup)]
     for at in range(0, len(valid), APPENDS_AT_ONCE):
-        # They reach the log in their order, some with one write. If it fails on one the sender is to send all of them
-        # again: each is kept once.
+        # They are appended in their order. If one fails, the sender has to send all of them again: each is kept once.
         several = valid[at : at + APPENDS_AT_ONCE]
         indices = await _append_all(gateway, caller, request, [one.group for _, one in several], as_of=as_of)
         kept |= dict(zip((position for position, _ in several), indices, strict=True))
     outcomes = await _decided(gateway, caller, kept.values())
-    answers = [
-        _answer(one, None if position not in kept else outcomes.get(kept[position]))
+    results = [
+        _result(one, None if position not in kept else outcomes.get(kept[position]))
         for position, one in enumerate(arrived.events)
     ]
     if arrived.is_batch:
-        return _batch_response(answers, nothing_to_say=nothing_to_say)
-    (answer,) = answers
-    if answer.refusal is not None:
-        raise answer.refusal
-    if not answer.omitted:
+        return _batch_response(results, nothing_to_say=nothing_to_say)
+    (result,) = results
+    if result.refusal is not None:
+        raise result.refusal
+    if not result.omitted:
         return Response(status_code=nothing_to_say)
-    return JSONResponse({"omitted": dict(answer.omitted)}, status_code=HTTPStatus.ACCEPTED)
+    return JSONResponse({"omitted": dict(result.omitted)}, status_code=HTTPStatus.ACCEPTED)
 
 
-def _answer(one: LineageGroup | InvalidLineageError, outcome: EventOutcome | None) -> Answer:
-    """Return what became of an event; without an `outcome` it is in the log, and decided later."""
+def _result(one: LineageGroup | InvalidLineageError, outcome: EventOutcome | None) -> EventResult:
+    """Return the result for an event; without an `outcome` it is in the log, and decided later."""
     if isinstance(one, InvalidLineageError):
-        return Answer(refusal=BadRequestError(one.reason, field=one.field))
+        return EventResult(refusal=BadRequestError(one.reason, field=one.field))
     if outcome is None:
         event = one.event
         counts = {"columns": event.columns_omitted, "datasets": event.datasets_omitted, "names": event.names_omitted}
-        return Answer(omitted={name: count for name, count in counts.items() if count})
+        return EventResult(omitted={name: count for name, count in counts.items() if count})
     refusal = UnprocessableError(_words(outcome.cycles)) if outcome.cycles else None
-    return Answer(refusal=refusal, omitted=outcome.omitted)
+    return EventResult(refusal=refusal, omitted=outcome.omitted)
 
 
-def _batch_response(answers: Sequence[Answer], *, nothing_to_say: int) -> Response:
+def _batch_response(results: Sequence[EventResult], *, nothing_to_say: int) -> Response:
     failed = [
-        {"index": position, "reason": str(answer.refusal), "status": answer.refusal.status, "retriable": False}
-        for position, answer in enumerate(answers)
-        if answer.refusal is not None
+        {"index": position, "reason": str(result.refusal), "status": result.refusal.status, "retriable": False}
+        for position, result in enumerate(results)
+        if result.refusal is not None
     ]
     omitted = [
-        {"index": position, "omitted": dict(answer.omitted)}
-        for position, answer in enumerate(answers)
-        if answer.omitted
+        {"index": position, "omitted": dict(result.omitted)}
+        for position, result in enumerate(results)
+        if result.omitted
     ]
     if not failed and not omitted:
         return Response(status_code=nothing_to_say)
     summary = {
-        "received": len(answers),
-        "successful": len(answers) - len(failed),
+        "received": len(results),
+        "successful": len(results) - len(failed),
         "failed": len(failed),
         "retriable": 0,
         "non_retriable": len(failed),
@@ -154,13 +153,13 @@ async def _append_all(
 
 
 async def _append(gateway: Gateway, caller: Principal, request: Request, group: Group, *, as_of: int) -> int:
-    """Append one event and return its index; it is judged anew if the rules have changed since `as_of`."""
+    """Append one event and return its index; it is judged again if the rules have changed since `as_of`."""
     for _ in range(STALE_MAX):
         try:
             with append_errors(not_appended="the log does not answer: send the event again, it is kept once"):
                 outcome = await gateway.append(caller.log_id, replace(group, as_of=as_of))
         except GroupMismatchError:
-            # The same event, in other words: it came by somebody else, or has no time of its own.
+            # The log has the same event with other bytes: another caller sent it, or it has no time of its own.
             return await _index_of(gateway, caller, group)
         match outcome:
             case Appended():
@@ -180,7 +179,7 @@ async def _index_of(gateway: Gateway, caller: Principal, group: Group) -> int:
 
 async def _decided(gateway: Gateway, caller: Principal, indices: Collection[int]) -> dict[int, EventOutcome]:
     """
-    Return what is not drawn of the events at `indices`, once that is decided; nothing if that takes too long.
+    Return what is not drawn of the events at `indices`, once that is decided; empty if that takes too long.
     """
     if not indices:
         return {}
@@ -194,7 +193,7 @@ async def _decided(gateway: Gateway, caller: Principal, indices: Collection[int]
                         return await read_outcomes(connection, caller.log_id, indices)
                 await asyncio.sleep(next(polls, POLLS_S[-1]))
     except (TimeoutError, UnavailableError):
-        return {}  # it is in the log: what is found later is told there
+        return {}  # the events are in the log, and so will be a cycle that is found later
 
 
 def _words(cycles: Sequence[Cycle]) -> str:

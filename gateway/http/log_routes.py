@@ -1,15 +1,16 @@
 """
 `GET /log/{origin}/checkpoint`, `/log/{origin}/tile/…`: a tenant's log as C2SP tlog-tiles, for its auditors and tools.
 
-Whoever holds a checkpoint can follow the log from here and verify it without us. A tenant sees its own log; of every
-other, `system` included, the answer is that there is none. To access rules this is reading the log
+A client with a checkpoint can follow the log from here and verify it independently. A tenant sees its own log; any
+other log, `system` included, is answered as not found. To access rules this is a read of the log
 (`op == "READ_ENTITY_VALUE" && contentType == "LOG"`).
 
 `GET /log/{origin}/receipt/{index}` answers with an entry's proof (C2SP tlog-proof) once a signed checkpoint covers it.
-The signer is asked for one, so that takes tens of milliseconds. What takes longer is 503; it can be asked for again.
+The signer is asked for a checkpoint, which takes tens of milliseconds. If it takes too long, the answer is 503, and the
+client can repeat the request.
 
-Caches: tiles and bundles never change, so they may be kept for a year, but by the caller's own cache alone
-(`private`): an answer to one tenant is none to another. A checkpoint is outdated in a second.
+Caching: tiles and bundles never change, so they may be cached for a year, but only by the caller's own cache
+(`private`): the answer is for one tenant. A checkpoint is outdated within a second.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ router = APIRouter()
 
 OPERATION: Final = "log.load"
 VIEW: Final = CommitView(catalog="", namespace=(), name="", kind="log", operation=OPERATION)
-"""What access rules see of a request for the log."""
+"""A request for the log as access rules see it."""
 FINAL: Final = "private, max-age=31536000, immutable"
 CHANGING: Final = "private, no-cache"
 VARY: Final = "Authorization, X-Api-Key"
@@ -50,7 +51,7 @@ _CODING = re.compile(r"\s*([^\s;]+)\s*(?:;\s*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})
 
 @router.get("/log/{place:path}")
 async def read_log(request: Request, place: str) -> Response:
-    """Answer with one resource of the caller's log; 404 for whatever else."""
+    """Answer with one resource of the caller's log; 404 for anything else."""
     gateway: Gateway = request.app.state.gateway
     caller = await gateway.authenticator.authenticate(credential(request))
     await check_access(gateway, caller, request, VIEW)
@@ -83,7 +84,7 @@ async def _receipt(gateway: Gateway, caller: Principal, origin: str, index: int)
 
 def split_place(place: str) -> tuple[str, str]:
     """
-    Return origin and resource. An origin has slashes of its own; the last of what could be a resource is the one.
+    Return origin and resource. An origin contains slashes; the last part that can be a resource is the resource.
     """
     if found := _PLACE.fullmatch(place):
         return found[1], found[2]
@@ -97,14 +98,14 @@ async def _answer(resource: Resource, *, accepts: str) -> Response:
     if resource.is_entries:
         headers["Vary"] += ", Accept-Encoding"
         if _takes_gzip(accepts):
-            # In a thread: a full bundle of large entries takes a fifth of a second, in which nobody else was answered.
+            # In a thread: a full bundle of large entries takes a fifth of a second.
             content = await asyncio.to_thread(gzip.compress, content, GZIP_LEVEL, mtime=0)
             headers["Content-Encoding"] = "gzip"
     return Response(content, media_type=resource.content_type, headers=headers)
 
 
 def _takes_gzip(accepts: str) -> bool:
-    """Tell whether whoever sent this header takes gzip (RFC 9110, section 12.5.3); who writes it wrongly does not."""
+    """Return whether an Accept-Encoding header accepts gzip (RFC 9110, section 12.5.3); a malformed one does not."""
     codings = (found for coding in accepts.split(",") if (found := _CODING.fullmatch(coding)))
     weights = {found[1].lower(): float(found[2] or 1) for found in codings}
     return weights.get("gzip", weights.get("x-gzip", weights.get("*", 0))) > 0

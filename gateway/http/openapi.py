@@ -24,13 +24,13 @@ BODIES: Final[dict[tuple[str, str], type[BaseModel]]] = {
     ("POST", "/v1/keys"): KeyBody,
     ("PUT", "/v1/settings/{setting_id}"): SettingBody,
 }
-"""What a route reads; one that is not here takes JSON that another specification describes (OpenLineage, Polaris)."""
+"""Bodies of routes; those that are missing here take JSON of another specification (OpenLineage, Polaris)."""
 STATUSES: Final = {
     ("POST", "/v1/lineage"): 202,
     ("POST", "/v1/lineage/batch"): 204,
     ("POST", "/v1/webhooks/polaris"): 200,
 }
-"""What a route answers where it is not what its method suggests."""
+"""Statuses of success other than those in `USUAL`."""
 USUAL: Final = {"GET": 200, "POST": 201, "PUT": 200, "DELETE": 204}
 ERRORS: Final = {
     400: "The request is malformed.",
@@ -40,12 +40,12 @@ ERRORS: Final = {
     409: "It exists already, or has another version.",
     410: "It is switched off here.",
     413: "The body is too large.",
-    415: "The body has an encoding that is not taken.",
+    415: "The body has a content coding that is not supported.",
     422: "It is well-formed and cannot be accepted.",
-    503: "It cannot be answered now; Retry-After says when to ask again.",
+    503: "It cannot be answered now; Retry-After says when to try again.",
 }
 OPEN: Final = frozenset({"/health", "/v1/openapi.json", "/v1/webhooks/polaris"})
-"""Routes that ask for no credentials."""
+"""Routes without credentials."""
 _REF: Final = "#/components/schemas/{model}"
 _ERROR: Final = {
     "type": "object",

@@ -1,8 +1,8 @@
 """
-What engines read: namespaces and tables, listed, loaded, asked for. Access is judged, policies are not.
+Reads of namespaces and tables: list, load, exists. Access rules judge them; policies do not.
 
-A refused read is counted and recorded within bounds (`refusals.py`). Whether something exists is answered only after
-access has permitted.
+A refused read is counted and recorded within bounds (`refusals.py`). Whether an object exists is answered only after
+access was permitted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Reader:
 
     async def show_table(self, snapshots: Snapshots) -> bytes:
         """
-        Return the table as engines are shown it (LoadTableResult, JSON).
+        Return the table as engines see it (LoadTableResult, JSON).
 
         Raises:
             NotFoundError: if there is no such table.
@@ -88,7 +88,7 @@ async def permit(
 
     Raises:
         NotFoundError: if the tenant has no such catalog.
-        ForwardingLoopError: if the catalog would lead back here.
+        ForwardingLoopError: if the request has already passed this catalog.
         ForbiddenError: if no rule permits it, or one forbids it.
         UnavailableError: if access could not be judged.
     """
@@ -97,17 +97,17 @@ async def permit(
     judged = JudgedRequest(commit=_view(target, operation), principal=principal, request=request)
     judgement = await gateway.judge.read(state, judged, target)
     await gateway.check_permitted(principal, judgement, operation=operation, target=target)
-    # Only now: whether there is a catalog of that alias is nothing for whom nothing is permitted in it.
+    # Only now: callers who are permitted nothing in the catalog must not learn whether it exists.
     return Reader(catalog=gateway.catalog(principal.tenant, state, target.alias, onward), target=target)
 
 
 async def configuration(gateway: Gateway, principal: Principal, alias: str, onward: Onward) -> Configuration:
     """
-    Return what engines are told about a catalog before anything else.
+    Return a catalog's configuration, which engines load first.
 
     Raises:
-        NotFoundError: if the tenant has no such catalog, or nothing in it is permitted to the caller: the same words.
-        ForwardingLoopError: if the catalog would lead back here.
+        NotFoundError: if the tenant has no such catalog, or the caller is permitted nothing in it: the same message.
+        ForwardingLoopError: if the request has already passed this catalog.
         UnavailableError: if access could not be judged.
     """
     state = await gateway.rules_in_force(principal)

@@ -1,8 +1,8 @@
 """
-What routes read of a request, and what they check before they act: its credential, its body, access to what it names.
+What all routes need of a request: its credential, its body, and the check of access.
 
-Access to a tenant's log, lineage and configuration is judged by the access rules, like a request for a table, with the
-view that the route gives of it; policies are not evaluated.
+The access rules judge access to a tenant's log, lineage and configuration like a request for a table, with the view
+that the route gives of it; policies are not evaluated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def credential(request: Request) -> str | None:
     Return the credential as the client sent it: the Authorization header, or an X-Api-Key as if it were a bearer token.
 
     Raises:
-        BadRequestError: if there is more than one: whoever looks at the request before or after us may take another.
+        BadRequestError: if there is more than one: a proxy or another server might use another one than we do.
     """
     bearers, keys = request.headers.getlist("authorization"), request.headers.getlist("x-api-key")
     if len(bearers) + len(keys) > 1:

@@ -1,9 +1,9 @@
 """
-Callbacks of other catalogs: `POST /v1/webhooks/polaris`, which tells of a new snapshot. Thin: see `webhooks.py`.
+Callbacks of foreign catalogs: `POST /v1/webhooks/polaris` announces a new snapshot. See `webhooks.py`.
 
-Outside the authentication of tenants: the signature over the body is the authentication. It is answered 200 once the
-trigger is in the log, so a sender that hears nothing sends again, to no effect. What is malformed is 400 before a thing
-is looked up; a wrong signature, a tenant without a secret and no such tenant are one and the same 401.
+The signature over the body authenticates it, not a tenant's API key. The answer is 200 once the trigger is in the log;
+a sender without an answer sends again, to no effect. A malformed callback is answered 400 before anything is looked up;
+a wrong signature, a tenant without a secret and an unknown tenant get the same 401.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def polaris(request: Request) -> Response:
         with append_errors(not_appended="the log does not answer: send the callback again, it is kept once"):
             await gateway.append(verified.log_id, trigger(verified, at=gateway.clock()))
     except GroupMismatchError:
-        # The same metadata file was told of before, under another name: the file is what matters, and it is known.
+        # The same metadata file was announced before, with another table name: only the file counts.
         pass
     return Response()
 

@@ -1,13 +1,13 @@
 """
-A callback of a Polaris catalog, without HTTP: what it says, whose it is, and the trigger that the log gets of it.
+A callback of a Polaris catalog, without HTTP: its content, its sender, and the trigger that is appended for it.
 
-The signature is the authentication: HMAC-SHA256 over the body as it was sent, under a secret that a tenant shares with
-its catalog. A catalog of kind `rest` names that secret in its option `webhook-secret`. The file decides which of the
-tenant's catalogs is meant, as it does where S3 tells of it; one whose secret verifies, where it lies in none. The name
-of the table is what the sender says: which table it is stands in the file, and whoever knows better is believed.
+The signature authenticates it: HMAC-SHA256 over the body as it was sent, with a secret that a tenant shares with its
+catalog. A catalog of kind `rest` names that secret in its option `webhook-secret`. The location of the metadata file
+decides which of the tenant's catalogs is meant, as for events of S3; if it is in none of them, it is a catalog whose
+secret verifies. The name of the table is the sender's claim; the file itself says which table it is.
 
-Who cannot sign learns nothing, not even whether a tenant exists: for whatever tenant, one log is looked up, its control
-plane is read, as many secrets are looked for and as many signatures compared.
+A sender who cannot sign learns nothing, not even whether a tenant exists: for any tenant, one log is looked up, its
+control plane is read, and the same number of secrets is read and signatures compared.
 """
 
 from __future__ import annotations
@@ -42,35 +42,35 @@ OPTION: Final = "webhook-secret"
 LOCATION_LENGTH_MAX: Final = 2_048
 """A key of S3 is at most 1,024 bytes, the name of a bucket 63."""
 SECRETS_MAX: Final = 8
-"""Secrets tried for a callback, of the tenant's catalogs in their order: everyone may make us do that work."""
+"""Secrets tried per callback, of the tenant's catalogs in their order. Bounded, since anyone can cause this work."""
 REFUSED_AFTER_S: Final = 0.1
-"""A refusal is not answered before: how long the work took, warm or cold, is not told."""
+"""A refusal is answered no sooner, so that its timing reveals nothing about the work."""
 
 _QUERIES: Final = load_queries("gateway", "webhooks.sql")
-# Stricter than Python's UUID, which takes braces, a prefix, and any places of hyphens. Without hyphens is how
-# `tenants add` prints it.
+# Stricter than Python's UUID, which accepts braces, a prefix, and hyphens anywhere. `tenants add` prints it without
+# hyphens.
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32}")
 _SIGNATURE = re.compile(r"[0-9a-fA-F]{64}")
 _NO_SIGNATURE: Final = bytes(32)
-"""Stands for a signature that is none; it is compared like any other, and right for no body that anyone can find."""
+"""Replaces a malformed signature; it is compared like any other, and matches no body that anyone can find."""
 
 
 class SwitchedOffError(GatewayError):
-    """Whoever runs this installation takes no callbacks."""
+    """The operator of this installation has switched callbacks off."""
 
     status = 410
     kind = "GoneException"
 
 
 class Secrets(Protocol):
-    """Where tenants' secrets are kept (see `projections.lake.secrets.SecretDirectory`)."""
+    """The tenants' secrets (see `projections.lake.secrets.SecretDirectory`)."""
 
     def read(self, tenant: UUID, secret: str) -> str:
         """Return the tenant's secret of that id, or raise SecretMissingError."""
 
 
 class _Body(BaseModel):
-    """What a callback says; members that are not known say nothing here."""
+    """The body of a callback; unknown members are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -82,7 +82,7 @@ class _Body(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callback:
-    """A callback of which only the form was checked; namespace and name are what the sender says."""
+    """A well-formed callback that is not verified yet; namespace and name are the sender's claims."""
 
     tenant: UUID
     metadata_location: str
@@ -101,11 +101,10 @@ class Verified:
 
 def parse_callback(body: bytes, *, tenant_header: str | None) -> Callback:
     """
-    Return what a callback says.
+    Parse a callback.
 
-    The tenant stands in the header X-Polaris-Tenant, in the body, or in both and is then the same. Of the two sentences
-    about which one wins, one says the header and one the body; the body is signed and the header is not, and a sender
-    that contradicts itself is mistaken somewhere, so nobody wins.
+    The tenant is in the header X-Polaris-Tenant, in the body, or in both. If both differ it is refused: neither takes
+    precedence, since the specification contradicts itself on that, and only the body is signed.
 
     Raises:
         BadRequestError: if it is not JSON of that form, or lacks the tenant or the metadata location.
@@ -133,7 +132,7 @@ def parse_callback(body: bytes, *, tenant_header: str | None) -> Callback:
 
 
 class Verifier:
-    """Finds out whose a callback is."""
+    """Verifies who sent a callback."""
 
     def __init__(
         self,
@@ -156,7 +155,7 @@ class Verifier:
 
         Raises:
             UnauthorizedError: if none of the tenant's catalogs did; not sooner than after a tenth of a second.
-            UnavailableError: if that cannot be found out now.
+            UnavailableError: if that cannot be determined now.
         """
         loop = asyncio.get_running_loop()
         due = loop.time() + REFUSED_AFTER_S
@@ -183,7 +182,7 @@ class Verifier:
         return row[0], row[1]
 
     def _signers(self, tenant: UUID, catalogs: Sequence[Catalog], body: bytes, presented: bytes) -> tuple[Catalog, ...]:
-        """Return the catalogs whose secret signed `body`: always the same number of looks and comparisons."""
+        """Return the catalogs whose secret signed `body`, with always the same number of reads and comparisons."""
         signers: list[Catalog] = []
         for catalog in (*catalogs, *(None for _ in range(SECRETS_MAX - len(catalogs)))):
             key = self._key(tenant, catalog.options[OPTION].removeprefix(REFERENCE) if catalog else "none")
@@ -201,7 +200,7 @@ class Verifier:
 
 def trigger(verified: Verified, *, at: datetime) -> Group:
     """
-    Return the trigger of a callback. Its id is that of tenant, catalog and metadata location: a repeat adds nothing.
+    Return the trigger of a callback. Its id is derived from tenant, catalog and metadata location: repeats add nothing.
 
     Raises:
         BadRequestError: if the table's names are too long together.
@@ -240,9 +239,9 @@ def _tenant(text: str, field: str) -> UUID:
 
 def _meant(signers: Sequence[Catalog], catalogs: Iterable[Catalog], metadata_location: str) -> str:
     """
-    Return the alias of the tenant's catalog whose folder is the nearest above the location, whoever has told of it.
+    Return the alias of the tenant's catalog whose folder is the nearest above the location, whichever catalog signed.
 
-    Of a location that is in none of them, it is the signer's, or the first of several.
+    If the location is in none of them: the signer's alias, or the first of several.
     """
     folders = {each.id: at for each in catalogs if each.kind == KIND and (at := each.options.get("location"))}
     return nearest_catalog(folders, metadata_location) or signers[0].id

@@ -1,7 +1,7 @@
 """
-What the log and its rows know about the open decisions of one key: the I/O half of `outcome_proof`.
+Reads what the log says about the open decisions of one key: the I/O for `outcome_proof`.
 
-Everything is read as the tenant's own reader, so that no decision is ever weighed with another tenant's entries.
+Everything is read with the tenant's own reader role, so that another tenant's entries never count as evidence.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ledger.store.session import Connection
 
 MARGIN_ENTRIES: Final = 1_000
 """
-How far before a decision outcomes are read: one that another process recorded in the moment before it may explain what
-was found after it.
+How many entries before a decision outcomes are read: one that another process recorded just before the decision may
+explain the state that was found after it.
 """
 
 _QUERIES = load_queries("gateway", "reconciler.sql")
@@ -34,7 +34,7 @@ async def read_decided(connection: Connection, log_id: int, decisions: Sequence[
     Return the index of each decision in its log.
 
     Raises:
-        BrokenError: if one is not there: its row was made by the transaction that appended it.
+        BrokenError: if one is missing: its row was made by the transaction that appended it.
     """
     first = await _first_entries(connection, log_id, [each.decision for each in decisions])
     for each in decisions:
@@ -46,7 +46,7 @@ async def read_decided(connection: Connection, log_id: int, decisions: Sequence[
 
 async def read_claims(connection: Connection, log_id: int, key: str, *, from_index: int) -> list[Claim]:
     """
-    Return what accepted outcomes on a key, from an index on, say that their decisions made.
+    Return the claims of accepted outcomes on a key, from an index on.
     """
     where = {"log_id": log_id, "key": key, "from_index": from_index}
     rows = await (await connection.execute(_QUERIES["outcomes_of_key"], where)).fetchall()
@@ -59,7 +59,7 @@ async def read_claims(connection: Connection, log_id: int, key: str, *, from_ind
 
 def claim_of(index: int, settled: CommitSettled, operation: str) -> Claim:
     """
-    Return what an accepted outcome at `index` of its log, of a decision on `operation`, claims.
+    Return the claim of an accepted outcome at `index` of its log, of a decision on `operation`.
     """
     return Claim(
         index=index,
@@ -72,11 +72,11 @@ def claim_of(index: int, settled: CommitSettled, operation: str) -> Claim:
     )
 
 
-async def read_asked(
+async def read_requested(
     connection: Connection, log_id: int, index: int, *, opener: Opener = PLAIN
 ) -> Mapping[str, Any] | None:
     """
-    Return the body that the decision at `index` was about; None if there is none, or it is not kept any more.
+    Return the request's body of the decision at `index`; None if there is none, or it is no longer stored.
 
     Raises:
         SubjectKeysError: if it is sealed and `opener` cannot tell whether it was erased.

@@ -1,5 +1,5 @@
 """
-How many decisions are open in each log, and for how long the oldest one has been: what an operator watches.
+Metrics of open decisions: their number in each log, and the age of the oldest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def read_open_decision_metrics(connection: Connection, *, now: datetime) -
         Metric(
             name="lakeproof_open_decisions",
             kind=MetricKind.GAUGE,
-            help="Decisions on other catalogs whose outcome is not known yet.",
+            help="Decisions on foreign catalogs whose outcome is not known yet.",
             samples=[Sample(labels={"log": origin}, value=count) for origin, count, _ in rows],
         ),
         Metric(

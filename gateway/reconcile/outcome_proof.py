@@ -1,13 +1,14 @@
 """
-What is found at a catalog elsewhere says about a decision whose outcome is not known. Pure.
+What the state of a foreign catalog proves about a decision with unknown outcome. Pure.
 
-Guarantee: `accepted` only where the change itself is found and no other decision explains it; `failed` only where the
-change was not made and can no longer be; everything else stays `unknown`. That a change is not found proves nothing by
-itself: the request may still be under way, and what it made may have been changed again.
+Guarantee: `accepted` only if the change itself is found and no other decision explains it; `failed` only if the change
+was not made and can no longer be made; everything else stays `unknown`. That a change is not found proves nothing by
+itself: the request may still be in flight, and its result may have been changed again.
 
-Three things prove. What cannot be there by chance: a snapshot's id, a new table's uuid, the digest of all that a table
-is. What the log knows: another decision's accepted outcome that made the same (`Claim`) shows that this one did not.
-And a history without gaps, in which the change is not, where a requirement of the request does not hold any more.
+There are three kinds of proof. A state that cannot exist by chance: a snapshot id, a new table's uuid, the digest of a
+table's whole state. The log: another decision's accepted outcome with the same result (`Claim`) shows that this
+decision did not produce it. And a complete history that does not contain the change, while a requirement of the request
+no longer holds.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ledger.format.events import CommitOutcome, OutcomeEvidence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What another decision on the same key is known to have made: its accepted outcome, at `index` in the log."""
+    """The result of another decision on the same key: its accepted outcome, at `index` in the log."""
 
     index: int
     decision: UUID
@@ -41,31 +42,31 @@ class Claim:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """
-    What the log knows about a decision: the index it has, the body that was asked for, and what others have made.
+    What the log says about a decision: its index, the body of its request, and the results of others.
 
-    `asked` is None where the body is not kept any more, or never was. `explained` is a metadata file that is known to
-    be another decision's; `under_way` are the open decisions on the same key whose processes still have time.
+    `requested` is None if the body is no longer stored, or never was. `explained` is a metadata file that is known to
+    be another decision's; `in_flight` are the open decisions on the same key whose deadline has not passed.
     """
 
     index: int
-    asked: Mapping[str, Any] | None = None
+    requested: Mapping[str, Any] | None = None
     claims: Sequence[Claim] = ()
     explained: str | None = None
-    under_way: Sequence[OpenDecision] = ()
+    in_flight: Sequence[OpenDecision] = ()
 
 
 def prove(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
     """
-    Return what became of `decision`: accepted, failed, or still unknown.
+    Return the outcome of `decision`: accepted, failed, or still unknown.
     """
     if found.metadata is not None:
         try:
             check_requirements(found.metadata, ())
         except GatewayError:
-            return CommitOutcome.UNKNOWN  # what is found is no table's metadata: it says nothing
+            return CommitOutcome.UNKNOWN  # what was found is not a table's metadata: it proves nothing
     outcome = _outcome(decision, found, known)
-    if outcome is CommitOutcome.ACCEPTED and any(_may_have_made(each, decision) for each in known.under_way):
-        return CommitOutcome.UNKNOWN  # it may be the other's work, whose answer is yet to come
+    if outcome is CommitOutcome.ACCEPTED and any(_may_have_made(each, decision) for each in known.in_flight):
+        return CommitOutcome.UNKNOWN  # the change may be the result of another decision that is not settled yet
     return outcome
 
 
@@ -89,9 +90,9 @@ def _outcome(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutco
 
 
 def _snapshots_added(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
-    """A snapshot's id is drawn from 2^63 and added once: wherever it is, this very commit was accepted."""
+    """A snapshot id is drawn from 2^63 and added once: if the table has it, this very commit was accepted."""
     if any(set(claim.snapshots) & set(decision.snapshots) for claim in known.claims):
-        return CommitOutcome.FAILED  # another decision's commit added it, and to add it twice is refused
+        return CommitOutcome.FAILED  # another decision's commit added it, and adding it twice is refused
     metadata = found.metadata
     if metadata is None:
         return CommitOutcome.UNKNOWN
@@ -99,14 +100,14 @@ def _snapshots_added(decision: OpenDecision, found: Loaded, known: Known) -> Com
         return CommitOutcome.ACCEPTED
     if _is_another_table(decision, metadata):
         return CommitOutcome.FAILED
-    # What is current now lacks the snapshot, so it is not what this commit made; what was between may be.
+    # The current metadata lacks the snapshot, so it is not this commit's; earlier metadata may be.
     between = _files_since(decision.base, metadata)
     was_not_made = _has_all_snapshots_since(decision, metadata) or _are_others(between, known)
     return CommitOutcome.FAILED if was_not_made and _is_refused_now(decision, metadata) else CommitOutcome.UNKNOWN
 
 
 def _changed(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
-    """A commit without snapshots is found in what the table is, all of it, under metadata that nobody else wrote."""
+    """A commit without snapshots is recognised by the table's whole state, in a file that no other commit wrote."""
     metadata = found.metadata
     if metadata is None:
         return CommitOutcome.UNKNOWN
@@ -114,10 +115,10 @@ def _changed(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutco
         return CommitOutcome.FAILED
     if _is_as_judged(decision, found):
         others = {known.explained, *(claim.metadata_location for claim in known.claims)}
-        # A commit that changes nothing is found in the very file it was judged on.
+        # A commit that changes nothing is recognised by the very file it was judged on.
         if found.metadata_location == decision.base or found.metadata_location not in others:
             return CommitOutcome.ACCEPTED
-    # That the table is otherwise proves nothing: its catalog may write what it is sent in ways of its own.
+    # Another state proves nothing: the catalog may write a change in its own form.
     between = _files_since(decision.base, metadata)
     was_not_made = between is not None and _are_others([*between, found.metadata_location], known)
     return CommitOutcome.FAILED if was_not_made and _is_refused_now(decision, metadata) else CommitOutcome.UNKNOWN
@@ -125,7 +126,7 @@ def _changed(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutco
 
 def _created(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
     """
-    A create is found in the table's uuid, if the engine chose it; else in a new table that is as it was asked.
+    A create is recognised by the table's uuid if the engine chose it, else by a new table that is as requested.
     """
     metadata = found.metadata
     if metadata is None:
@@ -136,37 +137,37 @@ def _created(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutco
             return CommitOutcome.FAILED  # there was no table when that one was made, and there is one now
     if decision.table_uuid:
         return CommitOutcome.ACCEPTED if _same(decision.table_uuid, table_uuid) else CommitOutcome.FAILED
-    return CommitOutcome.ACCEPTED if _is_as_asked(known.asked, metadata) else CommitOutcome.UNKNOWN
+    return CommitOutcome.ACCEPTED if _is_as_requested(known.requested, metadata) else CommitOutcome.UNKNOWN
 
 
 def _dropped(decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
-    """A drop is found in the table not being there any more. While it is there, a drop may still arrive."""
+    """A drop is recognised by the table's absence. While the table exists, the drop may still arrive."""
     for claim in known.claims:
         if claim.operation == Operation.TABLE_DROP and _same(claim.table_uuid, decision.table_uuid):
-            return CommitOutcome.FAILED  # that one found the table, so this one had not dropped it, and cannot now
-    # Without its namespace, what is asked may be another catalog than the one that was.
+            return CommitOutcome.FAILED  # that decision found the table: this one had not dropped it, and cannot now
+    # Without its namespace, this may be another catalog than before.
     is_gone = found.metadata is None and found.namespace_exists
     is_replaced = found.metadata is not None and _is_another_table(decision, found.metadata)
     return CommitOutcome.ACCEPTED if is_gone or is_replaced else CommitOutcome.UNKNOWN
 
 
 def _of_namespace(operation: Operation, decision: OpenDecision, found: Loaded, known: Known) -> CommitOutcome:
-    """A namespace has no identity: what is found is its own unless a later outcome of the same kind explains it."""
+    """A namespace has no uuid: a state is this decision's unless a later outcome of the same kind explains it."""
     is_claimed = any(claim.operation == operation and claim.index > known.index for claim in known.claims)
     properties = found.properties
     match operation:
         case Operation.NAMESPACE_CREATE if properties is not None:
             if is_claimed:
                 return CommitOutcome.FAILED  # there was none when that one was made, and there is one now
-            asked = None if known.asked is None else known.asked.get("properties") or {}
-            is_there = asked is not None and asked.items() <= properties.items()
+            requested = None if known.requested is None else known.requested.get("properties") or {}
+            is_there = requested is not None and requested.items() <= properties.items()
         case Operation.NAMESPACE_UPDATE if properties is not None:
             is_there = not is_claimed and _is_as_judged(decision, found)
         case Operation.NAMESPACE_DROP if properties is None:
             if is_claimed:
                 return (
                     CommitOutcome.FAILED
-                )  # that one found the namespace, so this one had not dropped it, and cannot now
+                )  # the other decision found the namespace, so this one had not dropped it, and cannot now
             is_there = True
         case _:
             is_there = False
@@ -174,7 +175,7 @@ def _of_namespace(operation: Operation, decision: OpenDecision, found: Loaded, k
 
 
 def _is_another_table(decision: OpenDecision, metadata: Mapping[str, Any]) -> bool:
-    """Of a table that was replaced nothing can be accepted any more, and whatever was is gone with it."""
+    """A decision on a table that was replaced can no longer be accepted, and if it was, its result is gone."""
     return bool(decision.table_uuid) and not _same(decision.table_uuid, str(metadata.get("table-uuid", "")))
 
 
@@ -186,13 +187,13 @@ def _is_as_judged(decision: OpenDecision, found: Loaded) -> bool:
     return decision.result is not None and state_digest(change) == decision.result
 
 
-def _is_as_asked(asked: Mapping[str, Any] | None, metadata: Mapping[str, Any]) -> bool:
-    """Whether a table is the one that a createTable asks for; its catalog may have added properties of its own."""
-    if asked is None:
+def _is_as_requested(requested: Mapping[str, Any] | None, metadata: Mapping[str, Any]) -> bool:
+    """Whether a table is the one that a createTable describes; its catalog may have added properties."""
+    if requested is None:
         return False
     try:
-        location = asked.get("location") or metadata["location"]
-        updates = create_updates(asked, table_uuid=str(metadata["table-uuid"]), location=location)
+        location = requested.get("location") or metadata["location"]
+        updates = create_updates(requested, table_uuid=str(metadata["table-uuid"]), location=location)
         made = apply_updates(None, updates, now_ms=0, base_location=None)
     except (GatewayError, KeyError):
         return False
@@ -205,7 +206,7 @@ def _is_as_asked(asked: Mapping[str, Any] | None, metadata: Mapping[str, Any]) -
 
 
 def _plain(value: Any) -> Any:
-    """A part of metadata without members that say nothing."""
+    """A part of metadata without null and empty members."""
     if isinstance(value, Mapping):
         return {name: _plain(member) for name, member in value.items() if member is not None and member != []}
     return [_plain(item) for item in value] if isinstance(value, list) else value
@@ -217,7 +218,7 @@ def _is_refused_now(decision: OpenDecision, metadata: Mapping[str, Any]) -> bool
     except RequirementFailedError:
         return True
     except GatewayError:
-        return False  # it is no requirement of a table
+        return False  # it is not a requirement of a table
     return False
 
 
@@ -225,8 +226,8 @@ def _has_all_snapshots_since(decision: OpenDecision, metadata: Mapping[str, Any]
     """
     Whether every snapshot is still listed that was added since those that the request requires.
 
-    From version 2 on each new snapshot has the next sequence number (table specification, "Sequence Numbers"), so
-    between a required one and the last there is either no gap, or one was removed that may have been ours.
+    From format version 2 on, each new snapshot has the next sequence number (table specification, "Sequence Numbers").
+    So between a required snapshot and the last one there is no gap, or a snapshot was removed that may have been ours.
     """
     if metadata.get("format-version", 1) < 2:
         return False
@@ -239,13 +240,13 @@ def _has_all_snapshots_since(decision: OpenDecision, metadata: Mapping[str, Any]
 
 
 def _files_since(base: str | None, metadata: Mapping[str, Any]) -> list[str] | None:
-    """Return the metadata files between `base` and the one that is current; None if the table's log does not say."""
+    """Return the metadata files between `base` and the current one; None if the table's metadata log does not say."""
     files = [str(each["metadata-file"]) for each in metadata.get("metadata-log") or []]
     return None if base is None or base not in files else files[len(files) - files[::-1].index(base) :]
 
 
 def _are_others(files: Sequence[str | None] | None, known: Known) -> bool:
-    """Whether every one of `files` was the answer to another decision's commit, so that none of them is ours."""
+    """Whether each of `files` is the result of another decision's commit, so that none of them is ours."""
     claimed = {claim.metadata_location for claim in known.claims if claim.evidence is OutcomeEvidence.ANSWER}
     return files is not None and set(files) <= claimed
 

@@ -1,13 +1,13 @@
 """
-The reconciler: settles open decisions whose process has had its time, from what is found at the catalogs themselves.
+The reconciler: settles open decisions past their deadline, from the state of the foreign catalogs.
 
-It touches only what is past its deadline. What is found is weighed by `outcome_proof.prove`; an outcome is appended
-under an id derived from it, by a guard that holds only while the decision is open, so that two processes that do the
-same, or an answer that arrives after all, do no harm. What cannot be proven is recorded once as unknown and looked at
-again: after pauses that grow, and at once when the log says something new about the same table.
+`outcome_proof.prove` decides what that state proves. An outcome is appended with an id derived from it, and with a
+guard that holds only while the decision is open: two processes that do the same, or a late answer, do no harm. What
+cannot be proven is recorded once as unknown and checked again: after growing pauses, and at once when the log has news
+of the same table.
 
-All open decisions of one key are looked at together, by one process at a time: the catalog is asked once, and what
-one decision explains is not counted for another. A process that dies while it looks holds its key for a while only.
+All open decisions of one key are checked together, by one process at a time: the catalog is read once, and a state that
+one decision explains does not count for another. A process that dies during a check holds its key for a bounded time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from gateway.commit.gateway import Gateway
 from gateway.commit.open_decisions import OpenDecision, close_guard, doubt_guard, read_open
 from gateway.errors import GatewayError, UnavailableError, append_errors
 from gateway.mutations import Operation
-from gateway.reconcile.evidence import MARGIN_ENTRIES, claim_of, read_asked, read_claims, read_decided
+from gateway.reconcile.evidence import MARGIN_ENTRIES, claim_of, read_claims, read_decided, read_requested
 from gateway.reconcile.outcome_proof import Claim, Known, prove
-from gateway.reconcile.schedule import Held, Looks
+from gateway.reconcile.schedule import HeldKey, Schedule
 from ledger.format.entry import Branch
 from ledger.format.event import SYSTEM_ACTOR, derived_group_id
 from ledger.format.events import CommitOutcome, CommitSettled, OutcomeEvidence, to_data
@@ -39,15 +39,15 @@ from ledger.store.session import back_off_s
 
 POLL_S: Final = 1.0
 PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (5, 15, 60, 300, 900, 3600))
-"""Pauses between looks at a key whose decisions cannot be settled; the last one repeats."""
+"""Pauses between checks of a key whose decisions cannot be settled; the last one repeats."""
 HOLD_TIMEOUTS: Final = 4
-"""How long a key is held, in time-outs of a catalog: a look asks it at most three times."""
-LOOKS_MAX: Final = 8
-"""Keys that one process looks at at a time."""
+"""How long a key is held, in time-outs of a catalog: a check sends it at most three requests."""
+KEYS_AT_ONCE_MAX: Final = 8
+"""Keys that one process checks at a time."""
 KEYS_MAX: Final = 1_000
-"""Keys that are looked at if somebody asks for all."""
+"""Keys that `settle_now` checks at most."""
 CREATES: Final = frozenset({Operation.TABLE_CREATE, Operation.NAMESPACE_CREATE})
-"""Operations of which it takes the body to tell what they have made; of no other it is read."""
+"""Operations whose result is recognised by the request's body; only for these it is read."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """What a look made of one decision."""
+    """The result of a check for one decision."""
 
     log_id: int
     key: str
@@ -65,8 +65,8 @@ class Reconciled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Evidence:
-    """What is known of a key: what its catalog has (None: it does not say), and what the log has."""
+class _KeyState:
+    """The state of a key in its catalog (None if it did not answer), and what the log says about it."""
 
     found: Loaded | None
     decisions: Sequence[OpenDecision]
@@ -76,12 +76,12 @@ class _Evidence:
 
 
 class Reconciler:
-    """Settles the open decisions of all tenants. `pauses` are those between looks that settle nothing."""
+    """Settles the open decisions of all tenants. `pauses` are those between checks that settle nothing."""
 
     def __init__(self, gateway: Gateway, *, pauses: Sequence[timedelta] = PAUSES, poll_s: float = POLL_S) -> None:
         self._gateway = gateway
         self._poll_s = poll_s
-        self._looks = Looks(
+        self._schedule = Schedule(
             gateway.database,
             gateway.roles,
             clock=gateway.clock,
@@ -91,7 +91,7 @@ class Reconciler:
 
     async def run(self, stop: asyncio.Event, wake: WakeUp | None = None) -> None:
         """
-        Settle what is due until `stop` is set; looks that have begun are given up, and are due for others at once.
+        Settle what is due until `stop` is set; checks in progress are abandoned, and are due for others at once.
 
         Raises:
             LedgerError: if what is stored is corrupt.
@@ -100,10 +100,10 @@ class Reconciler:
         while not stop.is_set():
             try:
                 if wake is not None:
-                    wake.clear()  # before looking: what is appended from here on rings again
-                looked = await _unless(stop, self.settle_due())
+                    wake.clear()  # before the check: what is appended from here on rings again
+                checked = await _unless(stop, self.settle_due())
                 failures = 0
-                if not looked:
+                if not checked:
                     await wait_for_any(stop, wake, timeout_s=self._poll_s)
             except UnavailableError as error:
                 _log.info("open decisions wait: %s", error)
@@ -112,85 +112,85 @@ class Reconciler:
 
     async def settle_due(self) -> list[Reconciled]:
         """
-        Look at some of what is due, the longest overdue first; return what became of each decision.
+        Check some of the keys that are due, the longest overdue first; return the outcome of each decision.
 
         Raises:
             UnavailableError: if the database or the log cannot be reached.
             LedgerError: if what is stored is corrupt.
         """
-        await self._looks.read_news()
-        return await self._look_at(await self._looks.hold(limit=LOOKS_MAX))
+        await self._schedule.read_news()
+        return await self._check_keys(await self._schedule.hold(limit=KEYS_AT_ONCE_MAX))
 
     async def settle_now(self) -> list[Reconciled]:
         """
-        Look once at every open decision past its deadline, however long it was to wait; return what became of each.
+        Check every open decision past its deadline once, whether or not it is due; return the outcome of each.
 
         Raises:
             UnavailableError: if the database or the log cannot be reached.
             LedgerError: if what is stored is corrupt.
         """
-        held = await self._looks.hold_all(limit=KEYS_MAX)
+        held = await self._schedule.hold_all(limit=KEYS_MAX)
         results: list[Reconciled] = []
-        for first in range(0, len(held), LOOKS_MAX):
-            results += await self._look_at(held[first : first + LOOKS_MAX])
+        for first in range(0, len(held), KEYS_AT_ONCE_MAX):
+            results += await self._check_keys(held[first : first + KEYS_AT_ONCE_MAX])
         return results
 
-    async def _look_at(self, held: Sequence[Held]) -> list[Reconciled]:
-        """Look at keys side by side: a catalog that is slow holds others up for one look at most."""
+    async def _check_keys(self, held: Sequence[HeldKey]) -> list[Reconciled]:
+        """Check keys concurrently: a slow catalog delays others by one check at most."""
         results: list[Reconciled] = []
         failed: list[BaseException] = []
         try:
-            looks = await asyncio.gather(*(self._look(each) for each in held), return_exceptions=True)
+            checks = await asyncio.gather(*(self._check_key(each) for each in held), return_exceptions=True)
         except asyncio.CancelledError:
             for each in held:
-                await self._looks.give_up(each)
+                await self._schedule.release(each)
             raise
-        for each, look in zip(held, looks, strict=True):
-            if isinstance(look, BaseException):
-                failed.append(look)
-                await self._looks.give_up(each)
+        for each, check in zip(held, checks, strict=True):
+            if isinstance(check, BaseException):
+                failed.append(check)
+                await self._schedule.release(each)
             else:
-                results += look
+                results += check
         if failed:
             raise failed[0]
         return results
 
-    async def _look(self, held: Held) -> list[Reconciled]:
-        """Ask the catalog once about a key, settle what can be proven of it, and say when to look again."""
+    async def _check_key(self, held: HeldKey) -> list[Reconciled]:
+        """Load a key's target from its catalog once, settle what can be proven, and schedule the next check."""
         now = self._gateway.clock()
-        async with self._looks.reading(held.log) as connection:
+        async with self._schedule.reading(held.log) as connection:
             size = (await read_head(connection, held.log.log_id)).size
             decisions = await read_open(connection, held.log.log_id, held.key)
         overdue = [decision for decision in decisions if decision.deadline < now]
         if not overdue:
-            await self._looks.end(held)
+            await self._schedule.end(held)
             return []
         found = await self._find(held.log, overdue[0])
-        # The log after the catalog: whoever changed that before we asked is under way still, or has said so by now.
-        evidence = await self._read_log(held, found)
-        results = await self._settle(held, evidence, now=now)
+        # Read the log after the catalog: a change that we loaded is either still in flight or recorded by now.
+        state = await self._read_log(held, found)
+        results = await self._settle(held, state, now=now)
         if all(each.outcome is not CommitOutcome.UNKNOWN for each in results):
-            await self._looks.end(held)
+            await self._schedule.end(held)
         else:
-            # What the log was told after the catalog was asked is read again: it may explain what is found next time.
+            # Entries since the catalog was read are read again next time: they may explain the state found then.
             read_to = held.read_to if found is None else size
-            await self._looks.end_for_now(held, read_to=read_to, explained=evidence.explained)
+            await self._schedule.postpone(held, read_to=read_to, explained=state.explained)
         return results
 
     async def _find(self, log: Log, decision: OpenDecision) -> Loaded | None:
-        """The target as its catalog has it; None if it does not say, or there is no such catalog any more."""
+        """The target in its catalog; None if the catalog does not answer, or is no longer registered."""
         if log.tenant is None:
             return None
         try:
-            state = await self._gateway.control.current(log.log_id)
-            return await self._gateway.catalog(log.tenant, state, decision.target.alias).load(decision.target)
+            control = await self._gateway.control.current(log.log_id)
+            return await self._gateway.catalog(log.tenant, control, decision.target.alias).load(decision.target)
         except GatewayError as error:
             _log.info("the outcome of %s on %s stays unknown: %s", decision.decision, decision.key, error)
             return None
 
-    async def _read_log(self, held: Held, found: Loaded | None) -> _Evidence:
+    async def _read_log(self, held: HeldKey, found: Loaded | None) -> _KeyState:
         log_id = held.log.log_id
-        async with self._looks.reading(held.log) as connection:
+        async with self._schedule.reading(held.log) as connection:
             decisions = await read_open(connection, log_id, held.key)
             indices = await read_decided(connection, log_id, decisions)
             new = [each for each in decisions if held.looked_at is None or each.deadline >= held.looked_at]
@@ -198,7 +198,7 @@ class Reconciler:
             claims = await read_claims(connection, log_id, held.key, from_index=from_index)
         location = None if found is None else found.metadata_location
         is_explained = location is not None and any(claim.metadata_location == location for claim in claims)
-        return _Evidence(
+        return _KeyState(
             found=found,
             decisions=decisions,
             indices=indices,
@@ -206,28 +206,28 @@ class Reconciler:
             explained=location if is_explained else held.explained,
         )
 
-    async def _settle(self, held: Held, evidence: _Evidence, *, now: datetime) -> list[Reconciled]:
-        """Weigh the evidence for each decision; what one is found to have made is not counted for the next."""
+    async def _settle(self, held: HeldKey, state: _KeyState, *, now: datetime) -> list[Reconciled]:
+        """Decide on each decision; the result of one does not count for the next."""
         results: list[Reconciled] = []
-        claims = list(evidence.claims)
-        for decision in evidence.decisions:
+        claims = list(state.claims)
+        for decision in state.decisions:
             if decision.deadline >= now:
                 continue
             outcome = CommitOutcome.UNKNOWN
-            if evidence.found is not None:
-                index = evidence.indices[decision.decision]
+            if state.found is not None:
+                index = state.indices[decision.decision]
                 known = Known(
                     index=index,
-                    asked=await self._asked(held.log, decision, index),
+                    requested=await self._requested(held.log, decision, index),
                     claims=tuple(claims),
-                    explained=evidence.explained,
-                    under_way=tuple(each for each in evidence.decisions if each.deadline >= now),
+                    explained=state.explained,
+                    in_flight=tuple(each for each in state.decisions if each.deadline >= now),
                 )
-                outcome = prove(decision, evidence.found, known)
-            settled = _settled(decision, outcome, evidence.found)
+                outcome = prove(decision, state.found, known)
+            settled = _settled(decision, outcome, state.found)
             appended = await self._append(decision, settled)
             if appended is None and outcome is not CommitOutcome.UNKNOWN:
-                break  # its own process has settled it after all: the next look knows how, and what that explains
+                break  # its own process has settled it after all: the next check reads how, and what that explains
             if outcome is CommitOutcome.ACCEPTED and appended is not None:
                 claims.append(claim_of(appended, settled, decision.operation))
             results.append(
@@ -235,11 +235,11 @@ class Reconciler:
             )
         return results
 
-    async def _asked(self, log: Log, decision: OpenDecision, index: int) -> Mapping[str, Any] | None:
+    async def _requested(self, log: Log, decision: OpenDecision, index: int) -> Mapping[str, Any] | None:
         if decision.operation not in CREATES:
             return None
-        async with self._looks.reading(log) as connection:
-            return await read_asked(connection, log.log_id, index, opener=self._gateway.opener)
+        async with self._schedule.reading(log) as connection:
+            return await read_requested(connection, log.log_id, index, opener=self._gateway.opener)
 
     async def _append(self, decision: OpenDecision, settled: CommitSettled) -> int | None:
         """Append an outcome; return its index, or None if it was known already, or the decision is settled by now."""
@@ -252,7 +252,7 @@ class Reconciler:
             then=(settled_event(settled, key=decision.key, actor=SYSTEM_ACTOR, at=self._gateway.clock()),),
             guard=(guard,),
         )
-        with append_errors(not_appended="an outcome could not be recorded: it is looked for again"):
+        with append_errors(not_appended="an outcome could not be recorded: the decision is checked again"):
             appended = await self._gateway.append(decision.log_id, group)
         if isinstance(appended, Appended) and appended.branch is Branch.THEN:
             return appended.indices.start
@@ -261,9 +261,9 @@ class Reconciler:
 
 def _settled(decision: OpenDecision, outcome: CommitOutcome, found: Loaded | None) -> CommitSettled:
     """
-    An outcome as the log holds it. The metadata file of an accepted change is the one it was found in.
+    Return an outcome as the log records it. The metadata file of an accepted change is the one in which it was found.
 
-    By then others may have changed the table too, but in that file the change is.
+    Others may have changed the table by then, too, but that file contains the change.
     """
     is_accepted = outcome is CommitOutcome.ACCEPTED and found is not None
     table_uuid = decision.table_uuid
@@ -287,6 +287,6 @@ async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in (working, stopping):
-            task.cancel()  # of one that is done nothing comes
+            task.cancel()  # has no effect on one that is done
         await asyncio.wait({working, stopping})
     return None if working.cancelled() else working.result()

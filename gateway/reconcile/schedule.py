@@ -1,8 +1,8 @@
 """
-Who looks at which open decisions, and when again: the reconciler's rows, shared by all processes.
+Which process checks which key with open decisions, and when again: the reconciler's rows, shared by all processes.
 
-A look is held before it begins and let go when it ends, in transactions of their own: nothing is locked while a catalog
-is asked. A process that dies holds what it was looking at until a time that was fixed beforehand.
+A process takes hold of a key before a check and releases it after, each in its own transaction: nothing is locked while
+a catalog is read. The keys of a process that dies are free again at a time that was fixed beforehand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ledger.store.roles import Roles
 from ledger.store.session import Connection
 
 NEWS: Final = (CommitObserved.TYPE, TriggerReceived.TYPE)
-"""What is seen of a table that makes it worth looking at again."""
+"""Events about a table that make a new check worthwhile."""
 
 _QUERIES = load_queries("gateway", "reconciler.sql")
 
@@ -31,10 +31,10 @@ Lent = AbstractAsyncContextManager[Connection]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldKey:
     """
-    A key that is ours to look at, and what earlier looks have left: their number, when the last one was, up to where
-    the log was read, and the metadata file that was found if it was another decision's.
+    A key that this process holds, and the results of earlier checks: their number, the time of the last one, up to
+    which index the log was read, and the metadata file that was found if it was another decision's.
     """
 
     log: Log
@@ -45,8 +45,8 @@ class Held:
     explained: str | None
 
 
-class Looks:
-    """The looks at open decisions of all tenants; a key is held for `hold_for`, and no longer."""
+class Schedule:
+    """Schedules checks of all tenants' open decisions; a key is held for `hold_for` at most. All state is in rows."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Looks:
         self._logs: dict[int, Log] = {}
         self._news_from: dict[int, int] = {}
 
-    async def hold(self, *, limit: int) -> list[Held]:
+    async def hold(self, *, limit: int) -> list[HeldKey]:
         """
         Hold keys with open decisions past their deadline that are due, the longest overdue first.
 
@@ -74,19 +74,19 @@ class Looks:
         """
         return await self._hold(limit=limit, due_before=self._clock())
 
-    async def hold_all(self, *, limit: int) -> list[Held]:
+    async def hold_all(self, *, limit: int) -> list[HeldKey]:
         """
-        Hold keys with open decisions past their deadline however long they were to wait. Raises as `hold`.
+        Hold keys with open decisions past their deadline, whether or not they are due. Raises as `hold`.
         """
         return await self._hold(limit=limit, due_before=datetime.max.replace(tzinfo=self._clock().tzinfo))
 
-    async def _hold(self, *, limit: int, due_before: datetime) -> list[Held]:
+    async def _hold(self, *, limit: int, due_before: datetime) -> list[HeldKey]:
         now = self._clock()
         bounds = {"now": now, "held_until": now + self._hold_for, "due_before": due_before, "limit": limit}
         async with self._working() as connection:
             rows = await (await connection.execute(_QUERIES["claim_due"], bounds)).fetchall()
         return [
-            Held(
+            HeldKey(
                 log=await self._log_of(log_id),
                 key=key,
                 looks=looks,
@@ -97,16 +97,16 @@ class Looks:
             for log_id, key, looks, looked_at, read_to, explained in rows
         ]
 
-    async def end(self, held: Held) -> None:
+    async def end(self, held: HeldKey) -> None:
         """
-        Let go of a key on which nothing is left to look at. Raises as `hold`.
+        Release a key without open decisions. Raises as `hold`.
         """
         async with self._working() as connection:
             await connection.execute(_QUERIES["release_settled"], _where(held))
 
-    async def end_for_now(self, held: Held, *, read_to: int, explained: str | None) -> None:
+    async def postpone(self, held: HeldKey, *, read_to: int, explained: str | None) -> None:
         """
-        Let go of a key until its next look is due, and leave that what this one has learned. Raises as `hold`.
+        Release a key until its next check is due, and store the results of this one. Raises as `hold`.
         """
         now = self._clock()
         next_look_at = now + self._pauses[min(held.looks, len(self._pauses) - 1)]
@@ -114,9 +114,9 @@ class Looks:
         async with self._working() as connection:
             await connection.execute(_QUERIES["release_unknown"], _where(held) | learned)
 
-    async def give_up(self, held: Held) -> None:
+    async def release(self, held: HeldKey) -> None:
         """
-        Let others look at a key at once; if not even that can be said, its time ends by itself.
+        Release a key for others at once; if that fails, the hold expires by itself.
         """
         with suppress(UnavailableError):
             async with self._working() as connection:
@@ -124,7 +124,7 @@ class Looks:
 
     async def read_news(self) -> None:
         """
-        Make those keys due that their logs say something new about since the last time. Raises as `hold`.
+        Make keys due that have news in their logs since the last call. Raises as `hold`.
         """
         async with self._working() as connection:
             rows = await (await connection.execute(_QUERIES["waiting_keys"])).fetchall()
@@ -146,17 +146,17 @@ class Looks:
 
     def reading(self, log: Log) -> Lent:
         """
-        Lend a connection that sees what the tenant of `log` sees, and nothing else.
+        Lend a connection with the reader role of the tenant of `log`.
 
         Raises:
-            NoSuchLogError: if it is no tenant's.
+            NoSuchLogError: if it is not a tenant's log.
         """
         if log.reader is None:
             raise NoSuchLogError(f"log {log.origin}: expected a tenant's log with open decisions, found none's")
         return self._database.as_role(log.reader)
 
     def _working(self) -> Lent:
-        """Lend a connection that knows which decisions are open, and when they are looked at."""
+        """Lend a connection that reads open decisions and writes the schedule."""
         return self._database.as_role(self._roles.gateway)
 
     async def _log_of(self, log_id: int) -> Log:
@@ -166,5 +166,5 @@ class Looks:
         return self._logs[log_id]
 
 
-def _where(held: Held) -> dict[str, object]:
+def _where(held: HeldKey) -> dict[str, object]:
     return {"log_id": held.log.log_id, "key": held.key}

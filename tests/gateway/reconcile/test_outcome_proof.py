@@ -155,9 +155,9 @@ def test_a_snapshot_that_another_decision_is_known_to_have_added_was_not_added_b
 
 def test_a_snapshot_may_be_that_of_another_decision_that_is_under_way() -> None:
     ours = after(ONE, *snapshot(777, ONE))
-    known = replace(KNOWN, under_way=(replace(append_on(ONE, 101), decision=THEIRS),))
+    known = replace(KNOWN, in_flight=(replace(append_on(ONE, 101), decision=THEIRS),))
     assert prove(append_on(ONE, 101), ours, known) is UNKNOWN
-    unrelated = replace(KNOWN, under_way=(replace(append_on(ONE, 101), decision=THEIRS, snapshots=("778",)),))
+    unrelated = replace(KNOWN, in_flight=(replace(append_on(ONE, 101), decision=THEIRS, snapshots=("778",)),))
     assert prove(append_on(ONE, 101), ours, unrelated) is ACCEPTED
 
 
@@ -230,7 +230,7 @@ def test_a_commit_that_changes_nothing_is_found_in_the_file_it_was_judged_on() -
 def test_what_another_decision_is_known_to_have_made_does_not_prove_this_one() -> None:
     assert prove(paint(), RED, replace(KNOWN, claims=(claim(made=RED),))) is UNKNOWN
     assert prove(paint(), RED, replace(KNOWN, explained=RED.metadata_location)) is UNKNOWN
-    assert prove(paint(), RED, replace(KNOWN, under_way=(replace(paint(), decision=THEIRS),))) is UNKNOWN
+    assert prove(paint(), RED, replace(KNOWN, in_flight=(replace(paint(), decision=THEIRS),))) is UNKNOWN
 
 
 def test_a_commit_without_snapshots_failed_if_every_commit_since_is_anothers_and_it_is_refused_now() -> None:
@@ -258,24 +258,24 @@ def test_a_create_whose_engine_chose_the_uuid_is_proven_by_it() -> None:
 
 def test_a_create_whose_catalog_chooses_the_uuid_is_proven_by_a_table_as_it_was_asked() -> None:
     create = decision("table.create", requirements=[{"type": "assert-create"}], table_uuid=None)
-    asked = replace(KNOWN, asked=CREATE)
-    assert prove(create, NEW, asked) is ACCEPTED
-    assert prove(create, after(NEW, properties(theirs="1")), asked) is ACCEPTED, "a catalog adds properties"
+    known = replace(KNOWN, requested=CREATE)
+    assert prove(create, NEW, known) is ACCEPTED
+    assert prove(create, after(NEW, properties(theirs="1")), known) is ACCEPTED, "a catalog adds properties"
     assert prove(create, NEW, KNOWN) is UNKNOWN, "what was asked is not kept"
     for change in (
         {"location": "s3://lake/elsewhere"},
         {"properties": {"color": "red"}},
         {"schema": {"type": "struct", "fields": []}},
     ):
-        assert prove(create, NEW, replace(KNOWN, asked={**CREATE, **change})) is UNKNOWN
-    assert prove(create, ONE, asked) is UNKNOWN, "it has been written to"
+        assert prove(create, NEW, replace(KNOWN, requested={**CREATE, **change})) is UNKNOWN
+    assert prove(create, ONE, known) is UNKNOWN, "it has been written to"
 
 
 def test_a_table_that_another_decision_created_proves_that_this_one_did_not() -> None:
     create = decision("table.create", requirements=[{"type": "assert-create"}], table_uuid=None)
-    known = replace(KNOWN, asked=CREATE, claims=(claim("table.create", made=NEW),))
+    known = replace(KNOWN, requested=CREATE, claims=(claim("table.create", made=NEW),))
     assert prove(create, NEW, known) is FAILED
-    committed = replace(KNOWN, asked=CREATE, claims=(claim("table.commit", made=NEW),))
+    committed = replace(KNOWN, requested=CREATE, claims=(claim("table.commit", made=NEW),))
     assert prove(create, NEW, committed) is ACCEPTED, "whoever committed to it did not make it"
 
 
@@ -309,13 +309,13 @@ NO_NAMESPACE = Loaded(namespace_exists=False)
 
 def test_a_namespace_that_is_there_proves_its_create() -> None:
     create = decision("namespace.create", table_uuid=None)
-    asked = replace(KNOWN, asked={"namespace": ["sales"], "properties": {"owner": "ada"}})
-    assert prove(create, namespace(owner="ada", location="s3://lake/sales"), asked) is ACCEPTED
-    assert prove(create, namespace(owner="eve"), asked) is UNKNOWN
-    assert prove(create, NO_NAMESPACE, asked) is UNKNOWN
-    later = replace(asked, claims=(claim("namespace.create", table_uuid=None),))
+    known = replace(KNOWN, requested={"namespace": ["sales"], "properties": {"owner": "ada"}})
+    assert prove(create, namespace(owner="ada", location="s3://lake/sales"), known) is ACCEPTED
+    assert prove(create, namespace(owner="eve"), known) is UNKNOWN
+    assert prove(create, NO_NAMESPACE, known) is UNKNOWN
+    later = replace(known, claims=(claim("namespace.create", table_uuid=None),))
     assert prove(create, namespace(owner="ada"), later) is FAILED
-    before = replace(asked, claims=(claim("namespace.create", table_uuid=None, index=5),))
+    before = replace(known, claims=(claim("namespace.create", table_uuid=None, index=5),))
     assert prove(create, namespace(owner="ada"), before) is ACCEPTED
 
 
@@ -352,4 +352,4 @@ def test_metadata_with_one_member_of_another_shape_raises_nothing(member: str, v
     assert ONE.metadata is not None
     found = replace(ONE, metadata={**ONE.metadata, member: value})
     for each in (append_on(ONE, 101), paint(), decision("table.create", table_uuid=None)):
-        assert prove(each, found, replace(KNOWN, asked=CREATE)) in set(CommitOutcome)
+        assert prove(each, found, replace(KNOWN, requested=CREATE)) in set(CommitOutcome)

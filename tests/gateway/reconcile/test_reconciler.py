@@ -136,7 +136,7 @@ async def test_a_key_that_a_dead_process_held_is_looked_at_when_its_time_is_over
     lose(far, Loss.ANSWER)
     await far.gateway.http.post(far.orders, json=await far.next_append())
     dead = far.reconciler()
-    assert await dead._looks.hold(limit=1_000)
+    assert await dead._schedule.hold(limit=1_000)
     assert await far.reconcile() == [], "it is held"
     later = far.services.gateway.clock() + timedelta(days=1)
     assert [each.outcome for each in await far.reconcile(lambda: later)] == [CommitOutcome.ACCEPTED]
