@@ -1,17 +1,17 @@
 """
-How fast the Appender is, against what it replaces, and where its time goes. All in one run on one machine.
+How fast the Appender is, compared with what it replaces, and where its time goes. One run on one machine.
 
-Claim: under load the chained, tree-hashed, idempotent log takes more groups a second than plain INSERTs of the same
-bytes with a unique id do, because its callers share transactions: three times as many with 64 callers, and five times
-with 256, on two cores. With one caller there is nothing to share, and the log costs two round trips where an INSERT
-costs one. eventsourcing's stock recorder is the third side.
+Claim: under load the chained, tree-hashed, idempotent log appends more groups per second than plain INSERTs of the same
+bytes with a unique id, because its callers share transactions: three times as many with 64 callers, and five times with
+256, on two cores. A single caller has nothing to share, and the log costs two round trips where an INSERT costs one.
+The third side is the stock recorder of the eventsourcing library.
 
-Every side is one process on one event loop (several, where that is said) on the same embedded server, in turns; what
-stands in the result is the median of the turns. Every caller waits for its own answer, which is durable on all sides
-(`synchronous_commit=on`), before it goes on. Ids and events are made before the clock starts.
+Each side is one process with one event loop (several, if the side says so) on the same embedded server. The sides take
+turns, and the result is the median of the turns. Every caller waits for its own answer, which is durable on all sides
+(`synchronous_commit=on`), before its next call. Ids and events are made before the clock starts.
 
-The server is warmed up as one is that has run for a while: it has written-ahead segments to use again. A new server
-must make each of them when it is needed, 16 MiB of zeros at a time, and everyone who commits waits for that.
+The server is warmed up like one that has run for a while: it has write-ahead segments to reuse. A new server creates
+each segment when it needs it, 16 MiB of zeros at a time, and everyone who commits waits for that.
 
 Run: `python -m bench.append` (`make bench`). The last line is JSON with all figures.
 """
@@ -50,7 +50,7 @@ WARM_SEGMENTS = 48
 
 
 class Site:
-    """A database with logs to append to, and a plain table beside them."""
+    """A database with logs to append to, and a plain table."""
 
     def __init__(self, admin_dsn: str) -> None:
         self.admin_dsn = admin_dsn
@@ -94,9 +94,9 @@ def against_others(site: Site, *, callers: Sequence[int], seconds: float) -> lis
     runs: list[dict[str, Any]] = []
     print(" callers  side              /s   p50 ms   p99 ms  to plain")
     for count in callers:
-        asked = {name: turn for name, turn in sides.items() if name != "stock" or count <= STOCK_CALLERS_MAX}
+        compared = {name: turn for name, turn in sides.items() if name != "stock" or count <= STOCK_CALLERS_MAX}
         rounds = ROUNDS_LOADED if count in LOADED else ROUNDS
-        found = in_turns(asked, callers=count, seconds=seconds, rounds=rounds)
+        found = in_turns(compared, callers=count, seconds=seconds, rounds=rounds)
         run: dict[str, Any] = {"callers": count, **found}
         for name, side in found.items():
             ratio = round(side["per_second"] / found["plain"]["per_second"], 2)
@@ -139,7 +139,7 @@ def measure(site: Site, *, callers: Sequence[int], seconds: float) -> dict[str, 
 
 
 def found_load() -> float:
-    """Return the load of the last quarter of an hour: beside what else these figures were taken."""
+    """Return the load of the machine over the last quarter of an hour."""
     return round(os.getloadavg()[2], 2)
 
 

@@ -1,5 +1,5 @@
 """
-Where an append's time goes: of the process, by samples of its stack; of the server, by the clock of each exchange.
+Where the time of an append goes: in the process, by samples of its stack; in the server, by timing each exchange.
 """
 
 from __future__ import annotations

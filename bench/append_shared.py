@@ -1,5 +1,5 @@
 """
-What callers share, and what being asked twice costs: the flushes of a hundred tenants, the price of idempotency.
+What callers share, and what repeated calls cost: the flushes of a hundred tenants, the price of idempotency.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ async def _append_rounds(dsn: str, logs: Sequence[int], rounds: int) -> float:
 async def _counters(admin_dsn: str) -> dict[str, float]:
     async with await psycopg.AsyncConnection.connect(admin_dsn, autocommit=True) as connection:
 
-        async def ask(query: LiteralString) -> float | None:
+        async def fetch(query: LiteralString) -> float | None:
             row = await (await connection.execute(query)).fetchone()
             return None if row is None or row[0] is None else float(row[0])
 
         # A session's counts are there when it has ended.
-        await wait_for(lambda: ask(NO_APPENDER), "the Appender's sessions end", timeout_s=END_TIMEOUT_S, pause_s=0.01)
-        flushes, commits = await ask(FLUSHES), await ask(COMMITS)
+        await wait_for(lambda: fetch(NO_APPENDER), "the Appender's sessions end", timeout_s=END_TIMEOUT_S, pause_s=0.01)
+        flushes, commits = await fetch(FLUSHES), await fetch(COMMITS)
     assert flushes is not None
     assert commits is not None
     return {"flushes": flushes, "transactions": commits}

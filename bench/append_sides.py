@@ -1,8 +1,8 @@
 """
-The sides that `bench/append.py` compares, all driven alike: so many callers on one event loop, each waiting for its own
-durable answer before it goes on.
+The sides that `bench/append.py` compares. All are driven in the same way: a number of callers on one event loop, each
+waiting for its own durable answer before its next call.
 
-What a caller brings is made before the clock starts, on every side: ids, groups of canonical events, ready bytes.
+What a caller appends is made before the clock starts, on every side: ids, groups of canonical events, bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Turn = Callable[[int, float], Awaitable[tuple[Took, float]]]
 
 
 def example_event(*, part_bytes: int = 0) -> PreparedEvent:
-    """Return a decision on a commit, as the gateway makes it: about 1 KB; with a payload part, if asked."""
+    """Return a decision on a commit, as the gateway makes it: about 1 KB; with a payload part, if requested."""
     parts = (Part(name="inputs", payload=os.urandom(part_bytes), salt=os.urandom(32)),) if part_bytes else ()
     return prepare(
         Event(

@@ -1,7 +1,7 @@
 """
 One of several processes that append to one log at the same time: `python -m bench.append_worker <settings>`.
 
-It says `ready`, waits for a line, appends for so many seconds, and prints its figures as JSON.
+It prints `ready`, waits for a line, appends for a number of seconds, and prints its figures as JSON.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _worker(settings: str) -> Iterator[subprocess.Popen[str]]:
 
 
 async def work(settings: dict[str, Any]) -> dict[str, float]:
-    """Append when told to."""
+    """Append once a line arrives on stdin."""
     groups = iter(new_groups(example_event(), int(RATE_MAX * settings["seconds"])))
     async with Appender(settings["dsn"], GuardRegistry(CORE_GUARDS)) as appender:
 

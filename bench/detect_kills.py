@@ -1,12 +1,13 @@
 """
-Whether detection loses or repeats a scan when its processes are killed at random, and its checkpoint is deleted.
+Whether detection loses or repeats a scan if its processes are killed at random and its checkpoint is deleted.
 
-Claim: over 30 kills and more of Spark's driver, its virtual machine and its workers, at random moments under a steady
-stream of commits of two tenants, with the checkpoint deleted at random: every snapshot is scanned once, none is lost.
+Claim: over at least 30 kills of Spark's driver, its virtual machine and its workers, at random moments during a steady
+stream of commits of two tenants, with the checkpoint deleted at random, every snapshot is scanned once and none is
+lost.
 
-Each round commits a few times, waits a random moment, and kills one of the three, as the kernel does when memory ends.
-Nothing but `lakeproof up`'s own supervisor starts them again. At the end every snapshot must have one `scan.completed`,
-each with the findings of its five columns, once.
+Each round commits a few times, waits for a random time, and kills one of the three, as the kernel does when memory runs
+out. Only the supervisor of `lakeproof up` starts them again. At the end every snapshot must have one `scan.completed`,
+with the findings of its five columns, once.
 
 Run: `python bench/detect_kills.py`. The last line is JSON with all figures; the exit code is 1 if the claim fails.
 """

@@ -1,7 +1,7 @@
 """
-How long it takes to erase one person of many: 10,000 payload parts among a million.
+How long it takes to erase one person among many: 10,000 payload parts of a million.
 
-Claim: an erasure is carried out within a second, whatever else the log holds.
+Claim: an erasure is done within a second, whatever else the log holds.
 
 Run: `python -m bench.erasure`. The last line is JSON with all figures.
 """
@@ -69,8 +69,8 @@ async def measure(admin_dsn: str, keys_directory: Path) -> dict[str, float]:
         log = next(log for log in await read_logs(connection) if log.log_id == log_id)
         eraser = Eraser(connection, appender, keys, new_group_id=new_id)
         started = time.perf_counter()
-        asked = ErasureRequest(reason=ErasureReason.REQUEST, at=datetime.now(UTC))
-        erased = await eraser.erase_subject(log, ONE, asked)
+        request = ErasureRequest(reason=ErasureReason.REQUEST, at=datetime.now(UTC))
+        erased = await eraser.erase_subject(log, ONE, request)
         elapsed_s = time.perf_counter() - started
     return {"parts": PARTS, "erased": erased.parts, "elapsed_s": round(elapsed_s, 3)}
 

@@ -1,13 +1,13 @@
 """
-The fault table at length: crash, error and disconnect at every statement and every step on files of append, seal, sign
-and erase, over as many seeds as it takes.
+The fault table in full: crash, error and disconnect at every statement and every file operation of append, seal, sign
+and erase, with many seeds.
 
-Claim: at every one of at least 10,000 distinct points what the callers were told is true, every invariant of the logs
-holds, and the operation done once more leaves the logs as if nothing had happened. A point is an operation, a seed
-(which draws sizes, logs, groups, twins, parts), a statement or step, a fault, and what happens then: no two are alike.
-Faults that cost a process or a stop of the server are a sample, at the end.
+Claim: at each of at least 10,000 distinct points, what the callers were told is true, every invariant of the logs
+holds, and repeating the operation leaves the logs as if nothing had happened. A point is an operation, a seed (which
+draws sizes, logs, groups, twins, parts), a statement or step, a fault, and what happens then: no two are alike. Faults
+that cost a process or a stop of the server are a sample, at the end.
 
-Run: `python -m bench.faults`; `--point append/4/12/40001/WELL` runs one point again, as it was printed.
+Run: `python -m bench.faults`; `--point append/4/12/40001/WELL` repeats one point as it was printed.
 """
 
 from __future__ import annotations

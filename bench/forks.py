@@ -1,10 +1,11 @@
 """
-How many forks of a log are found at the next checkpoint, and how many honest logs are accused.
+How many forks of a log are found at the next checkpoint, and how many honest logs are reported as forks.
 
 Claim: of 1,000 random forks below what was signed (a restored backup that others have appended to, a rewritten suffix
-with its chain and tiles recomputed, two databases with one key) all 1,000 are found; of 1,000 logs that only grew,
-through restarts of signer and server and lost checkpoints, none is accused. The trials are `testkit/ledger/forking.py`,
-on real PostgreSQL, each with a random generator of its own: a missed one can be run again by its number.
+with its chain and tiles recomputed, two databases with one key) all 1,000 are found. Of 1,000 logs that only grew,
+through restarts of signer and server and lost checkpoints, none is reported. The trials are in
+`testkit/ledger/forking.py`, on real PostgreSQL. Each has its own random generator: a missed one can be repeated by its
+number.
 
 Run: `python -m bench.forks --trials 1000`. The last line is JSON with all figures.
 """

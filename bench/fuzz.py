@@ -1,13 +1,13 @@
 """
-Fuzzing: every parser of the log, given what nobody would write, raises no error but our own.
+Fuzzing: every parser of the log, given arbitrary bytes, raises only documented errors.
 
-Claim: after `--seconds` on each target of `testkit.fuzzing.targets`, guided by the coverage of our code, none has let
-another error out, hung, or accepted bytes that are not the one spelling of what was read.
+Claim: after `--seconds` on each target of `testkit.fuzzing.targets`, guided by the coverage of our code, no target has
+raised another error, hung, or accepted bytes that are not the only encoding of what it read.
 
-Each target runs in a process of its own, `--parallel` of them at a time, from a corpus of valid examples. What it found
-goes to `results/fuzz.json`: runs, edges covered, and for each crash the input in base64 and the end of what was said.
+Each target runs in its own process, `--parallel` of them at a time, from a corpus of valid examples. The findings are
+in `results/fuzz.json`: runs, edges covered, and for each crash the input in base64 and the end of the output.
 
-Run: `.venv/bin/python bench/fuzz.py --seconds 600`. Needs atheris (`requirements-campaigns.lock`).
+Run: `.venv/bin/python bench/fuzz.py --seconds 600`. Needs atheris (`requirements/campaigns.lock`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INPUT_SIZE_BYTES_MAX: Final = 16_384
 HANG_S: Final = 10
 MEMORY_MB_MAX: Final = 2_048
 END_TIMEOUT_S: Final = 120
-SAID_LENGTH_MAX: Final = 4_000
+OUTPUT_LENGTH_MAX: Final = 4_000
 
 COVERED: Final = re.compile(r"cov: (\d+) ft: (\d+)")
 STATISTIC: Final = re.compile(r"stat::(\w+):\s+(\d+)")
@@ -76,9 +76,9 @@ def run_target(name: str, seeds: tuple[bytes, ...], *, seconds: int) -> dict[str
             timeout=seconds + END_TIMEOUT_S,
             check=False,
         )
-        said = done.stdout.decode(errors="replace")
-        covered = COVERED.findall(said)
-        statistics = dict(STATISTIC.findall(said))
+        output = done.stdout.decode(errors="replace")
+        covered = COVERED.findall(output)
+        statistics = dict(STATISTIC.findall(output))
         inputs = [base64.b64encode(file.read_bytes()).decode() for file in sorted(crashes.iterdir())]
         return {
             "target": name,
@@ -89,7 +89,7 @@ def run_target(name: str, seeds: tuple[bytes, ...], *, seconds: int) -> dict[str
             "corpus": len(list(corpus.iterdir())),
             "peak_memory_mb": int(statistics.get("peak_rss_mb", 0)),
             "crashes": inputs or ([] if done.returncode == 0 else [f"exit {done.returncode} without an input"]),
-            "said": "" if done.returncode == 0 else said[-SAID_LENGTH_MAX:],
+            "said": "" if done.returncode == 0 else output[-OUTPUT_LENGTH_MAX:],
         }
 
 

@@ -1,9 +1,10 @@
 """
-A made-up history of a lake, and a fast way into an empty log: for benches that read a log, not for those that append.
+An invented history of a lake, and a fast way to write it into an empty log: for benches that read a log.
 
 Commits, decided and settled, by 50 people on 2,000 tables under five policies; a refusal now and then; runs of lineage;
-scans with two findings each. The same entries every time. They are sequenced by `ledger.format.sequence` and copied in,
-which row-level security keeps the Appender from, and the owner not; tiles are left out, since no projection reads them.
+scans with two findings each. The entries are the same every time. `ledger.format.sequence` sequences them, and they are
+copied in as the owner, because row-level security forbids COPY to the Appender. Tiles are left out, since no projection
+reads them.
 """
 
 from __future__ import annotations

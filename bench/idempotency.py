@@ -1,14 +1,14 @@
 """
-A million groups, each submitted three times, while clients and the server are killed: each stands in the log once.
+A million groups, each submitted three times while clients and the server are killed: each is in the log once.
 
-Claim: exactly `--groups` groups are in the log afterwards, every id once, and the log verifies, though every group was
-submitted three times, in different orders and by different processes, with clients killed without warning, sessions
-ended and immediate stops of the server in between. Another body under an id that is taken is refused, by a message that
-says what differs.
+Claim: exactly `--groups` groups are in the log afterwards, every id once, and the log verifies, although every group
+was submitted three times, in different orders and by different processes, with clients killed without warning, sessions
+ended and immediate stops of the server in between. Another body under an id already used is refused, with a message
+that says what differs.
 
-Each id is derived from its number, so a process that is started again knows nothing of what the one before it was told:
-it submits its whole range again from where that one had written down that all before was answered. A real signer
-confirms the log after each stop of the server; until then nothing is taken.
+Each id is derived from its number, so a restarted process knows nothing of the answers to the one before it: it submits
+its whole range again, from the point up to which that one had recorded that everything was answered. A real signer
+confirms the log after each stop of the server; until then the log takes no entries.
 
 Run: `python -m bench.idempotency`; `--groups 20000` for a quick look.
 """
@@ -104,7 +104,7 @@ async def client(settings: dict[str, Any]) -> None:
         for at, first in enumerate(order(groups, turn))
         if (at + turn) % PROCESSES == number
     ]
-    told: Counter[str] = Counter()
+    answers: Counter[str] = Counter()
     async with Appender(settings["dsn"], GuardRegistry(CORE_GUARDS)) as appender:
         for at in range(done, len(mine)):
             todo = list(range(mine[at], min(mine[at] + CHUNK, groups)))
@@ -115,11 +115,11 @@ async def client(settings: dict[str, Any]) -> None:
                 for n, outcome in zip(todo, outcomes, strict=True):
                     match outcome:
                         case Appended(repeated=True):
-                            told["repeated"] += 1
+                            answers["repeated"] += 1
                         case Appended():
-                            told["new"] += 1
+                            answers["new"] += 1
                         case AppendRefused(error=OutcomeUnknownError() | LogUnavailableError() as error):
-                            told[type(error).__name__] += 1
+                            answers[type(error).__name__] += 1
                             again.append(n)
                         case _:
                             raise RuntimeError(f"group {n}: {outcome}")
@@ -127,17 +127,17 @@ async def client(settings: dict[str, Any]) -> None:
             fresh = kept.with_suffix(".new")
             fresh.write_text(str(at + 1))
             fresh.replace(kept)
-            _write_down(Path(settings["told"]), told)
-            told.clear()
+            _write_down(Path(settings["told"]), answers)
+            answers.clear()
 
 
 def _how_far(kept: Path) -> int:
     return int(kept.read_text()) if kept.exists() else 0
 
 
-def _write_down(path: Path, told: Counter[str]) -> None:
+def _write_down(path: Path, answers: Counter[str]) -> None:
     with path.open("a") as file:
-        file.write(json.dumps(told) + "\n")
+        file.write(json.dumps(answers) + "\n")
 
 
 async def start_client(installation: Provisioned, log_id: int, number: int, groups: int, directory: Path) -> Any:
@@ -162,8 +162,8 @@ async def start_client(installation: Provisioned, log_id: int, number: int, grou
 async def submit(
     server: EmbeddedServer, installation: Provisioned, log_id: int, groups: int, seed: int
 ) -> tuple[Counter[str], Counter[str], KeyDirectory]:
-    """Let the processes submit everything, in all the trouble; returns that, what was told, and the signer's keys."""
-    trouble, random_ = Counter({"kill": 0, "stop": 0, "end sessions": 0}), random.Random(seed)  # noqa: S311
+    """Have the processes submit everything under faults; return the faults, the answers, and the signer's keys."""
+    faults, random_ = Counter({"kill": 0, "stop": 0, "end sessions": 0}), random.Random(seed)  # noqa: S311
     with directory_in_memory() as directory:
         signer = CheckpointSigner(
             installation.as_role(installation.roles.signer), create_key_directory(directory / "keys")
@@ -191,28 +191,28 @@ async def submit(
                         if await running[number].wait() != -signal.SIGKILL:
                             continue  # it was done just before
                         running[number] = await start_client(installation, log_id, number, groups, directory)
-                        trouble["kill"] += 1
+                        faults["kill"] += 1
                     case "stop":
                         await asyncio.to_thread(stop_at_once, server)
-                        trouble["stop"] += 1
+                        faults["stop"] += 1
                     case _:
                         async with await AsyncConnection.connect(server.admin_dsn, autocommit=True) as owner:
                             await owner.execute(
                                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                                 "WHERE application_name = 'lakeproof appender'"
                             )
-                        trouble["end sessions"] += 1
+                        faults["end sessions"] += 1
         finally:
             for process in running.values():
                 with suppress(ProcessLookupError):
                     process.kill()
             stopped.set()
             await signing
-        told: Counter[str] = Counter()
+        answers: Counter[str] = Counter()
         for file in directory.glob("*.told"):
             for line in file.read_text().splitlines():
-                told.update(json.loads(line))
-    return trouble, told, signer.keys
+                answers.update(json.loads(line))
+    return faults, answers, signer.keys
 
 
 async def check(
@@ -261,7 +261,7 @@ def main() -> None:
         installation = provision(server.admin_dsn, login_password=secrets.token_urlsafe())
         log_id = create_tenant_log(server.admin_dsn, installation, uuid4())
         started = time.perf_counter()
-        trouble, told, keys = asyncio.run(submit(server, installation, log_id, arguments.groups, arguments.seed))
+        faults, answers, keys = asyncio.run(submit(server, installation, log_id, arguments.groups, arguments.seed))
         elapsed_s = time.perf_counter() - started
         refusals = asyncio.run(check(server, installation, log_id, arguments.groups, keys))
         on = circumstances_on(server.admin_dsn)
@@ -271,8 +271,8 @@ def main() -> None:
         "times": TIMES,
         "processes": PROCESSES,
         "in_the_log": arguments.groups,
-        "trouble": dict(trouble),
-        "told": dict(told),
+        "trouble": dict(faults),
+        "told": dict(answers),
         "other_bodies_refused": len(refusals),
         "one_of_them": refusals[0],
         "elapsed_s": round(elapsed_s, 1),

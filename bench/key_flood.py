@@ -1,12 +1,12 @@
 """
 What a flood of wrong API keys costs a valid one.
 
-Claim: while 300 connections present wrong keys (malformed ones, unknown prefixes, wrong secrets of a key that is in
-force), each as soon as the one before it was refused, no request with a valid key is refused, and the 99th percentile
-of its waits stays below three times the quiet one. Nor is a key refused that this process has never seen.
+Claim: while 300 connections send wrong keys (malformed ones, unknown prefixes, wrong secrets of a key in force), each
+again as soon as it is refused, no request with a valid key is refused, and the 99th percentile of its waits stays below
+three times the one without the flood. A valid key that the process has never seen is not refused either.
 
-A real `lakeproof up` in a process of its own, reached through a socket; the attackers are another process, the valid
-key a third. Quiet and attacked stretches take turns, so that what else the machine does falls on both.
+A real `lakeproof up` runs in its own process, reached through a socket. The attackers are another process, the valid
+key a third. Stretches with and without the flood take turns, so that other load on the machine affects both.
 
 Run: `python -m bench.key_flood`; `--seconds 5 --rounds 1` for a quick look. The last line is JSON with all figures.
 """
@@ -83,12 +83,12 @@ class KeyFlood:
             self._reader.close()
 
 
-def _attack(url: str, prefix: str, connections: int, stop: Event, told: Connection) -> None:
+def _attack(url: str, prefix: str, connections: int, stop: Event, results: Connection) -> None:
     """The process of the attackers."""
-    told.send(dict(asyncio.run(_flood(url, prefix, connections, stop, told))))
+    results.send(dict(asyncio.run(_flood(url, prefix, connections, stop, results))))
 
 
-async def _flood(url: str, prefix: str, connections: int, stop: Event, told: Connection) -> Counter[str]:
+async def _flood(url: str, prefix: str, connections: int, stop: Event, results: Connection) -> Counter[str]:
     answers: Counter[str] = Counter()
     first = asyncio.Event()
 
@@ -106,7 +106,7 @@ async def _flood(url: str, prefix: str, connections: int, stop: Event, told: Con
         for number in range(connections):
             tasks.create_task(attack(number))
         await first.wait()
-        told.send("attacking")
+        results.send("attacking")
     return answers
 
 
@@ -161,7 +161,7 @@ class Waits:
         return {**latencies(self.took_ms), "requests": len(self.took_ms), "answers": dict(self.answers)}
 
 
-def ask(url: str, key: str, waits: Waits, *, seconds: float) -> None:
+def send_requests(url: str, key: str, waits: Waits, *, seconds: float) -> None:
     """Ask with a valid key over one connection, one request after the other, for so long."""
     where = urlsplit(url)
     until_s = time.monotonic() + seconds
@@ -242,11 +242,11 @@ def run(directory: Path, *, connections: int, seconds: float, rounds: int) -> di
     wrong: Counter[str] = Counter()
     with running(directory) as (url, key):
         unseen = new_keys(url, key, NEW_KEYS * rounds)
-        ask(url, key, Waits(), seconds=seconds / 2)  # warm up
+        send_requests(url, key, Waits(), seconds=seconds / 2)  # warm up
         for number in range(rounds):
-            ask(url, key, quiet, seconds=seconds)
+            send_requests(url, key, quiet, seconds=seconds)
             with KeyFlood(url, right=key, connections=connections) as flood:
-                ask(url, key, attacked, seconds=seconds)
+                send_requests(url, key, attacked, seconds=seconds)
                 ask_first(url, unseen[number * NEW_KEYS :][:NEW_KEYS], first)
             wrong += flood.answers
     return {
@@ -270,7 +270,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     arguments = parser.parse_args()
     with directory_on_disk() as directory:
-        said = run(
+        measured = run(
             directory,
             connections=arguments.connections,
             seconds=arguments.seconds,
@@ -281,7 +281,7 @@ def main() -> None:
         "connections": arguments.connections,
         "seconds": arguments.seconds,
         "rounds": arguments.rounds,
-        **said,
+        **measured,
         "goal": {"refused": 0, "ratio_p99": RATIO_MAX},
         **circumstances(),
     }

@@ -1,5 +1,5 @@
 """
-How waits are summed up, the same way in all benches: a 99th percentile here is one there.
+How all benches summarise latencies: a 99th percentile means the same everywhere.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-A long log for a benchmark: entries that differ in index and hash alone, written by COPY as the database's owner.
+A long log for a benchmark: entries that differ only in index and hash, written by COPY as the database's owner.
 
 It is a real log: the chain, every tile with its root, the head and a signed checkpoint are right, and it verifies.
 """

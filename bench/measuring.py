@@ -1,8 +1,8 @@
 """
-What every bench says beside its figures, and where they go: its options, the machine they hold for, its result file.
+What all benches share: their options, the description of the machine, and the result file.
 
-A figure without its circumstances claims nothing, so no result is written without them: machine and Python always, the
-server's version where one was measured, and when that was.
+A figure without its circumstances claims nothing, so every result records them: machine and Python always, the server's
+version if one was measured, and the time.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """
-The verifier's own code is needed: a change to it makes a test fail.
+Every line of the verifier is needed: a change to it makes a test fail.
 
-Claim: of the mutants that cosmic-ray's operators make of the verifier (annotations aside, which nothing runs, and the
+Claim: of the mutants that cosmic-ray's operators make of the verifier (except annotations, which nothing runs, and the
 `*` of signatures, which the operators take for a product), the tests kill 87.5 % or more. Some mutants are equivalent
 to the original, so that no test can kill them (Jia and Harman, "An Analysis and Survey of the Development of Mutation
-Testing", 2011, section 2): they count as survivors here. The survivors are listed, to be read.
+Testing", 2011, section 2): they count as survivors here. The survivors are listed for review.
 
-Mutants are made and tested in copies of the tree, in a temporary folder; two at once. A mutant that survives the fast
-tests of its module meets the slower ones. What is done is kept in `--progress` by the content of the module, so that a
-run can be cut off and taken up again, and a changed module is run anew.
+Mutants are made and tested in copies of the tree, in a temporary folder, two at once. A mutant that survives the fast
+tests of its module goes on to the slower ones. Finished mutants are kept in `--progress` by the content of the module,
+so that an interrupted run can continue, and a changed module is run again.
 
 Run: `python -m bench.mutation`, or with `--module ledger/format/verification.py`, `--sample 100`. Needs cosmic-ray
-(`requirements-campaigns.lock`).
+(`requirements/campaigns.lock`).
 """
 
 from __future__ import annotations

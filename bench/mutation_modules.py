@@ -1,8 +1,8 @@
 """
-The modules that say whether a log is broken, and the tests of each, the fastest first.
+The modules that decide whether a log is broken, and the tests of each, the fastest first.
 
-A mutant that survives one stage of tests meets the next. Where a module has many tests, those that take most of the
-time stand in a later stage.
+A mutant that survives one stage of tests goes on to the next. If a module has many tests, those that take most of the
+time are in a later stage.
 """
 
 from __future__ import annotations

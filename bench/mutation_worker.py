@@ -1,8 +1,8 @@
 """
 Runs tests against one mutant after another, in a copy of the tree that belongs to this process alone.
 
-What tests import from elsewhere is loaded once; each run of tests is a fork of this process, so that it begins in a
-moment, and the mutated module is imported afresh. One JSON object a line: jobs come on stdin, answers go to stdout.
+What tests import from other modules is loaded once. Each run of tests is a fork of this process, so that it starts at
+once, and imports the mutated module afresh. One JSON object per line: jobs come on stdin, answers go to stdout.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def serve() -> None:
                     break
         finally:
             path.write_text(original, encoding="utf-8")
-        said = output.read_text(encoding="utf-8", errors="replace")[-2_000:]
-        os.write(answers, json.dumps({"outcome": outcome, "spent_s": spent_s, "said": said}).encode() + b"\n")
+        printed = output.read_text(encoding="utf-8", errors="replace")[-2_000:]
+        os.write(answers, json.dumps({"outcome": outcome, "spent_s": spent_s, "said": printed}).encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
 """
-Whether one tenant that asks much of the policy engine is felt by another that commits.
+Whether a tenant that overloads the policy engine slows down another tenant's commits.
 
-Claim: while one tenant attacks, each commit of another is answered, and their 99th percentile stays below three times
-what it is on the quiet server.
+Claim: while one tenant attacks, each commit of another is answered, and the 99th percentile of these commits stays
+below three times the one without the attack.
 
-`lakeproof up` runs as its users start it: a process of its own with a home of its own and the embedded PostgreSQL
-(detection, which is a process apart, is switched off). One client of tenant `calm` commits a property to a table again
-and again, over HTTP, with a policy of its own in force; tenant `noisy` has clients of its own, in a process apart, that
-send the same request as soon as the last one was answered. Before each attack the quiet server is measured anew, since
-a table with a history takes longer than one without.
+`lakeproof up` runs as users start it: a process with its own home and the embedded PostgreSQL (detection, a separate
+process, is off). One client of tenant `calm` commits a property to a table again and again, over HTTP, with its own
+policy in force. Tenant `noisy` has clients in another process that send the same request as soon as the last one was
+answered. Before each attack the server is measured without it, because a table with a history takes longer than one
+without.
 
-Attacks: a policy of four nested `.all` over 60 elements, and commits that it judges; policies that are saved whose text
-is a string of 3,000 backslashes, or brackets, or a string of escapes that is not closed; a harmless policy, and commits
-of 20,000 updates, refused for their number, or of 20,000 removals, which are taken.
+Attacks: a policy of four nested `.all` over 60 elements, and commits that it judges; saved policies whose text is a
+string of 3,000 backslashes, or brackets, or an unclosed string of escapes; a harmless policy, and commits of 20,000
+updates, refused for their number, or of 20,000 removals, which are accepted.
 
 Run: `python -m bench.noisy_neighbour`. The last line is JSON with all figures; the exit code is 1 if the claim fails.
 """
@@ -165,7 +165,7 @@ class Client:
 
 @contextmanager
 def lakeproof_up(directory: Path) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Run `lakeproof up`; yields its address, and a function that runs another command beside it."""
+    """Run `lakeproof up`; yields its address, and a function that runs another command meanwhile."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("LAKEPROOF_")},
         "LAKEPROOF_HOME": str(directory / "home"),
@@ -224,9 +224,9 @@ def timed_commits(client: Client, seconds: float) -> tuple[list[float], Counter[
 
 
 def keep_sending(
-    url: str, key: str, requests: tuple[Request, ...], stop: Event, told: multiprocessing.Queue[dict[str, int]]
+    url: str, key: str, requests: tuple[Request, ...], stop: Event, results: multiprocessing.Queue[dict[str, int]]
 ) -> None:
-    """Send again and again until told to stop; then tell what was answered."""
+    """Send again and again until `stop` is set; then put the counts of the answers into `results`."""
     client, statuses = Client(url, key), Counter[str]()
     while not stop.is_set():
         for request in requests:
@@ -236,15 +236,15 @@ def keep_sending(
                 statuses[type(error).__name__] += 1
             if stop.is_set():
                 break
-    told.put(dict(statuses))
+    results.put(dict(statuses))
 
 
 @contextmanager
 def attacking(url: str, key: str, attack: Attack, answers: Counter[str]) -> Iterator[None]:
-    """Attack while the context is open; `answers` are what the noisy tenant was told."""
+    """Attack while the context is open; `answers` counts the answers to the noisy tenant."""
     spawning = multiprocessing.get_context("spawn")
-    stop, told = spawning.Event(), spawning.Queue()
-    arguments = (url, key, attack.requests, stop, told)
+    stop, results = spawning.Event(), spawning.Queue()
+    arguments = (url, key, attack.requests, stop, results)
     clients = [spawning.Process(target=keep_sending, args=arguments) for _ in range(CLIENTS)]
     for client in clients:
         client.start()
@@ -253,7 +253,7 @@ def attacking(url: str, key: str, attack: Attack, answers: Counter[str]) -> Iter
     finally:
         stop.set()
         for _ in clients:
-            answers.update(told.get(timeout=ANSWER_TIMEOUT_S))
+            answers.update(results.get(timeout=ANSWER_TIMEOUT_S))
         for client in clients:
             client.join()
 
@@ -285,13 +285,13 @@ def measure(seconds: float, only: str | None, directory: Path) -> dict[str, Any]
             for name in names:
                 noisy.must(Request(method="DELETE", path=f"/v1/policies/{name}", body=b""))
             of_quiet, of_attacked = latencies(quiet), latencies(attacked)
-            told = quiet_statuses + statuses
+            results = quiet_statuses + statuses
             one = {
                 "attack": attack.name,
                 "quiet": {"commits": len(quiet), **of_quiet},
                 "attacked": {"commits": len(attacked), **of_attacked},
                 "p99_ratio": round(of_attacked["p99_ms"] / of_quiet["p99_ms"], 2),
-                "refused": told.total() - told[200],
+                "refused": results.total() - results[200],
                 "answers_to_the_attacker": dict(sorted(answers.items())),
             }
             print(json.dumps(one), file=sys.stderr)

@@ -1,10 +1,10 @@
 """
-How long a proof takes from the tiles of a log of a million entries, against reading all leaf hashes and hashing.
+How long a proof takes from the tiles of a log of a million entries, compared with reading and hashing all leaf hashes.
 
 Claim: an inclusion proof and a consistency proof of a log of 10^6 entries take at most 3 ms from the database, with
-nothing kept in memory between two of them. "Cold" is what a process pays that has only just connected: its first proof
-is counted apart, and what finding the log and that proof take together. Whoever receives a proof checks it; that is
-counted apart, too. The baseline is what a log without tiles has to do: read all leaf hashes, and hash.
+nothing cached between two of them. "Cold" is the cost for a process that has only just connected: its first proof is
+counted separately, alone and together with looking up the log. Checking a proof, by whoever receives it, is counted
+separately, too. The baseline is what a log without tiles has to do: read all leaf hashes, and hash.
 
 Run: `.venv/bin/python -m bench.prove`. The last line is JSON with all figures.
 """

@@ -1,11 +1,11 @@
 """
-How fast a graph is rebuilt from its log, against reading the log alone: the same entries, read and parsed, not written.
+How fast a graph is rebuilt from its log, compared with reading the log alone: the same entries, read and parsed.
 
-Claim: a rebuild hardly depends on how much is in the graph already (entries a second, tenth by tenth), and costs a
-known multiple of reading the log. The history is made up (`bench/history.py`).
+Claim: the speed of a rebuild hardly depends on how much is in the graph already (entries per second, tenth by tenth),
+and a rebuild costs a known multiple of reading the log. The history is invented (`bench/history.py`).
 
-Everything is one process on one event loop, as in `lakeproof projections rebuild`. The profile is of a second, shorter
-rebuild, because profiling slows what it measures; waiting for PostgreSQL shows there as `poll`.
+Everything is one process with one event loop, as in `lakeproof projections rebuild`. The profile is of a second,
+shorter rebuild, because profiling slows what it measures; waiting for PostgreSQL appears there as `poll`.
 
 Run: `python -m bench.rebuild --entries 1000000`. The last line is JSON with all figures.
 """

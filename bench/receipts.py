@@ -1,12 +1,12 @@
 """
 How long a caller waits for the receipt of what it appends: the proof of its entry under a signed checkpoint.
 
-Claim: at 5,000 events a second, every one of which asks for its receipt, half are given it within 50 ms of the append
-and 99 of 100 within 250 ms. The named baseline, in the same run and at the same rate, is the append alone.
+Claim: at 5,000 events per second, each with a request for its receipt, half of the receipts arrive within 50 ms of the
+append and 99 of 100 within 250 ms. The baseline, in the same run and at the same rate, is the append alone.
 
-One process has the Appender, the signer and the receipts on one event loop, as `lakeproof up` has. Events come at even
-intervals, whether those before them are answered or not; a wait counts from the moment at which an event was due, or
-from its beginning, if it began up to 2 ms early together with those before it.
+One process has the Appender, the signer and the receipts on one event loop, as `lakeproof up` does. Events come at even
+intervals, whether those before them are answered or not. A wait counts from the time at which an event was due, or from
+its start if it started up to 2 ms early together with those before it.
 
 Run: `.venv/bin/python -m bench.receipts`. The last line is JSON with all figures.
 """

@@ -1,17 +1,17 @@
 """
-How many random entries make the round trip through PostgreSQL without a word said against them.
+How many random entries make the round trip through PostgreSQL without a false alarm.
 
 Claim: `--events` random entries (text of all planes, edge integers, times at which clocks change, parts of any size, in
 time zones of every kind) are written by the Appender's rules, then verified in the database, in a database restored
-from a dump of it, and in an export, by the rules one by one and by the compiled kernel, all without an alarm. A sample
-of them is written by the Appender itself, and verified by the single-file verifier too.
+from a dump of it, and in an export, by the rules one by one and by the compiled kernel, all without an alarm. The
+Appender itself writes a sample of them, which the single-file verifier verifies, too.
 
-Each round is a log of `--round` entries, so that memory and disk stay bounded; `--processes` rounds go on at once, each
-in a database of its own. A round has its own random generator: one that fails can be run again by its number. What is
-done is kept in `--progress` by the code that it was done with, so that a run can be cut off and taken up again.
+Each round is a log of `--round` entries, so that memory and disk stay bounded. `--processes` rounds run at once, each
+in its own database. A round has its own random generator: one that fails can be repeated by its number. Finished rounds
+are kept in `--progress` with the code that ran them, so that an interrupted run can continue.
 
-`--homes` more are homes in which the whole scene was killed at a step and played again: every log of theirs is verified
-with all that stands beside it (`verify --deep`), without an alarm.
+`--homes` adds homes in which the whole scene was killed at a step and played again: every log in them is verified with
+`verify --deep`, without an alarm.
 
 Run: `python -m bench.round_trips --events 10000000`. The last line is JSON with all figures.
 """
@@ -42,7 +42,7 @@ from testkit.ledger.round_tripping import Traveller, Trip, begin_travelling, rou
 from testkit.system.scene import TITLES, check_all_steps, kill_at_step, play, verify_deeply
 
 APPENDED = 1_000
-"""Entries of a round that the Appender itself writes, beside the others."""
+"""Entries of a round that the Appender itself writes."""
 
 
 @cache
@@ -53,7 +53,7 @@ def traveller(admin_dsn: str) -> Traveller:
 
 
 def travel(admin_dsn: str, number: int, entries: int) -> Trip | str:
-    """Make one round in this process; return what was done, or what was said against it."""
+    """Make one round in this process; return what was done, or the fault that was reported."""
     with tempfile.TemporaryDirectory() as directory:
         trip = round_trip(
             traveller(admin_dsn), Path(directory), entries=entries - APPENDED, appended=APPENDED, number=number
@@ -65,7 +65,7 @@ def travel(admin_dsn: str, number: int, entries: int) -> Trip | str:
 
 
 def live(number: int) -> str:
-    """Play the scene in a home, killed at one of its steps and played again; return what is said against its logs."""
+    """Play the scene in a home, killed at a step and played again; return the faults reported for its logs, if any."""
     with directory_on_disk() as directory:
         home = directory / "home"
         kill_at_step(home, 2 + number % (len(TITLES) - 1))
@@ -87,9 +87,9 @@ class Diary:
         self._key = f"{code.hexdigest()[:16]} {of_round}"
         self._path = path
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        told = [json.loads(line) for line in lines]
-        self.trips = {one["number"]: Trip(**one["trip"]) for one in told if one["key"] == self._key}
-        self.elapsed_s = sum(one["elapsed_s"] for one in told if one["key"] == self._key)
+        records = [json.loads(line) for line in lines]
+        self.trips = {one["number"]: Trip(**one["trip"]) for one in records if one["key"] == self._key}
+        self.elapsed_s = sum(one["elapsed_s"] for one in records if one["key"] == self._key)
 
     def add(self, number: int, trip: Trip, elapsed_s: float) -> None:
         """Note a round; `elapsed_s` went by since the one before."""
@@ -137,7 +137,7 @@ def measure(events: int, of_round: int, processes: int, progress: Path) -> dict[
 
 
 def main() -> None:
-    """Make the rounds and print what was said; ends with 1 at a false alarm."""
+    """Make the rounds and print what was reported; end with 1 at a false alarm."""
     parser = options("round_trips", __doc__)
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--homes", type=int, default=0, help="in which the scene is killed, played again and verified")
@@ -146,8 +146,8 @@ def main() -> None:
     parser.add_argument("--progress", type=Path, default=PROJECT / ".cache" / "round_trips.jsonl")
     arguments = parser.parse_args()
     found = measure(arguments.events, arguments.round, arguments.processes, arguments.progress)
-    said = [live(number) for number in range(arguments.homes)]
-    found |= {"homes_verified_deeply": len(said), "alarms": [*found["alarms"], *filter(None, said)]}
+    verdicts = [live(number) for number in range(arguments.homes)]
+    found |= {"homes_verified_deeply": len(verdicts), "alarms": [*found["alarms"], *filter(None, verdicts)]}
     publish(found, arguments.results)
     if found["alarms"]:
         raise SystemExit(1)

@@ -1,22 +1,22 @@
 """
-How fast columns are scanned, in millions of cells a second and core, against what else could do it.
+How fast columns are scanned, in millions of cells per second and core, compared with other ways to do it.
 
-Claim: the compiled kernel, which finds *and validates* five kinds in one pass, scans at least 6 million cells a second
-and core of a customer table: more than Arrow's regular expressions do that only search, and many times what Spark's
-`rlike` or Presidio's recognizers do.
+Claim: the compiled kernel, which finds *and validates* five kinds in one pass, scans at least 6 million cells per
+second and core of a customer table: more than Arrow's regular expressions, which only search, and many times more than
+Spark's `rlike` or Presidio's recognizers.
 
-All sides look at the same values in the same run, in turns:
+All sides read the same values in the same run, in turns:
 
 - `numba`: `scan_array` with the compiled kernel; `fallback`: the same counts by the tests' oracle, Arrow's expressions
   and numpy;
-- `pyarrow`: one `match_substring_regex` a kind, nothing validated;
+- `pyarrow`: one `match_substring_regex` for each kind, nothing validated;
 - `rlike`: the same five expressions in Spark, `local[1]`, over the same rows as cached columns;
-- `presidio`: its five pattern recognizers without a language model, over fewer rows. It is no dependency: name an
-  interpreter that has `presidio-analyzer` with `--presidio`, else it is absent.
+- `presidio`: its five pattern recognizers without a language model, over fewer rows. It is not a dependency: name an
+  interpreter that has `presidio-analyzer` with `--presidio`; without it this side is left out.
 
-What counts is the time of the processor (`process_time`, or that of the JVM), medians of rounds, so that others on the
-machine cost little. `table` is over all columns, of which numbers and dates cost next to nothing; `text` over those of
-strings.
+The figures are processor time (`process_time`, or that of the JVM), medians of rounds, so that other load on the
+machine matters little. `table` is over all columns, of which numbers and dates cost next to nothing; `text` is over the
+columns of strings.
 
 Run: `.venv/bin/python bench/scan.py`. The last line is JSON with all figures.
 """

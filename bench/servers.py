@@ -1,8 +1,8 @@
 """
-The PostgreSQL servers and the directories that benches have for themselves, and that are removed after them.
+The PostgreSQL servers and the directories that benches use, and that are removed after them.
 
-On disk where the figures are to hold for a server as people run it, in memory where many faults are to be played and
-the disk is no part of the question. Paths are short, since a socket's may have 107 bytes.
+They are on disk if the figures must hold for a server as people run it, and in memory if many faults are injected and
+the disk does not matter. Paths are short, because the path of a socket may have 107 bytes.
 """
 
 from __future__ import annotations
@@ -92,5 +92,5 @@ def _directory(parent: Path | None, prefix: str) -> Iterator[Path]:
     try:
         yield directory
     finally:
-        # A process that was told to end may write until it has: then this must not hide what the bench has found.
+        # A process that is ending may still write: an error here must not hide what the bench has found.
         shutil.rmtree(directory, ignore_errors=True)

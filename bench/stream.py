@@ -1,16 +1,16 @@
 """
-How fast the stream runner brings events into the log, against a queue table that is drained message by message.
+How fast the stream runner brings events into the log, compared with a queue table drained message by message.
 
-Claim: a handler that appends one group for each message brings about 10,000 of them a second into the log from two
-processes on two cores, and four fifths of that from one, though each is chained, hashed and appended under an id that
-absorbs repetitions. The baseline is what is usually built in its place: eight workers, each in a transaction a message:
-`SELECT … FOR UPDATE SKIP LOCKED`, INSERT of the effect under a unique id, DELETE, COMMIT. The ceiling is the Appender
-alone, given the same groups ready-made.
+Claim: a handler that appends one group for each message brings about 10,000 groups per second into the log from two
+processes on two cores, and four fifths of that from one, although each is chained, hashed and appended under an id that
+absorbs repetitions. The baseline is what is usually built instead: eight workers, each with one transaction per
+message: `SELECT … FOR UPDATE SKIP LOCKED`, INSERT of the effect under a unique id, DELETE, COMMIT. The upper bound is
+the Appender alone, given the same groups ready-made.
 
-But for `processes`, all are one process on one event loop, on the same embedded server, in turns; what counts is
-durable (`synchronous_commit=on`). The runner reads, parses and handles entries that are in the log already.
+Except for `processes`, all sides are one process with one event loop, on the same embedded server, in turns; everything
+counted is durable (`synchronous_commit=on`). The runner reads, parses and handles entries that are in the log already.
 
-Beside it: how long a handler takes to pass a million entries of types that are not its own.
+The bench also measures how long a handler takes to skip a million entries of types that it does not handle.
 
 Run: `python -m bench.stream`. The last line is JSON with all figures.
 """
@@ -71,7 +71,7 @@ FOREIGN: Final = """
         false
     FROM generate_series(0, %(count)s - 1) AS n
 """
-"""Entries that nobody parses: a handler of other types must not look into them."""
+"""Entries that nobody parses: a handler of other types must not read them."""
 
 
 class Observe:
@@ -103,8 +103,8 @@ def effect(name: str) -> Group:
 
 
 def trigger() -> PreparedEvent:
-    """Return a message: a new metadata file was told of."""
-    told = TriggerReceived(
+    """Return a message that reports a new metadata file."""
+    received = TriggerReceived(
         alias="lake",
         file_count=1,
         files=(),
@@ -118,7 +118,7 @@ def trigger() -> PreparedEvent:
         key="table:lake/sales/orders",
         actor=SYSTEM_ACTOR,
         occurred_at=BEGAN,
-        data=to_data(told),
+        data=to_data(received),
     )
     return prepare(event)
 

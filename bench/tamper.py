@@ -4,18 +4,18 @@ The tamper matrix: how many random changes of each class verification finds, wit
 Claim: of `--instances` random changes of each class (bit flips in every column, entries removed, moved, repeated, taken
 from another tenant, logs cut off, set back, removed or rewritten with the key and without, tiles, checkpoints, parts,
 salts, NULL in every column, indexes that lie; exported directories, proofs and bundles) all are found, each with its
-class and the first bad index; and a log to which nothing was done, or to which everything was put back, is not accused.
+class and the first bad index. A log that was not changed, or that was restored, raises no alarm.
 
-Half of the instances are verified entry by entry (*exact*), half with the compiled kernel (*fast*), by turns. How many
-pages the kernel has accepted on the way is counted, and in a log to which nothing was done it must be all of them: a
-kernel that silently stayed away would leave the fast path untried. (Proofs and bundles have no pages: all are exact.)
+Half of the instances are verified entry by entry (*exact*), half with the compiled kernel (*fast*), by turns. The bench
+counts the pages that the kernel has accepted; in an unchanged log it must be all of them, because a kernel that
+silently stayed away would leave the fast path untested. (Proofs and bundles have no pages: all are exact.)
 
-What stands beside the logs, and the schema, roles, grants and settings, are changed in a home that a gateway was used
-in, and found by `verify --deep`: with the place that is named, instead of an index.
+Tables derived from the logs, and the schema, roles, grants and settings, are changed in a home that a gateway has used,
+and found by `verify --deep`, which names the place instead of an index.
 
-The classes are `testkit/ledger/tampering/*.py` and `testkit/lakeproof/deep_home.py`, on real PostgreSQL. Every
-instance has a random generator of its own, named after class and number: one that fails can be run again.
-`--processes` worlds work at once.
+The classes are in `testkit/ledger/tampering/*.py` and `testkit/lakeproof/deep_home.py`, on real PostgreSQL. Every
+instance has its own random generator, named after class and number: one that fails can be repeated. `--processes`
+worlds work at once.
 
 Run: `python -m bench.tamper --instances 10000`. Results are kept by class, so that classes can be run one by one.
 """
@@ -58,7 +58,7 @@ PROOFS = tuple(f"{kind} bit" for kind in KINDS)
 DEEP = {f"deep {number}: {change.where.strip()}": change for number, change in enumerate(CHANGES, start=1)}
 NAMES = (*CLASSES, *FILES, *PROOFS, *DEEP)
 CONTROL_EVERY = 100
-"""Instances between two looks at whether everything was put back."""
+"""Instances between two checks that everything was restored."""
 WRONG_KEPT_MAX = 20
 
 
@@ -135,7 +135,7 @@ def _database(turn: Turn, name: str) -> str:
 
 
 async def _take_deep(turn: Turn, dsn: str, directory: Path) -> dict[str, Count]:
-    """Change what stands beside the logs of a home, and look whether `verify --deep` names the place."""
+    """Change a table derived from the logs of a home, and check that `verify --deep` names the place."""
     installation = provision(dsn, login_password=secrets.token_urlsafe())
     counts: dict[str, Count] = {}
     async with (

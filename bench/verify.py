@@ -1,17 +1,17 @@
 """
-How many entries a second are verified, against what cannot be avoided, and against doing it entry by entry.
+How many entries per second are verified, compared with the unavoidable work, and with doing it entry by entry.
 
-Claim: on one core at least 700,000 entries a second of about 500 bytes from a directory, and 250,000 from PostgreSQL
-(where the server works on a second core); from a checkpoint on, 10,000 new entries of a log of 10 million in under 200
-ms, without the kernel, as by default for so few, and in a third of that where it is loaded. Everything is verified:
-bytes, chain, groups, times, leaf hashes, tiles, the signed root, and in PostgreSQL the columns beside the entries.
+Claim: on one core at least 700,000 entries of about 500 bytes per second from a directory, and 250,000 from PostgreSQL
+(where the server uses a second core); from a checkpoint on, 10,000 new entries of a log of 10 million in under 200 ms
+without the kernel, which is the default for so few, and in a third of that if the kernel is loaded. Everything is
+verified: bytes, chain, groups, times, leaf hashes, tiles, the signed root, and in PostgreSQL the derived columns.
 
-Baselines: *hash* is hashlib's SHA-256 over the same entries and nothing else, which no verifier can do without; *exact*
-is our own path that looks at every entry by itself and names what is wrong, without the compiled kernel.
+Baselines: *hash* is hashlib's SHA-256 over the same entries and nothing else, which every verifier needs; *exact* is
+our own path that checks each entry by itself and names what is wrong, without the compiled kernel.
 
-The logs are written here, chained and signed, without an Appender. Each figure is the best of three: what else the
-machine does can only slow it down; `per_cpu_s` counts the time of this process alone. `--large` also writes and
-measures the log of 10 million (9 GB, five minutes); without it, what an earlier run has found of that one stays.
+The logs are written here, chained and signed, without an Appender. Each figure is the best of three, because other load
+on the machine can only slow it down; `per_cpu_s` counts the time of this process alone. `--large` also writes and
+measures the log of 10 million (9 GB, five minutes); without it, the result of an earlier run is kept.
 
 Run: `python -m bench.verify`. The last line is JSON with all figures.
 """

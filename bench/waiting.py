@@ -1,5 +1,5 @@
 """
-How a bench waits for what another process does: it looks again and again, until it sees it or the time is over.
+How a bench waits for what another process does: it checks again and again, until it sees it or the time is over.
 """
 
 from __future__ import annotations

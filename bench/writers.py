@@ -1,9 +1,9 @@
 """
-Thirty-two processes write the same logs in all the trouble there is; every answer that anyone was given is true.
+Thirty-two processes write the same logs under all faults at once, and every answer that a caller gets is true.
 
 Claim: with writers killed, stopped (SIGSTOP) and cut off during COMMIT, transactions rolled back, guards that do not
 hold or fail, and immediate stops of PostgreSQL, the indices of each log are 0 … n - 1, a reader that follows it misses
-no entry and sees none twice, and each answer (in, not in, unknown) is what the log says afterwards. A real signer
+no entry and sees none twice, and each answer (in, not in, unknown) agrees with the log afterwards. A real signer
 confirms the logs after each stop, and what it has signed verifies.
 
 Run: `python -m bench.writers`; `--seconds 20 --processes 8` for a quick look.
@@ -47,7 +47,7 @@ TIMEOUT_S = 3.0
 
 
 async def run(server: EmbeddedServer, seconds: float, processes: int, seed: int) -> dict[str, Any]:
-    """Let the writers work in all the trouble; returns what there was, after everything was checked."""
+    """Have the writers work under faults; return the faults and figures, after everything was checked."""
     database = server.admin_dsn
     installation = provision(database, login_password=secrets.token_urlsafe())
     logs = [create_tenant_log(database, installation, uuid4()) for _ in range(LOGS)]
@@ -65,20 +65,20 @@ async def run(server: EmbeddedServer, seconds: float, processes: int, seed: int)
             random_ = random.Random(seed)  # noqa: S311 - to be repeatable
             through = make_conninfo(dsn, host=str(directory))
             workers = Workers(through, logs, Path(reports), random_, callers=CALLERS, timeout_s=TIMEOUT_S)
-            beside = [asyncio.create_task(tail.follow(ended)) for tail in tails]
-            beside.append(asyncio.create_task(signer.run(ended, interval_s=0.5)))
+            tasks = [asyncio.create_task(tail.follow(ended)) for tail in tails]
+            tasks.append(asyncio.create_task(signer.run(ended, interval_s=0.5)))
             try:
                 for _ in range(processes):
                     await workers.start()
-                trouble = await make_trouble(workers, proxy, database, seconds, {"stop of the server": stop})
+                faults = await make_trouble(workers, proxy, database, seconds, {"stop of the server": stop})
                 await workers.stop()
                 await until_nothing_is_under_way(database)
             finally:
                 await workers.kill_all()
                 ended.set()
             entries = [await read_log(database, log_id) for log_id in logs]
-            await asyncio.gather(*beside)
-        told = check_answers(entries, logs, Path(reports))
+            await asyncio.gather(*tasks)
+        answers = check_answers(entries, logs, Path(reports))
         await signer.sign_once()
         reader = installation.as_role(installation.roles.auditor)
         checkpoints = 0
@@ -93,8 +93,8 @@ async def run(server: EmbeddedServer, seconds: float, processes: int, seed: int)
                 assert report.signed_size == len(held)
                 checkpoints += report.checkpoints
     return {
-        "trouble": dict(trouble),
-        "told": dict(sorted(Counter(told).items())),
+        "trouble": dict(faults),
+        "told": dict(sorted(Counter(answers).items())),
         "entries": sum(map(len, entries)),
         "checkpoints_verified": checkpoints,
         "reader_connections_lost": sum(tail.lost for tail in tails),
@@ -110,7 +110,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}")
     with server_in_memory() as server:
-        said = asyncio.run(run(server, arguments.seconds, arguments.processes, arguments.seed))
+        figures = asyncio.run(run(server, arguments.seconds, arguments.processes, arguments.seed))
         on = circumstances_on(server.admin_dsn)
     found = {
         "bench": "writers",
@@ -118,7 +118,7 @@ def main() -> None:
         "callers": CALLERS * arguments.processes,
         "logs": LOGS,
         "seconds": arguments.seconds,
-        **said,
+        **figures,
         "seed": arguments.seed,
         **on,
     }
