@@ -1,8 +1,8 @@
 """
-Lineage from Kafka in this installation: one topic a tenant, so that Kafka's own rights say who may tell whose lineage.
+Takes lineage from Kafka: one topic per tenant, so Kafka's own rights decide who may send lineage for whom.
 
-It runs in a process of its own (`lakeproof streams consume`), because the cure for some faults of a consumer group is a
-new process; any number may share the work under names of their own.
+It runs in a process of its own (`lakeproof streams consume`), because some faults of a consumer group need a new
+process. Several processes, each with its own name, share the work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streams.sources.kafka_worker import KafkaWorker, Route
 GROUP: Final = "lakeproof-lineage"
 FOLDER: Final = "faust"
 TENANTS_S: Final = 30.0
-"""How often new tenants are looked for; with one, the worker begins anew, with its topic as well."""
+"""How often new tenants are looked for; with one, the worker restarts to read its topic, too."""
 
 
 async def consume(services: Services, member: str, stop: asyncio.Event) -> Counters:
@@ -64,7 +64,7 @@ async def consume(services: Services, member: str, stop: asyncio.Event) -> Count
 
 
 async def _until_changed(services: Services, known: int, stop: asyncio.Event, over: asyncio.Event) -> None:
-    """Set `over` when `stop` is set, or there is a tenant more."""
+    """Set `over` when `stop` is set, or the number of tenants has changed."""
     stopping = asyncio.create_task(stop.wait())
     try:
         while not stopping.done():

@@ -1,7 +1,7 @@
 """
-Where stack traces go: a file of mode 0600 in the home's `log` directory, one a process, made when there is something.
+The file for stack traces: mode 0600, in the home's `log` directory, one per process, made when the first is written.
 
-A stack trace on a screen helps nobody who sees it there; in a file it can be handed to whoever repairs it.
+On a screen a stack trace helps nobody; a file can be sent to a developer.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Final
 
 SIZE_BYTES_MAX: Final = 10 * 2**20
-"""Of what keeps failing, the first ten mebibytes tell everything."""
+"""A failure that repeats adds nothing after that."""
 
 
 class CrashFile:
     """
     The stack traces of one process, which began at `began`.
 
-    `find_home` is asked when there is something to write; it may return None, or what is no directory.
+    `find_home` is called when there is something to write; it may return None, or a path that is no directory.
     """
 
     def __init__(self, find_home: Callable[[], Path | None], *, began: datetime, pid: int) -> None:
@@ -46,7 +46,7 @@ class CrashFile:
         return str(self._path)
 
     def _directory(self) -> Path:
-        """Return the home's log directory; without a home (a command that needs none leaves none), one in /tmp."""
+        """Return the home's log directory; without a home, one in /tmp: a command that needs no home makes none."""
         home = self._find_home()
         if home is None or not home.is_dir():
             return Path(tempfile.mkdtemp(prefix="lakeproof-"))

@@ -1,9 +1,9 @@
 """
-What this installation has of an erased person beside the log: read models, messages, and the files of its home.
+Removes copies of an erased person's data outside the log: from read models, messages, and the files of the home.
 
-Files are the stack traces of commands, the log of detection and that of the embedded server. A login is overwritten in
-them where it stands, so that whoever writes on at their end is not disturbed, and no copy stays in freed blocks.
-Files of other homes, and the log of a PostgreSQL server that is yours, are not reached.
+The files are the stack traces of commands, the log of detection and that of the embedded server. A login is overwritten
+in place, so a process that appends to the file is not disturbed, and no copy stays in freed blocks. Files of other
+homes are not reached, nor is the log of a PostgreSQL server of your own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from streams.state.erasure import TABLES, erase_login
 OVERWRITTEN: Final = b"x"
 READ_BYTES: Final = 2**20
 LOGIN_BYTES_MAX: Final = 2**13
-"""So much is read twice, lest a login be missed that stands where one reading ends."""
+"""Consecutive reads overlap by that, so that a login across their boundary is found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class InstalledCopies:
 
     async def forget_person(self, log_id: int, subject: str, /) -> int:
         """
-        Take a person's login out of messages and files; return in how many messages and files it was.
+        Remove a person's login from messages and files; return in how many it was.
 
         Raises:
             LedgerError: if a file cannot be written, or the database fails.
@@ -71,10 +71,10 @@ class InstalledCopies:
 
     async def forget_closed(self, log: Log, erased: PayloadErased, /) -> None:
         """
-        Take erased parts of a closed log out of the read models.
+        Remove erased parts of a closed log from the read models.
 
         Raises:
-            LedgerError: if they cannot be told.
+            LedgerError: if a read model cannot be changed.
         """
         if log.tenant is None:
             return
@@ -84,12 +84,12 @@ class InstalledCopies:
             raise LedgerError(f"read models of {log.origin} still hold what is erased: {error}") from error
 
     async def drop_superseded(self) -> None:
-        """Drop generations that no erasure reaches any more; what a rebuild holds just now is for the next time."""
+        """Drop generations that no erasure reaches any more, except those that a rebuild uses now."""
         await drop_superseded(self._projector, PROJECTIONS)
 
     async def reclaim(self, log: Log) -> None:
         """
-        Write anew what held something personal; the tables are locked for that time.
+        Rewrite the tables that held personal data; they are locked meanwhile.
 
         Raises:
             LedgerError: if a generation that holds it cannot be dropped now.
@@ -102,9 +102,9 @@ class InstalledCopies:
         async with await AsyncConnection.connect(self._projector, autocommit=True) as projector:
             for schema, table in await personal_tables(projector, log):
                 await projector.execute(sql.SQL("VACUUM FULL {}").format(sql.Identifier(schema, table)))
-        # As the owner of the database: to write a table anew is more than the streams' role may do with its rows.
+        # As the owner of the database: the role of the streams may not rewrite a table.
         async with await AsyncConnection.connect(self.installation.admin_dsn, autocommit=True) as owner:
-            await _write_anew(owner)
+            await _rewrite(owner)
 
     @property
     def _projector(self) -> str:
@@ -113,7 +113,7 @@ class InstalledCopies:
 
 def log_folders(home: Path, *, has_own_server: bool) -> list[Path]:
     """
-    Return the folders of a home whose files may mention people: its own log, and the embedded server's if it has one.
+    Return the folders of a home whose files may mention persons: its own log, and that of its embedded server.
 
     Raises:
         LedgerError: if the home does not say where its server is.
@@ -143,19 +143,19 @@ def overwrite_login(folders: Iterable[Path], mention: LoginMatcher) -> int:
         ) from error
 
 
-async def _write_anew(owner: Connection) -> None:
+async def _rewrite(owner: Connection) -> None:
     for table in TABLES:
         await owner.execute(sql.SQL("VACUUM FULL {}").format(sql.Identifier(*table.split("."))))
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files in a folder, not those that links lead to."""
+    """Yield the files in a folder, without following links."""
     if folder.is_dir():
         yield from (file for file in sorted(folder.iterdir()) if file.is_file() and not file.is_symlink())
 
 
 def _overwrite(file: Path, mention: LoginMatcher) -> bool:
-    """Overwrite a login wherever it stands in a file; return whether it did."""
+    """Overwrite every occurrence of a login in a file; return whether there was one."""
     found = False
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

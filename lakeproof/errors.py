@@ -7,7 +7,7 @@ from __future__ import annotations
 
 def first_of_group(error: Exception) -> Exception:
     """
-    Return what a task group was ended by: the first error of a group, however deep; any other error itself.
+    Return the error that ended a task group: the first of a group, however deep; any other error as it is.
     """
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
@@ -19,11 +19,11 @@ class LakeproofError(Exception):
 
 
 class SettingsError(LakeproofError):
-    """A variable, a key of lakeproof.toml or a value is not one we know."""
+    """A variable or a key of lakeproof.toml is unknown, or a value is invalid."""
 
 
 class AgeError(LakeproofError):
-    """Apache AGE cannot be had on this machine, or its unpacked copy is not what was fetched."""
+    """Apache AGE is not available for this machine, or its unpacked copy was changed."""
 
 
 class ServerError(LakeproofError):
@@ -35,4 +35,4 @@ class ProvisionError(LakeproofError):
 
 
 class SchemaChangedError(LakeproofError):
-    """Schema, roles, grants or settings of the database are not what the system log has recorded of them."""
+    """Schema, roles, grants or settings of the database differ from their record in the system log."""

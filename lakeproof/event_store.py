@@ -65,7 +65,7 @@ class Factory(event_store.LogFactory):
                 f"{LOG_VARIABLE} is not set: let it name the tenant whose log the application's is, as "
                 "`lakeproof tenants add` has made it"
             )
-        # Not the application's name before them: these are the installation's.
+        # Without the application's name as a prefix: these are the installation's.
         self._running = _RunningStore({key: text for key, text in environment.items() if key.startswith(PREFIX)}, name)
         try:
             store, log = self._running.start()
@@ -95,7 +95,7 @@ class _RunningStore:
         settings = load_settings(self._variables, directory=Path.cwd())
         installation = self._stack.enter_context(open_existing_installation(settings, say_aside))
         started: Future[tuple[LogStore, Log]] = Future()
-        # A daemon: an application that nobody closes must not keep its process from ending.
+        # A daemon: an application that is never closed must not keep its process from ending.
         self._thread = Thread(
             target=self._run, args=(installation, started), name=f"event store {self._name:.80}", daemon=True
         )
@@ -108,7 +108,7 @@ class _RunningStore:
             raise ServerError(f"the database cannot be used ({reason}): check that it runs") from error
 
     def stop(self) -> None:
-        """End what `start` has begun, in order; nothing if that is done."""
+        """End what `start` has begun, in order; safe to repeat."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -129,7 +129,7 @@ class _RunningStore:
     def _run(self, installation: Installation, started: Future[tuple[LogStore, Log]]) -> None:
         try:
             asyncio.run(self._serve(installation, started))
-        except BaseException as error:  # whatever it is, who waits for the start must hear of it
+        except BaseException as error:  # any error: `start` waits for it
             if started.done():
                 raise
             started.set_exception(error)
@@ -160,7 +160,7 @@ async def _open_store(installation: Installation, reader: str) -> AsyncIterator[
     settings = installation.settings
     roles = installation.roles
     notifier = LogNotifier(installation.dsn)
-    # What is recorded has no payload parts, so there is nothing to seal.
+    # Recorded events have no payload parts, so there is nothing to seal.
     appender = Appender(
         installation.as_role(roles.appender),
         GuardRegistry(CORE_GUARDS),

@@ -1,8 +1,8 @@
 """
-Which extra of the distribution brings a package: `pip install lakeproof` alone reads and verifies logs.
+Names the extra of the distribution that installs a package; `pip install lakeproof` alone reads and verifies logs.
 
-The table names the modules that are imported here by the extra that installs them, as `pyproject.toml` has it (a test
-compares the two). A command that meets a missing one ends with what to install instead of a stack trace.
+The table has the modules that our code imports, by the extra in `pyproject.toml` that installs them (a test compares
+the two). A command that misses a module says what to install, without a stack trace.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
 
 def explain_missing(module: str, *, command: str = "") -> str | None:
     """
-    Return what to install where importing `module` has failed in a command; None if no extra brings it.
+    Return what to install after the import of `module` failed in a command; None if no extra installs it.
 
-    Every command but `ledger` needs what the gateway does, so that is what it names at least.
+    Every command but `ledger` needs what the gateway needs, so it names that extra at least.
     """
     package = module.partition(".")[0]
     for extra, modules in MODULES.items():
         if package in modules:
-            wanted = "gateway" if extra == "audit" and command != "ledger" else extra
-            return f"this needs the package {package}, which is not installed: pip install 'lakeproof[{wanted}]'"
+            needed = "gateway" if extra == "audit" and command != "ledger" else extra
+            return f"this needs the package {package}, which is not installed: pip install 'lakeproof[{needed}]'"
     return None
 
 
 def missing_of(extra: str) -> str | None:
     """
-    Return what to install where a module of `extra` is not there; None if all are. Nothing is imported.
+    Return what to install if a module of `extra` is missing; None if none is. Imports nothing.
     """
     return next((explain_missing(module) for module in MODULES[extra] if find_spec(module) is None), None)

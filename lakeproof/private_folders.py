@@ -47,7 +47,7 @@ def keep_private(folder: Path, say: Say, *, setting: str) -> None:
 
 def check_can_be_made(folder: Path, *, setting: str) -> None:
     """
-    Check, without writing anything, that this user can make `folder`, or write into it if it is there.
+    Check, without writing anything, that this user can make `folder`, or write into it if it exists.
 
     Raises:
         ServerError: if not; names the folder above that refuses it.
@@ -70,11 +70,11 @@ def check_can_be_made(folder: Path, *, setting: str) -> None:
 
 def check_own(folder: Path, *, setting: str) -> None:
     """
-    Check that `folder`, if it is there, is a folder of this user.
+    Check that `folder`, if it exists, is a folder of this user.
 
     Raises:
         ServerError: if it is not.
-        OSError: if it cannot be looked at.
+        OSError: if it cannot be examined.
     """
     try:
         found = folder.stat()

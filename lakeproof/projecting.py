@@ -1,5 +1,5 @@
 """
-The projections this installation runs, in one list; how a rebuild is attested, and what operators read from them.
+The list of projections that an installation runs, the attestation of a rebuild, and their metrics.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PROJECTIONS: Final[tuple[Projection, ...]] = (
 
 async def metrics_text(database: Database, role: str) -> str:
     """
-    Return the projections' metrics over all logs that `role` may see, as Prometheus scrapes them.
+    Return the projections' metrics over all logs that `role` may see, in the format of Prometheus.
 
     Raises:
         UnavailableError: if the database cannot be reached.
@@ -45,7 +45,7 @@ async def metrics_text(database: Database, role: str) -> str:
 
 async def attest(services: Services, log: Log, attested: ProjectionAttested) -> None:
     """
-    Append to `log` that a generation of one of its projections was built and has this digest.
+    Append the attestation that a generation of a projection of `log` was built, with its digest.
 
     Raises:
         LedgerError: if it cannot be appended.

@@ -25,7 +25,6 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege
 
-from lakeproof.authority import check_authority
 from lakeproof.errors import ProvisionError
 from lakeproof.messages import Say
 from lakeproof.postgres.age_rights import make_age
@@ -34,13 +33,18 @@ from ledger.format.entry import check_origin
 from ledger.store.roles import Roles
 
 PACKAGES: Final = ("ledger", "gateway", "projections", "streams", "spark_detect")
+"""The packages with migrations, in the order in which they run."""
 _SQL_IN: Final = {"ledger": "ledger.store"}
 """The folder of a package that keeps its SQL, if that is not the package itself."""
-"""Whose migrations run, in this order."""
 _LOCK: Final = 0x6C70_0001
 """Advisory lock: one provisioning at a time on a database."""
 
 _FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+AUTHORITY_LENGTH_MAX: Final = 200
+"""An origin has at most 255 characters; a tenant's id and a successor's number follow."""
+_AUTHORITY_SEGMENT: Final = re.compile(r"[A-Za-z0-9._~:-]+")
+_RESERVED_SEGMENTS: Final = frozenset({".", "..", "tile", "receipt"})
+"""Segments that clients remove (RFC 3986, section 5.2.4), and those that begin the path of a resource of a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +124,25 @@ def provision(
         )
         _ensure_log(connection, origin=installation.system_origin, tenant=None, reader=None)
     return installation
+
+
+def check_authority(authority: str) -> None:
+    """
+    Check that logs can be named after `authority`, so that each can be fetched by its name below `/log/` of any URL.
+
+    Nothing in it has a meaning in URLs or is escaped there. This could not be corrected later: it is in every entry.
+
+    Raises:
+        ProvisionError: if they cannot.
+    """
+    segments = authority.split("/")
+    can_name = all(_AUTHORITY_SEGMENT.fullmatch(segment) and segment not in _RESERVED_SEGMENTS for segment in segments)
+    if not can_name or len(authority) > AUTHORITY_LENGTH_MAX:
+        raise ProvisionError(
+            f"LAKEPROOF_ORIGIN: expected an authority such as logs.example.org/eu, of at most {AUTHORITY_LENGTH_MAX} "
+            "letters, digits and . _ ~ : - between single slashes, no part of which is '.', '..', 'tile' or 'receipt', "
+            f"found {authority!r:.100}: every log is named after it for ever, and fetched by that name"
+        )
 
 
 def create_tenant_log(admin_dsn: str, installation: Provisioned, tenant: UUID, *, origin: str | None = None) -> int:

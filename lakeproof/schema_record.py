@@ -1,18 +1,17 @@
 """
-What the machinery of the database is: schema, roles, grants and settings, recorded in the system log.
+Records the schema, roles, grants and settings of the database in the system log, and compares them with the record.
 
-Rows can be compared with the log; but who may write them, and what a reader is shown, triggers, rights, policies, roles
-and functions decide. `read_schema` reads all of that from PostgreSQL's catalogs, without oids, as a list of objects.
-The system log records it (`schema.recorded`) whenever provisioning has made it another one, and each start compares
-before it serves: what differs is named, and nothing is served. `verify --deep` compares, too.
+Rows can be compared with the log. But triggers, rights, policies, roles and functions decide who may write them and
+what a reader sees. `read_schema` reads all of these from PostgreSQL's catalogs, without oids, as a list of objects. The
+system log records them (`schema.recorded`) whenever provisioning has changed them. Each start compares before it
+serves: it names each difference and serves nothing. `verify --deep` compares them, too.
 
-A record says what it rests on, its *basis*: the migrations that ran, the provisioning that it was made by, the versions
-of PostgreSQL and AGE. Where the basis is another one, the objects may rightly be others: they are recorded anew. Before
-migrations run on a database of the basis that was recorded, what they do not set up anew is compared, so that no
-upgrade takes a change of somebody else's for its own.
+A record has a *basis*: the migrations that ran, the provisioning code, the versions of PostgreSQL and AGE. With another
+basis the objects may differ rightly, and are recorded again. Before migrations run on a database with the recorded
+basis, everything that they do not set up is compared, so an upgrade does not record a change that somebody else made.
 
-Whoever may change the catalogs can also change what they show. This finds what is done by the ordinary means: GRANT,
-ALTER, DROP, CREATE.
+Whoever may change the catalogs can also change what they show. This finds changes by ordinary means: GRANT, ALTER,
+DROP, CREATE.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ WRITING: Final = (
     "pg_catalog.lo_create(oid)",
     "pg_catalog.lo_from_bytea(oid, bytea)",
 )
-"""Functions of PostgreSQL by which whoever may execute them stores something."""
+"""Functions of PostgreSQL that store something for any role that may execute them."""
 SETTINGS: Final = (
     "allow_system_table_mods",
     "ignore_checksum_failure",
@@ -56,7 +55,7 @@ SETTINGS: Final = (
     "session_replication_role",
     "zero_damaged_pages",
 )
-"""Settings of a role or a database by which something else is read, run or believed."""
+"""Settings of a role or a database that change what is read, run or trusted."""
 SERVER_SETTINGS: Final = (
     "allow_system_table_mods",
     "ignore_checksum_failure",
@@ -65,9 +64,9 @@ SERVER_SETTINGS: Final = (
     "session_replication_role",
     "zero_damaged_pages",
 )
-"""Those that are read of the server itself."""
+"""The settings that are read from the server itself."""
 PROVISIONED: Final = frozenset({"database", "functions", "membership", "rights", "role", "setting"})
-"""Kinds of objects that each provisioning sets up anew, or that are the server's."""
+"""Kinds of objects that each provisioning sets up, or that belong to the server."""
 SOURCES: Final = (
     ("lakeproof", "provision.py"),
     ("lakeproof", "postgres/age_rights.py"),
@@ -77,7 +76,7 @@ SOURCES: Final = (
     ("ledger", "store/roles.py"),
     ("projections", "graph/age_functions.py"),
 )
-"""What decides, beside migrations, what provisioning makes and how it is read: a version with others records anew."""
+"""Files that decide, with the migrations, what provisioning makes and how it is read; a change makes a new record."""
 
 DEFINITION_MAX: Final = 8_000
 PAGE_BYTES_MAX: Final = 40_000
@@ -89,7 +88,7 @@ _OWN_SCHEMA: Final = ("lakeproof.", "lakeproof ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """What the objects may rightly depend on. `migrations` and `provisioning` are SHA-256, in hex."""
+    """What the objects depend on. `migrations` and `provisioning` are SHA-256, in hex."""
 
     migrations: str
     provisioning: str
@@ -97,13 +96,13 @@ class Basis:
     age: str
 
     def is_like(self, other: Basis) -> bool:
-        """Tell whether what provisioning does not set up anew must be the same on both."""
+        """Tell whether the objects that provisioning does not set up must be the same on both."""
         return (self.migrations, self.postgresql, self.age) == (other.migrations, other.postgresql, other.age)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """The objects of a database, sorted, and what they rest on."""
+    """The objects of a database, sorted, and their basis."""
 
     basis: Basis
     objects: tuple[SchemaObject, ...]
@@ -125,7 +124,7 @@ class Record:
 
 async def read_schema(connection: Connection, roles: Roles) -> Schema:
     """
-    Return what the database of `connection` is like now; any role may see it.
+    Return the present schema of the database of `connection`; any role may read it.
     """
     async with connection.transaction():
         await connection.execute(_QUERIES["path"])
@@ -147,7 +146,7 @@ async def read_record(connection: Connection, origin: str) -> Record | None:
 
 def read_schema_and_record(connection: psycopg.Connection, roles: Roles, origin: str) -> tuple[Schema, Record | None]:
     """
-    Return both over a connection that blocks.
+    Return both over a blocking connection.
 
     Raises:
         BrokenError: as `read_record`.
@@ -162,7 +161,7 @@ def read_schema_and_record(connection: psycopg.Connection, roles: Roles, origin:
 
 async def check_schema(connection: Connection, roles: Roles, origin: str) -> str:
     """
-    Check that the database is as the system log has recorded it, and return what was compared.
+    Check that the database is as recorded in the system log, and return what was compared.
 
     Raises:
         BrokenError: (`Fault.DERIVED`) for the first object that is not; names it.
@@ -188,9 +187,9 @@ async def check_schema(connection: Connection, roles: Roles, origin: str) -> str
 
 async def check_before_serving(connection: Connection, roles: Roles, origin: str, *, accepted: str | None) -> None:
     """
-    Check that the database is as the system log has recorded it, if it rests on what the record does.
+    Check that the database is as recorded in the system log, if it has the basis of the record.
 
-    `accepted` is the fingerprint of a schema that an operator takes for another one on purpose.
+    `accepted` is the fingerprint of a different schema that the operator accepts.
 
     Raises:
         SchemaChangedError: if it is not; names what differs.
@@ -206,7 +205,7 @@ async def check_before_serving(connection: Connection, roles: Roles, origin: str
 
 def check_unchanged(record: Record, found: Schema, *, but: frozenset[str], accepted: str | None) -> None:
     """
-    Check that a database, of the migrations and versions that were recorded, is what was recorded, but for some kinds.
+    Check that a database with the recorded migrations and versions is as recorded, except for some kinds.
 
     Raises:
         SchemaChangedError: if it is not; names what differs.
@@ -221,9 +220,9 @@ def differences(
     recorded: Schema, found: Schema, *, but: frozenset[str] = frozenset()
 ) -> Iterator[tuple[SchemaObject | None, SchemaObject | None]]:
     """
-    Yield each object that is another one, or on one side only, sorted by kind and name.
+    Yield each object that differs, or is on one side only, sorted by kind and name.
 
-    Of kinds that are left out nothing is yielded, and then nothing of the schema that provisioning makes, either.
+    Kinds in `but` are left out; if there are any, so is the schema that provisioning makes.
     """
     before, after = _by_name(recorded), _by_name(found)
     for key in sorted({*before, *after}):
@@ -234,7 +233,7 @@ def differences(
 
 def _not_as_recorded(pairs: Sequence[tuple[SchemaObject | None, SchemaObject | None]], fingerprint: str) -> str:
     """
-    Return why nothing is served on a database with these differences, and what to do; at most 20 of them are named.
+    Return why nothing is served on a database with these differences, and what to do; names at most 20.
     """
     lines = []
     for expected, found in pairs[:DIFFERENCES_SHOWN]:
@@ -242,16 +241,17 @@ def _not_as_recorded(pairs: Sequence[tuple[SchemaObject | None, SchemaObject | N
         name = f"{one.kind} {one.name}" if one else ""
         lines.append(f"{name}: expected {_shown(expected)}, found {_shown(found)}")
     rest = len(pairs) - len(lines)
-    told = "; ".join([*lines, *([f"and {rest} more"] if rest else [])])
+    named = "; ".join([*lines, *([f"and {rest} more"] if rest else [])])
     return (
-        f"the database is not what the system log has recorded of it: {told}. Nothing is served on it. Undo the change,"
-        f" or, if it is meant, start once with LAKEPROOF_SCHEMA_ACCEPTED={fingerprint}: the system log will say so"
+        f"the database is not what the system log has recorded of it: {named}. Nothing is served on it. Undo the "
+        f"change, or, if it is meant, start once with LAKEPROOF_SCHEMA_ACCEPTED={fingerprint}: the system log will say "
+        "so"
     )
 
 
 def pages_of(schema: Schema, *, replaces: int | None, accepted: bool) -> list[SchemaRecorded]:
     """
-    Return the events that record a schema, a page each; `replaces` is the entry at which the record before begins.
+    Return the events that record a schema, a page each; `replaces` is the first entry of the record before.
     """
     pages: list[list[SchemaObject]] = [[]]
     size_bytes = 0
@@ -328,8 +328,8 @@ def _record(rows: Sequence[tuple[int, bytes]]) -> Record | None:
         return None
     try:
         entries = [parse_entry(bytes(entry)) for _, entry in rows]
-        told = [(entry.index, from_data(SchemaRecorded, entry.data)) for entry in entries]
-        pages = dict(reversed([(page.page, (index, page)) for index, page in told[: told[0][1].pages]]))
+        records = [(entry.index, from_data(SchemaRecorded, entry.data)) for entry in entries]
+        pages = dict(reversed([(page.page, (index, page)) for index, page in records[: records[0][1].pages]]))
         index, newest = pages[0]
         schema = Schema(
             basis=Basis(

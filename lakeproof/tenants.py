@@ -1,7 +1,7 @@
 """
-Founding a tenant: its log and reader role (the owner's work), then its first entries (the gateway's).
+Creates a tenant: its log and reader role (as the owner of the database), then its first entries (as the gateway).
 
-Founding is safe to repeat after a crash: the log is there or not, and the first entries are one group.
+It is safe to repeat after a crash: the log exists or not, and the first entries are one group.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakeproof.services import Services
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Founded:
-    """A tenant that was just founded; `key` is shown once."""
+    """A tenant that was just created; `key` is shown once."""
 
     tenant: UUID
     log_id: int
@@ -34,7 +34,7 @@ async def found_tenant(
     services: Services, *, name: str, identity: str, roles: Sequence[str] = (), alias: str | None = None
 ) -> Founded:
     """
-    Make a tenant with a log, its first API key (for `identity`), and perhaps a built-in catalog under `alias`.
+    Create a tenant with a log, its first API key (for `identity`), and, with an `alias`, a built-in catalog.
 
     Raises:
         GatewayError: if a name is not of its form, or the log cannot be written.

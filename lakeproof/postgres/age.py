@@ -22,19 +22,23 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from lakeproof.errors import AgeError
 from lakeproof.messages import Say
 from lakeproof.postgres.apt_sources import read_sources
 from lakeproof.postgres.elf import Version, relax_glibc
 from lakeproof.postgres.file_lock import exclusive
+from ledger.errors import FormatError
 from ledger.files.atomic import SHARED, replace_file
+from ledger.format.json_object import parse_object
 
 PG_MAJOR = 18
 PACKAGE = f"postgresql-{PG_MAJOR}-age"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SUITES = ("testing", "sid")  # of Debian, where the machine's own sources do not have the package
 APT_TIMEOUT_S = 300
+RECORD_BYTES_MAX = 1024 * 1024  # of age.json, which names some fifty files
 LOCK_TIMEOUT_S = 600
 INSTEAD = "set LAKEPROOF_DSN to a PostgreSQL 17 or newer that has Apache AGE"
 
@@ -73,9 +77,9 @@ def check_age(directory: Path) -> None:
     """
     remedy = f"delete {directory} and start again"
     try:
-        recorded = dict(json.loads((directory / "age.json").read_bytes())["files"])
+        recorded = dict(_read_record(directory)["files"])
         found = _digests(directory)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, FormatError, ValueError, KeyError, TypeError) as error:
         raise AgeError(f"the record age.json in {directory} cannot be read ({error}): {remedy}") from error
     if recorded != found:
         names = sorted(set(recorded) ^ set(found)) or sorted(name for name in found if recorded[name] != found[name])
@@ -89,13 +93,17 @@ def _is_of_a_checked_source(target: Path) -> bool:
     Earlier versions named none, and took what the machine's own sources gave without a signature.
     """
     try:
-        return bool(json.loads((target / "age.json").read_bytes())["source"])
-    except FileNotFoundError:
+        return bool(_read_record(target)["source"])
+    except (FileNotFoundError, KeyError):
         return False
-    except (ValueError, TypeError):
-        return True  # damaged: for `check_age` to refuse
-    except KeyError:
-        return False
+    except FormatError:
+        return True  # damaged: `check_age` refuses it
+
+
+def _read_record(directory: Path) -> dict[str, Any]:
+    with (directory / "age.json").open("rb") as file:
+        data = file.read(RECORD_BYTES_MAX + 1)
+    return parse_object(data, what="age.json", size_bytes_max=RECORD_BYTES_MAX)
 
 
 def _digests(directory: Path) -> dict[str, str]:
