@@ -1,9 +1,9 @@
 """
 The command `lakeproof`: the list of its commands, and what becomes of errors.
 
-Only what is used is imported. This module knows of each command its name and one line of help; the package that a
-command belongs to is imported when the command is called, and registers its subcommands then (`<package>/cli.py`). So
-an auditor's `lakeproof ledger check-proof` loads no database driver and no web framework.
+Only what is used is imported. This module knows of each group of commands its name and one line of help; its module in
+`lakeproof/commands/` is imported when one of its commands is called. So an auditor's `lakeproof ledger check-proof`
+loads no database driver and no web framework.
 
 Exit codes: 0 done, 1 refused or failed, 2 called wrongly or a package is missing, 70 broken down, 130 interrupted, 143
 told to end; `ledger verify` and `ledger check-proof` have 1 for what is broken and 2 for what they cannot tell, and
@@ -13,17 +13,16 @@ stack trace goes to a file in the home's log directory.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -31,14 +30,11 @@ from typer.main import get_command
 
 from lakeproof import console
 from lakeproof.commands.loading import LateCommand
+from lakeproof.commands.opening import home_settings
+from lakeproof.commands.up import add_commands
 from lakeproof.crash import CrashFile
 from lakeproof.errors import LakeproofError, first_of_group
 from lakeproof.extras import explain_missing
-from lakeproof.setting_kinds import LogLevel
-from lakeproof.settings import Settings, format_settings_table, load_settings
-
-if TYPE_CHECKING:
-    from lakeproof.commands.room import LogRoom
 
 NAME: Final = "lakeproof"
 FAILED: Final = 1
@@ -46,9 +42,6 @@ BROKEN_DOWN: Final = 70
 """EX_SOFTWARE of sysexits.h. Not 1: where an auditor reads that as a broken log, a fault of ours must not look so."""
 NOT_INSTALLED: Final = 2
 """Not 1, for the same reason: a verification that lacks a package cannot tell, and has 2 for that."""
-
-PRIVATE_UMASK: Final = 0o077
-"""What a process that serves writes, and what it starts, is for this user alone."""
 
 FOR_PEOPLE: Final = frozenset(
     {
@@ -65,82 +58,29 @@ FOR_PEOPLE: Final = frozenset(
 LOST_CONNECTION: Final = ("psycopg", "OperationalError")
 
 
-def _ledger() -> typer.Typer:
-    from lakeproof.commands.ledger import ledger_app
-
-    return ledger_app(_open_log_room)
-
-
-def _open_log_room() -> AbstractAsyncContextManager[LogRoom]:
-    from lakeproof.log_room import open_log_room  # here: to check a proof must not load a database driver
-
-    return open_log_room()
-
-
-def _projections() -> typer.Typer:
-    from lakeproof.commands.projections import projections_app
-    from lakeproof.operating import open_workshop
-
-    return projections_app(open_workshop, console)
-
-
-def _lineage() -> typer.Typer:
-    from lakeproof.commands.lineage import lineage_app
-    from lakeproof.operating import open_workshop
-
-    return lineage_app(open_workshop, console)
-
-
-def _streams() -> typer.Typer:
-    from lakeproof.commands.streams import streams_app
-    from lakeproof.streaming import open_station
-
-    return streams_app(open_station, console)
-
-
-def _detect() -> typer.Typer:
-    from lakeproof.commands.detect import detect_app
-    from lakeproof.detecting import check_detection_runs, open_observatory
-
-    return detect_app(open_observatory, console, check_detection_runs)
-
-
-def _server() -> typer.Typer:
-    from lakeproof.commands.server import server_app
-
-    return server_app
-
-
-def _gateway(name: str) -> Callable[[], typer.Typer]:
-    def load() -> typer.Typer:
-        from lakeproof.commands.tenants import gateway_apps
-        from lakeproof.operating import open_desk, open_new_desk
-
-        return gateway_apps(open_desk, open_new_desk, console)[name]
-
-    return load
-
-
-GROUPS: Final[dict[str, tuple[str, Callable[[], typer.Typer]]]] = {
-    "ledger": ("Verify, export and prove logs; most of it offline.", _ledger),
-    "projections": ("See how far the read models are; rebuild them from the log.", _projections),
-    "lineage": ("See what a table was made from, and what was made from it.", _lineage),
-    "streams": ("Run the streams, see how far they are, replay dead letters.", _streams),
-    "detect": ("Run detection on Spark, and see what it has scanned and found.", _detect),
-    "policies": ("Add, change, list and retire the policies that judge commits.", _gateway("policies")),
-    "access-rules": ("Add, list and retire the rules on who may do what.", _gateway("access-rules")),
-    "catalogs": ("Add and list the catalogs that engines reach.", _gateway("catalogs")),
-    "tenants": ("Found and list tenants.", _gateway("tenants")),
-    "keys": ("Create, list and revoke API keys.", _gateway("keys")),
-    "server": ("See which databases root's servers keep here; remove one that has ended.", _server),
+GROUPS: Final = {
+    "ledger": ("ledger.ledger_app", "Verify, export and prove logs; most of it offline."),
+    "projections": ("projections.projections_app", "See how far the read models are; rebuild them from the log."),
+    "lineage": ("lineage.lineage_app", "See what a table was made from, and what was made from it."),
+    "streams": ("streams.streams_app", "Run the streams, see how far they are, replay dead letters."),
+    "detect": ("detect.detect_app", "Run detection on Spark, and see what it has scanned and found."),
+    "policies": ("rules.policies_app", "Add, change, list and retire the policies that judge commits."),
+    "access-rules": ("rules.access_rules_app", "Add, list and retire the rules on who may do what."),
+    "catalogs": ("catalogs.catalogs_app", "Add and list the catalogs that engines reach."),
+    "tenants": ("tenants.tenants_app", "Found and list tenants."),
+    "keys": ("api_keys.keys_app", "Create, list and revoke API keys."),
+    "server": ("server.server_app", "See which databases root's servers keep here; remove one that has ended."),
 }
+"""Where in `lakeproof/commands/` a group's commands are, and what the list of commands says of it."""
 
 
 def _group(name: str) -> typer.Typer:
     """Import the commands of a group; return them, with that name, in a group of their own."""
-    summary, load = GROUPS[name]
+    where, summary = GROUPS[name]
+    module, _, make = where.partition(".")
     parent = typer.Typer(rich_markup_mode=None)
-    parent.add_typer(load(), name=name, help=summary, no_args_is_help=True)
+    commands = getattr(import_module(f"lakeproof.commands.{module}"), make)()
+    parent.add_typer(commands, name=name, help=summary, no_args_is_help=True)
     return parent
 
 
@@ -149,7 +89,7 @@ class _Commands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:  # whatever Typer gives a group
         super().__init__(**attributes)
-        for name, (summary, _) in GROUPS.items():
+        for name, (_, summary) in GROUPS.items():
             self.add_command(LateCommand(name, partial(_group, name), summary=summary))
 
 
@@ -161,6 +101,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="A governed, provable front door for Apache Iceberg lakehouses.",
 )
+add_commands(app)
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - the form of an option's callback
@@ -182,37 +123,6 @@ def lakeproof(
     ] = False,
 ) -> None:
     """A governed, provable front door for Apache Iceberg lakehouses."""
-
-
-@app.command()
-def up() -> None:
-    """Serve everything until Ctrl-C: PostgreSQL, gateway, projections, streams, detection, signer."""
-    settings = _settings()
-    os.umask(PRIVATE_UMASK)
-    console.log_from(settings.log_level)
-    from lakeproof.serving.up import run_up
-
-    asyncio.run(run_up(settings, console.say))
-
-
-@app.command()
-def demo(
-    *, once: Annotated[bool, typer.Option("--once", help="End after the scene: with 1 if a step failed.")] = False
-) -> None:
-    """Play one scene with real parts, and keep serving."""
-    settings = _settings()
-    os.umask(PRIVATE_UMASK)
-    # What is logged at the usual level would stand between the lines of the scene.
-    console.log_from(LogLevel.WARNING if settings.log_level is LogLevel.INFO else settings.log_level)
-    from lakeproof.demo.scene import run_demo
-
-    raise typer.Exit(asyncio.run(run_demo(settings, console.say, once=once)))
-
-
-@app.command()
-def settings() -> None:
-    """Show every setting: the variables LAKEPROOF_*."""
-    console.say(format_settings_table().rstrip())
 
 
 def main() -> NoReturn:
@@ -271,12 +181,8 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _settings() -> Settings:
-    return load_settings(os.environ, directory=Path.cwd())
-
-
 def _home() -> Path | None:
     try:
-        return _settings().home
+        return home_settings().home
     except (LakeproofError, OSError):
         return None

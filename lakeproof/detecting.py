@@ -1,7 +1,7 @@
 """
-Detection in this installation: what its process is handed, how it is kept running, what operators see of it.
+Detection in this installation: what its process is given, how it is kept running, how a scan is requested.
 
-`keep_detecting` runs it beside the gateway in `lakeproof up`, `open_observatory` alone in `lakeproof detect run`.
+`keep_detecting` runs it beside the gateway in `lakeproof up`, `detect_until_signal` alone in `lakeproof detect run`.
 Several may run at once: one works, the others wait for its turn to end.
 """
 
@@ -11,20 +11,18 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from gateway.errors import NotFoundError
-from lakeproof.console import say_aside
 from lakeproof.ending import stop_on_signals
 from lakeproof.extras import missing_of
-from lakeproof.installation import Installation, open_existing_installation
+from lakeproof.installation import Installation
 from lakeproof.messages import Say
 from lakeproof.services import Services, new_group_id, now, open_services, storage_properties
-from lakeproof.settings import Settings, load_settings
+from lakeproof.settings import Settings
 from lakeproof.tenants import find_tenant
 from ledger.format.event import SYSTEM_ACTOR, Event, prepare
 from ledger.format.events import CommitDecision, ScanRequested, to_data
@@ -73,84 +71,54 @@ def find_spark(settings: Settings) -> Path:
     return find_java(settings.java_home, os.environ)
 
 
-def check_detection_runs() -> None:
+async def detect_until_signal(installation: Installation, say: Say) -> None:
     """
-    Check that detection could run here, before anything is opened for it.
+    Run detection until SIGINT or SIGTERM.
 
     Raises:
-        PackageMissingError, JavaError: if it could not; says what to install.
+        JavaError: if there is no Java that Spark runs on.
+        DetectionError: if the home cannot be written.
     """
-    find_spark(load_settings(os.environ, directory=Path.cwd()))
+    stop = asyncio.Event()
+    with stop_on_signals(stop), open_room(installation) as room:
+        await supervise(room, log=installation.settings.home / LOG, stop=stop, say=say)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorObservatory:
-    """Detection, in the hands of the operator (implements `lakeproof.commands.detect.Observatory`)."""
+async def request_scan(installation: Installation, tenant: str, table: str, snapshot: str | None) -> int:
+    """
+    Append a request to scan a table, or one snapshot of it; return the index of the entry.
 
-    installation: Installation
-
-    @property
-    def dsn(self) -> str:
-        """The connection string of the detector role."""
-        installation = self.installation
-        return installation.as_role(installation.roles.detector)
-
-    async def run(self, say: Say) -> None:
-        """
-        Run detection until SIGINT or SIGTERM.
-
-        Raises:
-            JavaError: if there is no Java that Spark runs on.
-            DetectionError: if the home cannot be written.
-        """
-        stop = asyncio.Event()
-        with stop_on_signals(stop), open_room(self.installation) as room:
-            await supervise(room, log=self.installation.settings.home / LOG, stop=stop, say=say)
-
-    async def request(self, tenant: str, table: str, snapshot: str | None) -> int:
-        """
-        Append that a scan of a table is asked for; return the index of the entry.
-
-        Raises:
-            NotFoundError: if there is no such tenant, or the log knows no table of that key.
-            DetectionError: if `snapshot` is no snapshot's id.
-            LedgerError: if it cannot be appended.
-        """
-        if snapshot is not None and not _SNAPSHOT.fullmatch(snapshot):
-            raise DetectionError(f"expected the id of a snapshot, a decimal number, found {snapshot!r:.40}")
-        async with open_services(self.installation) as services:
-            owner, log_id = await find_tenant(services, tenant)
-            reader = self.installation.roles.tenant(owner)
-            async with services.gateway.database.as_role(reader) as connection:
-                names = await read_live_names(connection, log_id, keys=[table])
-                commits = await read_commits(connection, key=table, decision=CommitDecision.APPROVED)
-            known = [*(name.table_uuid for name in names), *(commit.table_uuid for commit in commits)]
-            table_uuid = next((each for each in known if each is not None), None)
-            if table_uuid is None:
-                raise NotFoundError(f"no entry names a table {table!r:.200}", kind="NoSuchTableException")
-            event = Event(
-                type=ScanRequested.TYPE,
-                version=ScanRequested.VERSION,
-                key=table,
-                actor=SYSTEM_ACTOR,
-                occurred_at=now(),
-                data=to_data(ScanRequested(ruleset=RULESET, snapshot=snapshot, table_uuid=table_uuid)),
-            )
-            group = Group(id=new_group_id(), then=(prepare(event),))
-            match await services.gateway.append(log_id, group):
-                case Appended(indices=indices):
-                    return indices.start
-                case Stale():
-                    raise AssertionError("a group without as_of is never stale")
-
-
-@asynccontextmanager
-async def open_observatory() -> AsyncIterator[OperatorObservatory]:
-    """Yield an observatory on the database of the home; see `open_existing_installation` for what it raises."""
-    # Opening blocks the loop, on which nothing else runs yet.
-    settings = load_settings(os.environ, directory=Path.cwd())
-    with open_existing_installation(settings, say_aside) as installation:
-        yield OperatorObservatory(installation=installation)
+    Raises:
+        NotFoundError: if there is no such tenant, or the log knows no table of that key.
+        DetectionError: if `snapshot` is no snapshot's id.
+        LedgerError: if it cannot be appended.
+    """
+    if snapshot is not None and not _SNAPSHOT.fullmatch(snapshot):
+        raise DetectionError(f"expected the id of a snapshot, a decimal number, found {snapshot!r:.40}")
+    async with open_services(installation) as services:
+        owner, log_id = await find_tenant(services, tenant)
+        reader = installation.roles.tenant(owner)
+        async with services.gateway.database.as_role(reader) as connection:
+            names = await read_live_names(connection, log_id, keys=[table])
+            commits = await read_commits(connection, key=table, decision=CommitDecision.APPROVED)
+        known = [*(name.table_uuid for name in names), *(commit.table_uuid for commit in commits)]
+        table_uuid = next((each for each in known if each is not None), None)
+        if table_uuid is None:
+            raise NotFoundError(f"no entry names a table {table!r:.200}", kind="NoSuchTableException")
+        event = Event(
+            type=ScanRequested.TYPE,
+            version=ScanRequested.VERSION,
+            key=table,
+            actor=SYSTEM_ACTOR,
+            occurred_at=now(),
+            data=to_data(ScanRequested(ruleset=RULESET, snapshot=snapshot, table_uuid=table_uuid)),
+        )
+        group = Group(id=new_group_id(), then=(prepare(event),))
+        match await services.gateway.append(log_id, group):
+            case Appended(indices=indices):
+                return indices.start
+            case Stale():
+                raise AssertionError("a group without as_of is never stale")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
+from datetime import datetime
 from typing import Final
 
 import psycopg
@@ -22,24 +22,26 @@ from gateway.control.plane import ControlPlane
 from gateway.errors import GatewayError
 from gateway.identity.key_rows import KEY_GUARDS
 from gateway.identity.revoking import revoke_keys
-from lakeproof.confirming import confirm_known_logs
 from lakeproof.console import say_aside
 from lakeproof.erased_copies import InstalledCopies
 from lakeproof.installation import Installation
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.sealing import open_checked_keys
 from lakeproof.services import Services, new_group_id, now
+from lakeproof.signing import confirm_signed_logs
 from ledger.append.appender import CORE_GUARDS, Appender
-from ledger.erasing.erase import Eraser, ErasingDesk, ErasureRequest
+from ledger.erasing.erase import Eraser, ErasureRequest
 from ledger.erasing.execution import reclaim
 from ledger.erasing.rerun import read_confirmed_logs, read_unrecorded, rerun_erasures
 from ledger.errors import LedgerError
 from ledger.format.events import ErasureReason
 from ledger.format.guards import GuardRegistry
-from ledger.format.sealing import KeyOpener, SubjectKeys
 from ledger.store.read import Log, read_head
 from ledger.store.session import Connection
 from projections.processing.runner import Runner
+from streams.connections import connect_storing
+from streams.state.dead_letters import TABLE as DEAD_LETTERS
+from streams.state.dead_letters import delete_older
 
 AGAIN_S: Final = 20.0
 """How soon an erasure is gone on with whose process has died. Where nothing is to be done a look costs milliseconds."""
@@ -48,31 +50,70 @@ _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_erasing_desk(installation: Installation, auditor: Connection) -> AsyncIterator[ErasingDesk]:
+async def open_eraser(installation: Installation, auditor: Connection) -> AsyncIterator[Eraser]:
     """
-    Yield what the commands work with; `auditor` is a connection of that role in autocommit mode.
+    Yield what erases from any log, once the logs are confirmed; `auditor` is a connection of that role.
 
     Raises:
-        SubjectKeysError: if the keys cannot be used.
+        SubjectKeysError: if the keys of sealed parts cannot be used.
     """
+    await confirm_signed_logs(installation, say_aside)
     appender_dsn = installation.as_role(installation.roles.appender)
-    await confirm_known_logs(installation, say_aside)
     async with (
-        _as_eraser(installation) as connection,
+        installation.connect(installation.roles.eraser) as connection,
         Appender(appender_dsn, GuardRegistry((*CORE_GUARDS, *KEY_GUARDS))) as appender,
     ):
-        keys = await open_checked_keys(installation, connection)
-        control = ControlPlane(lambda: nullcontext(auditor))
-        eraser = Eraser(
+        yield Eraser(
             connection,
             appender,
-            keys,
+            await open_checked_keys(installation, connection),
             new_group_id=new_group_id,
-            revoke=revoke_keys(control, clock=now),
+            revoke=revoke_keys(ControlPlane(lambda: nullcontext(auditor)), clock=now),
             copies=InstalledCopies(installation=installation),
         )
-        forget = partial(_reclaim, installation, connection, keys)
-        yield ErasingDesk(connection=connection, eraser=eraser, reclaim=forget, clock=now)
+
+
+async def reclaim_erased(installation: Installation, log: Log, index: int) -> None:
+    """
+    Bring the read models behind the erasure at `index`, then rewrite what held something personal.
+
+    Raises:
+        LedgerError: if something that holds it cannot be rewritten now.
+    """
+    if log.tenant is not None:
+        # Of a closed log the entry stands in another one, and its read models were told apart from it.
+        async with installation.connect(installation.roles.auditor) as auditor:
+            to_index = min(index + 1, (await read_head(auditor, log.log_id)).size)
+        projector = installation.as_role(installation.roles.projector)
+        await Runner(projector, PROJECTIONS, opener=installation.opener).catch_up(log.log_id, to_index)
+    async with installation.connect(installation.roles.eraser) as eraser:
+        await reclaim(eraser)
+    await InstalledCopies(installation=installation).reclaim(log)
+
+
+async def delete_dead_letters(installation: Installation, log: Log, before: datetime) -> int:
+    """
+    Delete the messages of a log's tenant that could not be handled before then; return how many.
+
+    They are kept as they came, in the clear: nobody knows whom they are about, so their age alone says when they go.
+
+    Raises:
+        psycopg.Error: if the database cannot be reached, or refuses.
+    """
+    async with connect_storing(installation.as_role(installation.roles.streams)) as connection:
+        return await delete_older(connection, log, before)
+
+
+async def reclaim_dead_letters(installation: Installation) -> None:
+    """
+    Rewrite the table of dead letters, without what was deleted; it is locked for that time.
+
+    Raises:
+        psycopg.Error: if the database cannot be reached, or refuses.
+    """
+    # As the owner of the database: rewriting a table is more than the streams' role may do with its rows.
+    async with await AsyncConnection.connect(installation.admin_dsn, autocommit=True) as owner:
+        await owner.execute(f"VACUUM FULL {DEAD_LETTERS}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +135,8 @@ async def erase_again(services: Services) -> ErasedAgain:
         SubjectKeysError: if the keys cannot be used.
         GatewayError, psycopg.Error: if the database fails.
     """
-    async with _as_eraser(services.installation) as connection:
+    installation = services.installation
+    async with installation.connect(installation.roles.eraser) as connection:
         copies = InstalledCopies(installation=services.installation)
         done = await rerun_erasures(connection, services.subject_keys, copies)
         eraser = Eraser(
@@ -145,21 +187,3 @@ async def keep_erasing(services: Services, stop: asyncio.Event) -> None:
         told = set(failed)
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), AGAIN_S)
-
-
-async def _reclaim(installation: Installation, connection: Connection, keys: SubjectKeys, log: Log, index: int) -> None:
-    """Bring the read models behind the erasure at `index`, then write anew what held something personal."""
-    projector = installation.as_role(installation.roles.projector)
-    if log.tenant is not None:
-        # Of a closed log the entry stands in another one, and its read models were told apart from it.
-        to_index = min(index + 1, (await read_head(connection, log.log_id)).size)
-        await Runner(projector, PROJECTIONS, opener=KeyOpener(keys)).catch_up(log.log_id, to_index)
-    await reclaim(connection)
-    await InstalledCopies(installation=installation).reclaim(log)
-
-
-@asynccontextmanager
-async def _as_eraser(installation: Installation) -> AsyncIterator[Connection]:
-    dsn = installation.as_role(installation.roles.eraser)
-    async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-        yield connection

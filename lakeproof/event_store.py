@@ -23,18 +23,17 @@ from typing import Final
 
 import psycopg
 from eventsourcing.utils import Environment, EnvType
-from psycopg import AsyncConnection
 
 from gateway.database import connection_pool
-from lakeproof.confirming import confirm_known_logs
 from lakeproof.console import say_aside
 from lakeproof.errors import ServerError, SettingsError
 from lakeproof.installation import Installation, open_existing_installation
-from lakeproof.log_room import InstalledLogs
+from lakeproof.log_names import find_named_log
 from lakeproof.schema_record import check_before_serving
 from lakeproof.services import new_group_id
 from lakeproof.setting_kinds import PREFIX
 from lakeproof.settings import load_settings
+from lakeproof.signing import confirm_signed_logs
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.errors import NoSuchLogError
 from ledger.format.guards import GuardRegistry
@@ -137,7 +136,7 @@ class _RunningStore:
     async def _serve(self, installation: Installation, started: Future[tuple[LogStore, Log]]) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         log, reader = await _find_log(installation, self._name)
-        await confirm_known_logs(installation, say_aside)
+        await confirm_signed_logs(installation, say_aside)
         async with _open_store(installation, reader) as store:
             started.set_result((store, log))
             await self._ended.wait()
@@ -147,9 +146,9 @@ async def _find_log(installation: Installation, name: str) -> tuple[Log, str]:
     """Return the tenant's log of that name and its reader, once the database is known to be as recorded."""
     accepted = installation.settings.schema_accepted
     roles = installation.roles
-    async with await AsyncConnection.connect(installation.as_role(roles.auditor), autocommit=True) as auditor:
+    async with installation.connect(roles.auditor) as auditor:
         await check_before_serving(auditor, roles, installation.system_origin, accepted=accepted)
-        log = await InstalledLogs(installation=installation, connection=auditor).find_log(name)
+        log = await find_named_log(installation, auditor, name)
     if log.tenant is None:
         raise NoSuchLogError(f"log {name!r:.100}: expected a tenant's, found the installation's own")
     return log, roles.tenant(log.tenant)

@@ -9,8 +9,8 @@ installation are its services (`services.py`).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
@@ -25,8 +25,11 @@ from lakeproof.postgres.server import EmbeddedServer, check_dsn
 from lakeproof.private_folders import check_can_be_made, check_own, keep_private, read_or_make
 from lakeproof.provision import Provisioned, provision
 from lakeproof.settings import Settings
+from ledger.erasing.subject_keys import KeyFolder, open_key_encryption, open_key_folder
 from ledger.format.note import VerifierKey
-from ledger.signing.key_directory import KeyDirectory, open_key_directory
+from ledger.format.sealing import KeyOpener, Opener
+from ledger.signing.key_directory import NOTES_FILE, KeyDirectory, open_key_directory
+from ledger.store.session import Connection
 from projections.lake.secrets import SecretDirectory
 
 LOCAL: Final = "file://"
@@ -75,6 +78,47 @@ class Installation(Provisioned):
             KeyUnavailableError: if an agent holds a key, and the settings name none.
         """
         return open_key_directory(self.keys, agent=self.settings.signer_agent)
+
+    def signed_notes(self) -> Mapping[str, bytes]:
+        """
+        Return the last signed note of each log, by origin, as the signer keeps them outside the database.
+
+        There are none where nothing was ever signed: the signer may work on another machine.
+
+        Raises:
+            KeyDirectoryError: if there are some that cannot be used.
+        """
+        if not (self.keys / NOTES_FILE).exists():
+            return {}
+        return {origin: signed.note for origin, signed in self.open_keys().read_notes().items()}
+
+    @property
+    def opener(self) -> Opener:
+        """What opens sealed payload parts: the keys in the home, whatever they are."""
+        return KeyOpener(self.open_subject_keys())
+
+    def open_subject_keys(self) -> KeyFolder:
+        """
+        Return the keys of sealed payload parts, made on the first start.
+
+        Raises:
+            SubjectKeysError: if they cannot be used.
+            KeyDirectoryError: if others may read them.
+        """
+        self.keys.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = self.settings.key_encryption_key or self.keys / "key-encryption-key"
+        return open_key_folder(self.keys / "subjects", open_key_encryption(file))
+
+    @asynccontextmanager
+    async def connect(self, role: str) -> AsyncIterator[Connection]:
+        """
+        Yield a connection in autocommit mode that works as `role`.
+
+        Raises:
+            psycopg.Error: if the database cannot be reached, or refuses.
+        """
+        async with await psycopg.AsyncConnection.connect(self.as_role(role), autocommit=True) as connection:
+            yield connection
 
     def verifier_key(self, origin: str) -> VerifierKey:
         """

@@ -1,34 +1,30 @@
 """
-Puts logs right that the signer refuses: what every room tells of its guarded rows, and what only the owner may make.
+What recovers logs that the signer refuses: how their groups become rows again, and the steps that need more than a log.
 
-Works beside a running `lakeproof up`, which takes nothing for such a log, or alone.
+It works beside a running `lakeproof up`, which takes no entries for such a log, or alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from uuid import UUID
-
-from psycopg import AsyncConnection
 
 from gateway.catalogs.builtin import GUARDS as CATALOG_GUARDS
 from gateway.guard_replay import REPLAY_GUARDS, gateway_guards, subject_of
 from gateway.identity.key_rows import KEY_GUARDS
 from lakeproof.erased_copies import InstalledCopies
-from lakeproof.erasures_first import signer_of
 from lakeproof.installation import Installation
 from lakeproof.provision import create_tenant_log
-from lakeproof.sealing import open_checked_keys, sealer
-from lakeproof.services import now, open_services
+from lakeproof.services import open_services
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.rerun import Rerun, rerun_erasures
+from ledger.erasing.subject_keys import KeyFolder
 from ledger.format.guards import GuardRegistry
 from ledger.format.sequence import Appended, Group, Stale
 from ledger.recovering.replay import ReplayRules, core_guards
-from ledger.recovering.successor import RecoveryDesk
+from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import Log, find_log
 from ledger.store.session import Connection
 from spark_detect.guard_replay import scan_guards
@@ -42,7 +38,7 @@ async def as_it_is(group: Group) -> Group:
 
 def open_replay(seal: Callable[[Group], Awaitable[Group]] = as_it_is) -> ReplayRules:
     """
-    Return how the groups of this system become rows again: every room's guards, and which of them a group ran.
+    Return how the groups of this system become rows again: the guards of all packages, and which of them a group ran.
 
     `seal` seals the parts that are about a person, as before an append.
     """
@@ -54,55 +50,46 @@ def open_replay(seal: Callable[[Group], Awaitable[Group]] = as_it_is) -> ReplayR
     )
 
 
-@asynccontextmanager
-async def open_recovery_desk(installation: Installation, auditor: Connection) -> AsyncIterator[RecoveryDesk]:
+async def make_signed_log(
+    installation: Installation, auditor: Connection, signer: CheckpointSigner, origin: str, tenant: UUID
+) -> Log:
     """
-    Yield what the commands work with; `auditor` is a connection of that role in autocommit mode.
+    Make the log of an origin, which belongs to the tenant of that id, if it is not there, and let it be confirmed.
 
     Raises:
-        KeyDirectoryError: if no `lakeproof up` has made a key yet, or it cannot be used.
-        SubjectKeysError: if the keys of sealed parts are not those of this database, or cannot be used.
+        LedgerError: if it cannot be made or confirmed.
     """
-    settings = installation.settings
-    keys = installation.open_keys()
-    signer = signer_of(installation, keys)
+    await asyncio.to_thread(create_tenant_log, installation.admin_dsn, installation, tenant, origin=origin)
+    await signer.sign_once()
+    return await find_log(auditor, origin)
+
+
+async def append_once(installation: Installation, log_id: int, group: Group) -> Appended | Stale:
+    """
+    Append one group; raises as `Appender.append`.
+    """
     appender_dsn = installation.as_role(installation.roles.appender)
-    eraser_dsn = installation.as_role(installation.roles.eraser)
-    async with await AsyncConnection.connect(eraser_dsn, autocommit=True) as eraser:
-        subject_keys = await open_checked_keys(installation, eraser)
-
-    async def make_log(origin: str, tenant: UUID) -> Log:
-        await asyncio.to_thread(create_tenant_log, installation.admin_dsn, installation, tenant, origin=origin)
-        await signer.sign_once()
-        return await find_log(auditor, origin)
-
-    async def append(log_id: int, group: Group) -> Appended | Stale:
-        async with Appender(appender_dsn, GuardRegistry(CORE_GUARDS)) as appender:
-            return await appender.append(log_id, group, timeout_s=settings.append_deadline_s)
-
-    async def rerun() -> Rerun:
-        async with await AsyncConnection.connect(eraser_dsn, autocommit=True) as eraser:
-            return await rerun_erasures(eraser, subject_keys, InstalledCopies(installation=installation))
-
-    async def found(log: Log, successor: Log, identity: str) -> str:
-        return await _found(installation, log, successor, identity)
-
-    yield RecoveryDesk(
-        auditor=auditor,
-        appender_dsn=appender_dsn,
-        keys=keys,
-        signer=signer,
-        replay=open_replay(sealer(installation, subject_keys).seal),
-        make_log=make_log,
-        append=append,
-        rerun=rerun,
-        found=found,
-        clock=now,
-    )
+    async with Appender(appender_dsn, GuardRegistry(CORE_GUARDS)) as appender:
+        return await appender.append(log_id, group, timeout_s=installation.settings.append_deadline_s)
 
 
-async def _found(installation: Installation, log: Log, successor: Log, identity: str) -> str:
-    """Make the tenant of a log that goes on from another: of the same name, so that its name means it from now on."""
+async def erase_again(installation: Installation, subject_keys: KeyFolder) -> Rerun:
+    """
+    Erase again what the logs know to be erased; raises as `rerun_erasures`.
+    """
+    async with installation.connect(installation.roles.eraser) as eraser:
+        return await rerun_erasures(eraser, subject_keys, InstalledCopies(installation=installation))
+
+
+async def found_successor(installation: Installation, log: Log, successor: Log, identity: str) -> str:
+    """
+    Make the tenant of a log that goes on from another, of the same name, which means it from now on.
+
+    Returns the text of its first API key, which is for `identity`.
+
+    Raises:
+        GatewayError: if the tenant cannot be made.
+    """
     if log.tenant is None or successor.tenant is None:
         message = f"expected logs of tenants, found {log.origin} and {successor.origin}"
         raise ValueError(message)

@@ -10,23 +10,9 @@ from __future__ import annotations
 from lakeproof.installation import Installation
 from ledger.erasing.rerun import check_key_folder
 from ledger.erasing.sealer import Sealer
-from ledger.erasing.subject_keys import KeyFolder, open_key_encryption, open_key_folder
-from ledger.format.sealing import LeavesPlain
+from ledger.erasing.subject_keys import KeyFolder
+from ledger.format.sealing import KeyOpener, LeavesPlain, Opener
 from ledger.store.session import Connection
-
-
-def open_subject_keys(installation: Installation) -> KeyFolder:
-    """
-    Return the keys of this home, made on the first start.
-
-    Raises:
-        SubjectKeysError: if they cannot be used.
-        KeyDirectoryError: if others may read them.
-    """
-    home_keys = installation.keys
-    home_keys.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = installation.settings.key_encryption_key or home_keys / "key-encryption-key"
-    return open_key_folder(home_keys / "subjects", open_key_encryption(file))
 
 
 async def open_checked_keys(installation: Installation, eraser: Connection) -> KeyFolder:
@@ -38,9 +24,20 @@ async def open_checked_keys(installation: Installation, eraser: Connection) -> K
     Raises:
         SubjectKeysError: if they are not, or cannot be used.
     """
-    keys = open_subject_keys(installation)
+    keys = installation.open_subject_keys()
     await check_key_folder(eraser, keys.id)
     return keys
+
+
+async def open_checked_opener(installation: Installation) -> Opener:
+    """
+    Return what opens sealed payload parts: the keys of this home, which the database's parts were sealed with.
+
+    Raises:
+        SubjectKeysError: if they are others, which open nothing, as if all had been erased.
+    """
+    async with installation.connect(installation.roles.eraser) as eraser:
+        return KeyOpener(await open_checked_keys(installation, eraser))
 
 
 def sealer(installation: Installation, keys: KeyFolder) -> Sealer | LeavesPlain:

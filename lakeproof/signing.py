@@ -1,26 +1,76 @@
 """
 The signer of this installation: its keys and last notes lie in the home directory, outside the database.
 
+A server that has just started takes no entries: after a restart, a restore or a failover a signer first compares every
+log with the last note it has signed of it, and carries out again what was erased. `lakeproof up` has a signer that does
+so; a command that is alone on its server runs one round of it (`confirm_logs`).
+
 The first key is made, or taken from an SSH agent, on the first start alone. A database that holds signed checkpoints
 beside a home without a key is refused: signing on with another key would look, to every auditor, like a forged log.
 """
 
 from __future__ import annotations
 
-from lakeproof.erasures_first import signer_of
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from psycopg import sql
+
+from lakeproof.erased_copies import InstalledCopies
 from lakeproof.errors import ServerError
 from lakeproof.installation import Installation
-from lakeproof.services import Services
+from lakeproof.sealing import open_checked_keys
+from ledger.append.appender import CORE_GUARDS, Appender
+from ledger.erasing.rerun import erase_before_confirming
+from ledger.errors import KeyDirectoryError, KeyUnavailableError, LedgerError
+from ledger.format.guards import GuardRegistry
+from ledger.format.sequence import Appended, Group, Stale
+from ledger.signing.consistency import BeforeConfirming
 from ledger.signing.key_directory import KeyDirectory, create_key_directory, enter_agent_key, holds_keys
 from ledger.signing.key_ring import KeyLife
 from ledger.signing.keys import parse_key_id
+from ledger.signing.rotation import KeyRotation
 from ledger.signing.signer import CheckpointSigner
 from ledger.signing.ssh_agent import find_key
-from ledger.store.read import QUERIES
+from ledger.store.read import QUERIES, Log
 from ledger.store.session import Connection
 
 
-async def open_signer(services: Services) -> CheckpointSigner:
+async def confirm_logs(installation: Installation, say: Callable[[str], None]) -> None:
+    """
+    Run one round of the signer, so that a server that has just started takes entries; where another process signs, or
+    the key is elsewhere, do nothing.
+
+    What keeps a log from being confirmed is told to `say`, and the command goes on: appends to that log are refused.
+    """
+    if installation.settings.dsn is not None and not holds_keys(installation.keys):
+        return  # a server of the user's, perhaps seen from a machine where no signer has ever run
+    try:
+        signer = await open_signer(installation)
+        await signer.sign_once()
+    except (KeyDirectoryError, KeyUnavailableError, ServerError) as error:
+        say(f"the logs cannot be confirmed: {error}")
+        return
+    _say_refused(signer, say)
+
+
+async def confirm_signed_logs(installation: Installation, say: Callable[[str], None]) -> None:
+    """
+    Do the same with the key that is there, if there is one: where none was ever made, no log can be set back.
+    """
+    if not holds_keys(installation.keys):
+        return
+    try:
+        signer = make_signer(installation, installation.open_keys())
+        await signer.sign_once()
+    except (KeyDirectoryError, KeyUnavailableError) as error:
+        say(f"the logs cannot be confirmed: {error}")
+        return
+    _say_refused(signer, say)
+
+
+async def open_signer(installation: Installation) -> CheckpointSigner:
     """
     Return the signer, making its key on the first start.
 
@@ -29,10 +79,8 @@ async def open_signer(services: Services) -> CheckpointSigner:
         KeyUnavailableError: if an agent is to hold the key, and does not.
         ServerError: if checkpoints were signed by a key that is not here, or the settings name another key.
     """
-    installation = services.installation
-    roles = installation.roles
     if not holds_keys(installation.keys):
-        async with services.gateway.database.as_role(roles.signer) as connection:
+        async with installation.connect(installation.roles.signer) as connection:
             row = await (await connection.execute("SELECT EXISTS (SELECT FROM ledger.checkpoints)")).fetchone()
         if row is None or row[0]:
             raise ServerError(
@@ -42,7 +90,59 @@ async def open_signer(services: Services) -> CheckpointSigner:
         _make_first_key(installation)
     keys = installation.open_keys()
     _check_named(keys, installation.settings.signer_agent_key)
-    return signer_of(installation, keys)
+    return make_signer(installation, keys)
+
+
+def make_signer(installation: Installation, keys: KeyDirectory) -> CheckpointSigner:
+    """
+    Return a signer of this installation with the keys of its directory; it must be made here and nowhere else.
+
+    Before it confirms logs, it carries out again what was erased of them: no restored database gets past that.
+    """
+    dsn = installation.as_role(installation.roles.signer)
+    return CheckpointSigner(dsn, keys, before_confirming=erase_first(installation))
+
+
+def erase_first(installation: Installation) -> BeforeConfirming:
+    """
+    Return what carries erasures out again over the signer's connection, as the eraser.
+
+    Without the right keys no log is confirmed: nobody could tell what is erased.
+    """
+
+    async def erase(connection: Connection, log_ids: Collection[int]) -> Mapping[int, LedgerError]:
+        await connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(installation.roles.eraser)))
+        try:
+            keys = await open_checked_keys(installation, connection)
+            return await erase_before_confirming(connection, keys, log_ids, InstalledCopies(installation=installation))
+        except LedgerError as error:
+            return dict.fromkeys(log_ids, error)
+        finally:
+            if not connection.closed:
+                await connection.execute("RESET ROLE")  # to the one that it was opened with
+
+    return erase
+
+
+@asynccontextmanager
+async def open_key_rotation(installation: Installation, system: Log, keys: KeyDirectory) -> AsyncIterator[KeyRotation]:
+    """Yield what changes the signer's keys and tells the log `system` of it."""
+    appender_dsn = installation.as_role(installation.roles.appender)
+    async with Appender(appender_dsn, GuardRegistry(CORE_GUARDS)) as appender:
+
+        async def append(group: Group) -> Appended | Stale:
+            timeout_s = installation.settings.append_deadline_s
+            return await appender.append(system.log_id, group, timeout_s=timeout_s)
+
+        yield KeyRotation(keys, origin=system.origin, append=append, clock=lambda: datetime.now(UTC))
+
+
+async def latest_checkpoint_size(connection: Connection, log_id: int) -> int:
+    """
+    Return the size of the newest signed checkpoint of a log, 0 if there is none.
+    """
+    row = await (await connection.execute(QUERIES["latest_checkpoint"], {"log_id": log_id})).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def _make_first_key(installation: Installation) -> None:
@@ -68,9 +168,8 @@ def _check_named(keys: KeyDirectory, named: str | None) -> None:
         )
 
 
-async def latest_checkpoint_size(connection: Connection, log_id: int) -> int:
-    """
-    Return the size of the newest signed checkpoint of a log, 0 if there is none.
-    """
-    row = await (await connection.execute(QUERIES["latest_checkpoint"], {"log_id": log_id})).fetchone()
-    return 0 if row is None else int(row[0])
+def _say_refused(signer: CheckpointSigner, say: Callable[[str], None]) -> None:
+    for refusal in signer.refused.values():
+        say(str(refusal))
+    for origin, error in signer.unconfirmed.items():
+        say(f"log {origin} takes no entries: {error}")

@@ -24,7 +24,6 @@ from lakeproof.errors import first_of_group
 from lakeproof.installation import open_existing_installation
 from lakeproof.services import Services, now, open_services, storage_properties
 from lakeproof.settings import Settings, load_settings
-from lakeproof.tenants import find_tenant
 from projections.egress.client import open_client
 from projections.exposition import format_metrics
 from streams.handler import Handler
@@ -35,7 +34,6 @@ from streams.handlers.observe import ObserveCommits
 from streams.handlers.s3_events import ReceiveS3Events
 from streams.metadata.reader import MetadataReaderPool
 from streams.processing.counters import Counters
-from streams.processing.replay import ReplayedLetter, replay
 from streams.processing.runner import Runner
 from streams.processing.sender import Sender
 from streams.sinks.webhook import WEBHOOK, WebhookSink
@@ -195,67 +193,32 @@ async def streams_metrics_text(database: Database, role: str, services: Services
         return format_metrics(await read_metrics(connection, log_handler_names(services)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorStation:
-    """The streams, in the hands of the operator (implements `lakeproof.commands.streams.Station`)."""
+async def run_until_signal(streams: Streams) -> Counters:
+    """Run the streams, and the notifier that wakes them, until SIGINT or SIGTERM; return what they did."""
+    stop = asyncio.Event()
+    with stop_on_signals(stop):
+        notifier = asyncio.create_task(streams.services.notifier.run(), name="notifications")
+        try:
+            await streams.run(stop)
+        except ExceptionGroup as group:
+            raise first_of_group(group) from group
+        finally:
+            notifier.cancel()
+    return streams.counters
 
-    streams: Streams
 
-    @property
-    def dsn(self) -> str:
-        """The connection string of the streams' role."""
-        return self.streams.dsn
+async def consume_until_signal(streams: Streams, member: str) -> Counters:
+    """Take lineage from Kafka until SIGINT or SIGTERM; see `lakeproof.consuming.consume`."""
+    from lakeproof.consuming import consume  # here: Faust is slow to import, and no other command needs it
 
-    @property
-    def handlers(self) -> Sequence[str]:
-        """The names of the handlers that pass the logs."""
-        return self.streams.handlers
-
-    async def run(self) -> Counters:
-        """Run the streams, and the notifier that wakes them, until SIGINT or SIGTERM; return what they did."""
-        stop = asyncio.Event()
-        with stop_on_signals(stop):
-            notifier = asyncio.create_task(self.streams.services.notifier.run(), name="notifications")
-            try:
-                await self.streams.run(stop)
-            except ExceptionGroup as group:
-                raise first_of_group(group) from group
-            finally:
-                notifier.cancel()
-        return self.streams.counters
-
-    async def consume(self, member: str) -> Counters:
-        """Take lineage from Kafka until SIGINT or SIGTERM; see `lakeproof.consuming.consume`."""
-        from lakeproof.consuming import consume  # here: Faust is slow to import, and no other command needs it
-
-        stop = asyncio.Event()
-        with stop_on_signals(stop):
-            return await consume(self.streams.services, member, stop)
-
-    def replay(
-        self,
-        *,
-        log_id: int | None,
-        source: str | None,
-        id: str | None,  # noqa: A002 - the letter's own member
-    ) -> AsyncIterator[ReplayedLetter]:
-        """Replay dead letters; see `streams.processing.replay.replay`."""
-        handlers, append = self.streams.replayed_by, self.streams.services.gateway.append
-        return replay(self.dsn, handlers, append, log_id=log_id, source=source, id=id)
-
-    async def log_of(self, tenant: str) -> int:
-        """
-        Return the log of the tenant of that name or id.
-
-        Raises:
-            NotFoundError: if there is none.
-        """
-        return (await find_tenant(self.streams.services, tenant))[1]
+    stop = asyncio.Event()
+    with stop_on_signals(stop):
+        return await consume(streams.services, member, stop)
 
 
 @asynccontextmanager
-async def open_station() -> AsyncIterator[OperatorStation]:
-    """Yield a station on the database of the home; see `open_existing_installation` for what it raises."""
+async def open_home_streams() -> AsyncIterator[Streams]:
+    """Yield the streams of the home's installation; see `open_existing_installation` for what it raises."""
     # Opening blocks the loop, on which nothing else runs yet.
     settings = load_settings(os.environ, directory=Path.cwd())
     with open_existing_installation(settings, say_aside) as installation:
@@ -265,7 +228,7 @@ async def open_station() -> AsyncIterator[OperatorStation]:
             end_with_appender(services.appender),
             open_streams(services, gateway=gateway) as streams,
         ):
-            yield OperatorStation(streams=streams)
+            yield streams
 
 
 def _queue(services: Services, handler: ReceiveS3Events) -> SqsSource | None:

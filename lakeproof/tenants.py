@@ -69,3 +69,10 @@ async def find_tenant(services: Services, name: str) -> tuple[UUID, int]:
         known = ", ".join(sorted({tenant.name for tenant in state.tenants.values()})) or "none"
         raise NotFoundError(f"tenant {name!r:.80} does not exist; known: {known:.400}", kind="NotFoundException")
     return tenant, logs[tenant]
+
+
+async def find_tenant_log(services: Services, name: str) -> int:
+    """
+    Return the log of a tenant; raises as `find_tenant`.
+    """
+    return (await find_tenant(services, name))[1]

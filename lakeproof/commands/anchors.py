@@ -6,7 +6,6 @@ It shows what is stored and verifies no log: whether anchors hold is for `verify
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,8 +13,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from lakeproof.anchor_settings import load_policy
 from lakeproof.commands.exits import failure, one_line, show_json
+from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import AsJson
+from lakeproof.log_names import find_named_log
 from ledger.anchoring.anchor_log import AnchoringState, read_states
 from ledger.anchoring.published import (
     Published,
@@ -24,21 +26,22 @@ from ledger.anchoring.published import (
     read_newest_stamp,
     read_published_checkpoint,
 )
+from ledger.store.session import Connection
 
 if TYPE_CHECKING:
-    from lakeproof.commands.room import OpenRoom
+    from lakeproof.installation import Installation
 
 
-def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
+def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
     """
-    Add `anchors`, which calls `open_room`.
+    Add `anchors`, which calls `open_installation`.
     """
 
     @app.command()
     def anchors(*, as_json: AsJson = False) -> None:
         """Show how far each log is anchored in the system log, and who has vouched for that one."""
         with failure():
-            overview = asyncio.run(read_overview(open_room))
+            overview = run_with_auditor(open_installation, read_overview)
             if as_json:
                 show_json(overview.as_json(now=datetime.now(UTC)))
             else:
@@ -118,7 +121,7 @@ def age_s(state: AnchoringState, *, now: datetime) -> int | None:
     return None if state.anchor is None else max(0, int((now - state.anchor.recorded_at).total_seconds()))
 
 
-async def read_overview(open_room: OpenRoom) -> Overview:
+async def read_overview(installation: Installation, auditor: Connection) -> Overview:
     """
     Return how far the logs of an installation are anchored, and the system log vouched for.
 
@@ -126,15 +129,14 @@ async def read_overview(open_room: OpenRoom) -> Overview:
         BrokenError: if a checkpoint or an anchor of the system log is not as it must be.
         LedgerError: if there is no installation, or no key.
     """
-    async with open_room() as room:
-        system = await room.find_log("system")
-        keys, policy = room.verifier_keys(system.origin), room.witness_policy()
-        newest = await read_newest_signed(room.connection, system, keys=keys)
-        return Overview(
-            origin=system.origin,
-            signed_size=None if newest is None else newest[0].size,
-            published=await read_published_checkpoint(room.connection, system, keys=keys, policy=policy),
-            stamped=await read_newest_stamp(room.connection, system.log_id),
-            logs=await read_states(room.connection, system),
-            witnessed=policy is not None,
-        )
+    system = await find_named_log(installation, auditor, "system")
+    keys, policy = installation.open_keys().verifier_keys(system.origin), load_policy(installation.settings)
+    newest = await read_newest_signed(auditor, system, keys=keys)
+    return Overview(
+        origin=system.origin,
+        signed_size=None if newest is None else newest[0].size,
+        published=await read_published_checkpoint(auditor, system, keys=keys, policy=policy),
+        stamped=await read_newest_stamp(auditor, system.log_id),
+        logs=await read_states(auditor, system),
+        witnessed=policy is not None,
+    )

@@ -4,6 +4,7 @@ The commands `lakeproof catalogs …`: which catalogs a tenant's engines reach, 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -13,13 +14,17 @@ from gateway.admin.application import OPERATOR
 from gateway.catalogs.registry import BUILTIN
 from gateway.control.aggregates import Catalog
 from gateway.errors import BadRequestError
-from lakeproof.commands.desk import AsJson, Console, Desk, OpenDesk, Tenant, run_at
+from lakeproof import console
+from lakeproof.commands.opening import OpenServices, open_home_services, run_with_services
+from lakeproof.commands.options import AsJson, OneTenant
+from lakeproof.services import Services
+from lakeproof.tenants import find_tenant, find_tenant_log
 from projections.lake.secrets import SECRET_SIZE_BYTES_MAX
 
 
-def catalogs_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
+def catalogs_app(open_services: OpenServices = open_home_services) -> typer.Typer:
     """
-    Return the commands, working with what `open_desk` opens.
+    Return the commands, working with the services that `open_services` opens.
     """
     app = typer.Typer(rich_markup_mode=None)
 
@@ -27,7 +32,7 @@ def catalogs_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
     def add(
         alias: Annotated[str, typer.Argument(help="What engines call it (their warehouse).", show_default=False)],
         *,
-        tenant: Tenant,
+        tenant: OneTenant,
         kind: Annotated[str, typer.Option(help="Which adapter.")] = BUILTIN,
         option: Annotated[
             list[str] | None,
@@ -40,36 +45,40 @@ def catalogs_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
         """Make a catalog reachable under an alias."""
         options = _options(option or ())
 
-        async def work(desk: Desk) -> Catalog:
-            log_id = await desk.log_of(tenant)
-            return await desk.admin.create_catalog(log_id, OPERATOR, alias=alias, kind=kind, options=options)
+        async def work(services: Services) -> Catalog:
+            log_id = await find_tenant_log(services, tenant)
+            return await services.gateway.admin.create_catalog(
+                log_id, OPERATOR, alias=alias, kind=kind, options=options
+            )
 
-        catalog = run_at(open_desk, work)
+        catalog = run_with_services(open_services, work)
         console.say(f"catalog {catalog.id} ({catalog.kind}) is reachable for tenant {tenant}")
 
     @app.command("list")
-    def list_(*, tenant: Tenant, as_json: AsJson = False) -> None:
+    def list_(*, tenant: OneTenant, as_json: AsJson = False) -> None:
         """Show the catalogs in force, oldest first."""
 
-        async def work(desk: Desk) -> Sequence[Catalog]:
-            return await desk.admin.list_catalogs(await desk.log_of(tenant))
+        async def work(services: Services) -> Sequence[Catalog]:
+            return await services.gateway.admin.list_catalogs(await find_tenant_log(services, tenant))
 
         catalogs = [
             {"alias": catalog.id, "kind": catalog.kind, "options": dict(catalog.options)}
-            for catalog in run_at(open_desk, work)
+            for catalog in run_with_services(open_services, work)
         ]
         console.show_rows(("alias", "kind"), catalogs, as_json=as_json)
 
     @app.command()
     def retire(
-        alias: Annotated[str, typer.Argument(help="What engines call it.", show_default=False)], *, tenant: Tenant
+        alias: Annotated[str, typer.Argument(help="What engines call it.", show_default=False)], *, tenant: OneTenant
     ) -> None:
         """Take an alias away, for ever. Tables and files stay where they are, and so does the hold on its location."""
 
-        async def work(desk: Desk) -> Catalog:
-            return await desk.admin.retire_catalog(await desk.log_of(tenant), OPERATOR, alias=alias)
+        async def work(services: Services) -> Catalog:
+            return await services.gateway.admin.retire_catalog(
+                await find_tenant_log(services, tenant), OPERATOR, alias=alias
+            )
 
-        console.say(f"catalog {run_at(open_desk, work).id} of tenant {tenant} is retired")
+        console.say(f"catalog {run_with_services(open_services, work).id} of tenant {tenant} is retired")
 
     @app.command()
     def transfer(
@@ -84,26 +93,30 @@ def catalogs_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
         The giver's catalogs for it must be retired. Files are not moved; both tenants' logs say what was done.
         """
 
-        async def work(desk: Desk) -> None:
-            logs = {"giver": await desk.log_of(giver), "taker": await desk.log_of(taker)}
-            await desk.admin.transfer_place(**logs, by=OPERATOR, place=place)
+        async def work(services: Services) -> None:
+            logs = {
+                "giver": await find_tenant_log(services, giver),
+                "taker": await find_tenant_log(services, taker),
+            }
+            await services.gateway.admin.transfer_place(**logs, by=OPERATOR, place=place)
 
-        run_at(open_desk, work)
+        run_with_services(open_services, work)
         console.say(f"{place} was taken from tenant {giver}; tenant {taker} alone may register catalogs for it now")
 
     @app.command()
     def secret(
         secret_id: Annotated[str, typer.Argument(help="Its id: options name it as secret:<id>.", show_default=False)],
         *,
-        tenant: Tenant,
+        tenant: OneTenant,
     ) -> None:
         """Store a secret that options name; its value is what comes on standard input. Nothing shows it again."""
         value = _secret_value()
 
-        async def work(desk: Desk) -> None:
-            await desk.store_secret(tenant, secret_id, value)
+        async def work(services: Services) -> None:
+            owner, _ = await find_tenant(services, tenant)
+            await asyncio.to_thread(services.installation.secrets.write, owner, secret_id, value)
 
-        run_at(open_desk, work)
+        run_with_services(open_services, work)
         console.say(f"secret {secret_id} of tenant {tenant} is stored; options name it as secret:{secret_id}")
 
     return app

@@ -6,19 +6,21 @@ No proof is touched: entries hold commitments alone, and those stay.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from lakeproof.commands.exits import failure, progress
+from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import LogKeys, LogName, parsed_keys
-from ledger.erasing.erase import ErasingDesk, Erasure, ErasureRequest, NoSuchSubjectError
+from lakeproof.log_names import find_named_log
+from ledger.erasing.erase import Eraser, Erasure, ErasureRequest, NoSuchSubjectError
 from ledger.erasing.rerun import exported_erasures
 from ledger.errors import LedgerError
 from ledger.files.directory import CHECKPOINT_FILE, LogDirectory
@@ -30,10 +32,11 @@ from ledger.proving.export import as_reader
 from ledger.recovering.recover import count_shared
 from ledger.store.queries import load_queries
 from ledger.store.read import Log, first_index_since, read_head
+from ledger.store.session import Connection
 from ledger.verify.directory import verify_directory
 
 if TYPE_CHECKING:
-    from lakeproof.commands.room import LogRoom, OpenRoom
+    from lakeproof.installation import Installation
 
 
 DAYS_MAX: Final = 36_500
@@ -46,9 +49,9 @@ Reclaim = Annotated[
 ]
 
 
-def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
+def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
     """
-    Add `erase` and `retain`; each calls `open_room`.
+    Add `erase` and `retain`; each calls `open_installation`.
     """
 
     @app.command()
@@ -79,18 +82,21 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
         if sum(given is not None for given in (subject, part, replay)) != 1:
             raise typer.BadParameter("expected one of --subject, --part and --replay")
         with failure(), progress("entries verified") as told:
-            if subject is not None:
-                text = asyncio.run(erase_person(open_room, log, subject, reason=reason, reclaim=reclaim))
-            elif part is not None:
-                index, name = _parse_part(part)
-                text = asyncio.run(
-                    erase_one_part(open_room, log, index=index, part=name, reason=reason, reclaim=reclaim)
-                )
-            else:
+
+            async def work(installation: Installation, auditor: Connection) -> str:
+                if subject is not None:
+                    return await erase_person(installation, auditor, log, subject, reason=reason, reclaim=reclaim)
+                if part is not None:
+                    index, name = _parse_part(part)
+                    return await erase_one_part(
+                        installation, auditor, log, index=index, part=name, reason=reason, reclaim=reclaim
+                    )
                 assert replay is not None  # noqa: S101  (for the type checker: one of the three was given)
-                done = erase_as_exported(open_room, log, replay, keys=parsed_keys(key), reclaim=reclaim, progress=told)
-                text = asyncio.run(done)
-            typer.echo(text)
+                return await erase_as_exported(
+                    installation, auditor, log, replay, keys=parsed_keys(key), reclaim=reclaim, progress=told
+                )
+
+            typer.echo(run_with_auditor(open_installation, work))
 
     @app.command()
     def retain(
@@ -111,7 +117,8 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
         """Erase payload parts that were kept for so long, and dead letters; entries and proofs stay."""
         retained = Retained(older_than=_parse_age(older_than), name=name, type=type_)
         with failure():
-            typer.echo(asyncio.run(erase_older(open_room, log, retained, reclaim=reclaim)))
+            erasing = partial(erase_older, name=log, retained=retained, reclaim=reclaim)
+            typer.echo(run_with_auditor(open_installation, erasing))
 
 
 def _parse_part(text: str) -> tuple[int, str]:
@@ -155,7 +162,9 @@ class Retained:
         return self.name is None and self.type is None
 
 
-async def erase_person(open_room: OpenRoom, name: str, subject: str, *, reason: ErasureReason, reclaim: bool) -> str:
+async def erase_person(
+    installation: Installation, auditor: Connection, name: str, subject: str, *, reason: ErasureReason, reclaim: bool
+) -> str:
     """
     Erase a person (32 hex digits, or the identity that they log in with) from a log, and say what that did.
 
@@ -163,14 +172,23 @@ async def erase_person(open_room: OpenRoom, name: str, subject: str, *, reason: 
         NoSuchSubjectError: if the log knows nobody of that name.
         LedgerError: if it cannot be done.
     """
-    async with open_room() as room, room.erasing_desk() as desk:
-        log = await room.find_log(name)
-        erased = await desk.eraser.erase_person(log, await _subject(room, log, subject), _asked(desk, reason))
-        return await _finish(desk, log, erased, reclaim=reclaim)
+    from lakeproof.erasing import open_eraser  # the whole system: only what erases needs it
+
+    async with open_eraser(installation, auditor) as eraser:
+        log = await find_named_log(installation, auditor, name)
+        erased = await eraser.erase_person(log, await _subject(auditor, log, subject), _request(reason))
+        return await _finish(installation, log, erased, reclaim=reclaim)
 
 
 async def erase_one_part(
-    open_room: OpenRoom, name: str, *, index: int, part: str, reason: ErasureReason, reclaim: bool
+    installation: Installation,
+    auditor: Connection,
+    name: str,
+    *,
+    index: int,
+    part: str,
+    reason: ErasureReason,
+    reclaim: bool,
 ) -> str:
     """
     Erase one payload part of one entry, and say what that did.
@@ -179,38 +197,46 @@ async def erase_one_part(
         NoSuchSubjectError: if the log has no such part.
         LedgerError: if it cannot be done.
     """
-    async with open_room() as room, room.erasing_desk() as desk:
-        log = await room.find_log(name)
-        erased = await desk.eraser.erase_part(log, index, part, _asked(desk, reason))
-        return await _finish(desk, log, [erased], reclaim=reclaim)
+    from lakeproof.erasing import open_eraser  # the whole system: only what erases needs it
+
+    async with open_eraser(installation, auditor) as eraser:
+        log = await find_named_log(installation, auditor, name)
+        erased = await eraser.erase_part(log, index, part, _request(reason))
+        return await _finish(installation, log, [erased], reclaim=reclaim)
 
 
-async def erase_older(open_room: OpenRoom, name: str, retained: Retained, *, reclaim: bool) -> str:
+async def erase_older(
+    installation: Installation, auditor: Connection, name: str, retained: Retained, *, reclaim: bool
+) -> str:
     """
     Erase the payload parts that were kept as long as they may be, and say what that did.
 
-    Where all of them are meant, messages of that age that could not be handled are deleted, too.
+    Where all of them are meant, dead letters of that age are deleted, too.
 
     Raises:
         LedgerError: if it cannot be done.
     """
-    async with open_room() as room, room.erasing_desk() as desk:
-        log = await room.find_log(name)
-        asked, since = _asked(desk, ErasureReason.RETENTION), desk.clock() - retained.older_than
+    # Here: only what erases needs the whole system.
+    from lakeproof.erasing import delete_dead_letters, open_eraser, reclaim_dead_letters
+
+    async with open_eraser(installation, auditor) as eraser:
+        log = await find_named_log(installation, auditor, name)
+        asked, since = _request(ErasureReason.RETENTION), datetime.now(UTC) - retained.older_than
         told = []
-        size = (await read_head(desk.connection, log.log_id)).size
-        if before := await first_index_since(desk.connection, log.log_id, since, size=size):
-            erased = await desk.eraser.erase_before(log, before, asked, name=retained.name, type=retained.type)
-            told.append(await _finish(desk, log, [erased], reclaim=reclaim))
-        if retained.is_everything and (deleted := await room.kept_messages.delete_before(log, since)):
+        size = (await read_head(auditor, log.log_id)).size
+        if before := await first_index_since(auditor, log.log_id, since, size=size):
+            erased = await eraser.erase_before(log, before, asked, name=retained.name, type=retained.type)
+            told.append(await _finish(installation, log, [erased], reclaim=reclaim))
+        if retained.is_everything and (deleted := await delete_dead_letters(installation, log, since)):
             told.append(f"{deleted:,} dead letters deleted: messages that could not be handled, as they came")
             if reclaim:
-                await room.kept_messages.reclaim()
+                await reclaim_dead_letters(installation)
         return "\n".join(told) or "nothing was erased: nothing is as old as that"
 
 
 async def erase_as_exported(
-    open_room: OpenRoom,
+    installation: Installation,
+    auditor: Connection,
     name: str,
     directory: Path,
     *,
@@ -228,70 +254,74 @@ async def erase_as_exported(
         BrokenError: if the export does not verify.
         LedgerError: if it cannot be done.
     """
-    async with open_room() as room, room.erasing_desk() as desk:
-        log = await room.find_log(name)
-        report = verify_directory(directory, keys or _signing_keys(room, log, directory), progress=progress)
+    from lakeproof.erasing import open_eraser  # the whole system: only what erases needs it
+
+    async with open_eraser(installation, auditor) as eraser:
+        log = await find_named_log(installation, auditor, name)
+        report = verify_directory(directory, keys or _signing_keys(installation, log, directory), progress=progress)
         files = LogDirectory(directory)
-        shared = await count_shared(room.connection, log, files, origin=report.origin, size=report.size)
+        shared = await count_shared(auditor, log, files, origin=report.origin, size=report.size)
         erasures = list(exported_erasures(directory, size=report.size))
-        known = [await _erase_again(desk, log, each, shared=shared) for each in erasures]
-        told = await _finish(desk, log, [each for each in known if each is not None], reclaim=reclaim)
+        known = [await _erase_again(eraser, log, each, shared=shared) for each in erasures]
+        told = await _finish(installation, log, [each for each in known if each is not None], reclaim=reclaim)
         elsewhere = sum(each.index is not None and each.index >= shared for each in erasures)
         if elsewhere:
             told += f"\n{elsewhere:,} more name entries that only the export has: both share those below {shared:,}"
         return told
 
 
-def _signing_keys(room: LogRoom, log: Log, directory: Path) -> Sequence[VerifierKey]:
+def _signing_keys(installation: Installation, log: Log, directory: Path) -> Sequence[VerifierKey]:
     """Return the keys that may have signed an export as large as this one: it may be from before a rotation."""
-    history, note = room.key_history(), LogDirectory(directory).read_checkpoint()
+    history, note = installation.open_keys().keys.history, LogDirectory(directory).read_checkpoint()
     exported = read_checkpoint(note, history, where=CHECKPOINT_FILE, origin=log.origin)
     return history.keys_for(log.origin, exported.size)
 
 
-async def _erase_again(desk: ErasingDesk, log: Log, erased: PayloadErased, *, shared: int) -> Erasure | None:
+async def _erase_again(eraser: Eraser, log: Log, erased: PayloadErased, *, shared: int) -> Erasure | None:
     """
     Erase what is there of it; None if this log has never come to know it.
 
     Entries from `shared` on are others than the exported ones, even those that are appended only now. A person is the
     same in both: nobody else is ever given those 128 random bits.
     """
-    asked = _asked(desk, erased.reason)
+    asked = _request(erased.reason)
     try:
         if erased.subject is not None:
-            return await desk.eraser.erase_subject(log, erased.subject, asked)
+            return await eraser.erase_subject(log, erased.subject, asked)
         if erased.index is not None and erased.index < shared:
-            return await desk.eraser.erase_part(log, erased.index, erased.name or "", asked)
+            return await eraser.erase_part(log, erased.index, erased.name or "", asked)
     except NoSuchSubjectError:
         return None
     if not (before := min(erased.before or 0, shared)):
         return None
-    return await desk.eraser.erase_before(log, before, asked, name=erased.name, type=erased.type)
+    return await eraser.erase_before(log, before, asked, name=erased.name, type=erased.type)
 
 
-async def _finish(desk: ErasingDesk, log: Log, erased: Sequence[Erasure], *, reclaim: bool) -> str:
+async def _finish(installation: Installation, log: Log, erased: Sequence[Erasure], *, reclaim: bool) -> str:
     lines = [f"{each.parts:,} payload parts deleted; entry {each.index} of {each.origin} says so" for each in erased]
     if copies := sum(each.copies for each in erased):
         lines.append(f"{copies:,} copies of the login erased: in dead letters, waiting messages and files of this home")
     if not erased:
         return f"nothing was erased: {log.origin} knows nothing of it"
     if reclaim:
-        await desk.reclaim(log, max(each.index for each in erased))
+        from lakeproof.erasing import reclaim_erased
+
+        await reclaim_erased(installation, log, max(each.index for each in erased))
     return "\n".join((*lines, _RECLAIMED if reclaim else _REMAINS))
 
 
-def _asked(desk: ErasingDesk, reason: ErasureReason) -> ErasureRequest:
-    return ErasureRequest(reason=reason, at=desk.clock())
+def _request(reason: ErasureReason) -> ErasureRequest:
+    return ErasureRequest(reason=reason, at=datetime.now(UTC))
 
 
-async def _subject(room: LogRoom, log: Log, name: str) -> str:
+async def _subject(auditor: Connection, log: Log, name: str) -> str:
     if _SUBJECT.fullmatch(name):
         return name
     if log.reader is None:
         raise LedgerError(f"subject {name!r:.100}: expected 32 hex digits in a log without a tenant")
-    async with as_reader(room.connection, log):
+    async with as_reader(auditor, log):
         query = {"log_id": log.log_id, "identity": name}
-        row = await (await room.connection.execute(_QUERIES["actors_of_identity"], query)).fetchone()
+        row = await (await auditor.execute(_QUERIES["actors_of_identity"], query)).fetchone()
     if row is None:
         raise NoSuchSubjectError(
             f"log {log.origin}: expected 32 hex digits or an identity that it knows, found neither"

@@ -11,6 +11,7 @@ import base64
 import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
@@ -18,6 +19,7 @@ from uuid import UUID
 import typer
 
 from lakeproof.commands.exits import failure, one_line, show_json, verdict
+from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import (
     NOT_PINNED,
     TIMES,
@@ -53,7 +55,8 @@ from ledger.proving.evidence.gather import (
 from ledger.proving.evidence.scope import Period, PeriodScope, TableScope, format_scope
 
 if TYPE_CHECKING:
-    from lakeproof.commands.room import LogRoom, OpenRoom
+    from lakeproof.installation import Installation
+    from ledger.store.session import Connection
 
 
 Out = Annotated[Path, typer.Option("--out", help="The file to write.", show_default=False)]
@@ -82,9 +85,9 @@ FromDirectory = Annotated[
 ]
 
 
-def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
+def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
     """
-    Add `bundle` and `check`; `open_room` is called for a log in the database, and not before.
+    Add `bundle` and `check`; `open_installation` is called for a log in the database, and not before.
     """
 
     @app.command()
@@ -109,7 +112,8 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
             disclosed = ALL_PARTS if all_parts else PartNames(names=tuple(part or ()))
             keys = parsed_keys(key)
             if log is not None and directory is None:
-                typer.echo(asyncio.run(gather_from_log(open_room, log, wanted, out, parts=disclosed, keys=keys)))
+                gathering = partial(gather_from_log, name=log, wanted=wanted, out=out, parts=disclosed, keys=keys)
+                typer.echo(run_with_auditor(open_installation, gathering))
             elif directory is not None and log is None:
                 typer.echo(_gather_from_directory(directory, wanted, out, disclosed, keys))
             else:
@@ -194,7 +198,14 @@ def _gather_from_directory(
 
 
 async def gather_from_log(
-    open_room: OpenRoom, name: str, wanted: EvidenceRequest, out: Path, *, parts: PartNames, keys: list[VerifierKey]
+    installation: Installation,
+    auditor: Connection,
+    name: str,
+    wanted: EvidenceRequest,
+    out: Path,
+    *,
+    parts: PartNames,
+    keys: list[VerifierKey],
 ) -> str:
     """
     Write the evidence of what is wanted to the file `out`, and return how to check it.
@@ -204,31 +215,36 @@ async def gather_from_log(
     Raises:
         LedgerError: if there is no such log, nothing of it is signed, or no such evidence in it.
     """
-    from ledger.proving.evidence.from_database import open_source  # here: files are checked without a database driver
+    # Here: files are checked without a database driver.
+    from lakeproof.anchor_settings import load_policy
+    from lakeproof.log_names import SYSTEM, find_named_log
+    from lakeproof.sealing import open_checked_opener
+    from ledger.proving.evidence.from_database import open_source
 
-    async with open_room() as room:
-        log = await room.find_log(name)
-        if parts != NO_PARTS and log.reader is None:
-            raise LedgerError(f"log {log.origin} belongs to no tenant, its payload parts are not given out: name none")
-        system = await room.find_log("system")
-        trusted = keys or [
-            key for origin in dict.fromkeys((log.origin, system.origin)) for key in room.verifier_keys(origin)
-        ]
-        wanted_anchor = system if any(key.name == system.origin for key in trusted) else None
-        opener = room.opener if parts == NO_PARTS else await room.checked_opener()
-        source = await open_source(
-            room.connection, log, wanted_anchor, keys=trusted, policy=room.witness_policy(), opener=opener
-        )
-        data = await gather(source, wanted, keys=trusted, parts=parts)
-        signed = keys or _signing_keys(room, parse_bundle(data))
+    log = await find_named_log(installation, auditor, name)
+    if parts != NO_PARTS and log.reader is None:
+        raise LedgerError(f"log {log.origin} belongs to no tenant, its payload parts are not given out: name none")
+    system = await find_named_log(installation, auditor, SYSTEM)
+    trusted = keys or [
+        key
+        for origin in dict.fromkeys((log.origin, system.origin))
+        for key in installation.open_keys().verifier_keys(origin)
+    ]
+    wanted_anchor = system if any(key.name == system.origin for key in trusted) else None
+    opener = installation.opener if parts == NO_PARTS else await open_checked_opener(installation)
+    source = await open_source(
+        auditor, log, wanted_anchor, keys=trusted, policy=load_policy(installation.settings), opener=opener
+    )
+    data = await gather(source, wanted, keys=trusted, parts=parts)
+    signed = keys or _signing_keys(installation, parse_bundle(data))
     return write_bundle(out, data, signed)
 
 
-def _signing_keys(room: LogRoom, bundle: Bundle) -> list[VerifierKey]:
+def _signing_keys(installation: Installation, bundle: Bundle) -> list[VerifierKey]:
     """Return the keys that have signed the bundle's checkpoints, and might: a retired one nothing beyond its end."""
     from ledger.anchoring.published import signing_key
 
-    history = room.key_history()
+    history = installation.open_keys().keys.history
     notes = [bundle.section.checkpoint, *([bundle.anchor.checkpoint] if bundle.anchor else [])]
     opened = [(note, read_checkpoint(note, history, where="evidence")) for note in notes]
     return [signing_key(note, checkpoint, keys=history) for note, checkpoint in opened]

@@ -4,14 +4,17 @@ The commands that hand out what others verify: `export` a log, `prove` one entry
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakeproof.anchor_settings import load_policy
 from lakeproof.commands.exits import failure, progress
+from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import LogKeys, LogName, parsed_keys
+from lakeproof.log_names import find_named_log
 from ledger.anchoring.published import signing_key
 from ledger.errors import LedgerError
 from ledger.files.directory import STAMP_FILE
@@ -21,14 +24,15 @@ from ledger.format.verification import ProgressCallback
 from ledger.proving.export import Exported, as_reader, export_log, export_parts, export_stamped_log
 from ledger.proving.prove import prove_entry
 from ledger.store.read import Log
+from ledger.store.session import Connection
 
 if TYPE_CHECKING:  # at run time these would load the database driver
-    from lakeproof.commands.room import LogRoom, OpenRoom
+    from lakeproof.installation import Installation
 
 
-def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
+def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
     """
-    Add `export`, `prove` and `key`; each calls `open_room`.
+    Add `export`, `prove` and `key`; each calls `open_installation`.
     """
 
     @app.command()
@@ -47,7 +51,8 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
             )
         run = export_log_and_parts if parts else export_only_stamped_log if stamped else export_only_log
         with failure(), progress("entries exported") as told:
-            typer.echo(asyncio.run(run(open_room, log, directory, keys=parsed_keys(key), progress=told)))
+            exporting = partial(run, name=log, directory=directory, keys=parsed_keys(key), progress=told)
+            typer.echo(run_with_auditor(open_installation, exporting))
 
     @app.command()
     def prove(
@@ -59,7 +64,8 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
     ) -> None:
         """Write the proof of one entry, the entry included, as one file for `check-proof`."""
         with failure():
-            typer.echo(asyncio.run(write_proof(open_room, log, index, out, keys=parsed_keys(key))))
+            proving = partial(write_proof, name=log, index=index, out=out, keys=parsed_keys(key))
+            typer.echo(run_with_auditor(open_installation, proving))
 
     @app.command("key")
     def show_key(
@@ -67,11 +73,18 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
     ) -> None:
         """Show the verifier key of a log, to be handed to those who verify it."""
         with failure():
-            typer.echo(asyncio.run((find_ml_dsa_keys if ml_dsa else find_key)(open_room, log)))
+            finding = partial(find_ml_dsa_keys if ml_dsa else find_key, name=log)
+            typer.echo(run_with_auditor(open_installation, finding))
 
 
 async def export_only_log(
-    open_room: OpenRoom, name: str, directory: Path, *, keys: list[VerifierKey], progress: ProgressCallback
+    installation: Installation,
+    auditor: Connection,
+    name: str,
+    directory: Path,
+    *,
+    keys: list[VerifierKey],
+    progress: ProgressCallback,
 ) -> str:
     """
     Export a log and say what to do with the export.
@@ -81,13 +94,18 @@ async def export_only_log(
     Raises:
         LedgerError: if there is no such log, nothing of it is signed, or the directory cannot take it.
     """
-    async with open_room() as room:
-        log = await room.find_log(name)
-        return _told(await _export(room, log, directory, keys, progress), directory)
+    log = await find_named_log(installation, auditor, name)
+    return _told(await _export(installation, auditor, log, directory, keys, progress), directory)
 
 
 async def export_only_stamped_log(
-    open_room: OpenRoom, name: str, directory: Path, *, keys: list[VerifierKey], progress: ProgressCallback
+    installation: Installation,
+    auditor: Connection,
+    name: str,
+    directory: Path,
+    *,
+    keys: list[VerifierKey],
+    progress: ProgressCallback,
 ) -> str:
     """
     Export a log up to its newest time-stamped checkpoint, with the stamp, and say what to do with the export.
@@ -95,16 +113,21 @@ async def export_only_stamped_log(
     Raises:
         LedgerError: as `export_only_log`, or if the log was never stamped.
     """
-    async with open_room() as room:
-        log, policy = await room.find_log(name), room.witness_policy()
-        exported = await export_stamped_log(
-            room.connection, log, directory, keys=_trusted(room, keys), policy=policy, progress=progress
-        )
-        return f"{_told(exported, directory)} --stamp {directory / STAMP_FILE} --tsa-root <PEM>"
+    log, policy = await find_named_log(installation, auditor, name), load_policy(installation.settings)
+    exported = await export_stamped_log(
+        auditor, log, directory, keys=_trusted(installation, keys), policy=policy, progress=progress
+    )
+    return f"{_told(exported, directory)} --stamp {directory / STAMP_FILE} --tsa-root <PEM>"
 
 
 async def export_log_and_parts(
-    open_room: OpenRoom, name: str, directory: Path, *, keys: list[VerifierKey], progress: ProgressCallback
+    installation: Installation,
+    auditor: Connection,
+    name: str,
+    directory: Path,
+    *,
+    keys: list[VerifierKey],
+    progress: ProgressCallback,
 ) -> str:
     """
     Export a log with the payload parts that still exist, and say what to do with the export.
@@ -112,69 +135,73 @@ async def export_log_and_parts(
     Raises:
         LedgerError: as `export_only_log`, or if the log belongs to no tenant, or its parts cannot be opened.
     """
-    async with open_room() as room:
-        log = await room.find_log(name)
-        if log.reader is None:
-            raise LedgerError(
-                f"log {log.origin} belongs to no tenant, its payload parts are not given out: omit --parts"
-            )
-        opener = await room.checked_opener()  # with others all parts would be taken for erased, and removed there
-        exported = await _export(room, log, directory, keys, progress)
-        async with as_reader(room.connection, log):
-            disclosed = await export_parts(room.connection, log, directory, opener=opener, progress=progress)
-        return f"{_told(exported, directory)}\ndisclosed: payload parts of {disclosed:,} entries"
+    from lakeproof.sealing import open_checked_opener  # only what discloses payload parts needs it
+
+    log = await find_named_log(installation, auditor, name)
+    if log.reader is None:
+        raise LedgerError(f"log {log.origin} belongs to no tenant, its payload parts are not given out: omit --parts")
+    # With other keys all parts would be taken for erased, and removed there.
+    opener = await open_checked_opener(installation)
+    exported = await _export(installation, auditor, log, directory, keys, progress)
+    async with as_reader(auditor, log):
+        disclosed = await export_parts(auditor, log, directory, opener=opener, progress=progress)
+    return f"{_told(exported, directory)}\ndisclosed: payload parts of {disclosed:,} entries"
 
 
-async def write_proof(open_room: OpenRoom, name: str, index: int, out: Path, *, keys: list[VerifierKey]) -> str:
+async def write_proof(
+    installation: Installation, auditor: Connection, name: str, index: int, out: Path, *, keys: list[VerifierKey]
+) -> str:
     """
     Write the proof of one entry to the file `out`, and say what to do with it.
 
     Raises:
         LedgerError: if there is no such log or entry, it is not signed yet, or the file cannot be written.
     """
-    async with open_room() as room:
-        log, trusted = await room.find_log(name), _trusted(room, keys)
-        proven = await prove_entry(room.connection, log, index, keys=trusted, policy=room.witness_policy())
+    log, trusted = await find_named_log(installation, auditor, name), _trusted(installation, keys)
+    proven = await prove_entry(auditor, log, index, keys=trusted, policy=load_policy(installation.settings))
     key = signing_key(proven.note, proven.checkpoint, keys=trusted)
     _write(out, proven.format())
     return f"proof of entry {index} of {log.origin} in {out}\nlakeproof ledger check-proof {out} --key {key.format()}"
 
 
-async def find_key(open_room: OpenRoom, name: str) -> str:
+async def find_key(installation: Installation, auditor: Connection, name: str) -> str:
     """
     Return the text of a log's verifier key.
 
     Raises:
         LedgerError: if there is no such log, or no key.
     """
-    async with open_room() as room:
-        return room.verifier_key((await room.find_log(name)).origin).format()
+    return installation.verifier_key((await find_named_log(installation, auditor, name)).origin).format()
 
 
-async def find_ml_dsa_keys(open_room: OpenRoom, name: str) -> str:
+async def find_ml_dsa_keys(installation: Installation, auditor: Connection, name: str) -> str:
     """
     Return the text of a log's ML-DSA-44 verifier keys, one a line, the newest first.
 
     Raises:
         LedgerError: if there is no such log, or no such key.
     """
-    async with open_room() as room:
-        keys = room.ml_dsa_verifier_keys((await room.find_log(name)).origin)
+    keys = installation.open_keys().ml_dsa_verifier_keys((await find_named_log(installation, auditor, name)).origin)
     if not keys:
         raise LedgerError("no ML-DSA-44 key signs the logs: lakeproof ledger keys add-ml-dsa makes one")
     return "\n".join(key.format() for key in keys)
 
 
-def _trusted(room: LogRoom, keys: list[VerifierKey]) -> Trusted:
+def _trusted(installation: Installation, keys: list[VerifierKey]) -> Trusted:
     """Return the keys that checkpoints are read with: this installation's, old ones too, if no other is named."""
-    return keys or room.key_history()
+    return keys or installation.open_keys().keys.history
 
 
 async def _export(
-    room: LogRoom, log: Log, directory: Path, keys: list[VerifierKey], progress: ProgressCallback
+    installation: Installation,
+    auditor: Connection,
+    log: Log,
+    directory: Path,
+    keys: list[VerifierKey],
+    progress: ProgressCallback,
 ) -> Exported:
-    trusted, policy = _trusted(room, keys), room.witness_policy()
-    return await export_log(room.connection, log, directory, keys=trusted, policy=policy, progress=progress)
+    trusted, policy = _trusted(installation, keys), load_policy(installation.settings)
+    return await export_log(auditor, log, directory, keys=trusted, policy=policy, progress=progress)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,22 +1,20 @@
 """
 The commands `lakeproof ledger …`, one module a topic. A topic's module is imported when one of its commands is called.
 
-The commands that need an installation work in the room that `open_room` opens, and `room.py` says what it holds.
+The commands that need an installation open one for themselves (`opening.py`).
 """
 
 from __future__ import annotations
 
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import typer
 from typer.core import TyperGroup
 
 from lakeproof.commands.loading import LateCommand, command_group
-
-if TYPE_CHECKING:  # at run time these would load the database driver
-    from lakeproof.commands.room import OpenRoom
+from lakeproof.commands.opening import OpenInstallation, open_home_logs
 
 COMMANDS: Final = {
     "verify": (
@@ -43,14 +41,14 @@ COMMANDS: Final = {
 """The module of this package whose `add_commands` adds a command, and what the list of commands says of it."""
 
 
-def ledger_app(open_room: OpenRoom) -> typer.Typer:
+def ledger_app(open_installation: OpenInstallation = open_home_logs) -> typer.Typer:
     """
-    Return the commands; `open_room` is called by those that need an installation, and not before.
+    Return the commands; `open_installation` is called by those that need an installation, and not before.
     """
 
     def load(topic: str) -> typer.Typer:
         loaded = command_group(topic)
-        import_module(f"lakeproof.commands.{topic}").add_commands(loaded, open_room)
+        import_module(f"lakeproof.commands.{topic}").add_commands(loaded, open_installation)
         return loaded
 
     class Commands(TyperGroup):

@@ -5,14 +5,17 @@ The command `lakeproof lineage show <table>`: what a table was made from, and wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Annotated, Final, Protocol, TypeAlias
+from typing import Annotated, Final
 from uuid import UUID
 
 import typer
 
+from lakeproof import console
+from lakeproof.commands.opening import OpenServices, open_home_services
+from lakeproof.commands.options import AsJson
+from lakeproof.tenants import find_tenant
 from ledger.errors import FormatError
 from ledger.format.event import format_key, parse_key
 from ledger.store.read import Log, read_logs
@@ -22,26 +25,6 @@ from projections.lineage.read import HOPS, HOPS_MAX, Cycle, Lineage, LineageEdge
 from projections.lineage.runs import Omitted
 from projections.processing.runner import connect
 
-
-class Workshop(Protocol):
-    """What the command works on; `dsn` works as the projector role."""
-
-    @property
-    def dsn(self) -> str: ...
-
-    async def tenant_of(self, name: str) -> UUID:
-        """Return the tenant of that name or id."""
-
-
-class Console(Protocol):
-    """Where the command prints."""
-
-    def show_rows(self, columns: Sequence[str], rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None: ...
-    def show_json(self, value: object) -> None: ...
-    def say(self, text: str) -> None: ...
-
-
-OpenWorkshop: TypeAlias = Callable[[], AbstractAsyncContextManager[Workshop]]
 Table = Annotated[
     str, typer.Argument(help="alias.namespace.table, or a key such as dataset:…", metavar="TABLE", show_default=False)
 ]
@@ -49,7 +32,6 @@ Tenant = Annotated[
     str | None, typer.Option("--tenant", help="Whose: name or id; needed if there are several.", show_default=False)
 ]
 Hops = Annotated[int, typer.Option("--hops", min=1, max=HOPS_MAX, help="How far to look.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 KINDS: Final = ("table", "view", "dataset")
 LEVELS_MIN: Final = 3
@@ -62,9 +44,9 @@ _CYCLES: Final = ("index", "last_index", "count", "source", "target", "path", "t
 _OMITTED: Final = ("key", *Omitted.__dataclass_fields__)
 
 
-def lineage_app(open_workshop: OpenWorkshop, console: Console) -> typer.Typer:
+def lineage_app(open_services: OpenServices = open_home_services) -> typer.Typer:
     """
-    Return the command, working on what `open_workshop` opens.
+    Return the command, working with the services that `open_services` opens.
     """
     app = typer.Typer(rich_markup_mode=None)
 
@@ -78,13 +60,16 @@ def lineage_app(open_workshop: OpenWorkshop, console: Console) -> typer.Typer:
         key = parse_table(table)
 
         async def read() -> Lineage:
-            async with open_workshop() as workshop, connect(workshop.dsn) as connection:
-                log = _log_of(await read_logs(connection), tenant and await workshop.tenant_of(tenant))
-                if not await is_known(connection, log.log_id, key):
-                    raise UnknownTableError(key, nameless=0)
-                return await read_lineage(connection, log.log_id, key, hops=hops)
+            async with open_services() as services:
+                installation = services.installation
+                async with connect(installation.as_role(installation.roles.projector)) as connection:
+                    owner = tenant and (await find_tenant(services, tenant))[0]
+                    log = _log_of(await read_logs(connection), owner)
+                    if not await is_known(connection, log.log_id, key):
+                        raise UnknownTableError(key, nameless=0)
+                    return await read_lineage(connection, log.log_id, key, hops=hops)
 
-        _print(console, asyncio.run(read()), as_json=as_json)
+        _print(asyncio.run(read()), as_json=as_json)
 
     return app
 
@@ -118,7 +103,7 @@ def _log_of(logs: Iterable[Log], tenant: UUID | str | None) -> Log:
     return chosen[0]
 
 
-def _print(console: Console, lineage: Lineage, *, as_json: bool) -> None:
+def _print(lineage: Lineage, *, as_json: bool) -> None:
     if as_json:
         console.show_json(_document(lineage))
         return

@@ -46,6 +46,14 @@ TrustedKeys = Annotated[
     typer.Option("--key", metavar="VKEY", help="A verifier key you trust. May be repeated.", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+OneTenant = Annotated[str, typer.Option("--tenant", help="The tenant: its name or id.", show_default=False)]
+SomeTenant = Annotated[
+    str | None, typer.Option("--tenant", help="Only of this tenant: its name or id.", show_default=False)
+]
+Identity = Annotated[str, typer.Option("--identity", help="Whom the key stands for, as in ada@acme.example.")]
+RoleNames = Annotated[
+    list[str] | None, typer.Option("--role", help="A role it has; repeat for several.", show_default=False)
+]
 
 Opinion: TypeAlias = Callable[[bytes, Mapping[int, bytes]], str]
 """What is asked a second time: leaf hashes, joined, and roots by size; says what it has checked."""

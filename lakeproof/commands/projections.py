@@ -9,18 +9,22 @@ The graph is asked as the tenant's reader, who sees nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
-from uuid import UUID
+from typing import Annotated, Any, Protocol, TypeVar
 
 import typer
 from psycopg import sql
 
-from ledger.format.events import ProjectionAttested
+from lakeproof import console
+from lakeproof.commands.opening import OpenServices, open_home_services
+from lakeproof.commands.options import AsJson, SomeTenant
+from lakeproof.projecting import PROJECTIONS, attest
+from lakeproof.services import Services
+from lakeproof.tenants import find_tenant
 from ledger.format.sealing import Opener
 from ledger.store.read import Log
 from projections.errors import ProjectionError
@@ -37,36 +41,6 @@ from projections.processing.projection import Projection
 from projections.processing.runner import Runner, connect
 
 A = TypeVar("A", TableAnswers, Impact, Propagation)
-
-
-class Workshop(Protocol):
-    """What the commands work on; `dsn` works as the projector role."""
-
-    @property
-    def dsn(self) -> str: ...
-
-    @property
-    def projections(self) -> Sequence[Projection]: ...
-
-    @property
-    def opener(self) -> Opener:
-        """What opens sealed payload parts."""
-
-    async def attest(self, log: Log, attested: ProjectionAttested, /) -> None:
-        """Append the attestation to the log that was projected."""
-
-    async def tenant_of(self, name: str) -> UUID:
-        """Return the tenant of that name or id."""
-
-
-class Console(Protocol):
-    """Where the commands print."""
-
-    def show_json(self, value: object) -> None: ...
-
-    def show_rows(self, columns: Sequence[str], rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None: ...
-    def say(self, text: str) -> None: ...
-    def progress(self) -> AbstractContextManager[Callable[[str], None]]: ...
 
 
 class State(StrEnum):
@@ -86,25 +60,22 @@ class Which:
     origin: str | None
 
 
-OpenWorkshop: TypeAlias = Callable[[], AbstractAsyncContextManager[Workshop]]
 Name = Annotated[str, typer.Argument(help="The projection: graph, commits, lineage, …", show_default=False)]
-Tenant = Annotated[
-    str | None, typer.Option("--tenant", help="Only of this tenant: its name or id.", show_default=False)
-]
 Origin = Annotated[str | None, typer.Option("--log", help="Only of the log with this origin.", show_default=False)]
 Table = Annotated[
     str,
     typer.Argument(help="The table: <catalog>.<namespace>.<table>, or its key table:…/…", show_default=False),
 ]
 Svg = Annotated[Path | None, typer.Option("--svg", help="Also draw it to this file.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 _COLUMNS = ("log", "projection", "state", "generation", "version", "next_index", "size", "lag_entries")
 
 
-def projections_app(open_workshop: OpenWorkshop, console: Console) -> typer.Typer:
+def projections_app(
+    open_services: OpenServices = open_home_services, projections: Sequence[Projection] = PROJECTIONS
+) -> typer.Typer:
     """
-    Return the commands, working on what `open_workshop` opens.
+    Return the commands on `projections`, working with the services that `open_services` opens.
     """
     app = typer.Typer(rich_markup_mode=None)
 
@@ -113,39 +84,39 @@ def projections_app(open_workshop: OpenWorkshop, console: Console) -> typer.Type
         """Show how far every projection of every log is."""
 
         async def read() -> list[dict[str, object]]:
-            async with open_workshop() as workshop:
-                versions = {projection.name: projection.version for projection in workshop.projections}
-                progress = await Runner(workshop.dsn, workshop.projections).progress()
+            async with open_services() as services:
+                versions = {projection.name: projection.version for projection in projections}
+                progress = await Runner(_dsn(services), projections).progress()
             return [_row(each, versions[each.projection]) for each in progress]
 
         console.show_rows(_COLUMNS, asyncio.run(read()), as_json=as_json)
 
     @app.command("rebuild")
-    def rebuild_(name: Name, *, tenant: Tenant = None, log: Origin = None) -> None:
+    def rebuild_(name: Name, *, tenant: SomeTenant = None, log: Origin = None) -> None:
         """Build a projection again from the log, compare, and switch to it if it is the same."""
-        asyncio.run(_build(open_workshop, console, rebuild, name, Which(tenant=tenant, origin=log)))
+        asyncio.run(_build(open_services, projections, rebuild, name, Which(tenant=tenant, origin=log)))
 
     @app.command("replace")
-    def replace_(name: Name, *, tenant: Tenant = None, log: Origin = None) -> None:
+    def replace_(name: Name, *, tenant: SomeTenant = None, log: Origin = None) -> None:
         """Build a projection again and switch to it, whatever the live one says: that is outdated, or wrong."""
-        asyncio.run(_build(open_workshop, console, replace, name, Which(tenant=tenant, origin=log)))
+        asyncio.run(_build(open_services, projections, replace, name, Which(tenant=tenant, origin=log)))
 
     @app.command("prune")
-    def prune_(*, tenant: Tenant = None, log: Origin = None) -> None:
+    def prune_(*, tenant: SomeTenant = None, log: Origin = None) -> None:
         """Drop the generations that are not live; readers that still hold the name of one lose it."""
 
-        asyncio.run(_prune(open_workshop, console, Which(tenant=tenant, origin=log)))
+        asyncio.run(_prune(open_services, projections, Which(tenant=tenant, origin=log)))
 
     @app.command("graph")
     def graph_(
-        table: Table, *, svg: Svg = None, as_json: AsJson = False, tenant: Tenant = None, log: Origin = None
+        table: Table, *, svg: Svg = None, as_json: AsJson = False, tenant: SomeTenant = None, log: Origin = None
     ) -> None:
         """Answer for a table: who wrote it, made from what, allowed by which policy, what was found, who reads it."""
         which, key = Which(tenant=tenant, origin=log), key_of_table(table)
-        answers, lag = asyncio.run(_ask(open_workshop, which, lambda graph: graph.answers(key)))
+        answers, lag = asyncio.run(_ask(open_services, projections, which, lambda graph: graph.answers(key)))
         if svg is not None:
             _write_picture(svg, draw_answers(answers))
-        _show(console, answers, format_answers(answers), lag=lag, as_json=as_json)
+        _show(answers, format_answers(answers), lag=lag, as_json=as_json)
 
     @app.command()
     def traverse(
@@ -154,7 +125,7 @@ def projections_app(open_workshop: OpenWorkshop, console: Console) -> typer.Type
         *,
         hops: Annotated[int, typer.Option("--hops", help="How far, at most 5.")] = HOPS,
         as_json: AsJson = False,
-        tenant: Tenant = None,
+        tenant: SomeTenant = None,
         log: Origin = None,
     ) -> None:
         """Follow lineage downstream of a table: what a change touches, or where personal data may have gone."""
@@ -162,14 +133,14 @@ def projections_app(open_workshop: OpenWorkshop, console: Console) -> typer.Type
         match preset:
             case Traversal.IMPACT_ANALYSIS:
                 impact, lag = asyncio.run(
-                    _ask(open_workshop, which, lambda graph: impact_analysis(graph, key, hops=hops))
+                    _ask(open_services, projections, which, lambda graph: impact_analysis(graph, key, hops=hops))
                 )
-                _show(console, impact, format_impact(impact), lag=lag, as_json=as_json)
+                _show(impact, format_impact(impact), lag=lag, as_json=as_json)
             case Traversal.PII_PROPAGATION:
                 gone, lag = asyncio.run(
-                    _ask(open_workshop, which, lambda graph: pii_propagation(graph, key, hops=hops))
+                    _ask(open_services, projections, which, lambda graph: pii_propagation(graph, key, hops=hops))
                 )
-                _show(console, gone, format_propagation(gone), lag=lag, as_json=as_json)
+                _show(gone, format_propagation(gone), lag=lag, as_json=as_json)
 
     return app
 
@@ -190,34 +161,44 @@ class _Builds(Protocol):
     ) -> Rebuilt: ...
 
 
-async def _build(open_workshop: OpenWorkshop, console: Console, build: _Builds, name: str, which: Which) -> None:
-    async with open_workshop() as workshop:
-        projection = _projection(workshop, name)
-        logs = await _logs(workshop, [projection], which)
+async def _build(
+    open_services: OpenServices, projections: Sequence[Projection], build: _Builds, name: str, which: Which
+) -> None:
+    async with open_services() as services:
+        projection = _projection(projections, name)
+        logs = await _logs(services, [projection], which)
         if not logs:
             console.say(f"no log has the projection {name} yet: `lakeproof up` makes it")
         for log in logs:
             with console.progress() as show:
                 report = _report(show, log)
                 rebuilt = await build(
-                    workshop.dsn, projection, log, append=workshop.attest, report=report, opener=workshop.opener
+                    _dsn(services),
+                    projection,
+                    log,
+                    append=partial(attest, services),
+                    report=report,
+                    opener=services.opener,
                 )
             console.say(_sentence(rebuilt, log))
 
 
-async def _prune(open_workshop: OpenWorkshop, console: Console, which: Which) -> None:
+async def _prune(open_services: OpenServices, projections: Sequence[Projection], which: Which) -> None:
     dropped = 0
-    async with open_workshop() as workshop:
-        for log in await _logs(workshop, workshop.projections, which):
-            for projection in workshop.projections:
-                for generation in await prune(workshop.dsn, projection, log):
+    async with open_services() as services:
+        for log in await _logs(services, projections, which):
+            for projection in projections:
+                for generation in await prune(_dsn(services), projection, log):
                     console.say(f"{projection.name} of {log.origin}: generation {generation} dropped")
                     dropped += 1
     console.say(f"{dropped} generations dropped")
 
 
 async def _ask(
-    open_workshop: OpenWorkshop, which: Which, question: Callable[[Graph], Coroutine[Any, Any, A]]
+    open_services: OpenServices,
+    projections: Sequence[Projection],
+    which: Which,
+    question: Callable[[Graph], Coroutine[Any, Any, A]],
 ) -> tuple[A, int]:
     """
     Ask the graph of the one log that is meant, as its tenant's reader; return also how many entries it is behind.
@@ -225,21 +206,19 @@ async def _ask(
     Raises:
         ProjectionError: if it is not one, or the question cannot be answered.
     """
-    async with open_workshop() as workshop:
-        logs = await _logs(workshop, [_projection(workshop, GRAPH)], which)
+    async with open_services() as services:
+        logs = await _logs(services, [_projection(projections, GRAPH)], which)
         if len(logs) != 1:
             raise ProjectionError(f"expected one log with a graph, found {len(logs)}: name it by --tenant or --log")
-        progress = await Runner(workshop.dsn, workshop.projections).progress()
+        progress = await Runner(_dsn(services), projections).progress()
         lag = {each.log.log_id: each.lag_entries for each in progress if each.projection == GRAPH}
-        async with connect(workshop.dsn) as connection, connection.transaction():
+        async with connect(_dsn(services)) as connection, connection.transaction():
             role = sql.Identifier(logs[0].reader or "none")
             await connection.execute(sql.SQL("SET LOCAL ROLE {}").format(role))
             return await question(await open_graph(connection)), lag.get(logs[0].log_id) or 0
 
 
-def _show(
-    console: Console, answer: TableAnswers | Impact | Propagation, lines: Iterable[str], *, lag: int, as_json: bool
-) -> None:
+def _show(answer: TableAnswers | Impact | Propagation, lines: Iterable[str], *, lag: int, as_json: bool) -> None:
     """Print an answer; `lag` entries of the log are not in it yet."""
     if as_json:
         document = asdict(answer) | {"lag_entries": lag}
@@ -282,28 +261,30 @@ def _state(progress: Progress, version: int) -> State:
     return State.BEHIND if progress.lag_entries else State.CURRENT
 
 
-def _projection(workshop: Workshop, name: str) -> Projection:
-    for projection in workshop.projections:
+def _projection(projections: Sequence[Projection], name: str) -> Projection:
+    for projection in projections:
         if projection.name == name:
             return projection
-    names = ", ".join(projection.name for projection in workshop.projections)
+    names = ", ".join(projection.name for projection in projections)
     raise ProjectionError(f"projection {name!r:.80}: expected one of {names}")
 
 
-async def _logs(workshop: Workshop, projections: Iterable[Projection], which: Which) -> list[Log]:
+def _dsn(services: Services) -> str:
+    """Return the connection string of the projector role."""
+    return services.installation.as_role(services.installation.roles.projector)
+
+
+async def _logs(services: Services, projections: Sequence[Projection], which: Which) -> list[Log]:
     """
     Return the logs that `which` names; of those that it does not name, the ones that have a live generation.
 
     Raises:
         ProjectionError: if it names one that is not there.
     """
-    names = {projection.name for projection in projections}
-    progress = [
-        each for each in await Runner(workshop.dsn, workshop.projections).progress() if each.projection in names
-    ]
+    progress = await Runner(_dsn(services), projections).progress()
     if which.tenant is None and which.origin is None:
         return list({each.log.log_id: each.log for each in progress if each.generation is not None}.values())
-    tenant = None if which.tenant is None else await workshop.tenant_of(which.tenant)
+    tenant = None if which.tenant is None else (await find_tenant(services, which.tenant))[0]
     chosen = {
         each.log.log_id: each.log
         for each in progress

@@ -4,32 +4,40 @@ The commands for logs that the signer refuses: `adopt` what is stored, `recover`
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from psycopg import AsyncConnection
 
 from lakeproof.commands.exits import failure, progress
+from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import LogName, TrustedKeys, parsed_keys
+from lakeproof.log_names import find_named_log
 from ledger.erasing.rerun import Rerun
 from ledger.errors import LedgerError, NoSuchLogError
 from ledger.format.note import VerifierKey
 from ledger.format.verification import ProgressCallback
 from ledger.recovering.recover import Adoptable, adopt, read_adoptable, recover_log
-from ledger.recovering.successor import RecoveryDesk, continue_log, tenant_of
+from ledger.recovering.successor import continue_log, tenant_of
 from ledger.signing.signer import CheckpointSigner, SignerState
 from ledger.store.read import Log
+from ledger.store.session import Connection
 
 if TYPE_CHECKING:
-    from lakeproof.commands.room import LogRoom, OpenRoom
+    from lakeproof.installation import Installation
 
 
-def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
+NOT_PINNED: Final = (
+    "KEY NOT PINNED: the export was verified with the keys of this installation; name one that you hold with --key\n"
+)
+
+
+def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
     """
-    Add `adopt` and `recover`; each calls `open_room`.
+    Add `adopt` and `recover`; each calls `open_installation`.
     """
 
     @app.command()
@@ -45,7 +53,8 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
             return yes or typer.confirm("Let the signer go on from this?", err=True)
 
         with failure(), progress("entries verified") as told:
-            typer.echo(asyncio.run(adopt_log(open_room, log, agree, progress=told)))
+            adopting = partial(adopt_log, name=log, agree=agree, progress=told)
+            typer.echo(run_with_auditor(open_installation, adopting))
 
     @app.command()
     def recover(
@@ -71,37 +80,50 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
             raise typer.BadParameter("--key is whom you trust to have signed the export: it goes with --from")
         with failure(), progress("entries") as told:
             if directory is not None:
-                typer.echo(
-                    asyncio.run(recover_from_export(open_room, log, directory, keys=parsed_keys(key), progress=told))
+                recovering = partial(
+                    recover_from_export, name=log, directory=directory, keys=parsed_keys(key), progress=told
                 )
+                typer.echo(run_with_auditor(open_installation, recovering))
             elif identity is not None:
-                typer.echo(asyncio.run(recover_under_new_origin(open_room, log, identity)))
+                continuing = partial(recover_under_new_origin, name=log, identity=identity)
+                typer.echo(run_with_auditor(open_installation, continuing))
 
 
-NOT_PINNED: Final = (
-    "KEY NOT PINNED: the export was verified with the keys of this installation; name one that you hold with --key\n"
-)
-
-
-async def adopt_log(open_room: OpenRoom, name: str, agree: Callable[[str], bool], *, progress: ProgressCallback) -> str:
+async def adopt_log(
+    installation: Installation,
+    auditor: Connection,
+    name: str,
+    agree: Callable[[str], bool],
+    *,
+    progress: ProgressCallback,
+) -> str:
     """
     Show what is stored of a log, and make its newest checkpoint the signer's last note if `agree` says so.
 
     Raises:
         LedgerError: if there is nothing to adopt, the log is broken, or it was not agreed to.
     """
-    async with open_room() as room, room.recovery_desk() as desk:
-        log = await room.find_log(name)
-        adoptable = await read_adoptable(desk.auditor, log, desk.keys, progress=progress)
-        if not agree(_shown(log.origin, adoptable)):
-            raise LedgerError("nothing was adopted")
-        adopt(desk.keys, adoptable)
-        await desk.signer.sign_once()
-        return f"adopted: the signer goes on from {adoptable.checkpoint.size:,} entries of {log.origin}"
+    from lakeproof.sealing import open_checked_opener  # the whole system: here and below only what recovers needs it
+    from lakeproof.signing import make_signer
+
+    keys, _ = installation.open_keys(), await open_checked_opener(installation)
+    log = await find_named_log(installation, auditor, name)
+    adoptable = await read_adoptable(auditor, log, keys, progress=progress)
+    if not agree(_shown(log.origin, adoptable)):
+        raise LedgerError("nothing was adopted")
+    adopt(keys, adoptable)
+    await make_signer(installation, keys).sign_once()
+    return f"adopted: the signer goes on from {adoptable.checkpoint.size:,} entries of {log.origin}"
 
 
 async def recover_from_export(
-    open_room: OpenRoom, name: str, directory: Path, *, keys: Sequence[VerifierKey] = (), progress: ProgressCallback
+    installation: Installation,
+    auditor: Connection,
+    name: str,
+    directory: Path,
+    *,
+    keys: Sequence[VerifierKey] = (),
+    progress: ProgressCallback,
 ) -> str:
     """
     Replay what the database has lost of a log from an exported directory, signed by one of `keys`, if there are some.
@@ -109,64 +131,71 @@ async def recover_from_export(
     Raises:
         LedgerError: if the export cannot be used; what was replayed stays and is gone on with.
     """
-    async with open_room() as room, room.recovery_desk() as desk:
-        log = await _find_or_make(room, desk, name)
-        async with await AsyncConnection.connect(desk.appender_dsn, autocommit=True) as appender:
-            recovered = await recover_log(
-                desk.auditor,
-                appender,
-                log,
-                directory,
-                keys=desk.keys,
-                replay=desk.replay,
-                pinned=keys,
-                progress=progress,
-            )
-        again = await desk.rerun()
-        await desk.signer.sign_once()
-        return (
-            f"{recovered.to_index - recovered.from_index:,} entries replayed, {recovered.from_index:,} to "
-            f"{recovered.to_index - 1:,} of {log.origin}, with {recovered.parts:,} payload parts\n"
-            f"{_erased(again, log)}\n"
-            f"{_standing(desk.signer, log.origin)}\n"
-            f"{'' if keys else NOT_PINNED}"
-            "not in a log, and so not brought back: names behind actors, and the secrets of API keys made since (make "
-            "those anew)"
+    from lakeproof.recovering import erase_again, make_signed_log, open_replay
+    from lakeproof.sealing import open_checked_keys, sealer
+    from lakeproof.signing import make_signer
+
+    held = installation.open_keys()
+    signer = make_signer(installation, held)
+    async with installation.connect(installation.roles.eraser) as eraser:
+        subject_keys = await open_checked_keys(installation, eraser)
+    try:
+        log = await find_named_log(installation, auditor, name)
+    except NoSuchLogError:
+        # One that was signed here and is younger than the backup is made again, empty.
+        tenant = tenant_of(name)
+        if tenant is None or name not in held.read_notes():
+            raise
+        log = await make_signed_log(installation, auditor, signer, name, tenant)
+    replay = open_replay(sealer(installation, subject_keys).seal)
+    async with installation.connect(installation.roles.appender) as appender:
+        recovered = await recover_log(
+            auditor, appender, log, directory, keys=held, replay=replay, pinned=keys, progress=progress
         )
+    again = await erase_again(installation, subject_keys)
+    await signer.sign_once()
+    return (
+        f"{recovered.to_index - recovered.from_index:,} entries replayed, {recovered.from_index:,} to "
+        f"{recovered.to_index - 1:,} of {log.origin}, with {recovered.parts:,} payload parts\n"
+        f"{_erased(again, log)}\n"
+        f"{_standing(signer, log.origin)}\n"
+        f"{'' if keys else NOT_PINNED}"
+        "not in a log, and so not brought back: names behind actors, and the secrets of API keys made since (make "
+        "those anew)"
+    )
 
 
-async def recover_under_new_origin(open_room: OpenRoom, name: str, identity: str) -> str:
+async def recover_under_new_origin(installation: Installation, auditor: Connection, name: str, identity: str) -> str:
     """
     Close a log that cannot be recovered and begin another; make it a tenant's of the same name.
 
     Raises:
         LedgerError: if nothing of the log is lost, or the new one cannot be made.
     """
-    async with open_room() as room, room.recovery_desk() as desk:
-        log = await room.find_log(name)
-        successor, continuation = await continue_log(
-            desk.auditor, log, keys=desk.keys, make_log=desk.make_log, append=desk.append, now=desk.clock()
-        )
-        await desk.signer.sign_once()
-        key = await desk.found(log, successor, identity)
-        return (
-            f"{log.origin} is closed: signed were {continuation.signed.size:,} entries, "
-            f"{continuation.size:,} are in the database\n"
-            f"{successor.origin} goes on from it, as its first entry says\n"
-            f"first API key, shown once: {key}\n"
-            "policies, access rules, catalogs and tables are not carried over: make them again in the new log"
-        )
+    from lakeproof.recovering import append_once, found_successor, make_signed_log
+    from lakeproof.sealing import open_checked_opener
+    from lakeproof.signing import make_signer
 
-
-async def _find_or_make(room: LogRoom, desk: RecoveryDesk, name: str) -> Log:
-    """Return the log of that name; one that was signed here and is younger than the backup is made again, empty."""
-    try:
-        return await room.find_log(name)
-    except NoSuchLogError:
-        tenant = tenant_of(name)
-        if tenant is None or name not in desk.keys.read_notes():
-            raise
-        return await desk.make_log(name, tenant)
+    keys, _ = installation.open_keys(), await open_checked_opener(installation)
+    signer = make_signer(installation, keys)
+    log = await find_named_log(installation, auditor, name)
+    successor, continuation = await continue_log(
+        auditor,
+        log,
+        keys=keys,
+        make_log=partial(make_signed_log, installation, auditor, signer),
+        append=partial(append_once, installation),
+        now=datetime.now(UTC),
+    )
+    await signer.sign_once()
+    key = await found_successor(installation, log, successor, identity)
+    return (
+        f"{log.origin} is closed: signed were {continuation.signed.size:,} entries, "
+        f"{continuation.size:,} are in the database\n"
+        f"{successor.origin} goes on from it, as its first entry says\n"
+        f"first API key, shown once: {key}\n"
+        "policies, access rules, catalogs and tables are not carried over: make them again in the new log"
+    )
 
 
 def _shown(origin: str, adoptable: Adoptable) -> str:

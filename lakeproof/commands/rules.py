@@ -18,7 +18,11 @@ from gateway.admin.application import OPERATOR, Admin
 from gateway.control.aggregates import AccessRule, Policy
 from gateway.policy.engine import PolicyNotCompiledError
 from gateway.policy.former import how_to_mend, is_in_doubt
-from lakeproof.commands.desk import AsJson, Console, Desk, OpenDesk, Tenant, run_at
+from lakeproof import console
+from lakeproof.commands.opening import OpenServices, open_home_services, run_with_services
+from lakeproof.commands.options import AsJson, OneTenant
+from lakeproof.services import Services
+from lakeproof.tenants import find_tenant_log
 
 PolicyId = Annotated[str, typer.Argument(help="Its id, as `policies list` shows it.", show_default=False)]
 RuleId = Annotated[str, typer.Argument(help="Its id, as `access-rules list` shows it.", show_default=False)]
@@ -29,14 +33,14 @@ Message = Annotated[str, typer.Option("--message", help="What a refused client i
 R = TypeVar("R")
 
 
-def policies_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
+def policies_app(open_services: OpenServices = open_home_services) -> typer.Typer:
     """
-    Return the commands for policies, working with what `open_desk` opens.
+    Return the commands for policies, working with the services that `open_services` opens.
     """
     app = typer.Typer(rich_markup_mode=None)
 
     @app.command()
-    def add(*, tenant: Tenant, policy_id: NewId, expression: Condition, message: Message) -> None:
+    def add(*, tenant: OneTenant, policy_id: NewId, expression: Condition, message: Message) -> None:
         """Put a new policy in force."""
 
         async def create(admin: Admin, log_id: int) -> Policy:
@@ -44,10 +48,10 @@ def policies_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
                 log_id, OPERATOR, policy_id=policy_id, expression=expression, message=message
             )
 
-        _put_in_force(open_desk, console, create, tenant=tenant, expression=expression)
+        _put_in_force(open_services, create, tenant=tenant, expression=expression)
 
     @app.command()
-    def change(policy_id: PolicyId, *, tenant: Tenant, expression: Condition, message: Message) -> None:
+    def change(policy_id: PolicyId, *, tenant: OneTenant, expression: Condition, message: Message) -> None:
         """Give a policy other contents."""
 
         async def change_it(admin: Admin, log_id: int) -> Policy:
@@ -55,83 +59,87 @@ def policies_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
                 log_id, OPERATOR, policy_id=policy_id, expression=expression, message=message
             )
 
-        _put_in_force(open_desk, console, change_it, tenant=tenant, expression=expression)
+        _put_in_force(open_services, change_it, tenant=tenant, expression=expression)
 
     @app.command("list")
-    def list_(*, tenant: Tenant, as_json: AsJson = False) -> None:
+    def list_(*, tenant: OneTenant, as_json: AsJson = False) -> None:
         """Show the policies in force, oldest first."""
 
-        async def work(desk: Desk) -> Sequence[Policy]:
-            return await desk.admin.list_policies(await desk.log_of(tenant))
+        async def work(services: Services) -> Sequence[Policy]:
+            return await services.gateway.admin.list_policies(await find_tenant_log(services, tenant))
 
         columns = ("id", "version", "message", "expression")
-        console.show_rows(columns, _rows(columns, run_at(open_desk, work)), as_json=as_json)
+        console.show_rows(columns, _rows(columns, run_with_services(open_services, work)), as_json=as_json)
 
     @app.command()
-    def retire(policy_id: PolicyId, *, tenant: Tenant) -> None:
+    def retire(policy_id: PolicyId, *, tenant: OneTenant) -> None:
         """Take a policy out of force, for ever."""
 
-        async def work(desk: Desk) -> Policy:
-            return await desk.admin.retire_policy(await desk.log_of(tenant), OPERATOR, policy_id=policy_id)
+        async def work(services: Services) -> Policy:
+            return await services.gateway.admin.retire_policy(
+                await find_tenant_log(services, tenant), OPERATOR, policy_id=policy_id
+            )
 
-        console.say(f"policy {run_at(open_desk, work).id} of tenant {tenant} is retired")
+        console.say(f"policy {run_with_services(open_services, work).id} of tenant {tenant} is retired")
 
     return app
 
 
-def access_rules_app(open_desk: OpenDesk, console: Console) -> typer.Typer:
+def access_rules_app(open_services: OpenServices = open_home_services) -> typer.Typer:
     """
-    Return the commands for access rules, working with what `open_desk` opens.
+    Return the commands for access rules, working with the services that `open_services` opens.
     """
     app = typer.Typer(rich_markup_mode=None)
 
     @app.command()
     def add(
         *,
-        tenant: Tenant,
+        tenant: OneTenant,
         rule_id: NewId,
         effect: Annotated[str, typer.Option(help="permit or forbid.", show_default=False)],
         expression: Annotated[str, typer.Option(help="CEL; the rule holds where it is true.", show_default=False)],
     ) -> None:
         """Put a new access rule in force."""
 
-        async def work(desk: Desk) -> tuple[AccessRule, Sequence[str]]:
-            log_id = await desk.log_of(tenant)
-            rule = await desk.admin.create_access_rule(
+        async def work(services: Services) -> tuple[AccessRule, Sequence[str]]:
+            log_id = await find_tenant_log(services, tenant)
+            rule = await services.gateway.admin.create_access_rule(
                 log_id, OPERATOR, rule_id=rule_id, effect=effect, expression=expression
             )
-            warnings = await desk.admin.warnings(log_id, AccessRule.KIND, expression, effect=rule.effect)
-            if not await desk.admin.is_retirable_by_a_key(log_id, rule_id=rule_id):
+            warnings = await services.gateway.admin.warnings(log_id, AccessRule.KIND, expression, effect=rule.effect)
+            if not await services.gateway.admin.is_retirable_by_a_key(log_id, rule_id=rule_id):
                 command = f"lakeproof access-rules retire {rule_id} --tenant {tenant}"
                 warnings = (*warnings, f"no key in force can retire it over HTTP, only `{command}` can")
             return rule, warnings
 
-        rule, warnings = _saved(open_desk, console, work, expression=expression)
+        rule, warnings = _saved(open_services, work, expression=expression)
         console.say(f"access rule {rule.id} ({rule.effect}) is in force for tenant {tenant}")
-        _warn(console, warnings)
+        _warn(warnings)
 
     @app.command("list")
-    def list_(*, tenant: Tenant, as_json: AsJson = False) -> None:
+    def list_(*, tenant: OneTenant, as_json: AsJson = False) -> None:
         """Show the access rules in force, oldest first."""
 
-        async def work(desk: Desk) -> Sequence[AccessRule]:
-            return await desk.admin.list_access_rules(await desk.log_of(tenant))
+        async def work(services: Services) -> Sequence[AccessRule]:
+            return await services.gateway.admin.list_access_rules(await find_tenant_log(services, tenant))
 
         columns = ("id", "version", "effect", "vocabulary", "expression")
-        rules = run_at(open_desk, work)
+        rules = run_with_services(open_services, work)
         console.show_rows(columns, _rows(columns, rules), as_json=as_json)
         for rule in rules:
             if is_in_doubt(rule.judged()):
                 console.explain(f"access rule {rule.id} may be in doubt: {how_to_mend(rule.id)}")
 
     @app.command()
-    def retire(rule_id: RuleId, *, tenant: Tenant) -> None:
+    def retire(rule_id: RuleId, *, tenant: OneTenant) -> None:
         """Take an access rule out of force, for ever."""
 
-        async def work(desk: Desk) -> AccessRule:
-            return await desk.admin.retire_access_rule(await desk.log_of(tenant), OPERATOR, rule_id=rule_id)
+        async def work(services: Services) -> AccessRule:
+            return await services.gateway.admin.retire_access_rule(
+                await find_tenant_log(services, tenant), OPERATOR, rule_id=rule_id
+            )
 
-        console.say(f"access rule {run_at(open_desk, work).id} of tenant {tenant} is retired")
+        console.say(f"access rule {run_with_services(open_services, work).id} of tenant {tenant} is retired")
 
     return app
 
@@ -147,8 +155,7 @@ def mark_place(text: str, *, line: int, column: int) -> str:
 
 
 def _put_in_force(
-    open_desk: OpenDesk,
-    console: Console,
+    open_services: OpenServices,
     save: Callable[[Admin, int], Awaitable[Policy]],
     *,
     tenant: str,
@@ -156,26 +163,26 @@ def _put_in_force(
 ) -> None:
     """Save a policy, say that it is in force, and on which inputs it fails."""
 
-    async def work(desk: Desk) -> tuple[Policy, Sequence[str]]:
-        log_id = await desk.log_of(tenant)
-        policy = await save(desk.admin, log_id)
-        return policy, await desk.admin.warnings(log_id, Policy.KIND, expression)
+    async def work(services: Services) -> tuple[Policy, Sequence[str]]:
+        log_id = await find_tenant_log(services, tenant)
+        policy = await save(services.gateway.admin, log_id)
+        return policy, await services.gateway.admin.warnings(log_id, Policy.KIND, expression)
 
-    policy, warnings = _saved(open_desk, console, work, expression=expression)
+    policy, warnings = _saved(open_services, work, expression=expression)
     console.say(f"policy {policy.id} v{policy.version} is in force for tenant {tenant}")
-    _warn(console, warnings)
+    _warn(warnings)
 
 
-def _saved(open_desk: OpenDesk, console: Console, work: Callable[[Desk], Awaitable[R]], *, expression: str) -> R:
+def _saved(open_services: OpenServices, work: Callable[[Services], Awaitable[R]], *, expression: str) -> R:
     """Save an expression; the place where it does not compile is shown."""
     try:
-        return run_at(open_desk, work)
+        return run_with_services(open_services, work)
     except PolicyNotCompiledError as error:
         console.explain(mark_place(expression, line=error.line, column=error.column))
         raise
 
 
-def _warn(console: Console, warnings: Sequence[str]) -> None:
+def _warn(warnings: Sequence[str]) -> None:
     for warning in warnings:
         console.explain(f"warning: {warning}")
 

@@ -4,55 +4,58 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lakeproof import console
+from lakeproof.commands.opening import home_settings
 from lakeproof.postgres.directories import FolderState, list_folders, remove_folder
-from lakeproof.settings import load_settings
 
 COLUMNS = ("name", "state", "size_mib", "home")
 
-server_app = typer.Typer(rich_markup_mode=None)
 
+def server_app() -> typer.Typer:
+    """
+    Return the commands.
+    """
+    app = typer.Typer(rich_markup_mode=None)
 
-@server_app.callback()
-def server() -> None:
-    """What root's embedded servers keep on this machine."""
+    @app.callback()
+    def server() -> None:
+        """What root's embedded servers keep on this machine."""
 
+    @app.command()
+    def folders(
+        *,
+        remove: Annotated[
+            str | None, typer.Option(metavar="NAME", help="Remove the database of an installation that has ended.")
+        ] = None,
+        yes: Annotated[bool, typer.Option("--yes", help="Remove it without asking.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ) -> None:
+        """List the databases' folders and whose they are; remove one whose home is gone, by its name."""
+        folder = home_settings().server_folder
+        if remove is not None:
+            if not yes:
+                typer.confirm(f"Remove the database in {folder / remove} for ever?", abort=True, err=True)
+            removed = remove_folder(folder, remove)
+            console.say(f"removed {removed.path}, the database of {removed.home}, which has ended")
+            return
+        found = list_folders(folder)
+        rows = [
+            {
+                "name": each.path.name,
+                "state": str(each.state),
+                "size_mib": each.size_bytes // 2**20,
+                "home": None if each.home is None else str(each.home),
+            }
+            for each in found
+        ]
+        console.show_rows(COLUMNS, rows, as_json=as_json)
+        if any(each.state is FolderState.ENDED for each in found):
+            console.say_aside(
+                "remove one that has ended with --remove NAME; start Lakeproof in a home that was moved first"
+            )
 
-@server_app.command()
-def folders(
-    *,
-    remove: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Remove the database of an installation that has ended.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it without asking.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """List the databases' folders and whose they are; remove one whose home is gone, by its name."""
-    folder = load_settings(os.environ, directory=Path.cwd()).server_folder
-    if remove is not None:
-        if not yes:
-            typer.confirm(f"Remove the database in {folder / remove} for ever?", abort=True, err=True)
-        removed = remove_folder(folder, remove)
-        console.say(f"removed {removed.path}, the database of {removed.home}, which has ended")
-        return
-    found = list_folders(folder)
-    rows = [
-        {
-            "name": each.path.name,
-            "state": str(each.state),
-            "size_mib": each.size_bytes // 2**20,
-            "home": None if each.home is None else str(each.home),
-        }
-        for each in found
-    ]
-    console.show_rows(COLUMNS, rows, as_json=as_json)
-    if any(each.state is FolderState.ENDED for each in found):
-        console.say_aside(
-            "remove one that has ended with --remove NAME; start Lakeproof in a home that was moved first"
-        )
+    return app

@@ -6,17 +6,19 @@ They show what is stored and verify nothing: what they print is as trustworthy a
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from lakeproof.commands.exits import failure, one_line, printable, progress, show_json
+from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import TIMES, AsJson, LogName, utc
+from lakeproof.log_names import find_named_log
 from ledger.errors import LedgerError
 from ledger.format import canonical
 from ledger.format.canonical import Json
@@ -39,10 +41,10 @@ from ledger.store.read import Log, read_entry, read_head
 from ledger.store.session import Connection
 
 if TYPE_CHECKING:
-    from lakeproof.commands.room import OpenRoom
+    from lakeproof.installation import Installation
 
 
-COUNT_MAX = 100_000
+COUNT_MAX: Final = 100_000
 
 Type = Annotated[str | None, typer.Option("--type", help="Of this type; 'commit.*' for a family.", show_default=False)]
 Key = Annotated[
@@ -62,9 +64,9 @@ Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log g
 Count = Annotated[int, typer.Option("--number", "-n", help="At most so many, the newest.", min=0, max=COUNT_MAX)]
 
 
-def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
+def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
     """
-    Add `show`, `tail` and `stats`; each calls `open_room`.
+    Add `show`, `tail` and `stats`; each calls `open_installation`.
     """
 
     @app.command()
@@ -86,11 +88,10 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
         )
         with failure(), progress("entries searched") as told:
             if index is not None:
-                typer.echo(asyncio.run(show_entry(open_room, log, index)))
+                typer.echo(run_with_auditor(open_installation, partial(show_entry, name=log, index=index)))
             else:
-                asyncio.run(
-                    show_entries(open_room, log, asked, say=lambda f: typer.echo(entry_line(f.entry)), progress=told)
-                )
+                searching = partial(show_entries, name=log, asked=asked, show=_show_line, progress=told)
+                run_with_auditor(open_installation, searching)
 
     @app.command()
     def tail(
@@ -107,19 +108,16 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
         as_json: Annotated[bool, typer.Option("--json", help="The entries as stored, a line each.")] = False,
     ) -> None:
         """Write the end of a log, and with -f what comes: for people, or with --json for programs."""
-
-        def say(found: FoundEntry) -> None:
-            typer.echo(found.entry if as_json else entry_line(found.entry))
-
         asked = Asked(type=kind, key=about, actor=actor, from_index=from_index, number=number, follow=follow)
         with failure():
-            asyncio.run(show_entries(open_room, log, asked, say=say))
+            searching = partial(show_entries, name=log, asked=asked, show=_show_stored if as_json else _show_line)
+            run_with_auditor(open_installation, searching)
 
     @app.command()
     def stats(log: LogName, *, as_json: AsJson = False) -> None:
         """Show what a log holds, in figures. Reads all of it once."""
         with failure():
-            figures = asyncio.run(find_statistics(open_room, log))
+            figures = run_with_auditor(open_installation, partial(find_statistics, name=log))
             if as_json:
                 show_json(statistics_json(figures))
             else:
@@ -156,12 +154,21 @@ class Asked:
     follow: bool
 
 
+def _show_line(found: FoundEntry) -> None:
+    typer.echo(entry_line(found.entry))
+
+
+def _show_stored(found: FoundEntry) -> None:
+    typer.echo(found.entry)
+
+
 async def show_entries(
-    open_room: OpenRoom,
+    installation: Installation,
+    auditor: Connection,
     name: str,
     asked: Asked,
     *,
-    say: Callable[[FoundEntry], None],
+    show: Callable[[FoundEntry], None],
     progress: ProgressCallback = lambda _done, _of: None,
 ) -> None:
     """
@@ -170,61 +177,58 @@ async def show_entries(
     Raises:
         LedgerError: if there is no such log, or nobody of that name in it.
     """
-    async with open_room() as room:
-        log = await room.find_log(name)
-        wanted = EntryFilter(
-            type=asked.type,
-            key=asked.key,
-            actors=None if asked.actor is None else await _actors(room.connection, log, asked.actor),
-            after=asked.after,
-            before=asked.before,
-        )
-        newest, size = await find_newest(
-            room.connection, log, wanted, count_max=asked.number, from_index=asked.from_index, progress=progress
-        )
-        for found in newest:
-            say(found)
-        if asked.follow:
-            async for found in follow(room.connection, log, wanted, from_index=max(size, asked.from_index)):
-                say(found)
+    log = await find_named_log(installation, auditor, name)
+    wanted = EntryFilter(
+        type=asked.type,
+        key=asked.key,
+        actors=None if asked.actor is None else await _actors(auditor, log, asked.actor),
+        after=asked.after,
+        before=asked.before,
+    )
+    newest, size = await find_newest(
+        auditor, log, wanted, count_max=asked.number, from_index=asked.from_index, progress=progress
+    )
+    for found in newest:
+        show(found)
+    if asked.follow:
+        async for found in follow(auditor, log, wanted, from_index=max(size, asked.from_index)):
+            show(found)
 
 
-async def show_entry(open_room: OpenRoom, name: str, index: int) -> str:
+async def show_entry(installation: Installation, auditor: Connection, name: str, index: int) -> str:
     """
     Return everything about one entry.
 
     Raises:
         LedgerError: if there is no such log or entry; a BrokenError if the log should have it.
     """
-    async with open_room() as room:
-        log = await room.find_log(name)
-        size = (await read_head(room.connection, log.log_id)).size
-        if index >= size:
-            raise LedgerError(f"log {log.origin}: expected an index from 0 to below its size {size}, found {index}")
-        entry = await read_entry(room.connection, log.log_id, index)
-        held: list[str] | None = None
-        if log.reader is not None:
-            async with as_reader(room.connection, log):
-                place = {"log_id": log.log_id, "index": index}
-                rows = await (await room.connection.execute(QUERIES["parts_at"], place)).fetchall()
-                held = [row[0] for row in rows]
+    log = await find_named_log(installation, auditor, name)
+    size = (await read_head(auditor, log.log_id)).size
+    if index >= size:
+        raise LedgerError(f"log {log.origin}: expected an index from 0 to below its size {size}, found {index}")
+    entry = await read_entry(auditor, log.log_id, index)
+    held: list[str] | None = None
+    if log.reader is not None:
+        async with as_reader(auditor, log):
+            place = {"log_id": log.log_id, "index": index}
+            rows = await (await auditor.execute(QUERIES["parts_at"], place)).fetchall()
+            held = [row[0] for row in rows]
     return entry_page(entry, parts_held=held)
 
 
-async def find_statistics(open_room: OpenRoom, name: str) -> Statistics:
+async def find_statistics(installation: Installation, auditor: Connection, name: str) -> Statistics:
     """
     Return the figures of a log.
 
     Raises:
         LedgerError: if there is no such log.
     """
-    async with open_room() as room:
-        log = await room.find_log(name)
-        figures = await read_statistics(room.connection, log)
-        if log.reader is None:
-            return figures
-        async with as_reader(room.connection, log):
-            return await with_parts(room.connection, log, figures)
+    log = await find_named_log(installation, auditor, name)
+    figures = await read_statistics(auditor, log)
+    if log.reader is None:
+        return figures
+    async with as_reader(auditor, log):
+        return await with_parts(auditor, log, figures)
 
 
 async def _actors(connection: Connection, log: Log, name: str) -> tuple[str, ...]:

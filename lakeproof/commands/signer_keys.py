@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,34 +18,40 @@ import typer
 
 from lakeproof.commands.exits import failure, one_line, progress, show_json, verdict
 from lakeproof.commands.loading import command_group
+from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import AsJson, TrustedKeys, pinned_keys
+from lakeproof.log_names import SYSTEM, find_named_log
+from ledger.errors import KeyUnavailableError
 from ledger.format.cosignature import ml_dsa_verifier_key
 from ledger.format.key_history import KeyHistory
+from ledger.format.note import VerifierKey
 from ledger.format.verification import VerificationReport
 from ledger.signing import rotation
+from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.key_ring import KeyRecord, KeySource, MlDsaRecord
 from ledger.signing.keys import key_id, parse_key_id
-from ledger.signing.rotation import KeyDesk, NewKey, imported_file_key, new_file_key
+from ledger.signing.rotation import NewKey, agent_key, imported_file_key, new_file_key
+from ledger.store.session import Connection
 
 if TYPE_CHECKING:
-    from lakeproof.commands.room import OpenRoom
+    from lakeproof.installation import Installation
 
 
-def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
+def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
     """
-    Add the group `keys`; all but `generate` and `follow` call `open_room`.
+    Add the group `keys`; all but `generate` and `follow` call `open_installation`.
     """
     keys = command_group("Show, rotate and retire the signer's keys.")
     app.add_typer(keys, name="keys")
-    _add_life(keys, open_room)
-    _add_ml_dsa(keys, open_room)
+    _add_life(keys, open_installation)
+    _add_ml_dsa(keys, open_installation)
     _add_following(keys)
 
     @keys.command()
     def show(*, as_json: AsJson = False) -> None:
         """Show the keys of this installation, where each is in its life, and what holds it."""
         with failure():
-            listed = asyncio.run(list_keys(open_room))
+            listed = run_with_auditor(open_installation, list_keys)
             if as_json:
                 show_json(listed)
                 return
@@ -93,7 +100,7 @@ def _add_following(keys: typer.Typer) -> None:
             typer.echo("OK")
 
 
-def _add_life(keys: typer.Typer, open_room: OpenRoom) -> None:
+def _add_life(keys: typer.Typer, open_installation: OpenInstallation) -> None:
     @keys.command()
     def rotate(
         *,
@@ -116,32 +123,32 @@ def _add_life(keys: typer.Typer, open_room: OpenRoom) -> None:
             if brought is not None and agent_key is not None:
                 raise typer.BadParameter("name --from or --agent-key, not both")
             if agent_key is not None:
-                said = asyncio.run(rotate_to_agent_key(open_room, agent_key))
+                said = run_with_auditor(open_installation, partial(rotate_to_agent_key, key_id=agent_key))
             elif brought is not None:
-                said = asyncio.run(rotate_to_file_key(open_room, brought))
+                said = run_with_auditor(open_installation, partial(rotate_to_file_key, file=brought))
             else:
-                said = asyncio.run(rotate_to_new_key(open_room))
+                said = run_with_auditor(open_installation, rotate_to_new_key)
             typer.echo(said)
 
     @keys.command()
     def retire() -> None:
         """Let the older of two keys sign no more, and destroy its private half."""
         with failure():
-            typer.echo(asyncio.run(retire_key(open_room)))
+            typer.echo(run_with_auditor(open_installation, retire_key))
 
 
-def _add_ml_dsa(keys: typer.Typer, open_room: OpenRoom) -> None:
+def _add_ml_dsa(keys: typer.Typer, open_installation: OpenInstallation) -> None:
     @keys.command("add-ml-dsa")
     def add() -> None:
         """Make an ML-DSA-44 key, in a file, that signs every checkpoint beside Ed25519; beside one it is to replace."""
         with failure():
-            typer.echo(asyncio.run(add_ml_dsa_key(open_room)))
+            typer.echo(run_with_auditor(open_installation, add_ml_dsa_key))
 
     @keys.command("retire-ml-dsa")
     def retire() -> None:
         """Let the older of two ML-DSA-44 keys, or the only one, sign no more, and destroy its private half."""
         with failure():
-            typer.echo(asyncio.run(retire_ml_dsa_key(open_room)))
+            typer.echo(run_with_auditor(open_installation, retire_ml_dsa_key))
 
 
 def _followed(history: KeyHistory, reports: Sequence[VerificationReport]) -> dict[str, object]:
@@ -153,7 +160,7 @@ def _followed(history: KeyHistory, reports: Sequence[VerificationReport]) -> dic
     }
 
 
-async def list_keys(open_room: OpenRoom) -> dict[str, list[dict[str, str]]]:
+async def list_keys(installation: Installation, _auditor: Connection) -> dict[str, list[dict[str, str]]]:
     """
     Return the keys of the installation, oldest first: id, state, what holds it, verifier key of the system log.
 
@@ -162,52 +169,55 @@ async def list_keys(open_room: OpenRoom) -> dict[str, list[dict[str, str]]]:
     Raises:
         LedgerError: if there is no key yet, or it cannot be used.
     """
-    async with open_room() as room, room.key_desk() as desk:
-        ring = desk.directory.keys.ring
-        return {
-            "keys": [_listed(record, record.source, desk.verifier_key(record).format()) for record in ring.records],
-            "ml_dsa_44": [
-                _listed(record, KeySource.FILE, ml_dsa_verifier_key(desk.origin, record.public).format())
-                for record in ring.ml_dsa
-            ],
-        }
+    origin, ring = installation.system_origin, installation.open_keys().keys.ring
+    return {
+        "keys": [_listed(record, record.source, _verifier_key(origin, record)) for record in ring.records],
+        "ml_dsa_44": [
+            _listed(record, KeySource.FILE, ml_dsa_verifier_key(origin, record.public).format())
+            for record in ring.ml_dsa
+        ],
+    }
 
 
-async def rotate_to_new_key(open_room: OpenRoom) -> str:
+async def rotate_to_new_key(installation: Installation, auditor: Connection) -> str:
     """
     Rotate to a key that is made now, and say what to do next.
 
     Raises:
-        LedgerError, OSError: as `ledger.signing.rotation.KeyKeeper.rotate`.
+        LedgerError, OSError: as `ledger.signing.rotation.KeyRotation.rotate`.
     """
-    return await _rotate(open_room, lambda _: new_file_key())
+    return await _rotate(installation, auditor, lambda _: new_file_key())
 
 
-async def rotate_to_file_key(open_room: OpenRoom, file: Path) -> str:
+async def rotate_to_file_key(installation: Installation, auditor: Connection, file: Path) -> str:
     """
     Rotate to the key in a file; raises as `rotate_to_new_key`.
     """
-    return await _rotate(open_room, lambda _: imported_file_key(file))
+    return await _rotate(installation, auditor, lambda _: imported_file_key(file))
 
 
-async def rotate_to_agent_key(open_room: OpenRoom, key_id: str) -> str:
+async def rotate_to_agent_key(installation: Installation, auditor: Connection, key_id: str) -> str:
     """
     Rotate to a key of the agent; raises as `rotate_to_new_key`.
     """
     wanted = parse_key_id(key_id)
-    return await _rotate(open_room, lambda desk: desk.agent_key(wanted))
+    return await _rotate(installation, auditor, lambda keys: _agent_key(keys, wanted))
 
 
-async def retire_key(open_room: OpenRoom) -> str:
+async def retire_key(installation: Installation, auditor: Connection) -> str:
     """
     Retire the overlapping key, and say what is left to do.
 
     Raises:
-        LedgerError, OSError: as `ledger.signing.rotation.KeyKeeper.retire`.
+        LedgerError, OSError: as `ledger.signing.rotation.KeyRotation.retire`.
     """
-    async with open_room() as room, room.key_desk() as desk:
-        retired = await desk.retire()
-        active = desk.directory.keys.ring.active
+    from lakeproof.signing import make_signer, open_key_rotation  # the whole system: only what changes keys needs it
+
+    keys, system = installation.open_keys(), await find_named_log(installation, auditor, SYSTEM)
+    async with open_key_rotation(installation, system, keys) as rotation:
+        await make_signer(installation, keys).sign_once()  # stands by beside an `up`, confirms the logs without one
+        retired = await rotation.retire()
+    active = keys.keys.ring.active
     left = (
         "its private half is destroyed; destroy it in backups of the key directory, too"
         if retired.source is KeySource.FILE
@@ -216,16 +226,15 @@ async def retire_key(open_room: OpenRoom) -> str:
     return f"{retired.key_id} is retired: {left}\n{active.key_id} signs alone"
 
 
-async def add_ml_dsa_key(open_room: OpenRoom) -> str:
+async def add_ml_dsa_key(installation: Installation, _auditor: Connection) -> str:
     """
     Make an ML-DSA-44 key that signs every checkpoint from now on, and say what to do next.
 
     Raises:
         LedgerError, OSError: as `ledger.signing.rotation.add_ml_dsa_key`.
     """
-    async with open_room() as room, room.key_desk() as desk:
-        added = await asyncio.to_thread(rotation.add_ml_dsa_key, desk.directory)
-        key = ml_dsa_verifier_key(desk.origin, added.public).format()
+    added = await asyncio.to_thread(rotation.add_ml_dsa_key, installation.open_keys())
+    key = ml_dsa_verifier_key(installation.system_origin, added.public).format()
     return (
         f"{added.key_id} signs every new checkpoint beside Ed25519\n"
         f"{key}\n"
@@ -234,16 +243,16 @@ async def add_ml_dsa_key(open_room: OpenRoom) -> str:
     )
 
 
-async def retire_ml_dsa_key(open_room: OpenRoom) -> str:
+async def retire_ml_dsa_key(installation: Installation, _auditor: Connection) -> str:
     """
     Retire the older of two ML-DSA-44 keys, or the only one, and say what is left to do.
 
     Raises:
         LedgerError, OSError: as `ledger.signing.rotation.retire_ml_dsa_key`.
     """
-    async with open_room() as room, room.key_desk() as desk:
-        retired = await asyncio.to_thread(rotation.retire_ml_dsa_key, desk.directory)
-        signing = desk.directory.keys.ring.ml_dsa_signing
+    keys = installation.open_keys()
+    retired = await asyncio.to_thread(rotation.retire_ml_dsa_key, keys)
+    signing = keys.keys.ring.ml_dsa_signing
     left = f"{signing[0].key_id} signs on" if signing else "Ed25519 signs alone"
     return (
         f"{retired.key_id} is retired: its private half is destroyed; destroy it in backups of the key directory, too\n"
@@ -260,13 +269,30 @@ def _listed(record: KeyRecord | MlDsaRecord, source: KeySource, verifier_key: st
     }
 
 
-async def _rotate(open_room: OpenRoom, make: Callable[[KeyDesk], NewKey]) -> str:
-    async with open_room() as room, room.key_desk() as desk:
-        joined: KeyRecord = await desk.rotate(lambda: make(desk))
-        key = desk.verifier_key(joined).format()
+async def _rotate(installation: Installation, auditor: Connection, make: Callable[[KeyDirectory], NewKey]) -> str:
+    """Let a new key join, and sign with it at once."""
+    from lakeproof.signing import make_signer, open_key_rotation
+
+    keys, system = installation.open_keys(), await find_named_log(installation, auditor, SYSTEM)
+    signer = make_signer(installation, keys)
+    async with open_key_rotation(installation, system, keys) as rotation:
+        await signer.sign_once()  # stands by beside an `up`, confirms the logs without one
+        joined = await rotation.rotate(lambda: make(keys))
+        await signer.sign_once()
     return (
         f"{joined.key_id} signs beside the key before it\n"
-        f"{key}\n"
+        f"{_verifier_key(system.origin, joined)}\n"
         "Back up the key directory now. Hand the new verifier keys to those who verify (lakeproof ledger key <log>); "
         "when they have them: lakeproof ledger keys retire"
     )
+
+
+def _agent_key(keys: KeyDirectory, key_id: str) -> NewKey:
+    """Return a key that the agent of this installation holds; raises KeyUnavailableError if there is none."""
+    if keys.agent is None:
+        raise KeyUnavailableError("no agent is known: name its socket in LAKEPROOF_SIGNER_AGENT")
+    return agent_key(keys.agent, key_id)
+
+
+def _verifier_key(origin: str, record: KeyRecord) -> str:
+    return VerifierKey.ed25519(name=origin, public=record.public).format()

@@ -7,52 +7,27 @@ They work on the database of the home, also beside a running `lakeproof up`: lea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Final, Protocol, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
+from lakeproof import console
+from lakeproof.commands.options import AsJson, SomeTenant
+from lakeproof.streaming import Streams, consume_until_signal, open_home_streams, run_until_signal
+from lakeproof.tenants import find_tenant_log
 from streams.connections import connect_reading
 from streams.errors import StreamError
 from streams.processing.counters import Counters
-from streams.processing.replay import ReplayedLetter, ReplayResult
+from streams.processing.replay import ReplayResult, replay
 from streams.state.cursors import HandlerProgress, read_progress
 from streams.state.dead_letters import StoredLetter, count_letters, read_letters
 from streams.state.deferred import HostProgress, read_hosts
 from streams.state.leases import handler_duty, sink_duty
 from streams.state.outbox import read_backlog
-
-
-class Station(Protocol):
-    """What the commands work on; `dsn` works as the streams' role, `handlers` are the names of those that run."""
-
-    @property
-    def dsn(self) -> str: ...
-
-    @property
-    def handlers(self) -> Sequence[str]: ...
-
-    async def run(self) -> Counters:
-        """Run the streams until SIGINT or SIGTERM; return what they did."""
-
-    async def consume(self, member: str) -> Counters:
-        """Take lineage from Kafka until SIGINT or SIGTERM; return what was taken."""
-
-    def replay(self, *, log_id: int | None, source: str | None, id: str | None) -> AsyncIterator[ReplayedLetter]:  # noqa: A002 - the letter's own member
-        """Replay dead letters."""
-
-    async def log_of(self, tenant: str) -> int:
-        """Return the log of the tenant of that name or id."""
-
-
-class Console(Protocol):
-    """Where the commands print."""
-
-    def show_rows(self, columns: Sequence[str], rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None: ...
-    def say(self, text: str) -> None: ...
 
 
 class State(StrEnum):
@@ -71,11 +46,7 @@ class _Which:
     letter: str | None
 
 
-OpenStation: TypeAlias = Callable[[], AbstractAsyncContextManager[Station]]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Tenant = Annotated[
-    str | None, typer.Option("--tenant", help="Only of this tenant: its name or id.", show_default=False)
-]
+OpenStreams: TypeAlias = Callable[[], AbstractAsyncContextManager[Streams]]
 Source = Annotated[
     str | None,
     typer.Option("--source", help="Only of this source, as `status` names it: handler:alerts.", show_default=False),
@@ -89,9 +60,9 @@ _LETTERS = ("log", "source", "id", "attempts", "died_at", "reason")
 _REPLAYS = ("log", "source", "id", "result", "reason")
 
 
-def streams_app(open_station: OpenStation, console: Console) -> typer.Typer:
+def streams_app(open_streams: OpenStreams = open_home_streams) -> typer.Typer:
     """
-    Return the commands, working on what `open_station` opens.
+    Return the commands, working with the streams that `open_streams` opens.
     """
     app = typer.Typer(rich_markup_mode=None)
 
@@ -100,12 +71,12 @@ def streams_app(open_station: OpenStation, console: Console) -> typer.Typer:
         """Run the streams until Ctrl-C: handlers, outbox, alerts, the queue of S3's events."""
 
         async def work() -> Counters:
-            async with open_station() as station:
+            async with open_streams() as streams:
                 if not as_json:
-                    console.say(f"the streams run: {', '.join(station.handlers)}; Ctrl-C stops them")
-                return await station.run()
+                    console.say(f"the streams run: {', '.join(streams.handlers)}; Ctrl-C stops them")
+                return await run_until_signal(streams)
 
-        _tell(asyncio.run(work()), console, as_json=as_json)
+        _show_tally(asyncio.run(work()), as_json=as_json)
 
     @app.command()
     def consume(
@@ -119,30 +90,32 @@ def streams_app(open_station: OpenStation, console: Console) -> typer.Typer:
         """Take lineage from Kafka until Ctrl-C: one topic a tenant, LAKEPROOF_KAFKA_LINEAGE_TOPIC.<tenant's id>."""
 
         async def work() -> Counters:
-            async with open_station() as station:
+            async with open_streams() as streams:
                 if not as_json:
                     console.say(f"member {member!r} takes lineage from Kafka; Ctrl-C stops it")
-                return await station.consume(member)
+                return await consume_until_signal(streams, member)
 
-        _tell(asyncio.run(work()), console, as_json=as_json)
+        _show_tally(asyncio.run(work()), as_json=as_json)
 
     @app.command()
     def status(*, as_json: AsJson = False) -> None:
         """Show how far handlers are in every log, which hosts they wait for, what waits to leave, and what has died."""
-        console.show_rows(_STATUS, asyncio.run(_status(open_station)), as_json=as_json)
+        console.show_rows(_STATUS, asyncio.run(_status(open_streams)), as_json=as_json)
 
     @app.command()
     def dead_letters(
-        *, tenant: Tenant = None, source: Source = None, letter: Letter = None, as_json: AsJson = False
+        *, tenant: SomeTenant = None, source: Source = None, letter: Letter = None, as_json: AsJson = False
     ) -> None:
         """List dead letters: what was given up, since when, after how many attempts and why."""
         which = _Which(tenant=tenant, source=source, letter=letter)
-        console.show_rows(_LETTERS, asyncio.run(_letters(open_station, which)), as_json=as_json)
+        console.show_rows(_LETTERS, asyncio.run(_letters(open_streams, which)), as_json=as_json)
 
-    @app.command()
-    def replay(*, tenant: Tenant = None, source: Source = None, letter: Letter = None, as_json: AsJson = False) -> None:
+    @app.command("replay")
+    def replay_(
+        *, tenant: SomeTenant = None, source: Source = None, letter: Letter = None, as_json: AsJson = False
+    ) -> None:
         """Handle dead letters again; those that succeed are removed. Ends with 1 if one is left."""
-        rows = asyncio.run(_replay(open_station, _Which(tenant=tenant, source=source, letter=letter)))
+        rows = asyncio.run(_replay(open_streams, _Which(tenant=tenant, source=source, letter=letter)))
         console.show_rows(_REPLAYS, rows, as_json=as_json)
         left = [
             row for row in rows if row["result"] in {ReplayResult.DEAD, ReplayResult.POSTPONED, ReplayResult.UNKNOWN}
@@ -153,16 +126,16 @@ def streams_app(open_station: OpenStation, console: Console) -> typer.Typer:
     return app
 
 
-def _tell(tally: Counters, console: Console, *, as_json: bool) -> None:
+def _show_tally(tally: Counters, *, as_json: bool) -> None:
     if as_json:
         console.show_rows((), [tally.as_row()], as_json=True)
     else:
         console.say(f"stopped: {tally.sentence()}")
 
 
-async def _status(open_station: OpenStation) -> list[dict[str, object]]:
-    async with open_station() as station, connect_reading(station.dsn) as connection:
-        progress = await read_progress(connection, station.handlers)
+async def _status(open_streams: OpenStreams) -> list[dict[str, object]]:
+    async with open_streams() as streams, connect_reading(streams.dsn) as connection:
+        progress = await read_progress(connection, streams.handlers)
         waiting = await read_backlog(connection)
         letters = await count_letters(connection)
         hosts = await read_hosts(connection)
@@ -217,9 +190,9 @@ def _host_row(progress: HostProgress) -> dict[str, object]:
     }
 
 
-async def _letters(open_station: OpenStation, which: _Which) -> list[dict[str, object]]:
-    async with open_station() as station, connect_reading(station.dsn) as connection:
-        log_id = None if which.tenant is None else await station.log_of(which.tenant)
+async def _letters(open_streams: OpenStreams, which: _Which) -> list[dict[str, object]]:
+    async with open_streams() as streams, connect_reading(streams.dsn) as connection:
+        log_id = None if which.tenant is None else await find_tenant_log(streams.services, which.tenant)
         rows: list[dict[str, object]] = []
         last: StoredLetter | None = None
         while letters := await read_letters(
@@ -240,9 +213,9 @@ async def _letters(open_station: OpenStation, which: _Which) -> list[dict[str, o
         return rows
 
 
-async def _replay(open_station: OpenStation, which: _Which) -> list[dict[str, object]]:
-    async with open_station() as station:
-        log_id = None if which.tenant is None else await station.log_of(which.tenant)
+async def _replay(open_streams: OpenStreams, which: _Which) -> list[dict[str, object]]:
+    async with open_streams() as streams:
+        log_id = None if which.tenant is None else await find_tenant_log(streams.services, which.tenant)
         return [
             {
                 "log": each.letter.log.origin,
@@ -251,5 +224,12 @@ async def _replay(open_station: OpenStation, which: _Which) -> list[dict[str, ob
                 "result": each.result,
                 "reason": each.reason,
             }
-            async for each in station.replay(log_id=log_id, source=which.source, id=which.letter)
+            async for each in replay(
+                streams.dsn,
+                streams.replayed_by,
+                streams.services.gateway.append,
+                log_id=log_id,
+                source=which.source,
+                id=which.letter,
+            )
         ]

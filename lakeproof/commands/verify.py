@@ -8,18 +8,19 @@ have put it there. Without a key from elsewhere nothing is verified, and that is
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from lakeproof.commands.evidence import show_evidence
 from lakeproof.commands.exits import one_line, progress, show_json, verdict
+from lakeproof.commands.opening import OpenInstallation, run_with_auditor
 from lakeproof.commands.options import (
     NOT_PINNED,
     AsJson,
@@ -46,9 +47,6 @@ from ledger.verify.anchored import SystemExport, judge_directory, verify_system_
 from ledger.verify.directory import verify_directory
 from ledger.verify.effort import Effort
 from ledger.verify.resuming import NoProgressFile, ProgressFile
-
-if TYPE_CHECKING:  # at run time these would load the database driver
-    from lakeproof.commands.room import OpenRoom
 
 PROCESSES_MAX: Final = 256
 
@@ -102,9 +100,9 @@ SecondOpinion = Annotated[
 Deep = Annotated[bool, typer.Option("--deep", help="Also compare what the installation keeps beside the log.")]
 
 
-def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
+def add_commands(app: typer.Typer, open_installation: OpenInstallation) -> None:
     """
-    Add `verify` and `check-proof`; `open_room` is called for a log in the database, and not before.
+    Add `verify` and `check-proof`; `open_installation` is called for a log in the database, and not before.
     """
 
     @app.command()
@@ -160,9 +158,9 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
                 report = _verify_offline(path, wanted, anchored_in, read_note(stamp) if stamp else None)
                 show_report(report, as_json=as_json)
             elif path is None and log is not None and anchored_in is None and stamp is None:
-                show_report(_verify_in_room(open_room, log, wanted, deep=deep), as_json=as_json)
+                show_report(_verify_in_database(open_installation, log, wanted, deep=deep), as_json=as_json)
             elif path is None and not any((anchored_in, stamp, since, resume)):
-                show_verdicts(_verify_every(open_room, wanted, deep=deep), as_json=as_json)
+                show_verdicts(_verify_every(open_installation, wanted, deep=deep), as_json=as_json)
             else:
                 raise LedgerError(
                     "name either the directory of an exported log, perhaps with --anchored-in and --stamp, or the file "
@@ -182,18 +180,22 @@ def add_commands(app: typer.Typer, open_room: OpenRoom) -> None:
             _check_proof(file, pinned_keys(key), as_json=as_json)
 
 
-def _verify_in_room(open_room: OpenRoom, log: str, wanted: Wanted, *, deep: bool) -> VerificationReport:
+def _verify_in_database(
+    open_installation: OpenInstallation, log: str, wanted: Wanted, *, deep: bool
+) -> VerificationReport:
     from lakeproof.commands.verify_database import verify_log, verify_log_deeply
 
     with progress("entries verified") as told:
-        return asyncio.run((verify_log_deeply if deep else verify_log)(open_room, log, wanted, progress=told))
+        verifying = partial(verify_log_deeply if deep else verify_log, name=log, wanted=wanted, progress=told)
+        return run_with_auditor(open_installation, verifying)
 
 
-def _verify_every(open_room: OpenRoom, wanted: Wanted, *, deep: bool) -> Sequence[LogVerdict]:
+def _verify_every(open_installation: OpenInstallation, wanted: Wanted, *, deep: bool) -> Sequence[LogVerdict]:
     from lakeproof.commands.verify_database import verify_every_log, verify_every_log_deeply
 
     with progress("entries verified") as told:
-        return asyncio.run((verify_every_log_deeply if deep else verify_every_log)(open_room, wanted, progress=told))
+        verifying = partial(verify_every_log_deeply if deep else verify_every_log, wanted=wanted, progress=told)
+        return run_with_auditor(open_installation, verifying)
 
 
 def _verify_offline(directory: Path, wanted: Wanted, system: Path | None, token: bytes | None) -> VerificationReport:

@@ -15,10 +15,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
+from lakeproof.anchor_settings import load_places, load_policy
 from lakeproof.commands.options import Wanted
-from lakeproof.commands.room import LogRoom, OpenRoom
+from lakeproof.log_names import find_named_log
 from ledger.anchoring import (
     Anchor,
     Pinned,
@@ -48,6 +50,9 @@ from ledger.verify.database import verify_database
 from ledger.verify.database_pages import QUERIES, read_sound_head
 from ledger.verify.indexes import check_indexes
 from ledger.verify.parts import verify_parts
+
+if TYPE_CHECKING:
+    from lakeproof.installation import Installation
 
 LOGS: Final = "ledger.logs"
 _PAGE: Final = 65_536
@@ -95,7 +100,7 @@ class _SystemView:
 
 
 async def verify_log(
-    open_room: OpenRoom, name: str, wanted: Wanted, *, progress: ProgressCallback
+    installation: Installation, auditor: Connection, name: str, wanted: Wanted, *, progress: ProgressCallback
 ) -> VerificationReport:
     """
     Verify a log in the database and its payload parts; without pinned keys, with those of this installation.
@@ -106,12 +111,13 @@ async def verify_log(
         BrokenError: at the first fault.
         LedgerError: if there is no such log, or no key, or a place that was named cannot be read.
     """
-    async with open_room() as room:
-        return await _verify_alone(room, await room.find_log(name), wanted, progress)
+    return await _verify_alone(
+        installation, auditor, await find_named_log(installation, auditor, name), wanted, progress
+    )
 
 
 async def verify_log_deeply(
-    open_room: OpenRoom, name: str, wanted: Wanted, *, progress: ProgressCallback
+    installation: Installation, auditor: Connection, name: str, wanted: Wanted, *, progress: ProgressCallback
 ) -> VerificationReport:
     """
     Verify a log as `verify_log` does, and that what the installation keeps beside it is what the log says.
@@ -120,13 +126,14 @@ async def verify_log_deeply(
         BrokenError: at the first fault; of what lies beside the log (`Fault.DERIVED`), with its table and key.
         LedgerError: as `verify_log`.
     """
-    async with open_room() as room:
-        log = await room.find_log(name)
-        report = await _verify_alone(room, log, wanted, progress)
-        return replace(report, checked=(*report.checked, *await room.check_deeply(log)))
+    log = await find_named_log(installation, auditor, name)
+    report = await _verify_alone(installation, auditor, log, wanted, progress)
+    return replace(report, checked=(*report.checked, *await check_log_deeply(installation, auditor, log)))
 
 
-async def verify_every_log(open_room: OpenRoom, wanted: Wanted, *, progress: ProgressCallback) -> Sequence[LogVerdict]:
+async def verify_every_log(
+    installation: Installation, auditor: Connection, wanted: Wanted, *, progress: ProgressCallback
+) -> Sequence[LogVerdict]:
     """
     Verify every log of the installation as `verify_log` does, the system log first, and that none is missing.
 
@@ -136,12 +143,11 @@ async def verify_every_log(open_room: OpenRoom, wanted: Wanted, *, progress: Pro
         BrokenError: if it cannot be told which logs there are.
         LedgerError: as `verify_log`.
     """
-    async with open_room() as room:
-        return await _verify_every(room, wanted, progress, _nothing_deeper)
+    return await _verify_every(installation, auditor, wanted, progress, _nothing_deeper)
 
 
 async def verify_every_log_deeply(
-    open_room: OpenRoom, wanted: Wanted, *, progress: ProgressCallback
+    installation: Installation, auditor: Connection, wanted: Wanted, *, progress: ProgressCallback
 ) -> Sequence[LogVerdict]:
     """
     Verify every log as `verify_every_log` does, and that what the installation keeps beside each is what it says.
@@ -149,73 +155,119 @@ async def verify_every_log_deeply(
     Raises:
         BrokenError, LedgerError: as `verify_every_log`.
     """
-    async with open_room() as room:
-        return await _verify_every(room, wanted, progress, room.check_deeply)
+    return await _verify_every(
+        installation, auditor, wanted, progress, partial(check_log_deeply, installation, auditor)
+    )
+
+
+async def check_log_deeply(installation: Installation, auditor: Connection, log: Log) -> Sequence[str]:
+    """
+    Check that what the installation keeps beside a verified log is what the log says; return what was checked.
+
+    Raises:
+        BrokenError: (`Fault.DERIVED`) if something is not; names the table and the key.
+    """
+    from gateway.metadata.files import MetadataFiles  # gateway and projections: nothing else here needs them
+    from lakeproof.deep_verification.checks import check_deeply
+    from lakeproof.services import storage_properties
+    from ledger.signing.signer import read_arrivals
+
+    return await check_deeply(
+        auditor,
+        log,
+        installation=installation,
+        files=MetadataFiles(storage_properties(installation.settings)),
+        opener=installation.opener,
+        arrived=read_arrivals(installation.keys),
+    )
 
 
 async def _nothing_deeper(_log: Log) -> Sequence[str]:
     return ()
 
 
-async def _verify_alone(room: LogRoom, log: Log, wanted: Wanted, progress: ProgressCallback) -> VerificationReport:
-    beside = await _read_beside(room, await _system_beside(room.connection, log), wanted)
+async def _verify_alone(
+    installation: Installation, auditor: Connection, log: Log, wanted: Wanted, progress: ProgressCallback
+) -> VerificationReport:
+    beside = await _read_beside(installation, auditor, await _system_beside(auditor, log), wanted)
     foreign = [note for kept in beside.kept for note in kept.notes]
     foreign = [note for note in foreign if claimed_origin(note) not in {log.origin, beside.system.origin}]
-    report = await _verify(room, log, wanted, beside, progress, also_held=foreign)  # which are refused there
+    report = await _verify(
+        installation, auditor, log, wanted, beside, progress, also_held=foreign
+    )  # which are refused there
     if report.since is not None:
         if wanted.keys:  # the system log told whom to trust with the new entries: all of it must be sound
-            await _verify_system(room, wanted, beside)
+            await _verify_system(installation, auditor, wanted, beside)
         return replace(report, unchecked=(*report.unchecked, "anchors in the system log"))
     if log == beside.system:
-        view = await _view_of(room, report, await _trusted(room, log, wanted), wanted, size=report.size)
-        report = replace(report, checked=(*report.checked, await _all_present(room.connection, view)))
+        view = await _view_of(
+            installation, auditor, report, await _trusted(installation, auditor, log, wanted), wanted, size=report.size
+        )
+        report = replace(report, checked=(*report.checked, await _all_present(auditor, view)))
     else:
-        verified, trusted = await _verify_system(room, wanted, beside)
-        view = await _view_of(room, verified, trusted, wanted, size=beside.system_size)
-    return _with_kept(await _with_anchors(room.connection, log, report, view, beside), beside)
+        verified, trusted = await _verify_system(installation, auditor, wanted, beside)
+        view = await _view_of(installation, auditor, verified, trusted, wanted, size=beside.system_size)
+    return _with_kept(await _with_anchors(auditor, log, report, view, beside), beside)
 
 
 async def _verify_every(
-    room: LogRoom, wanted: Wanted, progress: ProgressCallback, check_deeply: Callable[[Log], Awaitable[Sequence[str]]]
+    installation: Installation,
+    auditor: Connection,
+    wanted: Wanted,
+    progress: ProgressCallback,
+    check_deeply: Callable[[Log], Awaitable[Sequence[str]]],
 ) -> Sequence[LogVerdict]:
-    system = await _system_of(room)
-    logs = sorted(await read_logs(room.connection), key=lambda log: (log != system, log.origin))
-    beside = await _read_beside(room, system, wanted)
+    system = await _system_of(installation, auditor)
+    logs = sorted(await read_logs(auditor), key=lambda log: (log != system, log.origin))
+    beside = await _read_beside(installation, auditor, system, wanted)
     view: _SystemView | None = None
     verdicts = []
     for log in logs:
         try:
-            await _system_beside(room.connection, log)
-            report = await _verify(room, log, wanted, beside, progress)
+            await _system_beside(auditor, log)
+            report = await _verify(installation, auditor, log, wanted, beside, progress)
             if log == system:
-                view = await _view_of(room, report, await _trusted(room, log, wanted), wanted, size=report.size)
+                view = await _view_of(
+                    installation,
+                    auditor,
+                    report,
+                    await _trusted(installation, auditor, log, wanted),
+                    wanted,
+                    size=report.size,
+                )
                 report = _with_kept(report, beside)
             if view is None:
                 lost = "anchors in the system log, which is broken itself"
                 report = replace(report, unchecked=(*report.unchecked, lost))
             else:
-                report = await _with_anchors(room.connection, log, report, view, beside)
+                report = await _with_anchors(auditor, log, report, view, beside)
             report = replace(report, checked=(*report.checked, *await check_deeply(log)))
             verdicts.append(LogVerdict(origin=log.origin, result=report))
         except BrokenError as error:
             verdicts.append(LogVerdict(origin=log.origin, result=error))
     there = {log.origin for log in logs}
-    return [*verdicts, *await _missing(room, wanted, beside, view, there=there)]
+    return [*verdicts, *await _missing(installation, auditor, wanted, beside, view, there=there)]
 
 
-async def _system_of(room: LogRoom) -> Log:
+async def _system_of(installation: Installation, auditor: Connection) -> Log:
     try:
-        return await room.find_log("system")
+        return await find_named_log(installation, auditor, "system")
     except NoSuchLogError as error:
         raise BrokenError(Fault.ANCHOR, where=LOGS, expected="the system log", found="no such log") from error
 
 
 async def _missing(
-    room: LogRoom, wanted: Wanted, beside: _Beside, view: _SystemView | None, *, there: Collection[str]
+    installation: Installation,
+    auditor: Connection,
+    wanted: Wanted,
+    beside: _Beside,
+    view: _SystemView | None,
+    *,
+    there: Collection[str],
 ) -> Sequence[LogVerdict]:
     """Return a fault for each log that is known from elsewhere and not in the database."""
     errors: dict[str, BrokenError] = {}
-    trusted = await _trusted(room, beside.system, wanted) if view is None else view.trusted
+    trusted = await _trusted(installation, auditor, beside.system, wanted) if view is None else view.trusted
     outside = [("note that the signer keeps", note) for note in beside.notes.values()]
     outside += [(f"checkpoint in {kept.where}", note) for kept in beside.kept for note in kept.notes]
     for where, note in outside:
@@ -239,7 +291,7 @@ async def _missing(
     return [LogVerdict(origin=origin, result=errors[origin]) for origin in sorted(errors)]
 
 
-async def _read_beside(room: LogRoom, system: Log, wanted: Wanted) -> _Beside:
+async def _read_beside(installation: Installation, auditor: Connection, system: Log, wanted: Wanted) -> _Beside:
     """
     Read what logs are held against; of places that this installation publishes to, those that can be read.
 
@@ -247,7 +299,7 @@ async def _read_beside(room: LogRoom, system: Log, wanted: Wanted) -> _Beside:
         ArchiveError: if a place that was named cannot be read.
     """
     kept, unread = [*wanted.kept, *await asyncio.to_thread(read_archives, wanted.places, system.origin)], []
-    for place in room.places() if wanted.since is None else ():
+    for place in load_places(installation.settings) if wanted.since is None else ():
         try:
             kept.append(await asyncio.to_thread(place.read, system.origin))
         except ArchiveError as error:
@@ -255,8 +307,8 @@ async def _read_beside(room: LogRoom, system: Log, wanted: Wanted) -> _Beside:
     unread += unread_notes(kept)
     return _Beside(
         system=system,
-        system_size=(await read_sound_head(room.connection, system.log_id)).head.size,
-        notes=room.signed_notes(),
+        system_size=(await read_sound_head(auditor, system.log_id)).head.size,
+        notes=installation.signed_notes(),
         kept=kept,
         unread=tuple(unread),
     )
@@ -269,7 +321,8 @@ def _with_kept(report: VerificationReport, beside: _Beside) -> VerificationRepor
 
 
 async def _verify(
-    room: LogRoom,
+    installation: Installation,
+    auditor: Connection,
     log: Log,
     wanted: Wanted,
     beside: _Beside,
@@ -279,17 +332,17 @@ async def _verify(
 ) -> VerificationReport:
     """Verify one log, and all that can be verified of it without another, but for whom it trusts."""
     report = await verify_database(
-        room.connection,
+        auditor,
         log,
-        await _trusted(room, beside.system, wanted),
+        await _trusted(installation, auditor, beside.system, wanted),
         held=[*beside.held(log.origin), *also_held],
         since=wanted.since,
         keeper=wanted.keeper,
         effort=wanted.effort,
-        workers_dsn=room.auditor_dsn if wanted.effort.processes > 1 else None,
+        workers_dsn=installation.as_role(installation.roles.auditor) if wanted.effort.processes > 1 else None,
         progress=progress,
     )
-    report = await _with_ml_dsa(room, log, report, wanted)
+    report = await _with_ml_dsa(installation, auditor, log, report, wanted)
     if log.origin in beside.notes:
         report = replace(report, checked=(*report.checked, "the note that the signer keeps outside the database"))
     else:
@@ -297,20 +350,20 @@ async def _verify(
         report = replace(report, unchecked=(*report.unchecked, unknown))
     report = replace(report, is_pinned=bool(wanted.keys))
     if report.since is None:
-        compared = await check_indexes(room.connection, log, size=report.size)
+        compared = await check_indexes(auditor, log, size=report.size)
         report = replace(report, checked=(*report.checked, compared))
     if log.reader is None:
         unread = "payload parts of a log that belongs to no tenant"
         report = replace(report, unchecked=(*report.unchecked, unread))
     else:
-        async with as_reader(room.connection, log):
+        async with as_reader(auditor, log):
             # Of work that is taken up again only entries are done: parts are read behind the last of them.
             first = report.first if report.since is not None else 0
-            parts = await verify_parts(room.connection, log, opener=room.opener, first=first)
+            parts = await verify_parts(auditor, log, opener=installation.opener, first=first)
         sealed = (f"{parts.sealed:,} sealed payload parts whose keys are not here",) if parts.sealed else ()
         report = replace(report, parts=parts.entries, unchecked=(*report.unchecked, *sealed))
     if wanted.opinion is not None:
-        leaves = await _leaves(room.connection, log, report.size)
+        leaves = await _leaves(auditor, log, report.size)
         said = wanted.opinion(leaves, {report.size: report.root})
         report = replace(report, checked=(*report.checked, said))
     return report
@@ -338,38 +391,42 @@ async def _system_beside(connection: Connection, log: Log) -> Log:
     return named[origin]
 
 
-async def _trusted(room: LogRoom, system: Log, wanted: Wanted) -> Trusted:
+async def _trusted(installation: Installation, auditor: Connection, system: Log, wanted: Wanted) -> Trusted:
     """
     Return whom to trust with a log that is read next: keys may change while a log is verified, so it is asked again.
 
     Of a key that joins between here and the log's snapshot nothing is known, and need not be: the older one signs too.
     """
     if not wanted.keys:
-        return room.key_history()
+        return installation.open_keys().keys.history
     told: list[bytes] = []
-    size = (await read_sound_head(room.connection, system.log_id)).head.size
-    async for entries in iterate_entries(room.connection, system.log_id, from_index=0, to_index=size):
+    size = (await read_sound_head(auditor, system.log_id)).head.size
+    async for entries in iterate_entries(auditor, system.log_id, from_index=0, to_index=size):
         told += filter(is_key_event, entries)
     return follow_recorded_keys(told, wanted.keys, origin=system.origin)
 
 
-async def _verify_system(room: LogRoom, wanted: Wanted, beside: _Beside) -> tuple[VerificationReport, Trusted]:
+async def _verify_system(
+    installation: Installation, auditor: Connection, wanted: Wanted, beside: _Beside
+) -> tuple[VerificationReport, Trusted]:
     """Verify the system log, and return with the report whom it was verified with."""
     system = beside.system
-    trusted = await _trusted(room, system, wanted)
+    trusted = await _trusted(installation, auditor, system, wanted)
     if not isinstance(trusted, KeyHistory):  # it tells of no keys, and those that are pinned may be of another log
-        trusted = [*room.verifier_keys(system.origin), *trusted]
+        trusted = [*installation.open_keys().verifier_keys(system.origin), *trusted]
     held = beside.held(system.origin)
-    return await verify_database(room.connection, system, trusted, held=held, effort=wanted.effort), trusted
+    return await verify_database(auditor, system, trusted, held=held, effort=wanted.effort), trusted
 
 
-async def _with_ml_dsa(room: LogRoom, log: Log, report: VerificationReport, wanted: Wanted) -> VerificationReport:
-    """Say which ML-DSA-44 keys have signed the newest checkpoint: of those that are pinned, or else of this room's."""
+async def _with_ml_dsa(
+    installation: Installation, auditor: Connection, log: Log, report: VerificationReport, wanted: Wanted
+) -> VerificationReport:
+    """Say which ML-DSA-44 keys have signed the newest checkpoint: of those that are pinned, or else of ours."""
     query, bounds = QUERIES["latest_checkpoint_within"], {"log_id": log.log_id, "size": report.signed_size}
-    row = await (await room.connection.execute(query, bounds)).fetchone()
+    row = await (await auditor.execute(query, bounds)).fetchone()
     if row is None:
         return report
-    return with_ml_dsa(report, bytes(row[1]), wanted.keys or room.ml_dsa_verifier_keys(log.origin))
+    return with_ml_dsa(report, bytes(row[1]), wanted.keys or installation.open_keys().ml_dsa_verifier_keys(log.origin))
 
 
 async def _leaves(connection: Connection, log: Log, size: int) -> bytes:
@@ -381,19 +438,25 @@ async def _leaves(connection: Connection, log: Log, size: int) -> bytes:
 
 
 async def _view_of(
-    room: LogRoom, report: VerificationReport, trusted: Trusted, wanted: Wanted, *, size: int
+    installation: Installation,
+    auditor: Connection,
+    report: VerificationReport,
+    trusted: Trusted,
+    wanted: Wanted,
+    *,
+    size: int,
 ) -> _SystemView:
     """Return what the verified system log says of the others in its first `size` entries, and who has witnessed it."""
-    system = await find_log(room.connection, report.origin)
+    system = await find_log(auditor, report.origin)
     pinned = wanted.pinned
     if pinned.policy is None and not pinned.stamp_roots:
-        pinned = Pinned(policy=room.witness_policy())
+        pinned = Pinned(policy=load_policy(installation.settings))
     anchors: dict[str, list[Anchor]] = {}
-    async for entries in iterate_entries(room.connection, system.log_id, from_index=0, to_index=size):
+    async for entries in iterate_entries(auditor, system.log_id, from_index=0, to_index=size):
         for origin, found in anchors_of(entries).items():
             anchors.setdefault(origin, []).extend(found)
     keys = every_key(trusted, system.origin)
-    published = await read_published_checkpoint(room.connection, system, keys=keys, policy=pinned.policy)
+    published = await read_published_checkpoint(auditor, system, keys=keys, policy=pinned.policy)
     if published is not None and published.checkpoint.size > report.size:
         published = None
     return _SystemView(report=report, trusted=trusted, anchors=anchors, published=published, pinned=pinned)

@@ -20,16 +20,16 @@ from ledger.format.note import VerifierKey
 from ledger.format.signature import ED25519_COSIGNATURE, ML_DSA_44_COSIGNATURE
 
 if TYPE_CHECKING:  # at run time these would load the database driver
-    from lakeproof.commands.room import OpenRoom
+    from lakeproof.commands.opening import OpenInstallation
 
 ALGORITHMS: Final = {"ed25519": ED25519_COSIGNATURE, "ml-dsa-44": ML_DSA_44_COSIGNATURE}
 
 WitnessDirectory = Annotated[Path, typer.Argument(help="The witness's directory.", show_default=False)]
 
 
-def add_commands(app: typer.Typer, _open_room: OpenRoom) -> None:
+def add_commands(app: typer.Typer, _open_installation: OpenInstallation) -> None:
     """
-    Add `witness`, with commands of its own; none of them opens the room.
+    Add `witness`, with commands of its own; none of them needs an installation.
     """
     witness = command_group("Run a witness: cosign what logs have signed, if they only grow.")
     app.add_typer(witness, name="witness")

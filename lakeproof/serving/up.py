@@ -107,7 +107,7 @@ async def _serving_on(
         on_applied=lambda name, _: decided.set() if name == LINEAGE else None,
     )
     reconciler = Reconciler(services.gateway)
-    signer = await open_signer(services)
+    signer = await open_signer(services.installation)
     await signer.sign_once()  # first: the appender accepts nothing before the logs are confirmed
     again = await erase_again(services)
     if again.erasures:

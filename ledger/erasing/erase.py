@@ -21,7 +21,7 @@ Nothing is appended to a closed log. An erasure from it is recorded by its succe
 
 Retention: payload parts are kept for the configured time, and then erased like everything else: recorded in the log
 first. Only parts are erased; entries, and with them every proof, stay. What is erased is "all parts below this index",
-so that the log alone says which ones. Messages that never became entries are stored elsewhere (`KeptMessages`), are in
+so that the log alone says which ones. Messages that never became entries are stored elsewhere (dead letters), are in
 no proof, and are deleted at that age.
 """
 
@@ -31,7 +31,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from ledger.erasing.execution import Copies, ErasureTargets, NoCopies, RecordedErasure, execute_erasure
@@ -335,28 +335,3 @@ def _key(statement: PayloadErased | PayloadErasedElsewhere) -> str:
         return format_key("part", (str(statement.index), statement.name or "", *of))
     filters = (f"type-{statement.type or ''}", f"name-{statement.name or ''}")
     return format_key("parts", (f"before-{statement.before}", *filters, *of))
-
-
-class KeptMessages(Protocol):
-    """Tenants' messages that could not be handled, kept unchanged: what they hold, and about whom, is unknown."""
-
-    async def delete_before(self, log: Log, before: datetime, /) -> int:
-        """Delete those of a log that have been kept since before then; return how many."""
-
-    async def reclaim(self) -> None:
-        """Remove what was deleted from the database's files."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErasingDesk:
-    """
-    An installation in which payload parts are erased.
-
-    `connection` works as the eraser, in autocommit mode. `reclaim` lets the files of the database forget what was
-    erased from a log up to an index, in the read models, too.
-    """
-
-    connection: Connection
-    eraser: Eraser
-    reclaim: Callable[[Log, int], Awaitable[None]]
-    clock: Callable[[], datetime]

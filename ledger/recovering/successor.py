@@ -4,27 +4,22 @@ Closes a log that cannot be recovered, and starts its successor under another or
 Guarantee: a log is closed only if its database does not extend what was signed, and only once: the first entry of the
 new log names the old one's last note and what was still stored. Nothing of the old log is copied or rewritten. It stays
 readable and verifiable as far as it goes, and nothing is signed or appended to it any more.
-
-`RecoveryDesk` is what operators' commands use to adopt, recover or continue a log.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
 
-from ledger.erasing.rerun import Rerun
 from ledger.format.continuation import Continuation, check_continuation, predecessor_origin, successor_origin
 from ledger.format.event import SYSTEM_ACTOR, Event, derived_group_id, format_key, prepare
 from ledger.format.events import LogContinued, to_data
 from ledger.format.sequence import Appended, Group, LogHead, Stale
-from ledger.recovering.replay import RecoveryError, ReplayRules
+from ledger.recovering.replay import RecoveryError
 from ledger.signing.key_directory import KeyDirectory, SignedNote
-from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import Log, read_entries, read_head
 from ledger.store.session import Connection
 from ledger.store.stored_tree import read_frontier
@@ -105,25 +100,3 @@ def _continued(log: Log, noted: SignedNote, head: LogHead, now: datetime) -> Gro
         )
     )
     return Group(id=derived_group_id(event.TYPE, {"origin": successor_origin(log.origin)}), then=(prepared,))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryDesk:
-    """
-    An installation whose logs are put right.
-
-    `auditor` is a connection of that role in autocommit mode; `rerun` erases again what the logs know to be erased;
-    `found` makes, of the old log and the new one, a tenant of the same name, whose first API key is for an identity,
-    and returns the text of that key.
-    """
-
-    auditor: Connection
-    appender_dsn: str = field(repr=False)
-    keys: KeyDirectory
-    signer: CheckpointSigner
-    replay: ReplayRules
-    make_log: CreateLog
-    append: AppendGroup
-    rerun: Callable[[], Awaitable[Rerun]]
-    found: Callable[[Log, Log, str], Awaitable[str]]
-    clock: Callable[[], datetime]

@@ -26,9 +26,10 @@ it, and retire. Retiring ends the older of two keys, or the only one. It changes
 private half. If a crash comes between, the next change of the keys destroys it, and retiring again resumes. The log
 does not record these keys: an auditor pins one as the first key was pinned, outside the log.
 
-`KeyDesk` is what operators' commands use, beside a running `lakeproof up` or alone. Before an append and after a change
-of the keys, its own signer does a round: beside an `up` it is on standby; alone it confirms the logs and lets the new
-keys sign at once.
+
+
+Whoever changes keys lets a signer do a round before, so that the log accepts what is appended, and one after, so that
+the new keys sign at once. Beside a running `lakeproof up` that signer stands by.
 """
 
 from __future__ import annotations
@@ -52,7 +53,6 @@ from ledger.format.sequence import Appended, Group, Stale
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.key_ring import KeyLife, KeyRecord, KeySource, MlDsaRecord
 from ledger.signing.keys import SEED_SIZE_BYTES, FileKey, NoteSigner, SigningKey, read_seed
-from ledger.signing.signer import CheckpointSigner
 from ledger.signing.ssh_agent import find_key
 from ledger.signing.stored_keys import (
     destroy_key,
@@ -328,45 +328,3 @@ def operation_group(event: EventData, key: str, *, occurred_at: datetime) -> Gro
         Event(type=event.TYPE, version=event.VERSION, key=key, actor=SYSTEM_ACTOR, occurred_at=occurred_at, data=data)
     )
     return Group(id=derived_group_id(event.TYPE, content), then=(prepared,))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyDesk:
-    """The keys of one installation; `origin` is the system log's, under whose name its verifier keys are."""
-
-    origin: str
-    directory: KeyDirectory
-    keeper: KeyRotation
-    signer: CheckpointSigner
-
-    def verifier_key(self, record: KeyRecord) -> VerifierKey:
-        """Return a key as verifier key of the system log."""
-        return VerifierKey.ed25519(name=self.origin, public=record.public)
-
-    def agent_key(self, key_id: str) -> NewKey:
-        """
-        Return a key that the agent of this installation holds.
-
-        Raises:
-            KeyUnavailableError: if there is none, or no agent.
-        """
-        socket: Path | None = self.directory.agent
-        if socket is None:
-            raise KeyUnavailableError("no agent is known: name its socket in LAKEPROOF_SIGNER_AGENT")
-        return agent_key(socket, key_id)
-
-    async def rotate(self, make: Callable[[], NewKey]) -> KeyRecord:
-        """
-        Let a new key join, and sign with it at once; raises as `KeyRotation.rotate`.
-        """
-        await self.signer.sign_once()
-        joined = await self.keeper.rotate(make)
-        await self.signer.sign_once()
-        return joined
-
-    async def retire(self) -> KeyRecord:
-        """
-        Retire the overlapping key; raises as `KeyRotation.retire`.
-        """
-        await self.signer.sign_once()
-        return await self.keeper.retire()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Collection
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +13,6 @@ from psycopg import AsyncConnection, sql
 from typer.testing import CliRunner, Result
 
 from lakeproof.commands.ledger import ledger_app
-from lakeproof.log_room import InstalledLogs
 from lakeproof.services import Services
 from lakeproof.signing import open_signer
 from ledger.proving.export import as_reader, export_log, export_parts
@@ -95,7 +94,7 @@ def guarded_rows(database: str) -> dict[str, list[Any]]:
 
 async def export(services: Services, origin: str, path: Path, *, refused: Collection[str] = ()) -> Path:
     """Sign the logs, of which the signer refuses none but these, and export one with its parts."""
-    signer = await open_signer(services)
+    signer = await open_signer(services.installation)
     await signer.sign_once()
     assert set(signer.refused) == set(refused)
     installation = services.installation
@@ -111,12 +110,5 @@ async def export(services: Services, origin: str, path: Path, *, refused: Collec
 
 async def run(services: Services, *arguments: object) -> Result:
     """Run `lakeproof ledger …` on this installation, as an operator does beside a running server."""
-    installation = services.installation
-
-    @asynccontextmanager
-    async def open_room() -> AsyncIterator[InstalledLogs]:
-        dsn = installation.as_role(installation.roles.auditor)
-        async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-            yield InstalledLogs(installation=services.installation, connection=connection)
-
-    return await asyncio.to_thread(CliRunner().invoke, ledger_app(open_room), [str(one) for one in arguments])
+    app = ledger_app(lambda: nullcontext(services.installation))
+    return await asyncio.to_thread(CliRunner().invoke, app, [str(one) for one in arguments])

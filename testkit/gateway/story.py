@@ -17,7 +17,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from gateway.metadata.files import local_path
-from lakeproof.log_room import InstalledLogs
+from lakeproof.commands.verify_database import check_log_deeply
 from lakeproof.services import Services
 from ledger.format.entry import Entry, parse_entry
 from ledger.format.events import CommitDecided, CommitDecision, CommitOutcome, CommitSettled, from_data
@@ -165,9 +165,9 @@ async def check_agreement(services: Services, log_id: int) -> Rows:
 async def check_deeply(services: Services, log_id: int) -> None:
     """Check that `verify --deep` says nothing against a log and what stands beside it."""
     (log,) = [log for log in await services.logs() if log.log_id == log_id]
-    auditor = services.installation.as_role(services.installation.roles.auditor)
-    async with await AsyncConnection.connect(auditor, autocommit=True) as connection:
-        assert await InstalledLogs(installation=services.installation, connection=connection).check_deeply(log)
+    installation = services.installation
+    async with installation.connect(installation.roles.auditor) as auditor:
+        assert await check_log_deeply(installation, auditor, log)
 
 
 async def check_log(services: Services, log_id: int) -> None:

@@ -9,20 +9,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import psycopg
 from psycopg import AsyncConnection
 
-from lakeproof.log_room import InstalledLogs
-from lakeproof.operating import OperatorWorkshop
-from lakeproof.projecting import PROJECTIONS
+from lakeproof.commands.verify_database import check_log_deeply
+from lakeproof.installation import Installation
+from lakeproof.projecting import PROJECTIONS, attest
 from lakeproof.serving.system_log import record_in_system_log
 from lakeproof.signing import open_signer
 from lakeproof.tenants import found_tenant
 from ledger.anchoring.anchor_log import anchor_logs
 from ledger.errors import BrokenError, Fault
 from ledger.store.read import Log, find_log, read_head
+from ledger.store.session import Connection
 from projections.graph.write import graph_name
 from projections.processing.generations import rebuild
 from projections.processing.runner import Runner
@@ -71,14 +73,15 @@ class Home:
 
     gateway: Gateway
     owner: psycopg.Connection
-    room: InstalledLogs
+    installation: Installation
+    auditor: Connection
     acme: Log
     system: Log
     names: Mapping[str, str]
     """What stands in the braces of a statement: roles, the tenant's graph, texts of functions."""
 
     async def check(self, log: Log) -> Sequence[str]:
-        return await self.room.check_deeply(log)
+        return await check_log_deeply(self.installation, self.auditor, log)
 
     async def told(self, change: Change) -> tuple[str, Fault | None]:
         """Make a change, return the place and the fault that are named then, and undo the change."""
@@ -122,7 +125,7 @@ async def used(gateway: Gateway) -> AsyncIterator[Home]:
     await decide(services, gateway.acme.log_id)
     await found_tenant(services, name="other", identity="eve@other.example")
     installation = services.installation
-    signer = await open_signer(services)
+    signer = await open_signer(services.installation)
     await signer.sign_once()
     await record_in_system_log(services, signer.keys)
     auditor = installation.as_role(installation.roles.auditor)
@@ -149,7 +152,8 @@ async def used(gateway: Gateway) -> AsyncIterator[Home]:
             yield Home(
                 gateway=gateway,
                 owner=owner,
-                room=InstalledLogs(installation=services.installation, connection=connection),
+                installation=services.installation,
+                auditor=connection,
                 acme=await find_log(connection, gateway.acme.origin),
                 system=services.system,
                 names={
@@ -173,13 +177,13 @@ def text_of(owner: psycopg.Connection, function: str) -> str:
 async def project(gateway: Gateway) -> None:
     """Bring the read models up to date, have two of them rebuilt and attested, and let the log grow on."""
     services = gateway.services
-    workshop = OperatorWorkshop(services=services)
-    runner = Runner(workshop.dsn, PROJECTIONS, opener=services.opener)
+    projector = services.installation.as_role(services.installation.roles.projector)
+    runner = Runner(projector, PROJECTIONS, opener=services.opener)
     async with services.gateway.database.as_role(services.gateway.roles.auditor) as connection:
         log = await find_log(connection, gateway.acme.origin)
         await runner.catch_up(log.log_id, (await read_head(connection, log.log_id)).size)
     for projection in (PROJECTIONS[0], PROJECTIONS[-1]):
-        await rebuild(workshop.dsn, projection, log, append=workshop.attest, opener=services.opener)
+        await rebuild(projector, projection, log, append=partial(attest, services), opener=services.opener)
     (await gateway.http.post(ORDERS, json=properties(n="and again"))).raise_for_status()
     async with services.gateway.database.as_role(services.gateway.roles.auditor) as connection:
         await runner.catch_up(log.log_id, (await read_head(connection, log.log_id)).size)

@@ -22,9 +22,9 @@ from ledger.signing.keys import FileKey, read_seed
 from ledger.signing.rotation import KeyRotation
 from ledger.signing.signer import CheckpointSigner, IssuedCheckpoint
 from ledger.store.read import read_entries, read_head
+from testkit.lakeproof.operator import Operator, make_operator
 from testkit.ledger.appending import NOON, appender_dsn, group
 from testkit.ledger.logs import TENANT
-from testkit.ledger.rooms import Rooms, make_rooms
 
 
 class Works:
@@ -73,10 +73,10 @@ class Works:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorksSite:
-    """A signer at work, and the rooms in which its logs are exported, proven and verified."""
+    """A signer at work, and the operator in which its logs are exported, proven and verified."""
 
     works: Works
-    rooms: Rooms
+    operator: Operator
     directory: Path
     database: str
 
@@ -94,10 +94,10 @@ async def open_site(
 ) -> AsyncIterator[AnySite]:
     """Yield a site of that kind, with a tenant's log beside the system log."""
     log_id = create_tenant_log(database, installation, TENANT)
-    rooms = make_rooms(database, installation, directory)
+    operator = make_operator(database, installation, directory)
     async with Appender(appender_dsn(installation), GuardRegistry(CORE_GUARDS)) as appender:
-        works = Works(installation, appender, log_id, rooms.installation.keys)
-        yield kind(works=works, rooms=rooms, directory=directory, database=database)
+        works = Works(installation, appender, log_id, operator.installation.keys)
+        yield kind(works=works, operator=operator, directory=directory, database=database)
 
 
 def signed_by(note: bytes, keys: KeyDirectory, origin: str) -> list[str]:

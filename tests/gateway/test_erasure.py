@@ -13,10 +13,10 @@ from psycopg import AsyncConnection
 from gateway.admin.application import OPERATOR
 from gateway.control.plane import ControlState
 from gateway.identity.revoking import revoke_keys
-from lakeproof.erasing import erase_again, open_erasing_desk
+from lakeproof.erasing import erase_again, open_eraser, reclaim_erased
 from lakeproof.projecting import PROJECTIONS, attest
 from lakeproof.services import now
-from ledger.erasing.erase import Eraser, ErasingDesk, ErasureRequest, Revocations
+from ledger.erasing.erase import Eraser, ErasureRequest, Revocations
 from ledger.format.event import SYSTEM_ACTOR, Event, Part, prepare
 from ledger.format.events import ErasureReason, KeyRevoked, PayloadErased, ProjectionAttested
 from ledger.format.sequence import Group
@@ -64,9 +64,9 @@ async def auditor(gateway: Gateway) -> AsyncIterator[Connection]:
 
 
 @asynccontextmanager
-async def desk_of(gateway: Gateway) -> AsyncIterator[tuple[ErasingDesk, Log]]:
-    async with auditor(gateway) as own, open_erasing_desk(gateway.services.installation, own) as desk:
-        yield desk, await find_log(own, gateway.services.installation.origin(gateway.acme.tenant))
+async def eraser_of(gateway: Gateway) -> AsyncIterator[tuple[Eraser, Log]]:
+    async with auditor(gateway) as own, open_eraser(gateway.services.installation, own) as eraser:
+        yield eraser, await find_log(own, gateway.services.installation.origin(gateway.acme.tenant))
 
 
 def asked() -> ErasureRequest:
@@ -74,8 +74,8 @@ def asked() -> ErasureRequest:
 
 
 async def erase(gateway: Gateway) -> None:
-    async with desk_of(gateway) as (desk, log):
-        await desk.eraser.erase_subject(log, gateway.acme.key.actor, asked())
+    async with eraser_of(gateway) as (eraser, log):
+        await eraser.erase_subject(log, gateway.acme.key.actor, asked())
 
 
 async def test_whoever_is_erased_is_refused_at_once(busy: Gateway) -> None:
@@ -115,9 +115,11 @@ async def test_a_key_that_changes_meanwhile_is_not_overlooked(busy: Gateway, mea
     async def current() -> ControlState:
         return await services.gateway.control.current(log_id)
 
-    async with desk_of(busy) as (desk, log):
+    installation = services.installation
+    log = next(each for each in await services.logs() if each.log_id == log_id)
+    async with installation.connect(installation.roles.eraser) as connection:
         eraser = Eraser(
-            desk.connection,
+            connection,
             services.appender,
             services.subject_keys,
             new_group_id=services.gateway.new_group_id,
@@ -144,12 +146,12 @@ async def test_nothing_of_an_erased_person_is_found_by_grep(busy: Gateway, tmp_p
         "home": {"plain"},
     }
     assert found(before, SECRET) == {"export": {"base64"}}, "a sealed part is in no file of the database"
-    async with desk_of(busy) as (desk, log):
-        erased = await desk.eraser.erase_subject(log, busy.acme.key.actor, asked())
+    async with eraser_of(busy) as (eraser, log):
+        erased = await eraser.erase_subject(log, busy.acme.key.actor, asked())
         assert erased.parts > 0
         assert erased.copies == 5
         assert await generations(busy) == len(PROJECTIONS), "of the one before nothing is left"
-        await desk.reclaim(log, erased.index)
+        await reclaim_erased(busy.services.installation, log, erased.index)
     after = await make_copies(busy, tmp_path / "after")
     assert found(after, OF_NOBODY) == of_nobody
     for word in (IDENTITY, SECRET):

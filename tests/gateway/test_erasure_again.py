@@ -34,7 +34,7 @@ IDENTITY = "ada@acme.example"
 async def busy(gateway: Gateway) -> Gateway:
     """Ada has made a table, and what the log says of it is signed."""
     await create_orders(gateway.http)
-    await (await open_signer(gateway.services)).sign_once()
+    await (await open_signer(gateway.services.installation)).sign_once()
     return gateway
 
 
@@ -108,7 +108,7 @@ async def test_a_log_that_cannot_say_what_is_erased_does_not_keep_others_from_be
     again = await erase_again(services)
     assert again.failed.keys() == {busy.acme.origin}
     assert isinstance(again.failed[busy.acme.origin], LedgerError)
-    await (await open_signer(services)).sign_once()
+    await (await open_signer(services.installation)).sign_once()
     assert await erase_again(services) != again
     assert not (await erase_again(services)).failed
     async with owner_of(services) as owner:
@@ -119,7 +119,7 @@ async def test_a_person_is_erased_from_a_closed_log_and_from_its_read_models(bus
     services, acme = busy.services, busy.acme
     save(services.installation.admin_dsn)
     assert (await busy.http.post(ORDERS, json=properties(note="lost"))).status_code == 200
-    await (await open_signer(services)).sign_once()
+    await (await open_signer(services.installation)).sign_once()
     set_back(services.installation.admin_dsn)
     told = await run(services, "recover", acme.origin, "--new-origin", "--identity", "eve@acme.example")
     assert told.exit_code == 0, told.output

@@ -34,7 +34,7 @@ class Lived(NamedTuple):
 
 async def anchor(services: Services) -> None:
     """Sign all logs, and anchor them in the system log."""
-    signer = await open_signer(services)
+    signer = await open_signer(services.installation)
     await signer.sign_once()
     async with services.gateway.database.as_role(services.gateway.roles.auditor) as connection:
         anchored = await anchor_logs(
@@ -65,7 +65,7 @@ async def test_a_log_and_its_guarded_rows_are_recovered(gateway: Gateway, databa
 
     set_back(database_of)
     assert guarded_rows(database_of) != rows
-    signer = await open_signer(services)
+    signer = await open_signer(services.installation)
     await signer.sign_once()
     assert acme.origin in signer.refused
 
@@ -101,7 +101,7 @@ async def test_a_log_that_is_younger_than_the_backup_is_recovered_from_nothing(
     path = await export(services, acme.origin, tmp_path / "acme")
     rows = guarded_rows(database_of)
     forget(database_of, acme.log_id)
-    signer = await open_signer(services)
+    signer = await open_signer(services.installation)
     await signer.sign_once()
     assert "no log of this origin" in str(signer.refused[acme.origin])
     stranger = await run(
@@ -121,7 +121,7 @@ async def test_lost_notes_are_adopted_by_people_alone(gateway: Gateway, tmp_path
     await live_before(gateway)
     await export(services, acme.origin, tmp_path / "acme")
     (services.installation.keys / NOTES_FILE).unlink()
-    signer = await open_signer(services)
+    signer = await open_signer(services.installation)
     await signer.sign_once()
     assert "ledger adopt" in str(signer.refused[acme.origin])
     declined = await run(services, "adopt", "acme")
@@ -182,7 +182,7 @@ async def test_a_log_that_no_export_has_goes_on_under_another_origin(
     told = await run(services, "recover", acme.origin, "--new-origin", "--identity", "ada@acme.example")
     assert told.exit_code == 0, told.output
     (successor,) = [log for log in await services.logs() if log.origin == f"{acme.origin}/2"]
-    signer = await open_signer(services)
+    signer = await open_signer(services.installation)
     await signer.sign_once()
     assert "closed permanently" in str(signer.refused[acme.origin])
     assert set(signer.refused) == {acme.origin}

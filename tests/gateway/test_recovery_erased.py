@@ -72,7 +72,7 @@ async def test_what_is_erased_does_not_come_back_with_a_recovery(
     assert rows(gateway, identities)
     places = "SELECT index, name FROM ledger.parts WHERE log_id = %s"
     back = rows(gateway, places)
-    signer = await open_signer(services)
+    signer = await open_signer(services.installation)
     await signer.sign_once()
     assert gateway.acme.origin in signer.refused
     told = await run(services, "recover", "acme", "--from", path)

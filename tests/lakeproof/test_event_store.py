@@ -213,7 +213,7 @@ def test_what_leads_to_no_log_is_refused_with_what_to_do(
 
 
 async def test_a_database_whose_schema_was_changed_is_not_served(services: Services, variables: dict[str, str]) -> None:
-    signer = await open_signer(services)
+    signer = await open_signer(services.installation)
     for _ in range(2):  # the first one provisions, which a clone lacks; what is there then is recorded
         with await asyncio.to_thread(Bank, variables) as bank:
             await asyncio.to_thread(bank.save, Account())

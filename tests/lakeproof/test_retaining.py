@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from lakeproof.retaining import KeptDeadLetters
+from lakeproof.erasing import delete_dead_letters
 from lakeproof.services import now
 from ledger.store.read import Log
 from streams.connections import connect_reading, connect_storing
@@ -86,9 +86,9 @@ async def test_many_messages_are_deleted_page_by_page(dead: Gateway, monkeypatch
     ]
     async with connect_storing(streams_dsn(dead)) as connection, connection.transaction():
         await dead_letters.put(connection, "handler:lineage", many)
-    kept = KeptDeadLetters(installation=dead.services.installation)
-    assert await kept.delete_before(log, datetime.min.replace(tzinfo=now().tzinfo)) == 0
-    assert await kept.delete_before(log, now() + timedelta(days=1)) == 7
+    installation = dead.services.installation
+    assert await delete_dead_letters(installation, log, datetime.min.replace(tzinfo=now().tzinfo)) == 0
+    assert await delete_dead_letters(installation, log, now() + timedelta(days=1)) == 7
 
 
 async def test_nothing_of_a_deleted_message_is_found_in_the_files(dead: Gateway, postgres_data: Path) -> None:

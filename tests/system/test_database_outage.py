@@ -75,7 +75,7 @@ async def own_gateway(own_server: EmbeddedServer, tmp_path: Path) -> AsyncIterat
     ):
         await make_orders(gateway)
         stop = asyncio.Event()
-        signing = asyncio.create_task((await open_signer(services)).run(stop, interval_s=600))
+        signing = asyncio.create_task((await open_signer(services.installation)).run(stop, interval_s=600))
         yield gateway
         stop.set()
         await signing

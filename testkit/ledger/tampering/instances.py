@@ -9,8 +9,7 @@ logs, `tampering_columns.py`, `tampering_tables.py` and `tampering_files.py` are
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from types import EllipsisType
@@ -19,8 +18,8 @@ from typing import Any, Final, TypeAlias
 from psycopg.sql import SQL, Composed, Identifier
 
 from lakeproof.commands.options import Wanted
-from lakeproof.commands.room import LogRoom
 from lakeproof.commands.verify_database import verify_log
+from lakeproof.installation import Installation
 from ledger.anchoring.archive import ArchivedNotes
 from ledger.errors import BrokenError, Fault, LedgerError
 from ledger.format.sequence import SequencedEntry
@@ -110,19 +109,17 @@ class World:
     """
 
     owner: Connection
-    room: LogRoom
+    installation: Installation
+    auditor: Connection
+    """One for all verifications, since connecting takes longer than verifying."""
     keys: KeyDirectory
     logs: Mapping[str, LogState]
-
-    @asynccontextmanager
-    async def open_room(self) -> AsyncIterator[LogRoom]:
-        """Open what the commands work in: always the same one, since connecting takes longer than verifying."""
-        yield self.room
 
     async def verify(self, log: str, *, held: tuple[bytes, ...] = (), effort: Effort = EXACT) -> VerificationReport:
         """Verify a log as `lakeproof ledger verify --log` does."""
         wanted = Wanted(kept=[ArchivedNotes(where="a file", notes=held)] if held else (), effort=effort)
-        return await verify_log(self.open_room, self.logs[log].log.origin, wanted, progress=lambda _done, _of: None)
+        name = self.logs[log].log.origin
+        return await verify_log(self.installation, self.auditor, name, wanted, progress=lambda _done, _of: None)
 
     async def told(self, tampered: Tampered, *, effort: Effort = EXACT) -> Told:
         """Return what verification says now; an error that names no fault is none."""

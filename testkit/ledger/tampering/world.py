@@ -8,7 +8,7 @@ ends with a tail that nobody has signed, and its newest signed size is not ancho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,25 +19,23 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from lakeproof.log_room import InstalledLogs
+from lakeproof.installation import Installation
 from lakeproof.provision import Provisioned, create_tenant_log
-from lakeproof.sealing import open_subject_keys
 from ledger.anchoring.anchor_log import anchor_logs
 from ledger.append.appender import CORE_GUARDS, Appender
 from ledger.erasing.sealer import Sealer
+from ledger.erasing.subject_keys import KeyFolder
 from ledger.format.event import Event, Part, PreparedEvent, prepare, random_group_id
 from ledger.format.guards import GuardRegistry
-from ledger.format.note import VerifierKey
-from ledger.format.sealing import KeyOpener, Opener
 from ledger.format.sequence import Appended, Group, SequencedEntry, Stale
 from ledger.format.tiles import Tile
 from ledger.signing.key_directory import KeyDirectory
 from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import Log, read_logs
 from ledger.store.session import Connection
+from testkit.lakeproof.operator import make_operator
 from testkit.ledger.erasing import ADA, EVE
 from testkit.ledger.logs import START, TYPES, WORDS
-from testkit.ledger.rooms import make_rooms
 from testkit.ledger.tampering.instances import LogState, World, save
 
 TENANTS: Final = (UUID(int=0xA), UUID(int=0xB))
@@ -49,18 +47,17 @@ TAIL: Final = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Room(InstalledLogs):
-    """The room of an installation whose keys are read once."""
+class _QuickInstallation(Installation):
+    """An installation whose keys are read once."""
 
     signer_keys: KeyDirectory
-    subject_keys: KeyOpener
+    subject_keys: KeyFolder
 
-    @property
-    def opener(self) -> Opener:
+    def open_keys(self) -> KeyDirectory:
+        return self.signer_keys
+
+    def open_subject_keys(self) -> KeyFolder:
         return self.subject_keys
-
-    def verifier_keys(self, origin: str, /) -> Sequence[VerifierKey]:
-        return self.signer_keys.verifier_keys(origin)
 
     def signed_notes(self) -> Mapping[str, bytes]:
         """Return none, as where the signer works on another machine: what is found is found in the database alone."""
@@ -72,8 +69,8 @@ async def open_world(
     database: str, installation: Provisioned, directory: Path, *, seed: int = 0
 ) -> AsyncIterator[World]:
     """Write the logs into an empty installation, and yield the world with what it takes to put them back."""
-    rooms = make_rooms(database, installation, directory)
-    keys, subject_keys = rooms.keys, open_subject_keys(rooms.installation)
+    operator = make_operator(database, installation, directory)
+    keys, subject_keys = operator.keys, operator.installation.open_subject_keys()
     roles = installation.roles
     for tenant in TENANTS:
         create_tenant_log(database, installation, tenant)
@@ -89,16 +86,25 @@ async def open_world(
         await owner.execute(PREPARATION.encode())
         await _keep_roots(owner)
         await save(owner)
-        room = _Room(
-            installation=rooms.installation,
-            connection=auditor,
+        held = operator.installation
+        quick = _QuickInstallation(
+            id=held.id,
+            authority=held.authority,
+            roles=held.roles,
+            dsn=held.dsn,
+            settings=held.settings,
+            admin_dsn=held.admin_dsn,
             signer_keys=keys,
-            subject_keys=KeyOpener(subject_keys),
+            subject_keys=subject_keys,
         )
         logs = await read_logs(owner)
         names = {TENANTS[0]: "one", TENANTS[1]: "other", None: "system"}
         yield World(
-            owner=owner, room=room, keys=keys, logs={names[log.tenant]: await _state(owner, log) for log in logs}
+            owner=owner,
+            installation=quick,
+            auditor=auditor,
+            keys=keys,
+            logs={names[log.tenant]: await _state(owner, log) for log in logs},
         )
 
 

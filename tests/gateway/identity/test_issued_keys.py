@@ -19,7 +19,7 @@ from gateway.identity import Authenticator, Principal
 from gateway.identity.key_macs import open_key_macs
 from gateway.identity.principal import NotInForceError
 from gateway.identity.revoking import revoke_keys
-from lakeproof.erasing import open_erasing_desk
+from lakeproof.erasing import open_eraser
 from lakeproof.services import KEY_SECRET, Services, now
 from lakeproof.tenants import found_tenant
 from ledger.erasing.erase import ErasureRequest
@@ -305,13 +305,12 @@ async def test_erasing_a_person_reaches_every_actor_of_theirs(shared_gateway: Ga
 
 async def erase(gateway: Gateway, subject: str) -> None:
     installation = gateway.services.installation
-    dsn = installation.as_role(installation.roles.auditor)
     async with (
-        await psycopg.AsyncConnection.connect(dsn, autocommit=True) as auditor,
-        open_erasing_desk(gateway.services.installation, auditor) as desk,
+        installation.connect(installation.roles.auditor) as auditor,
+        open_eraser(installation, auditor) as eraser,
     ):
         log = await find_log(auditor, installation.origin(gateway.acme.tenant))
-        await desk.eraser.erase_person(log, subject, ErasureRequest(reason=ErasureReason.REQUEST, at=now()))
+        await eraser.erase_person(log, subject, ErasureRequest(reason=ErasureReason.REQUEST, at=now()))
 
 
 # Logs from before

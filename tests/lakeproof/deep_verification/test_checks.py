@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from lakeproof.errors import SchemaChangedError
-from lakeproof.operating import OperatorWorkshop
 from lakeproof.projecting import PROJECTIONS
 from lakeproof.provision import Migration, migrations, provision
 from lakeproof.schema_record import read_record
@@ -51,8 +50,8 @@ async def test_each_change_beside_the_logs_is_found_and_named_and_nothing_else(h
 
 async def test_what_goes_on_meanwhile_an_erasure_and_a_checkpoint_that_never_arrived_are_no_alarm(home: Home) -> None:
     gateway, services = home.gateway, home.gateway.services
-    workshop = OperatorWorkshop(services=services)
-    runner = Runner(workshop.dsn, PROJECTIONS, opener=services.opener)
+    projector = services.installation.as_role(services.installation.roles.projector)
+    runner = Runner(projector, PROJECTIONS, opener=services.opener)
 
     async def go_on(commits: int) -> None:
         for number in range(commits):
@@ -114,7 +113,7 @@ async def test_nothing_is_served_on_a_database_that_is_not_as_recorded_unless_th
     async with open_services(accepting) as again:
         await record_in_system_log(again, installation.open_keys())
         await record_in_system_log(again, installation.open_keys())  # once is enough
-    record = await read_record(home.room.connection, services.system.origin)
+    record = await read_record(home.auditor, services.system.origin)
     assert record is not None
     assert "evil" in {one.name.rpartition(".")[2] for one in record.schema.objects}
     assert (await home.check(home.system))[-1].startswith(f"{len(record.schema.objects):,} objects")

@@ -41,8 +41,8 @@ from ledger.witness.server import witness_app
 from ledger.witness.store import WitnessStore, create_witness
 from ledger.witness.witness import open_witness
 from projections.exposition import format_metrics
+from testkit.lakeproof.operator import Operator
 from testkit.ledger.logs import change
-from testkit.ledger.rooms import Rooms
 from testkit.ledger.witnesses import cosigners
 from testkit.servers.gateways import start_services
 from testkit.servers.loopback import serve
@@ -96,7 +96,7 @@ class Site:
 @asynccontextmanager
 async def open_site(database: str, installation: Provisioned, directory: Path, **settings: str) -> AsyncIterator[Site]:
     async with start_services(database, installation, directory, **settings) as services:
-        signer = await open_signer(services)
+        signer = await open_signer(services.installation)
         await signer.sign_once()
         acme = await found_tenant(services, name="acme", identity="ada@acme.example")
         yield Site(services=services, signer=signer, acme=acme, directory=directory)
@@ -337,8 +337,8 @@ async def test_up_anchors_by_itself(database: str, installation: Provisioned, tm
 async def test_anchors_shows_how_far_each_log_is_anchored(site: Site, client: httpx.AsyncClient, as_json: bool) -> None:
     size = await site.advance(tasks_of(site, client))
 
-    rooms = Rooms(installation=site.services.installation)
-    done = await asyncio.to_thread(rooms.run, "anchors", *(["--json"] if as_json else []))
+    operator = Operator(installation=site.services.installation)
+    done = await asyncio.to_thread(operator.run, "anchors", *(["--json"] if as_json else []))
     assert done.exit_code == 0, done.output
     if as_json:
         told = json.loads(done.stdout)

@@ -19,8 +19,8 @@ from lakeproof.tenants import found_tenant
 from ledger.anchoring.archives import FileArchive
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.note import parse_note, sign_note
+from testkit.lakeproof.operator import Operator
 from testkit.ledger.logs import rows_of, signed
-from testkit.ledger.rooms import Rooms
 from testkit.servers.gateways import start_services
 
 
@@ -31,7 +31,7 @@ def settings(directory: Path, **given: str) -> Settings:
 
 async def grown(services: Services) -> None:
     """Let the system log grow, and sign it."""
-    signer = await open_signer(services)
+    signer = await open_signer(services.installation)
     await signer.sign_once()
     await found_tenant(services, name=f"tenant-{len(await services.logs())}", identity="ada@acme.example")
     await signer.sign_once()
@@ -44,7 +44,7 @@ async def test_a_published_checkpoint_is_what_verify_holds_the_logs_against(
     file = tmp_path / "collected" / "checkpoint"
     async with start_services(database, installation, tmp_path, publish_to=f"file:{file}") as services:
         publisher, place = open_publisher(services), FileArchive(path=file)
-        await open_signer(services)
+        await open_signer(services.installation)
         assert not await publisher.publish_due(place), "nothing is signed yet"
         assert caplog.messages == []
         await grown(services)
@@ -60,8 +60,8 @@ async def test_a_published_checkpoint_is_what_verify_holds_the_logs_against(
         assert await publisher.publish_due(place)
         assert file.read_bytes() != first
 
-        rooms = Rooms(installation=services.installation)
-        verified = await asyncio.to_thread(rooms.run, "verify")
+        operator = Operator(installation=services.installation)
+        verified = await asyncio.to_thread(operator.run, "verify")
         assert verified.exit_code == 0, verified.output
         assert f"1 checkpoints kept in file:{file}" in verified.output
         assert f"kept outside; file:{file}" in verified.output
@@ -69,7 +69,7 @@ async def test_a_published_checkpoint_is_what_verify_holds_the_logs_against(
         # A place of this installation's that is away is named, and nobody is witness to anything then.
         file.unlink()
         file.mkdir()
-        verified = await asyncio.to_thread(rooms.run, "verify", "--log", "system")
+        verified = await asyncio.to_thread(operator.run, "verify", "--log", "system")
         assert verified.exit_code == 0, verified.output
         assert "NOT CHECKED: checkpoints that are kept outside: " in verified.output
         assert "NOT WITNESSED: " in verified.output

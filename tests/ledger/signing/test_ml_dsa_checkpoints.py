@@ -49,7 +49,7 @@ NOTE_SIZE_BYTES_MAX = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site(WorksSite):
-    """A signer at work, and the rooms in which its logs are verified."""
+    """A signer at work, and the operator in which its logs are verified."""
 
     @property
     def ed25519(self) -> VerifierKey:
@@ -62,7 +62,7 @@ class Site(WorksSite):
 
     async def run(self, *arguments: object) -> Result:
         """Run `lakeproof ledger` with these arguments."""
-        return await asyncio.to_thread(self.rooms.run, *arguments)
+        return await asyncio.to_thread(self.operator.run, *arguments)
 
     async def said(self, *arguments: object, key: VerifierKey | None = None) -> str:
         """Return what a command says that finds nothing broken."""

@@ -28,11 +28,11 @@ from ledger.proving.receipts import Receipts
 from ledger.signing.keys import NoteSigner
 from ledger.signing.rotation import new_file_key
 from ledger.signing.signer import IssuedCheckpoint
-from ledger.store.read import read_head
+from ledger.store.read import find_log, read_head
+from testkit.lakeproof.operator import Operator
 from testkit.ledger.appending import NOON, group
 from testkit.ledger.cut_off import cut_off
 from testkit.ledger.logs import change
-from testkit.ledger.rooms import Rooms
 from testkit.ledger.signer_works import WorksSite, open_site
 
 WITNESS = Cosigner.from_seed(ED25519_COSIGNATURE, name="w.example", seed=b"1" * 32)
@@ -41,28 +41,28 @@ STAGES = ("before", "overlapping", "retired")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site(WorksSite):
-    """A signer at work, the rooms of those who export and prove, and a policy that asks for one witness."""
+    """A signer at work, the operator who exports and proves, and a policy that asks for one witness."""
 
     @property
     def policy(self) -> Path:
         return self.directory / "policy"
 
-    def witnessed(self) -> Rooms:
-        """Return the rooms as they are where the policy is configured."""
-        installation = self.rooms.installation
+    def witnessed(self) -> Operator:
+        """Return the operator as where the policy is configured."""
+        installation = self.operator.installation
         settings = replace(installation.settings, witness_policy=self.policy)
-        return replace(self.rooms, installation=replace(installation, settings=settings))
+        return replace(self.operator, installation=replace(installation, settings=settings))
 
-    async def run(self, rooms: Rooms, *arguments: object) -> str:
+    async def run(self, operator: Operator, *arguments: object) -> str:
         """Run `lakeproof ledger` with these arguments, which must do it, and return what it says."""
-        done = await asyncio.to_thread(rooms.run, *arguments)
+        done = await asyncio.to_thread(operator.run, *arguments)
         assert done.exit_code == 0, done.output
         return done.stdout
 
     async def checked(self, told: str) -> None:
         """Do what a command has told to do with what it has written: it must verify."""
         command = told.splitlines()[-1].removeprefix("lakeproof ledger ").split(" --stamp ")[0]
-        assert "OK" in await self.run(self.rooms, *command.split())
+        assert "OK" in await self.run(self.operator, *command.split())
 
     async def sign_system(self) -> IssuedCheckpoint:
         """Let the system log grow, and return what is signed of it then."""
@@ -117,8 +117,8 @@ async def test_every_entry_has_a_receipt_after_a_rotation_in_a_log_that_has_not_
         await works.grow()
     await works.keeper().rotate(new_file_key)
     await works.signer.sign_once()
-    async with site.rooms.open() as room, receipts_of(site) as receipts:
-        log = await room.find_log(works.origin)
+    async with site.operator.auditor() as auditor, receipts_of(site) as receipts:
+        log = await find_log(auditor, works.origin)
         for index in (2, 0, 1):  # what lies before the newest part of the tree that is kept is proven from the tiles
             proof = await receipts.receipt(log, index, timeout_s=20)
             assert check_proof(proof, [works.open().first_verifier_key(works.origin)]).index == index
@@ -131,7 +131,7 @@ async def test_a_stamped_export_is_made_with_the_key_of_whatever_was_stamped(sit
     first = site.works.open().first_verifier_key(site.works.system)
     async for stage in site.stages():
         out = site.directory / stage
-        told = await site.run(site.rooms, "export", "system", out, "--stamped")
+        told = await site.run(site.operator, "export", "system", out, "--stamped")
         assert told.splitlines()[-1].startswith(f"lakeproof ledger verify {out} --key {first.format()} --stamp ")
         assert VerifierKey.parse((out / "vkey").read_bytes().decode().strip()) == first
         await site.checked(told)
@@ -148,7 +148,7 @@ async def test_what_the_witnesses_saw_before_a_rotation_is_published_while_they_
 async def test_an_export_is_told_to_be_verified_with_the_newest_key_that_has_signed_it(site: Site) -> None:
     newest = ""
     async for stage in site.stages():
-        told = await site.run(site.rooms, "export", "system", site.directory / "one")
+        told = await site.run(site.operator, "export", "system", site.directory / "one")
         newest = site.works.open().signer(site.works.system).verifier_key.format()
         assert told.endswith(f"--key {newest}\n"), stage
         assert (site.directory / "one" / "vkey").read_text() == newest + "\n"
@@ -160,7 +160,7 @@ async def test_a_key_never_lies_beside_a_checkpoint_that_it_has_not_signed(
 ) -> None:
     works, out = site.works, site.directory / "out"
     await works.grow()
-    await site.run(site.rooms, "export", works.origin, out)
+    await site.run(site.operator, "export", works.origin, out)
     await works.keeper().rotate(new_file_key)
     await works.grow()
     await works.keeper().retire()
@@ -168,7 +168,7 @@ async def test_a_key_never_lies_beside_a_checkpoint_that_it_has_not_signed(
     for cut in range(20):
         with monkeypatch.context() as patch:
             cut_off(patch, at=cut)
-            done = await asyncio.to_thread(site.rooms.run, "export", works.origin, out)
+            done = await asyncio.to_thread(site.operator.run, "export", works.origin, out)
         if (out / "vkey").exists():
             key = VerifierKey.parse((out / "vkey").read_text().strip())
             assert open_checkpoint((out / "checkpoint").read_bytes(), [key]).origin == works.origin, cut
@@ -188,15 +188,15 @@ async def test_what_a_retired_key_has_signed_since_is_not_given_out(site: Site) 
     await works.grow()
     await works.keeper().retire()
     await works.appender.append(works.log_id, group())
-    async with site.rooms.open() as room:
-        log = await room.find_log(works.origin)
-        head = await read_head(room.connection, log.log_id)
+    async with site.operator.auditor() as auditor:
+        log = await find_log(auditor, works.origin)
+        head = await read_head(auditor, log.log_id)
     forged = Checkpoint(origin=works.origin, size=head.size, root=head.frontier.root())
     note = sign_note(format_checkpoint(forged), [NoteSigner(name=works.origin, key=stolen)])
     insert = "INSERT INTO ledger.checkpoints (log_id, size, note) VALUES (%s, %s, %s)"
     change(site.database, insert, works.log_id, head.size, note)
     for command in (("export", works.origin, site.directory / "out"), ("prove", works.origin, 0, "--out", "proof")):
-        done = await asyncio.to_thread(site.rooms.run, *command)
+        done = await asyncio.to_thread(site.operator.run, *command)
         assert (done.exit_code, "signature fault" in done.stderr) == (1, True), done.output
     async with receipts_of(site) as receipts:
         with pytest.raises(BrokenError) as caught:
@@ -215,45 +215,45 @@ async def test_who_names_keys_is_given_what_one_of_them_has_signed(site: Site) -
     new = works.open().verifier_key(works.origin).format()
     for number, keys in enumerate(([new], [old, new], [new, old])):
         named = [word for key in keys for word in ("--key", key)]
-        told = await site.run(site.rooms, "export", works.origin, site.directory / str(number), *named)
+        told = await site.run(site.operator, "export", works.origin, site.directory / str(number), *named)
         assert told.endswith(f"--key {new}\n")
         await site.checked(told)
-    done = await asyncio.to_thread(site.rooms.run, "export", works.origin, site.directory / "refused", "--key", old)
+    done = await asyncio.to_thread(site.operator.run, "export", works.origin, site.directory / "refused", "--key", old)
     assert (done.exit_code, "signature fault" in done.stderr) == (1, True)
 
 
 async def test_evidence_from_before_a_rotation_is_given_out_with_the_keys_that_have_signed_it(site: Site) -> None:
     works = site.works
     await works.grow()
-    async with site.rooms.open() as room:
-        system = await room.find_log("system")
+    async with site.operator.auditor() as auditor:
+        system = await find_log(auditor, site.operator.installation.system_origin)
 
         async def append(log_id: int, added: Group, /) -> Appended | Stale:
             return await works.appender.append(log_id, added)
 
-        await anchor_logs(room.connection, system, append, open_note=works.open().open, clock=lambda: NOON)
+        await anchor_logs(auditor, system, append, open_note=works.open().open, clock=lambda: NOON)
     await works.signer.sign_once()
     await works.keeper().rotate(new_file_key)
     await works.grow()
     await works.keeper().retire()
     await works.grow()
-    told = await site.run(site.rooms, "bundle", works.origin, "--out", site.directory / "evidence", "--decision", 0)
+    told = await site.run(site.operator, "bundle", works.origin, "--out", site.directory / "evidence", "--decision", 0)
     old, new = works.open().first_verifier_key(works.origin), works.open().verifier_key(works.system)
     assert told.endswith(f"--key {old.format()} --key {new.format()}\n")
     command = told.splitlines()[-1].removeprefix("lakeproof ledger ").split()
-    assert "OK" in await site.run(site.rooms, *command)
+    assert "OK" in await site.run(site.operator, *command)
 
 
 async def test_an_export_from_before_a_rotation_still_tells_what_was_erased(site: Site) -> None:
     works, out = site.works, site.directory / "out"
     await works.grow()
-    await site.run(site.rooms, "export", works.origin, out)
+    await site.run(site.operator, "export", works.origin, out)
     await works.keeper().rotate(new_file_key)
     await works.grow()
     await works.keeper().retire()
     await works.grow()
-    assert "nothing was erased" in await site.run(site.rooms, "erase", works.origin, "--replay", out)
+    assert "nothing was erased" in await site.run(site.operator, "erase", works.origin, "--replay", out)
     path = out / "checkpoint"
     path.write_bytes(path.read_bytes().replace(b"\n1\n", b"\n2\n"))
-    done = await asyncio.to_thread(site.rooms.run, "erase", works.origin, "--replay", out)
+    done = await asyncio.to_thread(site.operator.run, "erase", works.origin, "--replay", out)
     assert (done.exit_code, "signature fault" in done.stderr) == (1, True)

@@ -194,7 +194,7 @@ async def test_an_index_that_is_not_there_is_a_fault_of_its_table(world: World) 
 async def test_rows_are_compared_with_indexes_of_a_log_that_has_grown_meanwhile_and_not_of_one_that_has_shrunk(
     world: World,
 ) -> None:
-    state, connection = world.logs["one"], world.room.connection
+    state, connection = world.logs["one"], world.auditor
     for size in (0, 255, state.size):
         # Eight indexes on entries, one on checkpoints, two on parts; the rows beside them are the head and the tiles.
         assert (await check_indexes(connection, state.log, size=size)).startswith("11 indexes against ")

@@ -23,17 +23,17 @@ from testkit.ledger.signer_works import WorksSite, open_site
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site(WorksSite):
-    """A signer at work, and the rooms in which its logs are verified."""
+    """A signer at work, and the operator in which its logs are verified."""
 
     async def run(self, *arguments: object) -> int:
         """Run `lakeproof ledger` with these arguments, and return its exit code; what it says is JSON."""
-        done = await asyncio.to_thread(self.rooms.run, *arguments)
+        done = await asyncio.to_thread(self.operator.run, *arguments)
         assert not done.stderr, done.stderr
         return done.exit_code
 
     async def broken(self, *arguments: object) -> tuple[str, int | None]:
         """Return fault and index of what a command calls broken."""
-        done = await asyncio.to_thread(self.rooms.run, *arguments, "--json")
+        done = await asyncio.to_thread(self.operator.run, *arguments, "--json")
         assert done.exit_code == 1, done.output
         said = json.loads(done.stdout)
         return said["fault"], said["index"]
@@ -48,8 +48,8 @@ class Site(WorksSite):
     async def sign_as(self, key: FileKey) -> None:
         """Append to the tenant's log, and store a checkpoint over it that this key alone has signed."""
         await self.works.appender.append(self.works.log_id, group())
-        async with self.rooms.open() as room:
-            head = await read_head(room.connection, self.works.log_id)
+        async with self.operator.auditor() as auditor:
+            head = await read_head(auditor, self.works.log_id)
         checkpoint = Checkpoint(origin=self.works.origin, size=head.size, root=head.frontier.root())
         self.store(sign_note(format_checkpoint(checkpoint), [NoteSigner(name=self.works.origin, key=key)]), head.size)
 

@@ -17,8 +17,8 @@ from ledger.anchoring.anchors import stamped_note
 from ledger.anchoring.published import store_stamp
 from ledger.anchoring.stamping import Authority, format_request, open_response
 from ledger.signing.signer import CheckpointSigner
+from testkit.lakeproof.operator import Operator, make_operator
 from testkit.ledger.logs import put, rows_of
-from testkit.ledger.rooms import Rooms, make_rooms
 from testkit.servers import time_stamps
 
 NONCE = 1 << 120
@@ -30,15 +30,15 @@ def authority(tmp_path: Path) -> time_stamps.Authority:
 
 
 @pytest.fixture
-def rooms(database: str, installation: Provisioned, tmp_path: Path, authority: time_stamps.Authority) -> Rooms:
-    """Return the rooms of an installation whose system log is signed, and stamped by the authority."""
-    rooms = make_rooms(database, installation, tmp_path)
+def operator(database: str, installation: Provisioned, tmp_path: Path, authority: time_stamps.Authority) -> Operator:
+    """Return the operator of an installation whose system log is signed, and stamped by the authority."""
+    operator = make_operator(database, installation, tmp_path)
 
     async def stamp() -> None:
         await put(database, 1, rows_of(300, log=installation.system_origin))
         dsn = installation.as_role(installation.roles.signer)
         async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-            (signed,) = await CheckpointSigner(dsn, rooms.keys).sign_due(connection)
+            (signed,) = await CheckpointSigner(dsn, operator.keys).sign_due(connection)
             note = stamped_note(signed.note)
             answer = authority.answer(format_request(note, nonce=NONCE, policy=None))
             asked = Authority(url="http://127.0.0.1:1", roots=parse_roots(authority.root))
@@ -46,7 +46,7 @@ def rooms(database: str, installation: Provisioned, tmp_path: Path, authority: t
             await store_stamp(connection, 1, size=signed.checkpoint.size, token=token, stamp=said)
 
     asyncio.run(stamp())
-    return rooms
+    return operator
 
 
 def offline(*arguments: object) -> Result:
@@ -55,10 +55,10 @@ def offline(*arguments: object) -> Result:
 
 
 def test_a_stamped_export_is_witnessed_by_a_pinned_authority_and_by_no_other(
-    rooms: Rooms, tmp_path: Path, authority: time_stamps.Authority
+    operator: Operator, tmp_path: Path, authority: time_stamps.Authority
 ) -> None:
     exported = tmp_path / "exported"
-    done = rooms.run("export", "system", exported, "--stamped")
+    done = operator.run("export", "system", exported, "--stamped")
     assert (done.exit_code, done.stderr) == (0, "")
     # What the export says is to be run, the roots put in.
     command = done.stdout.splitlines()[-1].removeprefix("lakeproof ledger verify ")

@@ -4,64 +4,67 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import cast
 from uuid import UUID
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from lakeproof import console
-from lakeproof.commands.projections import Workshop, projections_app
-from ledger.format.events import ProjectionAttested
-from ledger.format.sealing import PLAIN, Opener
+from lakeproof.commands import projections as commands
+from lakeproof.provision import Provisioned
+from lakeproof.services import Services
+from ledger.format.sealing import PLAIN
 from ledger.store.read import Log
 from projections.errors import DigestMismatchError, NotProjectedError, ProjectionError, UnknownTableError
+from testkit.projections.story import Story, World
 
 Command = Callable[..., Result]
 
 
-class Bench:
-    """A workshop on the world of a test (implements `Workshop`); its only tenant is called acme."""
-
-    def __init__(self, world: Any, log: Log) -> None:
-        self.dsn: str = world.dsn
-        self.projections = world.projections
-        self.opener: Opener = PLAIN
-        self._world = world
-        self._log = log
-
-    async def attest(self, log: Log, attested: ProjectionAttested, /) -> None:
-        await self._world.attest(log, attested)
-
-    async def tenant_of(self, name: str) -> UUID:
-        assert name == "acme"
-        assert self._log.tenant is not None
-        return self._log.tenant
+@pytest.fixture
+def world(database: str, installation: Provisioned) -> World:
+    return World(database, installation)
 
 
 @pytest.fixture
-def log(world: Any) -> Log:
+def new_story() -> Callable[[], Story]:
+    return Story
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+@pytest.fixture
+def log(world: World) -> Log:
     """The log of a tenant."""
     made: Log = asyncio.run(world.new_log())
     return made
 
 
 @pytest.fixture
-def command(world: Any, log: Log) -> Command:
-    """Runs a command as `lakeproof projections` would, on this test's database."""
+def command(world: World, log: Log, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs a command as `lakeproof projections` would, on this test's database, whose only named tenant is acme."""
 
-    @asynccontextmanager
-    async def open_workshop() -> AsyncIterator[Workshop]:
-        yield Bench(world, log)
+    async def find_tenant(_services: Services, name: str) -> tuple[UUID | None, int]:
+        assert name == "acme"
+        return log.tenant, log.log_id
 
-    return lambda *arguments: CliRunner().invoke(projections_app(open_workshop, console), arguments)
+    monkeypatch.setattr(commands, "find_tenant", find_tenant)
+    monkeypatch.setattr(commands, "attest", lambda _services, log, attested: world.attest(log, attested))
+    services = cast("Services", SimpleNamespace(installation=world.installation, opener=PLAIN))
+    return lambda *arguments: CliRunner().invoke(
+        commands.projections_app(lambda: nullcontext(services), world.projections), arguments
+    )
 
 
 @pytest.fixture
-def projected(world: Any, log: Log, story: Any) -> int:
+def projected(world: World, log: Log, story: Story) -> int:
     """A few entries that every projection has; the number of them."""
     story.policy("no-drops")
     story.committed()
@@ -90,7 +93,7 @@ def test_the_status_says_of_every_projection_how_far_it_is(command: Command, log
 
 
 def test_the_status_tells_a_lag_and_a_log_that_nobody_has_seen(
-    command: Command, world: Any, log: Log, story: Any
+    command: Command, world: World, log: Log, story: Story
 ) -> None:
     assert states(command)["graph"] == ("not begun", None, 0, 0)
     story.committed()
@@ -100,13 +103,13 @@ def test_the_status_tells_a_lag_and_a_log_that_nobody_has_seen(
     assert states(command)["graph"] == ("behind", 1, 2, 2)
 
 
-def test_the_status_tells_a_generation_of_another_version(command: Command, world: Any, projected: int) -> None:
+def test_the_status_tells_a_generation_of_another_version(command: Command, world: World, projected: int) -> None:
     world.graph.version = 7
     assert states(command)["graph"][0] == "other version"
     assert states(command)["commits"][0] == "current"
 
 
-def test_a_rebuild_prints_the_digest_and_is_attested(command: Command, world: Any, log: Log, projected: int) -> None:
+def test_a_rebuild_prints_the_digest_and_is_attested(command: Command, world: World, log: Log, projected: int) -> None:
     result = command("rebuild", "graph")
     assert result.exit_code == 0, result.exception
     [(attested_log, attested)] = world.attested
@@ -119,7 +122,7 @@ def test_a_rebuild_prints_the_digest_and_is_attested(command: Command, world: An
 
 
 def test_a_rebuild_that_finds_another_digest_switches_nothing_and_replace_does(
-    command: Command, world: Any, log: Log, projected: int
+    command: Command, world: World, log: Log, projected: int
 ) -> None:
     async def tamper() -> None:
         async with world.as_admin() as connection:
@@ -207,7 +210,7 @@ def test_a_mistyped_name_is_an_error_of_every_traversal(command: Command, projec
 
 
 def test_an_answer_says_how_far_behind_the_log_the_graph_is(
-    command: Command, world: Any, log: Log, projected: int, story: Any
+    command: Command, world: World, log: Log, projected: int, story: Story
 ) -> None:
     story.committed()
     asyncio.run(world.append(log, story))
@@ -233,7 +236,7 @@ def test_a_question_that_cannot_be_answered_says_why(
 
 
 def test_with_several_tenants_the_one_that_is_meant_has_to_be_named(
-    command: Command, world: Any, log: Log, projected: int, new_story: Any
+    command: Command, world: World, log: Log, projected: int, new_story: Callable[[], Story]
 ) -> None:
     other = asyncio.run(world.new_log())
     asyncio.run(world.project(other, new_story()))
@@ -260,5 +263,5 @@ def test_a_log_without_a_graph_is_said_so(command: Command, log: Log) -> None:
     ],
 )
 def test_a_command_that_is_called_wrongly_opens_nothing(arguments: tuple[str, ...]) -> None:
-    app = projections_app(lambda: pytest.fail("nothing may be opened"), console)
+    app = commands.projections_app(lambda: pytest.fail("nothing may be opened"))
     assert CliRunner().invoke(app, arguments).exit_code == 2

@@ -17,7 +17,7 @@ import pytest
 from lakeproof.commands.options import Wanted
 from lakeproof.commands.reports import show_report
 from lakeproof.commands.verify_database import verify_every_log, verify_log
-from lakeproof.log_room import InstalledLogs
+from lakeproof.installation import Installation
 from lakeproof.provision import Provisioned
 from ledger.anchoring.archive import ArchivedNotes, ArchiveError
 from ledger.anchoring.archives import FileArchive
@@ -37,11 +37,11 @@ SHADOW_HEAD = "INSERT INTO ledger.heads (log_id) VALUES (0)"
 
 @pytest.fixture
 async def world(database: str, installation: Provisioned, tmp_path: Path) -> AsyncIterator[World]:
-    """Logs that are signed and anchored, in the room that an operator has: the signer's notes are there."""
+    """Logs that are signed and anchored, in the installation that an operator has: the signer's notes are there."""
     async with open_world(database, installation, tmp_path) as world:
-        assert isinstance(world.room, InstalledLogs)
-        room = InstalledLogs(installation=world.room.installation, connection=world.room.connection)
-        yield replace(world, room=room)
+        quick = world.installation
+        installation = Installation.on(quick, settings=quick.settings, admin_dsn=quick.admin_dsn)
+        yield replace(world, installation=installation)
 
 
 async def broken(world: World, *, log: str = "one", pinned: bool = False) -> BrokenError:
@@ -54,7 +54,7 @@ async def broken(world: World, *, log: str = "one", pinned: bool = False) -> Bro
 
 async def verify(world: World, wanted: Wanted, *, log: str = "one") -> VerificationReport:
     origin = world.logs[log].log.origin
-    return await verify_log(world.open_room, origin, wanted, progress=lambda _done, _of: None)
+    return await verify_log(world.installation, world.auditor, origin, wanted, progress=lambda _done, _of: None)
 
 
 async def rewrite(world: World) -> None:
@@ -75,8 +75,7 @@ async def test_a_clean_log_goes_on_from_the_note_that_its_signer_keeps(world: Wo
 
 
 async def test_where_the_signer_keeps_no_note_that_is_said(world: World) -> None:
-    assert isinstance(world.room, InstalledLogs)
-    (world.room.installation.keys / "last-notes").unlink()
+    (world.installation.keys / "last-notes").unlink()
     report = await verify(world, Wanted())
     assert any("no note of this log is kept here" in unchecked for unchecked in report.unchecked)
 
@@ -157,7 +156,7 @@ async def test_parts_are_read_from_the_first_on_though_entries_are_taken_up_agai
     one = world.logs["one"]
     wanted = Wanted(keeper=ProgressFile(tmp_path / "progress"))
     with pytest.raises(StoppedError):
-        await verify_log(world.open_room, one.log.origin, wanted, progress=stop)
+        await verify_log(world.installation, world.auditor, one.log.origin, wanted, progress=stop)
     await world.execute("UPDATE ledger.parts SET sealed = sealed || 'x' WHERE log_id = %s AND index < 256", one.log_id)
     with pytest.raises(BrokenError) as caught:
         await verify(world, Wanted(keeper=ProgressFile(tmp_path / "progress")))
@@ -169,7 +168,9 @@ async def test_parts_are_read_from_the_first_on_though_entries_are_taken_up_agai
 
 async def every(world: World, wanted: Wanted | None = None) -> dict[str, VerificationReport | BrokenError]:
     """Return what is said of each log, by the name that the world has for it, or by its origin."""
-    verdicts = await verify_every_log(world.open_room, wanted or Wanted(), progress=lambda _done, _of: None)
+    verdicts = await verify_every_log(
+        world.installation, world.auditor, wanted or Wanted(), progress=lambda _done, _of: None
+    )
     names = {state.log.origin: name for name, state in world.logs.items()}
     return {names.get(verdict.origin, verdict.origin): verdict.result for verdict in verdicts}
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from gateway.errors import NotFoundError
-from lakeproof import console, extras
+from lakeproof import extras
 from lakeproof.commands.detect import detect_app
-from lakeproof.detecting import OperatorObservatory, check_detection_runs
+from lakeproof.commands.opening import home_settings
+from lakeproof.detecting import find_spark, request_scan
 from ledger.format.entry import parse_entry
 from ledger.store.read import read_entries, read_head
 from projections.processing.runner import Runner
@@ -30,23 +30,19 @@ from spark_detect.status import read_status, status_metrics
 from testkit.spark_detect.lakehouse import Lakehouse, append_file, make_people
 
 
-@pytest.mark.parametrize("package", ["pyspark", "numba"])
-def test_a_missing_package_is_named_before_anything_starts(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda module: None if module == package else object())
-    with pytest.raises(PackageMissingError, match=rf"needs the package {package}, .*: pip install 'lakeproof\["):
-        check_detection_runs()
-
-
 async def status(lakehouse: Lakehouse) -> list[dict[str, object]]:
-    @asynccontextmanager
-    async def open_observatory() -> AsyncIterator[OperatorObservatory]:
-        yield OperatorObservatory(installation=lakehouse.services.installation)
-
-    app = detect_app(open_observatory, console)
+    app = detect_app(lambda: nullcontext(lakehouse.services.installation))
     ran = await asyncio.to_thread(CliRunner().invoke, app, ["status", "--json"])
     assert ran.exit_code == 0, ran.output
     rows: list[dict[str, object]] = json.loads(ran.stdout)
     return rows
+
+
+@pytest.mark.parametrize("package", ["pyspark", "numba"])
+def test_a_missing_package_is_named_before_anything_starts(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda module: None if module == package else object())
+    with pytest.raises(PackageMissingError, match=rf"needs the package {package}, .*: pip install 'lakeproof\["):
+        find_spark(home_settings())
 
 
 async def test_status_says_what_waits_and_what_was_done(lakehouse: Lakehouse) -> None:
@@ -85,15 +81,15 @@ async def test_a_scan_that_is_asked_for_is_done_again(lakehouse: Lakehouse) -> N
     table = next(entry.key for entry in map(parse_entry, entries) if entry.type == "scan.completed")
     dsn, opener = lakehouse.installation.as_role(roles.projector), lakehouse.services.opener
     await Runner(dsn, [CommitsProjection()], opener=opener).catch_up(lakehouse.log_id, size)
-    observatory = OperatorObservatory(installation=lakehouse.services.installation)
-    assert await observatory.request(lakehouse.tenant.hex, table, None) == size
+    installation = lakehouse.services.installation
+    assert await request_scan(installation, lakehouse.tenant.hex, table, None) == size
     await lakehouse.detect()
     first, again = await lakehouse.completed()
     assert (again.findings, again.rows) == (first.findings, first.rows)
     with pytest.raises(NotFoundError, match="no entry names a table 'table:lake/crm/none'"):
-        await observatory.request(lakehouse.tenant.hex, "table:lake/crm/none", None)
+        await request_scan(installation, lakehouse.tenant.hex, "table:lake/crm/none", None)
     with pytest.raises(DetectionError, match="expected the id of a snapshot"):
-        await observatory.request(lakehouse.tenant.hex, table, "-1")
+        await request_scan(installation, lakehouse.tenant.hex, table, "-1")
 
 
 async def test_a_process_that_ends_is_started_again_after_growing_pauses(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NoReturn
 from uuid import UUID
 
 import psycopg
@@ -17,14 +18,14 @@ from typer.testing import CliRunner, Result
 
 from gateway.errors import BadRequestError, ConflictError, NotFoundError, PlaceTakenError
 from gateway.policy.engine import PolicyNotCompiledError
-from lakeproof import console
-from lakeproof.commands.desk import Desk
-from lakeproof.commands.rules import mark_place
-from lakeproof.commands.tenants import gateway_apps, parse_end
+from lakeproof.commands.api_keys import keys_app, parse_end
+from lakeproof.commands.catalogs import catalogs_app
+from lakeproof.commands.opening import OpenServices
+from lakeproof.commands.rules import access_rules_app, mark_place, policies_app
+from lakeproof.commands.tenants import tenants_app
 from lakeproof.installation import Installation
-from lakeproof.operating import OperatorDesk
 from lakeproof.provision import Provisioned
-from lakeproof.services import open_services
+from lakeproof.services import Services, open_services
 from lakeproof.settings import load_settings
 from ledger.format.entry import parse_entry
 from projections.errors import SecretMissingError
@@ -35,6 +36,17 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 Command = Callable[..., Result]
 
 
+def apps(open_services: OpenServices) -> typer.Typer:
+    """Return the commands for what people edit."""
+    app = typer.Typer(rich_markup_mode=None)
+    app.add_typer(policies_app(open_services), name="policies")
+    app.add_typer(access_rules_app(open_services), name="access-rules")
+    app.add_typer(catalogs_app(open_services), name="catalogs")
+    app.add_typer(tenants_app(open_services, open_services), name="tenants")
+    app.add_typer(keys_app(open_services), name="keys")
+    return app
+
+
 @pytest.fixture
 def command(database: str, installation: Provisioned, tmp_path: Path) -> Command:
     """Runs a command as `lakeproof` would, on this test's database."""
@@ -42,13 +54,11 @@ def command(database: str, installation: Provisioned, tmp_path: Path) -> Command
     installation = Installation.on(installation, settings=settings, admin_dsn=database)
 
     @asynccontextmanager
-    async def open_desk() -> AsyncIterator[Desk]:
+    async def opened() -> AsyncIterator[Services]:
         async with open_services(installation) as services:
-            yield OperatorDesk(services=services)
+            yield services
 
-    app = typer.Typer(rich_markup_mode=None)
-    for name, group in gateway_apps(open_desk, open_desk, console).items():
-        app.add_typer(group, name=name)
+    app = apps(opened)
     return lambda *arguments, **typed: CliRunner().invoke(app, arguments, **typed)
 
 
@@ -412,12 +422,10 @@ def test_a_role_that_cannot_be_one_is_refused_by_its_field(command: Command, acm
     ],
 )
 def test_a_command_without_what_it_needs_is_called_wrongly(arguments: tuple[str, ...]) -> None:
-    def never() -> Desk:
+    def never() -> NoReturn:
         raise AssertionError("nothing may be opened")
 
-    app = typer.Typer(rich_markup_mode=None)
-    for name, group in gateway_apps(never, never, console).items():  # type: ignore[arg-type]  # it must not be called at all
-        app.add_typer(group, name=name)
+    app = apps(never)
     assert CliRunner().invoke(app, arguments).exit_code == 2
 
 

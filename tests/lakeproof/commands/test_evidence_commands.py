@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from lakeproof.commands.evidence import evidence_page, gather_from_log
 from lakeproof.commands.ledger import ledger_app
-from lakeproof.commands.room import LogRoom
+from lakeproof.log_names import find_named_log
 from ledger.anchoring.anchor_log import anchor_logs
 from ledger.format.checkpoint import Checkpoint, format_checkpoint
 from ledger.format.merkle import leaf_hash
@@ -32,11 +32,11 @@ from ledger.proving.evidence.from_database import open_source
 from ledger.proving.evidence.gather import ALL_PARTS, DecisionAt, PartNames, Rules, gather
 from ledger.signing.key_directory import create_key_directory
 from ledger.signing.signer import CheckpointSigner
-from ledger.store.read import read_head
+from ledger.store.read import find_log, read_head
+from ledger.store.session import Connection
 from testkit.gateway.sales import ORDERS, create_orders, properties
 from testkit.ledger.evidence_logs import TABLE, evidence, story_directory
 from testkit.ledger.logs import KEY, noise
-from testkit.ledger.rooms import Rooms
 from testkit.ledger.standalone import standalone
 from testkit.servers.gateways import Gateway
 
@@ -44,12 +44,12 @@ VKEY = KEY.format()
 DECISION_SIZE_BYTES_MAX = 4_096
 
 
-def no_room() -> NoReturn:
-    raise AssertionError("no room is needed here")
+def not_opened() -> NoReturn:
+    raise AssertionError("no installation is needed here")
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(ledger_app(no_room), [str(argument) for argument in arguments])
+    return CliRunner().invoke(ledger_app(not_opened), [str(argument) for argument in arguments])
 
 
 @pytest.fixture
@@ -162,25 +162,25 @@ def test_check_loads_no_database_driver() -> None:
 
 
 @asynccontextmanager
-async def opened(gateway: Gateway) -> AsyncIterator[LogRoom]:
-    """Yield a room of the gateway's logs, signed, anchored in the system log, and signed again."""
+async def opened(gateway: Gateway) -> AsyncIterator[Connection]:
+    """Yield the auditor's connection to the gateway's logs: signed, anchored in the system log, and signed again."""
     installation = gateway.services.installation
     signer_dsn = installation.as_role(installation.roles.signer)
     keys = create_key_directory(installation.keys)
     signer = CheckpointSigner(signer_dsn, keys)
     async with (
         await AsyncConnection.connect(signer_dsn, autocommit=True) as signing,
-        Rooms(installation=installation).open() as room,
+        installation.connect(installation.roles.auditor) as auditor,
     ):
         assert await signer.sign_due(signing)
 
         async def append(log_id: int, group: Group, /) -> Appended | Stale:
             return await gateway.services.gateway.append(log_id, group)
 
-        system = await room.find_log("system")
-        await anchor_logs(room.connection, system, append, open_note=keys.open, clock=lambda: datetime.now(UTC))
+        system = await find_log(auditor, installation.system_origin)
+        await anchor_logs(auditor, system, append, open_note=keys.open, clock=lambda: datetime.now(UTC))
         assert await signer.sign_due(signing)
-        yield room
+        yield auditor
 
 
 async def committed(gateway: Gateway) -> int:
@@ -196,16 +196,12 @@ async def test_a_real_decision_is_proven_from_the_database_with_its_rules_and_pa
 ) -> None:
     index = await committed(gateway)
     out = tmp_path / "evidence"
-    async with opened(gateway) as room:
-
-        @asynccontextmanager
-        async def open_room() -> AsyncIterator[LogRoom]:
-            yield room
-
+    installation = gateway.services.installation
+    async with opened(gateway) as auditor:
         wanted = DecisionAt(index=index, rules=Rules.INCLUDED)
-        said = await gather_from_log(open_room, "acme", wanted, out, parts=ALL_PARTS, keys=[])
-        log, system = await room.find_log("acme"), await room.find_log("system")
-        keys = [room.verifier_key(log.origin), room.verifier_key(system.origin)]
+        said = await gather_from_log(installation, auditor, "acme", wanted, out, parts=ALL_PARTS, keys=[])
+        log = await find_named_log(installation, auditor, "acme")
+        keys = [installation.verifier_key(origin) for origin in (log.origin, installation.system_origin)]
     assert all(key.format() in said for key in keys)
     found = check_evidence(out.read_bytes(), keys)
     decided = next(one for one in found.entries if one.entry.index == index)
@@ -219,12 +215,13 @@ async def test_a_real_decision_is_proven_from_the_database_with_its_rules_and_pa
 
 async def test_evidence_of_a_real_decision_in_a_log_of_a_million_is_at_most_4_kb(gateway: Gateway) -> None:
     index = await committed(gateway)
-    async with opened(gateway) as room:
-        log = await room.find_log("acme")
-        key = room.verifier_key(log.origin)
-        source = await open_source(room.connection, log, None, keys=[key], policy=None, opener=room.opener)
+    installation = gateway.services.installation
+    async with opened(gateway) as auditor:
+        log = await find_named_log(installation, auditor, "acme")
+        key = installation.verifier_key(log.origin)
+        source = await open_source(auditor, log, None, keys=[key], policy=None, opener=installation.opener)
         data = await gather(source, DecisionAt(index=index), keys=[key], parts=PartNames(names=["principal"]))
-        signer = gateway.services.installation.open_keys().signer(log.origin)
+        signer = installation.open_keys().signer(log.origin)
     bundle = parse_bundle(data)
     # The same entries in a log of a million others: its hashes are noise, and the root is what follows from them.
     size, first = 1_000_003, 699_051

@@ -6,38 +6,37 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import cast
 from uuid import UUID
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from lakeproof import console
-from lakeproof.commands.lineage import Workshop, lineage_app, parse_table
+from lakeproof.commands import lineage as commands
+from lakeproof.commands.lineage import parse_table
+from lakeproof.provision import Provisioned
+from lakeproof.services import Services
+from ledger.format.sealing import PLAIN
 from ledger.store.read import Log
 from projections.errors import ProjectionError, UnknownTableError
 from projections.lineage.projection import LineageProjection
 from testkit.projections.lineage_stories import FACET, key, run_event, tell, topic, topics_event
-
-if TYPE_CHECKING:
-    from testkit.projections.story import Story, World
+from testkit.projections.story import Story, World
 
 Command = Callable[..., Result]
 
 
-class Bench:
-    """A workshop on the world of a test (implements `Workshop`); the tenant of `log` is called acme."""
+@pytest.fixture
+def world(database: str, installation: Provisioned) -> World:
+    return World(database, installation)
 
-    def __init__(self, world: World, log: Log) -> None:
-        self.dsn = world.dsn
-        self._log = log
 
-    async def tenant_of(self, name: str) -> UUID:
-        assert name == "acme"
-        assert self._log.tenant is not None
-        return self._log.tenant
+@pytest.fixture
+def story() -> Story:
+    return Story()
 
 
 @pytest.fixture
@@ -62,14 +61,16 @@ def log(world: World, story: Story) -> Log:
 
 
 @pytest.fixture
-def command(world: World, log: Log) -> Command:
-    """Runs a command as `lakeproof lineage` would."""
+def command(world: World, log: Log, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs a command as `lakeproof lineage` would, on this test's database, whose only named tenant is acme."""
 
-    @asynccontextmanager
-    async def open_workshop() -> AsyncIterator[Workshop]:
-        yield Bench(world, log)
+    async def find_tenant(_services: Services, name: str) -> tuple[UUID | None, int]:
+        assert name == "acme"
+        return log.tenant, log.log_id
 
-    return lambda *arguments: CliRunner().invoke(lineage_app(open_workshop, console), arguments)
+    monkeypatch.setattr(commands, "find_tenant", find_tenant)
+    services = cast("Services", SimpleNamespace(installation=world.installation, opener=PLAIN))
+    return lambda *arguments: CliRunner().invoke(commands.lineage_app(lambda: nullcontext(services)), arguments)
 
 
 def test_a_table_is_shown_with_what_it_was_made_from_and_what_of_it(command: Command) -> None:

@@ -23,17 +23,17 @@ VKEY = LOG.verifier_key.format()
 COMMAND = "import sys; from lakeproof.cli import main; main()"
 
 
-class RoomOpened(Exception):  # noqa: N818 - not an error of ours
+class InstallationOpened(Exception):  # noqa: N818 - not an error of ours
     """No command of a witness needs an installation."""
 
 
-def no_room() -> None:
-    raise RoomOpened
+def not_opened() -> None:
+    raise InstallationOpened
 
 
 def run(*arguments: object) -> Result:
     words = ["witness", *(str(argument) for argument in arguments)]
-    return CliRunner().invoke(ledger_app(no_room), words)  # type: ignore[arg-type]  # never called
+    return CliRunner().invoke(ledger_app(not_opened), words)  # type: ignore[arg-type]  # never called
 
 
 @pytest.fixture

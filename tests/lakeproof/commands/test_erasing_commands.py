@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from psycopg import AsyncConnection
 from typer.testing import CliRunner, Result
 
 from lakeproof.commands.ledger import ledger_app
-from lakeproof.log_room import InstalledLogs
 from lakeproof.signing import open_signer
 from ledger.format.event import SYSTEM_ACTOR
 from testkit.gateway.sales import create_orders
@@ -26,22 +23,14 @@ IDENTITY = "ada@acme.example"
 async def busy(gateway: Gateway) -> Gateway:
     """Ada has made a table, and what the log says of it is signed."""
     await create_orders(gateway.http)
-    await (await open_signer(gateway.services)).sign_once()
+    await (await open_signer(gateway.services.installation)).sign_once()
     return gateway
 
 
 async def run(gateway: Gateway, *arguments: object) -> Result:
     """Run a command as an operator would, beside the gateway."""
-    installation = gateway.services.installation
-    roles = installation.roles
-
-    @asynccontextmanager
-    async def open_room() -> AsyncIterator[InstalledLogs]:
-        dsn = installation.as_role(roles.auditor)
-        async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-            yield InstalledLogs(installation=installation, connection=connection)
-
-    return await asyncio.to_thread(CliRunner().invoke, ledger_app(open_room), [str(each) for each in arguments])
+    app = ledger_app(lambda: nullcontext(gateway.services.installation))
+    return await asyncio.to_thread(CliRunner().invoke, app, [str(each) for each in arguments])
 
 
 async def parts(gateway: Gateway) -> dict[int, set[str]]:
@@ -88,7 +77,7 @@ async def test_an_export_that_says_nothing_new_or_is_broken_erases_nothing(busy:
     nothing = await run(busy, "erase", "acme", "--replay", exported)
     assert (nothing.exit_code, nothing.stdout[:18]) == (0, "nothing was erased"), nothing.stderr
     await run(busy, "erase", "acme", "--subject", IDENTITY)
-    await (await open_signer(busy.services)).sign_once()
+    await (await open_signer(busy.services.installation)).sign_once()
     assert (await run(busy, "export", "acme", exported, "--parts")).exit_code == 0
     assert not list((exported / "parts").rglob("*inputs*"))
     again = await run(busy, "erase", "acme", "--replay", exported)

@@ -17,10 +17,9 @@ import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
-from lakeproof import console
 from lakeproof.commands.streams import streams_app
 from lakeproof.provision import Provisioned, create_tenant_log
-from lakeproof.streaming import OperatorStation, open_streams, streams_metrics_text
+from lakeproof.streaming import Streams, open_streams, streams_metrics_text
 from ledger.append.appender import Appender
 from ledger.format.events import AlertDelivered, DetectionFound
 from ledger.format.guards import GuardRegistry
@@ -101,15 +100,15 @@ def command(
 
     def invoke(*arguments: str, path: str = "/hook") -> Result:
         @asynccontextmanager
-        async def open_station() -> AsyncIterator[OperatorStation]:
+        async def opened() -> AsyncIterator[Streams]:
             settings = {"alert_webhook": hook[0] + path}
             async with (
                 start_services(database, installation, tmp_path, **settings) as services,
                 open_streams(services) as streams,
             ):
-                yield OperatorStation(streams=streams)
+                yield streams
 
-        return CliRunner().invoke(streams_app(open_station, console), arguments)
+        return CliRunner().invoke(streams_app(opened), arguments)
 
     return invoke
 

@@ -25,8 +25,8 @@ from ledger.format.proof import Proof, format_proof
 from ledger.format.sequence import SequencedEntry
 from ledger.signing.signer import CheckpointSigner
 from ledger.store.read import Log, find_log
+from testkit.lakeproof.operator import Operator, make_operator
 from testkit.ledger.logs import KEY, ORIGIN, TENANT, change, put, rows_of, signed, write_directory
-from testkit.ledger.rooms import Rooms, make_rooms
 
 SIZE = 300
 VKEY = KEY.format()
@@ -34,15 +34,15 @@ STRANGER = Ed25519Signer.from_seed(name=ORIGIN, seed=bytes(32)).verifier_key.for
 
 
 class Unopened(Exception):  # noqa: N818 - not an error of ours: any other package's
-    """What opens a room may raise anything."""
+    """What opens an installation may raise anything."""
 
 
-def no_room() -> NoReturn:
+def not_opened() -> NoReturn:
     raise Unopened("there is no database\n  here")
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(ledger_app(no_room), [str(argument) for argument in arguments])
+    return CliRunner().invoke(ledger_app(not_opened), [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +216,7 @@ OFFLINE = """
 import sys
 for name in ("psycopg", "psycopg_pool", "fastapi", "eventsourcing", "gateway", "projections", "pyarrow"):
     sys.modules[name] = None  # importing it fails
-for name in ("installation", "log_room", "operating", "postgres.server", "provision", "services"):
+for name in ("installation", "log_names", "postgres.server", "provision", "services"):
     sys.modules[f"lakeproof.{name}"] = None
 from lakeproof.commands.ledger import ledger_app
 ledger_app(None)()
@@ -251,45 +251,45 @@ def test_an_interrupted_command_ends_with_130_and_no_trace(exported: Path) -> No
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, "", "")
 
 
-# In a room
+# On an installation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class House:
-    """An installation with a signed log, and the way into its rooms."""
+    """An installation with a signed log, and the way into its operator."""
 
-    rooms: Rooms
+    operator: Operator
     database: str
     log: Log
 
     def run(self, *arguments: object) -> Result:
-        return self.rooms.run(*arguments)
+        return self.operator.run(*arguments)
 
     @property
     def system(self) -> str:
         """The origin of the system log."""
-        return self.rooms.installation.system_origin
+        return self.operator.installation.system_origin
 
     @property
     def vkey(self) -> str:
-        return self.rooms.keys.verifier_key(self.log.origin).format()
+        return self.operator.keys.verifier_key(self.log.origin).format()
 
 
 @pytest.fixture
 def house(database: str, installation: Provisioned, tmp_path: Path) -> House:
     log_id = create_tenant_log(database, installation, TENANT)
     origin = installation.origin(TENANT)
-    rooms = make_rooms(database, installation, tmp_path)
+    operator = make_operator(database, installation, tmp_path)
 
     async def grow() -> Log:
         await put(database, log_id, rows_of(SIZE, log=origin))
         await put(database, 1, rows_of(4, log=installation.system_origin))
         dsn = installation.as_role(installation.roles.signer)
         async with await AsyncConnection.connect(dsn, autocommit=True) as connection:
-            assert len(await CheckpointSigner(dsn, rooms.keys).sign_due(connection)) == 2
+            assert len(await CheckpointSigner(dsn, operator.keys).sign_due(connection)) == 2
             return await find_log(connection, origin)
 
-    return House(rooms=rooms, database=database, log=asyncio.run(grow()))
+    return House(operator=operator, database=database, log=asyncio.run(grow()))
 
 
 def test_a_log_in_the_database_is_verified_with_the_key_of_the_installation_or_another(house: House) -> None:
@@ -318,9 +318,9 @@ def test_whose_keys_were_trusted_is_said(house: House) -> None:
 
 def test_a_log_of_which_nothing_is_signed_is_not_called_verified(house: House) -> None:
     tenant = UUID(int=9)
-    create_tenant_log(house.database, house.rooms.installation, tenant)
+    create_tenant_log(house.database, house.operator.installation, tenant)
     assert house.run("verify", "--log", tenant.hex).exit_code == 0, "there is nothing to sign yet"
-    origin = house.rooms.installation.origin(tenant)
+    origin = house.operator.installation.origin(tenant)
 
     async def grow() -> None:
         async with await AsyncConnection.connect(house.database, autocommit=True) as connection:

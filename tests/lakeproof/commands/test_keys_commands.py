@@ -27,8 +27,8 @@ from ledger.signing.key_ring import KeyLife
 from ledger.signing.keys import read_key_file
 from ledger.signing.rotation import KeyRotation, new_file_key
 from ledger.signing.stored_keys import KEY_FILE
+from testkit.lakeproof.operator import Operator
 from testkit.ledger.logs import TENANT
-from testkit.ledger.rooms import Rooms
 from testkit.ledger.signing_agents import SshAgent, ssh_agent
 from testkit.servers.gateways import start_services
 
@@ -40,7 +40,7 @@ class House:
     installation: Installation
 
     def run(self, *arguments: object) -> Result:
-        return Rooms(installation=self.installation).run("keys", *arguments)
+        return Operator(installation=self.installation).run("keys", *arguments)
 
     def done(self, *arguments: object) -> str:
         """Return what a command says that has nothing to complain about."""
@@ -141,7 +141,7 @@ class Gone(BaseException):
 
 async def started(services: Services) -> KeyDirectory:
     """Do with the keys what a start does."""
-    signer = await open_signer(services)
+    signer = await open_signer(services.installation)
     await signer.sign_once()
     await record_in_system_log(services, signer.keys)
     return signer.keys
@@ -196,7 +196,7 @@ async def test_a_signed_database_without_its_keys_gets_no_new_one(
 ) -> None:
     async with start_services(database, installation, tmp_path) as services:
         await started(services)
-        await (await open_signer(services)).sign_once()
+        await (await open_signer(services.installation)).sign_once()
         (services.installation.keys / KEY_FILE).unlink()
         with pytest.raises(ServerError, match="restore that directory"):
             await started(services)

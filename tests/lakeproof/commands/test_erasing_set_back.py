@@ -34,7 +34,7 @@ async def busy(gateway: Gateway, tmp_path: Path) -> Gateway:
 
 
 async def sign(gateway: Gateway) -> None:
-    signer = await open_signer(gateway.services)
+    signer = await open_signer(gateway.services.installation)
     await signer.sign_once()
     assert not signer.refused
 
