@@ -140,8 +140,7 @@ async def _check_beginning(
     head = await read_head(auditor, log.log_id)
     if head.size >= exported.size:
         raise RecoveryError(
-            f"log {log.origin} holds {head.size} entries, the export {exported.size}: the export has nothing that "
-            "the log lacks"
+            f"log {log.origin} holds {head.size} entries, the export {exported.size}: nothing is missing"
         )
     await verify_database(auditor, log, trusted, progress=progress)
     if frontier_of(exported_edge(directory, size=head.size, of=exported.size)) != head.frontier:
