@@ -136,7 +136,7 @@ def _parse_age(text: str) -> timedelta:
     return age
 
 
-_QUERIES: Final = load_queries("ledger.store", "look.sql")
+_QUERIES: Final = load_queries("ledger.store", "search.sql")
 _SUBJECT: Final = re.compile(r"[0-9a-f]{32}")
 _REMAINS: Final = (
     "sealed copies in backups, replicas and archived WAL cannot be read any more; who it was, and what read models had "

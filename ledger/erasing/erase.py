@@ -174,7 +174,7 @@ class Eraser:
         """
         erased: list[Erasure] = []
         for _ in range(ATTEMPTS):  # more may be issued to them meanwhile
-            others = await self._one("actors_beside", log_id=log.log_id, subject=subject) or ([],)
+            others = await self._one("other_actors", log_id=log.log_id, subject=subject) or ([],)
             if not others[0]:
                 break
             erased += [await self.erase_subject(log, each, request) for each in others[0]]
@@ -287,7 +287,7 @@ class Eraser:
         if row is not None:
             return RecordedErasure(log_id=log.log_id, index=int(row[0]), event=erased), log
         logs, elsewhere = {each.log_id: each for each in successors}, erased_elsewhere(log.origin, erased)
-        row = await self._one("erasure_elsewhere", log_ids=list(logs), key=_key(elsewhere)) if logs else None
+        row = await self._one("erasure_in_successors", log_ids=list(logs), key=_key(elsewhere)) if logs else None
         if row is None:
             return None
         return RecordedErasure(log_id=row[0], index=int(row[1]), event=elsewhere), logs[row[0]]

@@ -99,7 +99,7 @@ async def execute_erasure(erasing: ErasureTargets, recorded: RecordedErasure) ->
         LedgerError: if a copy beside the log cannot be reached; the rest is deleted then.
     """
     where = {"log_id": recorded.log_id, "index": recorded.index}
-    await erasing.connection.execute(_QUERIES["await_turn"], where)
+    await erasing.connection.execute(_QUERIES["await_erasure_lock"], where)
     async with _locked(erasing.connection, where):
         return await _execute(erasing, recorded)
 
@@ -109,7 +109,7 @@ async def execute_erasure_if_free(erasing: ErasureTargets, recorded: RecordedEra
     Do the same, unless another process is doing it: then return None. Raises as `execute_erasure`.
     """
     where = {"log_id": recorded.log_id, "index": recorded.index}
-    row = await (await erasing.connection.execute(_QUERIES["take_turn"], where)).fetchone()
+    row = await (await erasing.connection.execute(_QUERIES["try_erasure_lock"], where)).fetchone()
     if row is None or not row[0]:
         return None
     async with _locked(erasing.connection, where):
@@ -206,4 +206,4 @@ async def _locked(connection: Connection, where: dict[str, int]) -> AsyncIterato
         yield
     finally:
         if not connection.closed:
-            await connection.execute(_QUERIES["give_turn"], where)
+            await connection.execute(_QUERIES["release_erasure_lock"], where)

@@ -81,7 +81,7 @@ async def rerun_erasures(connection: Connection, keys: SubjectKeys, copies: Copi
     destroyed = await asyncio.to_thread(keys.destroyed)
     forgotten = {(log_id, subject) for log_id, subject in await _rows(connection, "erased_subjects")}
     forgotten = {each for each in forgotten if each[1] not in destroyed}
-    forgotten.update((log_id, subject) for log_id, subject in await _rows(connection, "still_there"))
+    forgotten.update((log_id, subject) for log_id, subject in await _rows(connection, "erased_with_remains"))
     for log_id, subject in sorted(forgotten):
         try:
             parts += (await erase_person(erasing, log_id, subject)).parts
@@ -127,14 +127,14 @@ async def read_unrecorded(connection: Connection) -> list[tuple[int, str]]:
     """
     Return the subjects, by log_id, that are erased in this database although no log records it yet.
     """
-    return [(log_id, subject) for log_id, subject in await _rows(connection, "unsaid")]
+    return [(log_id, subject) for log_id, subject in await _rows(connection, "erased_unrecorded")]
 
 
 async def read_confirmed_logs(connection: Connection) -> frozenset[int]:
     """
     Return the log_ids of the logs that are confirmed, and so accept entries.
     """
-    return frozenset(log_id for (log_id,) in await _rows(connection, "taking"))
+    return frozenset(log_id for (log_id,) in await _rows(connection, "confirmed_log_ids"))
 
 
 def exported_erasures(path: Path, *, size: int) -> Iterator[PayloadErased]:

@@ -25,7 +25,7 @@ from ledger.store.queries import load_queries
 from ledger.store.read import Log, first_index_since, read_entries, read_head
 from ledger.store.session import Connection
 
-QUERIES: Final = load_queries("ledger.store", "look.sql")
+QUERIES: Final = load_queries("ledger.store", "search.sql")
 RANGE_MAX: Final = 50_000
 """Indices searched by one statement: some 50 MB, well below a second."""
 POLL_S: Final = 1.0

@@ -1,5 +1,5 @@
 -- name: group_index
--- Where a group begins.
+-- The index of the first entry of a group.
 SELECT index FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = %(group_id)s
 
 -- name: entries_containing
@@ -11,7 +11,7 @@ ORDER BY index
 LIMIT %(limit)s
 
 -- name: newest_anchor
--- The newest anchor of a log in the system log, below a size of that.
+-- The newest anchor of a log in the first entries of the system log.
 SELECT entry FROM ledger.entries
 WHERE log_id = %(log_id)s AND key = %(key)s AND type = 'logs.anchored' AND index < %(size)s
 ORDER BY index DESC

@@ -8,12 +8,12 @@ UPDATE ledger.aggregates SET version = %(version)s
 WHERE log_id = %(log_id)s AND key = %(key)s AND version = %(version)s::integer - 1
 
 -- name: aggregate_count
--- Holds always: one more group of those that a key counts.
+-- Always holds: counts one more group under a key.
 INSERT INTO ledger.aggregates AS a (log_id, key, version) VALUES (%(log_id)s, %(key)s, 1)
 ON CONFLICT (log_id, key) DO UPDATE SET version = a.version + 1
 
 -- name: recorded_insert
--- Holds if none of these versions of aggregates is recorded yet, and none stands here twice: one statement for all of them.
+-- Holds if none of these versions of aggregates is recorded yet, and none is given twice: one statement for all of them.
 WITH inserted AS (
     INSERT INTO ledger.recorded_events (log_id, kind, originator, version, group_id, position)
     SELECT %(log_id)s, %(kind)s, originator, version, %(group_id)s, position

@@ -1,6 +1,6 @@
 -- name: lock_heads
--- The heads of a batch in one order for all; a head that another process holds is skipped. The clock is read behind each lock.
--- Whether the log is confirmed, and the server durable, is asked here again for each batch: it changes under open connections.
+-- Lock the heads of a batch in the same order everywhere; skip a head that another process holds. The clock is read after
+-- each lock. Each batch reads whether the log is confirmed and the server durable: both change under open connections.
 SELECT log_id, size, last, frontier, control_index, recorded_at, clock_timestamp(),
        (SELECT true FROM ledger.confirmed_logs AS c WHERE c.log_id = locked.log_id), current_setting('fsync')
 FROM (
@@ -12,7 +12,7 @@ FROM (
 ) AS locked
 
 -- name: lock_head
--- One head, waited for (lock_timeout bounds the wait).
+-- Lock one head, waiting for it (lock_timeout bounds the wait).
 SELECT log_id, size, last, frontier, control_index, recorded_at, clock_timestamp(),
        (SELECT true FROM ledger.confirmed_logs AS c WHERE c.log_id = locked.log_id), current_setting('fsync')
 FROM (
@@ -23,13 +23,13 @@ FROM (
 ) AS locked
 
 -- name: find_groups
--- First entries of groups that one log already holds. A statement of its own: it must see what was committed before the lock.
--- Its order is that of the index of group ids, so that no other index will do: see `store/session.py`.
+-- First entries of groups that one log already holds. A statement of its own: it must see what was committed before the
+-- lock. Its order is that of the index of group ids, so that no other index is used: see `store/session.py`.
 SELECT log_id, index, entry FROM ledger.entries WHERE log_id = %(log_id)s AND group_id = ANY(%(group_ids)b)
 ORDER BY group_id
 
 -- name: find_groups_of_logs
--- The same over several logs: of each, its slice of the ids.
+-- The same for several logs, each with its slice of the ids.
 SELECT e.log_id, e.index, e.entry
 FROM unnest(%(log_ids)b::integer[], %(firsts)b::integer[], %(lasts)b::integer[]) AS w (log_id, first, last)
 CROSS JOIN LATERAL (
@@ -39,8 +39,8 @@ CROSS JOIN LATERAL (
 ) AS e
 
 -- name: entries_of_groups
--- The entries behind the first ones of groups that were found. OFFSET 0 keeps the planner from joining the other way
--- round, which reads the whole log once for the groups: 100 s instead of 1 ms in a log of a million entries.
+-- The entries after the first ones of groups that were found. OFFSET 0 keeps the planner from reversing the join, which
+-- reads the whole log once for the groups: 100 s instead of 1 ms in a log of a million entries.
 SELECT e.log_id, e.index, e.entry
 FROM unnest(%(log_ids)b::integer[], %(firsts)b::bigint[], %(ends)b::bigint[]) AS g (log_id, first, ends)
 CROSS JOIN LATERAL (
@@ -50,7 +50,7 @@ CROSS JOIN LATERAL (
 ) AS e
 
 -- name: salts_of_groups
--- Their payload parts that still exist: of sealed ones everything, since only that opens, of the others the salts.
+-- Their payload parts that still exist: sealed ones whole, because only that can be opened, of the others the salts.
 SELECT p.log_id, p.index, p.name, p.subject, p.key_id,
        CASE WHEN p.key_id IS NULL THEN substring(p.sealed FROM 1 FOR 32) ELSE p.sealed END
 FROM unnest(%(log_ids)b::integer[], %(firsts)b::bigint[], %(ends)b::bigint[]) AS g (log_id, first, ends)
@@ -67,7 +67,7 @@ WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
 ORDER BY index
 
 -- name: parts_between
--- The payload parts that still exist, sealed = salt || bytes; of nobody who was erased, even if it came later.
+-- The payload parts that still exist, sealed = salt || bytes; none about an erased person, even if appended later.
 SELECT index, name, subject, key_id, sealed FROM ledger.parts AS p
 WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
   AND NOT EXISTS (
@@ -113,7 +113,7 @@ SELECT * FROM unnest(%(log_ids)b::integer[], %(levels)b::smallint[], %(tiles)b::
                      %(roots)b::bytea[])
 
 -- name: update_heads
--- The new ends of the logs of a batch.
+-- The new heads of the logs of a batch.
 UPDATE ledger.heads AS h
 SET size = n.size, last = n.last, frontier = n.frontier, control_index = n.control_index, recorded_at = n.recorded_at
 FROM unnest(%(log_ids)b::integer[], %(sizes)b::bigint[], %(lasts)b::bytea[], %(frontiers)b::bytea[],
@@ -122,13 +122,13 @@ FROM unnest(%(log_ids)b::integer[], %(sizes)b::bigint[], %(lasts)b::bytea[], %(f
 WHERE h.log_id = n.log_id
 
 -- name: update_head
--- The new end of one log.
+-- The new head of one log.
 UPDATE ledger.heads
 SET size = %(size)s, last = %(last)b, frontier = %(frontier)b, control_index = %(control)s, recorded_at = %(recorded)s
 WHERE log_id = %(log_id)s
 
 -- name: logs
--- Every log this role may see.
+-- Every log that this role may see.
 SELECT log_id, origin, tenant, reader FROM ledger.logs ORDER BY log_id
 
 -- name: log_by_origin
@@ -142,7 +142,7 @@ FROM ledger.logs AS l
 WHERE l.log_id = ANY(%(log_ids)s)
 
 -- name: head
--- The end of one log, unlocked.
+-- The head of one log, without a lock.
 SELECT log_id, size, last, frontier, control_index, recorded_at FROM ledger.heads WHERE log_id = %(log_id)s
 
 -- name: control_entries
@@ -159,8 +159,8 @@ WHERE log_id = %(log_id)s AND is_control AND key = %(key)s
 ORDER BY index
 
 -- name: recorded_events
--- Events or snapshots of one aggregate by version, each with its entry (NULL: there is none). Each entry is looked up by
--- itself, for the reason that `entries_of_groups` gives.
+-- Events or snapshots of one aggregate by version, each with its entry (NULL: there is none). Each entry is looked up
+-- separately, for the reason given at `entries_of_groups`.
 SELECT r.version, e.index, e.entry
 FROM (
     SELECT version, group_id, position FROM ledger.recorded_events
@@ -196,7 +196,7 @@ LEFT JOIN LATERAL (
 ORDER BY r.version DESC
 
 -- name: entries_of_type
--- Entries of one type from from_index up to, not including, to_index, by the primary key: others on the way are passed over.
+-- Entries of one type from from_index up to, not including, to_index, by the primary key; other entries are skipped.
 SELECT index, entry FROM ledger.entries
 WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s AND type = %(type)s
 ORDER BY index

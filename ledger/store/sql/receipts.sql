@@ -7,5 +7,5 @@ CROSS JOIN LATERAL (
 ) AS c
 
 -- name: entries_at
--- The entries of some indices of one log.
+-- The entries at some indices of one log.
 SELECT index, entry FROM ledger.entries WHERE log_id = %(log_id)s AND index = ANY(%(indices)b::bigint[])

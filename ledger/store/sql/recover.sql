@@ -1,9 +1,9 @@
 -- name: bound_waits
--- A recovery waits for a head as long as an append may take, and no longer.
+-- A recovery waits for a head no longer than an append may take.
 SELECT set_config('lock_timeout', '5s', true)
 
 -- name: lock_head
--- The head of the log that is recovered: nobody appends while it is held.
+-- Lock the head of the log that is recovered: nothing is appended meanwhile.
 SELECT log_id, size, last, frontier, control_index, recorded_at FROM ledger.heads WHERE log_id = %(log_id)s FOR UPDATE
 
 -- name: replay_entries
@@ -29,7 +29,7 @@ FROM unnest(%(levels)s::smallint[], %(tiles)s::bigint[], %(hashes)s::bytea[], %(
     AS t (level, tile, hashes, root)
 
 -- name: replay_head
--- The new end of the log.
+-- The new head of the log.
 UPDATE ledger.heads
 SET size = %(size)s, last = %(last)s, frontier = %(frontier)s, control_index = %(control)s, recorded_at = %(recorded)s
 WHERE log_id = %(log_id)s

@@ -11,11 +11,11 @@ SELECT CASE
 END
 
 -- name: release_signer_lock
--- Whoever signs next need not wait for the end of this session.
+-- Release the lock, so that the next signer need not wait for the end of this session.
 SELECT pg_advisory_unlock_all()
 
 -- name: signing_states
--- The end and the newest signed checkpoint of every log, and whether it is confirmed here, for this start of the server.
+-- The head and the newest signed checkpoint of every log, and whether it is confirmed here, for this start of the server.
 SELECT l.log_id, l.origin, h.size, h.frontier, c.note, f.log_id IS NOT NULL
 FROM ledger.logs AS l
 JOIN ledger.heads AS h USING (log_id)
@@ -31,8 +31,8 @@ INSERT INTO ledger.checkpoints (log_id, size, note)
 SELECT * FROM unnest(%(log_ids)s::integer[], %(sizes)s::bigint[], %(notes)s::bytea[])
 
 -- name: confirm
--- Logs whose heads go on from what was signed, for this start of the server and for this database. Not in a savepoint:
--- there the row would bear the number of that, and be no confirmation.
+-- Confirm logs whose heads extend what was signed, for this start of the server and this database. Not in a savepoint:
+-- its rows would carry the id of the subtransaction, and would not count.
 INSERT INTO ledger.confirmations (log_id, size, server_started_at, entries_file, written_in)
 SELECT log_id, size, pg_postmaster_start_time(), pg_relation_filepath('ledger.entries'), pg_current_xact_id()
 FROM unnest(%(log_ids)s::integer[], %(sizes)s::bigint[]) AS compared (log_id, size)
@@ -41,6 +41,6 @@ SET size = excluded.size, server_started_at = excluded.server_started_at, entrie
     written_in = excluded.written_in
 
 -- name: withdraw
--- Logs that are not confirmed any more, for any start of the server.
+-- Withdraw the confirmations of logs, for any start of the server.
 UPDATE ledger.confirmations SET server_started_at = '-infinity'
 WHERE log_id = ANY(%(log_ids)s) AND server_started_at > '-infinity'

@@ -1,5 +1,5 @@
 -- name: entries_found
--- Entries of one stretch of a log that match, the newest first. An entry begins with its actor (docs/formats.md, "Entry").
+-- Matching entries in a range of a log, newest first. An entry begins with its actor (docs/formats.md, "Entry").
 SELECT index, entry FROM ledger.entries
 WHERE log_id = %(log_id)s AND index >= %(from_index)s AND index < %(to_index)s
   AND (%(type)s::text IS NULL OR type = %(type)s)
@@ -12,27 +12,27 @@ ORDER BY index DESC
 LIMIT %(limit)s
 
 -- name: actors_of_identity
--- Who is meant by the name of an identity: its own actor first, then those of keys that others issued to it; asked as
--- the log's tenant.
+-- The actors of an identity, by its name: its own first, then those of keys that others issued to it; run as the log's
+-- tenant.
 SELECT actor FROM ledger.subjects WHERE log_id = %(log_id)s AND identity = %(identity)s
 ORDER BY issuer NULLS FIRST
 
 -- name: entries_by_type
--- How many entries of each type one log holds, how many groups they begin, and how long they are.
+-- The number of entries of each type in a log, of groups that they begin, and of their bytes.
 SELECT type, count(*), count(group_id), sum(length(entry))::bigint, min(index), max(index) FROM ledger.entries
 WHERE log_id = %(log_id)s AND index < %(size)s
 GROUP BY type
 ORDER BY count(*) DESC, type
 
 -- name: parts_held
--- How many payload parts still exist, and how many bytes they take; asked as the log's tenant.
+-- The number of payload parts that still exist, and of their bytes; run as the log's tenant.
 SELECT count(*), coalesce(sum(length(sealed)), 0)::bigint FROM ledger.parts
 WHERE log_id = %(log_id)s AND index < %(size)s
 
 -- name: parts_at
--- The names of the payload parts of one entry that still exist; asked as the log's tenant.
+-- The names of the payload parts of one entry that still exist; run as the log's tenant.
 SELECT name FROM ledger.parts WHERE log_id = %(log_id)s AND index = %(index)s ORDER BY name
 
 -- name: checkpoints_signed
--- How many checkpoints of a log were signed, the size of the newest, and the time now.
+-- The number of signed checkpoints of a log, the size of the newest, and the current time.
 SELECT count(*), coalesce(max(size), 0), clock_timestamp() FROM ledger.checkpoints WHERE log_id = %(log_id)s
