@@ -29,7 +29,7 @@ from ledger.store.read import Log
 from ledger.store.session import Connection
 from projections.errors import ProjectionError
 from projections.graph.personal_tables import personal_tables
-from projections.processing.closed_logs import forget
+from projections.processing.closed_logs import erase_from_closed
 from projections.processing.generations import drop_superseded
 from streams.connections import connect_storing
 from streams.state.erasure import TABLES, erase_login
@@ -79,7 +79,7 @@ class InstalledCopies:
         if log.tenant is None:
             return
         try:
-            await forget(self._projector, PROJECTIONS, log, erased)
+            await erase_from_closed(self._projector, PROJECTIONS, log, erased)
         except ProjectionError as error:
             raise LedgerError(f"read models of {log.origin} still hold what is erased: {error}") from error
 

@@ -1,8 +1,8 @@
 """
-What a projection is handed: an entry, the event it holds, and the payload parts that still exist. Pure.
+What a projection is given: an entry, its event, and the payload parts that still exist. Pure.
 
-Types that this process does not know are skipped (`event` is None), except in the control plane: there a projection
-that skipped would show policies that are not in force, so an unknown type or version is an error.
+Event types that this process does not know are skipped (`event` is None), except in the control plane: a projection
+that skipped a control entry would show policies that are not in force, so an unknown type or version is an error there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ledger.format.events import (
 from projections.errors import UnknownControlError
 
 PRINCIPAL: Final = "principal"
-"""The payload part of a decision that says who asked."""
+"""The payload part of a decision that names the principal."""
 
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
@@ -39,7 +39,7 @@ _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
     """
-    An entry in its place; `event` is one of `ledger.format.events`, or None for a type that this process does not know.
+    An entry with its event: one of `ledger.format.events`, or None for a type that this process does not know.
     """
 
     entry: Entry
@@ -49,7 +49,7 @@ class LogEntry:
 
 def read_log_entry(data: bytes, parts: Mapping[str, Part]) -> LogEntry:
     """
-    Return the log entry that `data` is.
+    Parse `data` as a log entry.
 
     Raises:
         FormatError: if `data` is not an entry, or a known event lacks a member: that is corruption.
@@ -66,13 +66,13 @@ def read_log_entry(data: bytes, parts: Mapping[str, Part]) -> LogEntry:
         return LogEntry(entry=entry, event=None, parts=parts)
     event: object = from_data(kind, entry.data)
     if isinstance(event, LineageReceivedV1):
-        event = LineageReceived.of_v1(event)  # it says the same: no projection has to tell them apart
+        event = LineageReceived.of_v1(event)  # same meaning: no projection has to distinguish the versions
     return LogEntry(entry=entry, event=event, parts=parts)
 
 
 def read_principal(item: LogEntry) -> str | None:
     """
-    Return who asked, as the payload part `principal` of a commit tells (its member `sub`); None without that part.
+    Return the principal of a commit: `sub` of the payload part `principal`; None without that part.
 
     Raises:
         FormatError: if the part is not a JSON object with a text, or null, as `sub`.
@@ -93,10 +93,9 @@ def read_principal(item: LogEntry) -> str | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrincipalsErased:
     """
-    The parts `principal` of commits that a `payload.erased` at index `at` erased; null means whichever.
+    Which parts `principal` of commits a `payload.erased` at index `at` erased; a null member selects any value.
 
-    Of those below `at` only: nobody is shown a part of an erased person that comes later. A commit's principal is about
-    its actor, so `actor` tells whose it is.
+    Only entries below `at` are selected. The principal of a commit is its actor, so `actor` says whose part it is.
     """
 
     at: int
@@ -120,10 +119,10 @@ class PrincipalsErased:
 
 def principals_erased(entry: Entry, event: PayloadErased) -> PrincipalsErased | None:
     """
-    Return which principals an erasure is about, or None if it is about other parts.
+    Return which principals an erasure selects, or None if it erases other parts.
 
     Raises:
-        FormatError: if nobody can tell what it is about; that is corruption.
+        FormatError: if the erasure does not say what it selects; that is corruption.
     """
     check_erased(event)
     if event.name not in {None, PRINCIPAL} or event.type not in {None, CommitDecided.TYPE}:
@@ -148,10 +147,10 @@ def storable(text: str) -> str:
     """
     Return `text` with U+FFFD where PostgreSQL cannot hold a character: U+0000 and lone surrogates.
 
-    Keys need no such thing: they are percent-encoded. Two names that differ only there still have two keys.
+    Keys are percent-encoded and need no replacement, so two names that differ only there still have different keys.
     """
     if text.isascii() and "\x00" not in text:
-        return text  # nearly every one, and much faster
+        return text  # nearly every text, and much faster
     return _UNSTORABLE.sub("\ufffd", text)
 
 

@@ -1,8 +1,8 @@
 """
-The errors of the read models: one root, and the few cases that an operator acts on differently.
+The errors of the read models: one root, and the few cases that a caller or operator acts on differently.
 
-What the log itself does wrong is raised as `ledger.errors`; a connection that is lost stays psycopg's error where a
-caller retries it (the runner), and becomes `ProjectionError` nowhere.
+Faults of the log itself are raised as `ledger.errors`. A lost connection stays psycopg's error where a caller retries
+it (the runner), and never becomes a `ProjectionError`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class ProjectionError(Exception):
 
 
 class UnknownControlError(ProjectionError):
-    """A control entry has a type or version that this process does not know: it is too old to project this log."""
+    """A control entry has a type or version that this process does not know: this version is too old for the log."""
 
 
 class NotProjectedError(ProjectionError):
-    """There is no live generation to read or rebuild: no runner has seen this log yet."""
+    """There is no live generation to read or rebuild: no runner has processed this log yet."""
 
 
 class StaleGenerationError(ProjectionError):
@@ -32,7 +32,7 @@ class RebuildRunningError(ProjectionError):
 
 class DigestMismatchError(ProjectionError):
     """
-    The live generation is not what the log gives: nothing was switched, both generations are kept.
+    The live generation differs from what the log gives: nothing was switched, both generations are kept.
 
     `live_digest` and `built_digest` are SHA-256 (32 bytes), over the first `size` entries.
     """
@@ -58,9 +58,9 @@ class UnknownLabelError(ProjectionError):
 
 class UnknownTableError(ProjectionError):
     """
-    No entry of the log names a table like that; which is not to say that there is nothing in it.
+    No entry of the log has a table of this name.
 
-    `nameless` is how many tables the log knows by their uuid alone: the one that is meant may be among them.
+    `nameless` counts the tables that the log knows by uuid alone: the table in question may be one of them.
     """
 
     def __init__(self, key: str, *, nameless: int) -> None:
@@ -86,34 +86,34 @@ class InvalidLineageError(ProjectionError):
 
 
 class SecretMissingError(ProjectionError):
-    """A secret that a catalog's options name is not there, or others can read it."""
+    """A secret that a catalog's options name is missing, or others can read its file."""
 
 
 class FileMissingError(ProjectionError):
-    """A location names no file: it was deleted, or never written."""
+    """There is no file at a location: it was deleted, or never written."""
 
 
 class FileUnreadableError(ProjectionError):
-    """A file is there and can not be read, however often it is tried."""
+    """A file exists and cannot be read, however often it is tried."""
 
 
 class StorageUnavailableError(ProjectionError):
-    """The storage behind a location does not answer: another time it may."""
+    """The storage behind a location does not answer now; a later attempt may succeed."""
 
 
 class EgressRulesError(ProjectionError):
-    """The list of places that connections may go to is not of its form."""
+    """The list of allowed connection targets is malformed."""
 
 
 class AddressRefusedError(ProjectionError):
-    """A connection that somebody else has asked for would go to an address that the operator does not allow."""
+    """A connection requested by a tenant would go to an address that the operator does not allow."""
 
     @classmethod
     def of(cls, host: str, port: int) -> Self:
         """
-        Return the error for a host and port, which says what to do.
+        Return the error for a host and port, with what to do.
 
-        What a name resolves to, or whether it does, is not told: whoever asks could learn the names of a network.
+        It does not say what a name resolves to, or whether it does: a tenant could map an internal network that way.
         """
         return cls(
             f"{host}:{port}: expected a host with an address that LAKEPROOF_UPSTREAMS_ALLOWED permits, found none: "
@@ -122,4 +122,4 @@ class AddressRefusedError(ProjectionError):
 
 
 class NameUnresolvedError(AddressRefusedError):
-    """The host has no address now; another time it may. What it says is no different."""
+    """The host has no address now; it may have one later. The message is the same as that of a refused address."""

@@ -1,5 +1,5 @@
 """
-Metrics in the text format that Prometheus scrapes (version 0.0.4). Pure.
+Metrics in the Prometheus text exposition format, version 0.0.4. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricKind(StrEnum):
-    """What a scraper may do with the values."""
+    """The metric types that are used here."""
 
     COUNTER = "counter"
     GAUGE = "gauge"

@@ -23,7 +23,7 @@ KEYS_CACHED: Final = 4_096
 
 def table_key(identifier: Identifier | None) -> str | None:
     """
-    Return the event key of the table; None if there is none, or a name in it is empty: no catalog has such a table.
+    Return the event key of the table; None without an identifier, or if one of its names is empty.
     """
     if identifier is None or identifier.name is None:
         return None

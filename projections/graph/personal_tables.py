@@ -1,8 +1,8 @@
 """
-Which tables of the projections hold what came from payload parts: what has to be written anew once that was erased.
+The tables of the projections that hold content of payload parts: they have to be rewritten after an erasure.
 
-An UPDATE leaves the old row in the file, and VACUUM leaves its bytes in the gaps of a page; only a table that is
-written anew is free of them.
+An UPDATE leaves the old row version in the file, and VACUUM leaves its bytes in free space; only a table that is
+rewritten no longer contains them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-Erasing in the read models of a log that is closed: no entry of that log will ever tell them of it.
+Erasure in the read models of a closed log, to which no `payload.erased` will ever be appended.
 
-The erasure stands in the log that goes on from the closed one. Here it is applied as if it were the closed log's next
-entry, so that what is left is what a rebuild makes of the parts that are left.
+The erasure is recorded in the log that continues the closed one. Here it is applied as if it were the next entry of the
+closed log, so the result is what a rebuild would make of the remaining payload parts.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from projections.processing.projection import Projection, Transaction
 from projections.processing.runner import connect
 
 
-async def forget(dsn: str, projections: Sequence[Projection], log: Log, erased: PayloadErased) -> None:
+async def erase_from_closed(dsn: str, projections: Sequence[Projection], log: Log, erased: PayloadErased) -> None:
     """
-    Take what came from parts that are erased out of the read models of a closed log; harmless when repeated.
+    Remove what came from erased parts from the read models of a closed log; it may be repeated.
 
-    Out of the live generations; others are dropped. `dsn` works as the projector role. The parts must be deleted
-    already: what is projected later does not see them.
+    Live generations are changed, others are dropped. `dsn` works as the projector role. The parts must be deleted
+    before, so that nothing projects them later.
 
     Raises:
-        StaleGenerationError: if a live generation is of another version: once it is replaced, this can be repeated.
-        RebuildRunningError: if a rebuild is under way, which may have read the parts: once it has ended, repeat this.
+        StaleGenerationError: if a live generation is of another version: replace it, then repeat this.
+        RebuildRunningError: if a rebuild is under way, which may have read the parts: repeat this once it has ended.
     """
     async with connect(dsn) as connection:
         for projection in projections:

@@ -1,8 +1,8 @@
 """
-Cursors and the live pointer: how far each generation is, and which one is read.
+Cursors and the live pointer: how far each generation is, and which generation is read.
 
-The row of `projections.live` is also the lock: whoever holds it applies to the live generation or switches it, nobody
-else. A lock on that row never makes a reader wait.
+The row in `projections.live` is also the lock: only its holder applies entries to the live generation or switches it.
+Readers never wait for that lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIRST_GENERATION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far one projection of one log is; `generation` and `version` are None before a runner has seen the log."""
+    """How far a projection of a log is; `generation` and `version` are None before a runner has processed the log."""
 
     projection: str
     log: Log
@@ -33,7 +33,7 @@ class Progress:
 
     @property
     def lag_entries(self) -> int:
-        """Entries in the log that are not in the live generation yet."""
+        """Entries of the log that are not in the live generation yet."""
         return self.size - self.next_index
 
 
@@ -50,7 +50,7 @@ async def read_progress(connection: Connection, projections: Iterable[str]) -> l
     """
     Return how far each of `projections` is, for every tenant's log that the connection's role may see.
 
-    The system log is of no tenant and is not projected.
+    The system log belongs to no tenant and is not projected.
     """
     rows = await connection.execute(QUERIES["progress"], {"projections": list(projections)})
     return [
@@ -76,7 +76,7 @@ async def read_live(connection: Connection, projection: str, log_id: int) -> Liv
 
 async def lock_live(connection: Connection, projection: str, log_id: int) -> int:
     """
-    Hold the live generation until the transaction ends, waiting for whoever holds it; return its number.
+    Lock the live generation until the transaction ends, waiting for its current holder; return its number.
 
     Raises:
         NotProjectedError: if there is none yet.
@@ -89,7 +89,7 @@ async def lock_live(connection: Connection, projection: str, log_id: int) -> int
 
 async def try_lock_live(connection: Connection, projection: str, log_id: int) -> int | None:
     """
-    Hold the live generation until the transaction ends; return its number, or None if another process holds it.
+    Lock the live generation until the transaction ends; return its number, or None if another process holds it.
     """
     row = await _one(connection, "try_lock_live", projection, log_id)
     return None if row is None else int(row[0])
@@ -120,7 +120,7 @@ async def move(connection: Connection, projection: str, log_id: int, generation:
 
 async def insert(connection: Connection, projection: str, log_id: int, generation: int, *, version: int) -> bool:
     """
-    Insert a generation at index 0; return False if it is there already.
+    Insert a generation at index 0; return False if it exists already.
     """
     row = {"projection": projection, "log_id": log_id, "generation": generation, "version": version}
     return (await connection.execute(QUERIES["insert_cursor"], row)).rowcount == 1
@@ -136,10 +136,10 @@ async def insert_live(connection: Connection, projection: str, log_id: int, gene
 
 async def next_generation(connection: Connection, projection: str, log_id: int) -> int:
     """
-    Return a generation number that was never given out.
+    Return a generation number that was never used.
 
     Raises:
-        NotProjectedError: if there is no live generation to stand beside.
+        NotProjectedError: if there is no live generation.
     """
     row = await _one(connection, "next_generation", projection, log_id)
     if row is None:
@@ -167,8 +167,7 @@ async def other_generations(connection: Connection, projection: str, log_id: int
 
 async def behind_erasure(connection: Connection, projections: Sequence[str]) -> list[tuple[str, Log]]:
     """
-    Return which of `projections` have, in which log, a generation that is not live and that the log's newest erasure
-    has not reached.
+    Return the (projection, log) pairs that have a generation which is not live and behind the log's newest erasure.
     """
     rows = await connection.execute(QUERIES["behind_erasure"], {"projections": list(projections)})
     return [

@@ -1,8 +1,8 @@
 """
-The digest of a generation: SHA-256 over its rows as canonical JSON, one a line, in the order of their natural keys.
+The digest of a generation: SHA-256 over its rows as canonical JSON, one per line, ordered by natural keys.
 
-Two generations have one digest exactly if they say the same, whatever ids the database gave to their rows, and anyone
-who can fold the log can compute it without a database.
+Two generations have the same digest exactly if they have the same content, whatever ids the database gave to rows. It
+can also be computed from the log alone, without a database.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ledger.format.canonical import Json
 
 
 class GenerationDigest:
-    """A digest that grows row by row."""
+    """A digest computed row by row."""
 
     def __init__(self, *, projection: str, version: int) -> None:
         self._hash = sha256(canonical.encode([projection, version]) + b"\n")
@@ -36,6 +36,6 @@ class GenerationDigest:
 
 def time_text(t: datetime | None) -> str | None:
     """
-    Return a time of the database, in whatever zone the session shows it, as canonical text.
+    Return a time read from the database, in any time zone, as canonical text.
     """
     return None if t is None else canonical.format_time(t.astimezone(UTC))

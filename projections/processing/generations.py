@@ -1,20 +1,20 @@
 """
-Generations: rebuild a projection from the log beside the live one, compare, switch.
+Generations: rebuild a projection from the log beside the live generation, compare, switch.
 
-Guarantee: readers go from a complete generation to a complete generation of the same entries, in one committed change
-of one row, and `rebuild` switches only if the two digests are equal. Nothing is renamed and no number is given twice;
-the generation left behind stays until the next rebuild, `prune` or erasure, since a reader may still hold its name.
-No entry is applied to it any more, so what is erased after the switch would stay in it: `drop_superseded`.
+Guarantee: readers move from one complete generation to another of the same entries, by one committed change of one row,
+and `rebuild` switches only if the two digests are equal. Nothing is renamed and no number is used twice. The superseded
+generation is kept until the next rebuild, `prune` or erasure, since a reader may still use its name. No further entry
+is applied to it, so what is erased after the switch would stay in it: `drop_superseded`.
 
 The steps of a rebuild:
 1. Take the rebuild's lock; drop what earlier rebuilds left.
-2. Make the next generation, and fill it from entry 0 to where the live one is; the live one goes on meanwhile.
+2. Create the next generation and fill it from entry 0 to the live cursor; the live generation continues meanwhile.
 3. Hold the live generation (its row lock) and fill the rest.
 4. In one REPEATABLE READ snapshot, in which both cursors are equal, compute both digests and compare them.
-5. Switch the pointer, let go, and have the attestation appended.
+5. Switch the pointer, release the locks, and append the attestation.
 
-The hold and the snapshot are two connections: a snapshot that is taken by the statement that waits for the lock would
-be older than what the holder before us has committed.
+Lock and snapshot use two connections: a snapshot taken by the statement that waits for the lock would be older than
+what the previous holder has committed.
 """
 
 from __future__ import annotations
@@ -43,25 +43,27 @@ from projections.processing.projection import BATCH_ENTRIES_MAX, Projection, Tra
 from projections.processing.runner import connect
 
 ReportProgress = Callable[[int, int], None]
-"""Told how many entries are in the new generation, of how many."""
+"""Called with the number of entries in the new generation, and how many there will be."""
 
 NEAR_ENTRIES: Final = 4 * BATCH_ENTRIES_MAX
-"""So near to the live generation that filling the rest while holding it takes a second at most."""
+"""At this distance from the live generation, filling the rest while holding it takes at most a second."""
 
 
 class AppendAttestation(Protocol):
-    """Appends `projection.attested` to the log that was projected; the caller's Appender behind it."""
+    """Appends `projection.attested` to the log that was projected, through the caller's Appender."""
 
     async def __call__(self, log: Log, attested: ProjectionAttested, /) -> None: ...
 
 
 DROP_WAIT_S: Final = 5
-"""How long an erasure waits for a reader that still holds the name of a generation."""
+"""How long an erasure waits for a reader of a superseded generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """A switch that was made, from generation `replaced` to the attested one; `compared` tells rebuild from replace."""
+    """
+    A switch from generation `replaced` to the attested one; `compared` is true for a rebuild, false for a replace.
+    """
 
     attested: ProjectionAttested
     replaced: int
@@ -79,7 +81,7 @@ async def rebuild(
     opener: Opener = PLAIN,
 ) -> Rebuilt:
     """
-    Build a projection again from entry 0, compare it with the live generation, and switch to it if they are equal.
+    Rebuild a projection from entry 0, compare it with the live generation, and switch to it if they are equal.
 
     `dsn` works as the projector role, `opener` opens sealed payload parts.
 
@@ -120,7 +122,7 @@ async def replace(
     opener: Opener = PLAIN,
 ) -> Rebuilt:
     """
-    Build a projection again from entry 0 and switch to it without comparing it with anything.
+    Rebuild a projection from entry 0 and switch to it without a comparison.
 
     For a live generation of another version, and for one that a rebuild has found to be wrong. The new generation is
     never behind the one that it replaces.
@@ -150,7 +152,7 @@ async def prune(dsn: str, projection: Projection, log: Log) -> list[int]:
     Drop every generation that is not live; return their numbers.
 
     Raises:
-        RebuildRunningError: if a rebuild is under way, whose generation this would be.
+        RebuildRunningError: if a rebuild is under way, whose generation would be dropped.
     """
     async with connect(dsn) as connection, sole_rebuild(connection, projection, log):
         return await drop_others(connection, projection, log)
@@ -158,11 +160,11 @@ async def prune(dsn: str, projection: Projection, log: Log) -> list[int]:
 
 async def drop_superseded(dsn: str, projections: Sequence[Projection]) -> list[str]:
     """
-    Drop generations that are not live and that were not told of the newest erasure in their log; `dsn` as `prune`.
+    Drop generations that are not live and to which the newest erasure of their log was not applied; `dsn` as `prune`.
 
-    What a rebuild fills is told of it before it goes live. It is left alone, and so is what stands beside it, and what
-    a reader holds for longer than five seconds. Return the names of the projections of which something is left: then
-    this is to be done again.
+    While a rebuild runs, its projection and log are skipped: the erasure is applied to what it fills before that goes
+    live. A generation that a reader holds for more than five seconds is skipped as well. Return the names of the
+    projections of which something is left: call this again later.
     """
     known, left = {projection.name: projection for projection in projections}, []
     async with connect(dsn) as connection:
@@ -181,7 +183,7 @@ async def drop_superseded(dsn: str, projections: Sequence[Projection]) -> list[s
 @asynccontextmanager
 async def sole_rebuild(connection: Connection, projection: Projection, log: Log) -> AsyncIterator[None]:
     """
-    Hold the lock of rebuilds; the session's end gives it back, so the connection must not be used again.
+    Hold the lock of rebuilds. The end of the session releases it, so the connection must not be used again.
 
     Raises:
         RebuildRunningError: if another rebuild or prune holds it.
@@ -195,16 +197,16 @@ async def sole_rebuild(connection: Connection, projection: Projection, log: Log)
 
 @asynccontextmanager
 async def _hold_live(dsn: str, projection: Projection, log: Log) -> AsyncIterator[Connection]:
-    """Yield a connection whose transaction holds the live generation; it commits at the end, or undoes the switch."""
+    """Yield a connection whose transaction locks the live generation; it commits at the end, or undoes the switch."""
     async with connect(dsn) as holder, holder.transaction():
-        # It waits idle while the digests are computed, and that may take minutes.
+        # The transaction is idle while the digests are computed, which may take minutes.
         await holder.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         await cursors.lock_live(holder, projection.name, log.log_id)
         yield holder
 
 
 async def _begin(connection: Connection, projection: Projection, log: Log) -> Live:
-    """Drop what earlier rebuilds left and make the next, empty generation."""
+    """Drop what earlier rebuilds left and create the next, empty generation."""
     await drop_others(connection, projection, log)
     async with connection.transaction():
         number = await cursors.next_generation(connection, projection.name, log.log_id)
@@ -233,7 +235,7 @@ async def _fill(
     batch_max: int,
     opener: Opener,
 ) -> Live:
-    """Apply entries to the generation `built`, which nobody else knows, up to `to_index` exactly."""
+    """Apply entries to the generation `built`, which no other process knows, up to `to_index` exactly."""
     at = built.next_index
     while at < to_index:
         async with connection.transaction():
@@ -248,7 +250,7 @@ async def _fill(
 
 
 async def _compare(connection: Connection, projection: Projection, log: Log, *, live: Live, built: Live) -> bytes:
-    """Return the digest that both generations have, read in one snapshot; the caller holds the live one."""
+    """Return the digest of both generations, read in one snapshot; the caller holds the live one."""
     async with connection.transaction():
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         for generation in (live.generation, built.generation):

@@ -1,8 +1,8 @@
 """
 What a projection is, and the one way in which entries get into it: `apply_batch`.
 
-Guarantee: entries and cursor move in the same transaction, so that a crash at any point neither loses nor repeats an
-entry. The caller holds the row of `projections.live` (runner) or is the only one that knows the generation (rebuild).
+Guarantee: entries and cursor move in the same transaction, so a crash at any point neither loses nor repeats an entry.
+The caller holds the row lock of `projections.live` (runner), or is the only one that knows the generation (rebuild).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from projections.entries import LogEntry, read_log_entry
 from projections.processing import cursors
 
 BATCH_ENTRIES_MAX: Final = 250
-"""Entries applied in one transaction: enough to amortise its commit, few enough to keep lock and loop for a moment."""
+"""Entries applied in one transaction: enough to amortise the commit, few enough to hold lock and event loop briefly."""
 
 ROWS_FETCHED: Final = 2_000
-"""Rows of a generation that are in memory while its digest is computed."""
+"""Rows held in memory while a digest is computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Projection(Protocol):
     version: int
 
     async def prepare(self, transaction: Transaction) -> None:
-        """Make the empty generation."""
+        """Create the empty generation."""
 
     async def apply(self, entries: Sequence[LogEntry], transaction: Transaction) -> None:
         """Apply `entries`, which follow those applied before without a gap."""
@@ -58,7 +58,7 @@ class Projection(Protocol):
         """Return the digest of the generation: canonical, by natural keys (32 bytes)."""
 
     async def drop(self, transaction: Transaction) -> None:
-        """Remove the generation; it is not live."""
+        """Remove the generation, which is not live."""
 
 
 async def apply_batch(
@@ -68,7 +68,7 @@ async def apply_batch(
     Apply the next entries below `to_index`, at most `batch_max`, and move the cursor; return their indices.
 
     Raises:
-        FormatError: if an entry is not an entry; nothing is applied.
+        FormatError: if an entry is corrupt; nothing is applied.
         UnknownControlError: if a control entry is not known here; nothing is applied.
     """
     connection, log_id = transaction.connection, transaction.log.log_id
@@ -88,7 +88,7 @@ async def read_log_entries(
     connection: Connection, log_id: int, *, from_index: int, to_index: int, opener: Opener = PLAIN
 ) -> list[LogEntry]:
     """
-    Return the entries from_index … to_index - 1 that exist, in order, with the parts that still exist.
+    Return the entries from_index … to_index - 1 that exist, in order, each with the payload parts that still exist.
 
     Raises:
         FormatError, UnknownControlError: see `read_log_entry`.

@@ -1,13 +1,13 @@
 """
-The runner: brings every projection of every tenant's log up to the log's end, and keeps it there.
+The runner: applies new entries to every projection of every tenant's log.
 
-One batch is one transaction: it takes the lock on the live generation, reads the cursor, applies the entries behind it
-and moves the cursor. Whatever dies, dies before or after that, so nothing is lost and nothing is applied twice, however
-many processes run. A generation that another process holds is passed over; its holder does the work.
+One batch is one transaction: lock the live generation, read the cursor, apply the entries from there on, and move the
+cursor. A crash undoes the whole batch, so nothing is lost and nothing is applied twice, however many processes run. A
+generation that another process holds is skipped; its holder does the work.
 
-The runner wakes at a notification (`wake`) and also polls every second, because a notification can be missed. A lost
-connection is made again with back-off; corruption ends `run`. A log whose control plane holds what only a newer version
-knows is left where it is, and the others go on: one tenant must not hold up all.
+The runner waits for a notification (`wake`) and polls every second as well, since a notification can be missed. After a
+lost connection it reconnects with back-off; corruption ends `run`. A log whose control plane needs a newer version
+stops where it is, and the other logs continue: one tenant must not hold up all.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from projections.processing.projection import BATCH_ENTRIES_MAX, Projection, Tra
 POLL_S: Final = 1.0
 
 IDLE_IN_TRANSACTION_TIMEOUT_S: Final = 30
-"""A process that was stopped in the middle of a batch gives its lock back after this."""
+"""A process that was suspended within a batch loses its lock after this time."""
 
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,12 @@ class Runner:
     """
     Applies entries to the live generations of `projections`.
 
-    `dsn` works as the projector role, `opener` opens sealed payload parts.
+    `dsn` works as the projector role, `opener` opens sealed payload parts. `on_applied` is called with the name of a
+    projection and the number of entries after each batch.
+
+    No lock is needed: all fields but one are set once, by `__init__`. `too_old_for` is written only by the task of
+    `run`, on its event loop, and may be read from that loop. `catch_up` and `progress` open connections of their own
+    and may run beside `run`. Between processes, the row locks of `projections.live` decide.
     """
 
     def __init__(
@@ -63,13 +68,13 @@ class Runner:
         self._opener = opener
         self._on_applied = on_applied
         self.too_old_for: dict[int, str] = {}
-        """The logs (log_id) that `run` leaves where they are until a newer version runs, and why."""
+        """Logs (log_id) that `run` skips until a newer version runs, with the reason."""
 
     async def run(self, stop: asyncio.Event, wake: WakeUp | None = None) -> None:
         """
         Keep all projections up to date until `stop` is set; a batch that has begun is finished.
 
-        What the database refuses for want of a right, a table or a primary server is said, and asked for again
+        If the database refuses because a privilege, a table or a primary server is missing, that is logged and retried
         (`ledger.store.session`).
 
         Raises:
@@ -82,19 +87,19 @@ class Runner:
                 async with connect(self._dsn) as connection:
                     while not stop.is_set():
                         if wake is not None:
-                            wake.clear()  # before looking: what is appended from here on rings again
+                            wake.clear()  # before reading: a later append notifies again
                         applied = await self._round(connection, stop)
                         outage.recovered()
                         if not applied:
                             await wait_for_any(stop, wake, timeout_s=self._poll_s)
             except psycopg.Error as error:
-                # The transaction is undone as a whole: the next connection begins where the cursor stands.
+                # The transaction is rolled back: the next connection continues at the cursor.
                 outage.failed(error)
                 await wait_for_any(stop, None, timeout_s=outage.pause_s)
 
     async def catch_up(self, log_id: int, to_index: int) -> None:
         """
-        Apply the entries of one log below `to_index` to every projection, waiting for another process that does.
+        Apply the entries of one log below `to_index` to every projection, waiting for other processes that do.
 
         Raises:
             StaleGenerationError: if a live generation is of another version of its projection.
@@ -124,7 +129,7 @@ class Runner:
         return await cursors.read_progress(connection, self._projections)
 
     async def _round(self, connection: Connection, stop: asyncio.Event) -> int:
-        """Apply one batch wherever something is to be applied; return the number of entries."""
+        """Apply one batch to each generation that is behind; return the number of entries."""
         applied = 0
         for each in await self._progress(connection):
             projection = self._projections[each.projection]
@@ -134,13 +139,13 @@ class Runner:
                 await ensure(connection, projection, each.log)
             elif each.version != projection.version or not each.lag_entries:
                 continue
-            # Held: its holder does the work. Stale: another version was switched to since we looked; it is not ours.
+            # Held: its holder does the work. Stale: since we looked, another version was switched to.
             with suppress(_HeldByOtherError, StaleGenerationError):
                 applied += await self._apply(connection, projection, each)
         return applied
 
     async def _apply(self, connection: Connection, projection: Projection, each: Progress) -> int:
-        """Apply one batch of a log, unless it holds what only a newer version knows; return the number of entries."""
+        """Apply one batch of a log, unless it needs a newer version; return the number of entries."""
         log_id = each.log.log_id
         try:
             indices = await self._advance(connection, projection, each.log, each.size, _lock_or_pass)
@@ -170,7 +175,7 @@ class _Lock(Protocol):
 
 
 class _HeldByOtherError(Exception):
-    """Another process applies to this generation, or compares it; not an error to anyone."""
+    """Another process applies to this generation, or compares it: this is not a failure."""
 
 
 def _stale(projection: Projection, log: Log, version: int | None) -> StaleGenerationError:
@@ -189,12 +194,12 @@ async def _lock_or_pass(connection: Connection, projection: str, log_id: int) ->
 
 async def ensure(connection: Connection, projection: Projection, log: Log) -> None:
     """
-    Make the first, empty generation of a log's projection and let it be live, unless there is one.
+    Create the first, empty generation of a log's projection and make it live, unless there is a live one.
     """
     async with connection.transaction():
         if await cursors.read_live(connection, projection.name, log.log_id) is not None:
             return
-        # The insert waits for another process that is making the same generation; then there is nothing left to do.
+        # The insert waits for another process that creates the same generation; then nothing is left to do.
         if await cursors.insert(connection, projection.name, log.log_id, FIRST_GENERATION, version=projection.version):
             await projection.prepare(Transaction(connection=connection, log=log, generation=FIRST_GENERATION))
             await cursors.insert_live(connection, projection.name, log.log_id, FIRST_GENERATION)
@@ -203,7 +208,7 @@ async def ensure(connection: Connection, projection: Projection, log: Log) -> No
 @asynccontextmanager
 async def connect(dsn: str) -> AsyncIterator[Connection]:
     """
-    Yield a connection for writing projections: no transaction is open, and none may stay idle.
+    Yield a connection for writing projections, in autocommit mode; an idle transaction ends by timeout.
     """
     async with await AsyncConnection.connect(
         dsn, autocommit=True, connect_timeout=5, application_name="lakeproof projections"

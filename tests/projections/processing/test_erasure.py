@@ -16,7 +16,7 @@ from projections.errors import DigestMismatchError, RebuildRunningError
 from projections.graph.labels import VertexLabel
 from projections.graph.personal_tables import personal_tables
 from projections.processing import cursors, generations
-from projections.processing.closed_logs import forget
+from projections.processing.closed_logs import erase_from_closed
 from projections.processing.generations import drop_superseded, rebuild
 from testkit.ledger.erasing import key_folder
 from testkit.projections.story import ADA, Story, World
@@ -151,9 +151,9 @@ async def test_a_closed_log_is_not_told_while_a_rebuild_may_have_read_what_is_er
     async with world.as_projector() as rebuilding:
         assert await cursors.try_lock_rebuild(rebuilding, "commits", log.log_id)
         with pytest.raises(RebuildRunningError):
-            await forget(world.dsn, [world.commits], log, erased)
+            await erase_from_closed(world.dsn, [world.commits], log, erased)
     assert (await principals(world, log))[0] == ["ada@example.com", "eve@example.com"] * 2
-    await forget(world.dsn, [world.commits], log, erased)
+    await erase_from_closed(world.dsn, [world.commits], log, erased)
     assert (await principals(world, log))[0] == [None, "eve@example.com"] * 2
     assert (await left(world, log))["commits"] == (2,)
 
